@@ -1,0 +1,1 @@
+"""Capture of Python bytecode into graphs; the public API."""

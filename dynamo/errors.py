@@ -1,0 +1,37 @@
+"""The errors that users see, and the one that capture raises to itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DynamoError(RuntimeError):
+    """Base class of all errors of this package."""
+
+
+class Unsupported(DynamoError):  # noqa: N818  (the field's name)
+    """Capture cannot continue symbolically here. With fullgraph=True users see it; else it is a graph break."""
+
+    def __init__(self, reason: Any) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class BackendCompilerFailed(DynamoError):  # noqa: N818
+    """A backend raised, or returned something that cannot be called."""
+
+
+class RecompileLimitExceeded(DynamoError):  # noqa: N818
+    """fullgraph=True and a function was compiled more often than config.recompile_limit."""
+
+
+class InvalidBackend(DynamoError, ValueError):  # noqa: N818
+    """No backend of this name."""
+
+
+class InvalidOption(DynamoError, ValueError):  # noqa: N818
+    """No such mode or option."""
+
+
+class InternalError(DynamoError):
+    """A fault of ours. The message asks for a report."""

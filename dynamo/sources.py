@@ -1,0 +1,366 @@
+"""Where a value came from.
+
+A Source names a value that existed before the frame ran (or that the frame installed somewhere). From it, and from nothing else,
+come three things: the bytecode that loads the value again (`load`), the step of the guard tree that fetches it
+(`base` + `accessor`), and the name that people read (`name`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dynamo.bytecode.emit import Emitter
+
+# One step of the guard tree: (kind, key). The kinds are implemented in csrc/guards.cpp.
+Accessor = tuple[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Base class; equal sources name the same place."""
+
+    @property
+    def base(self) -> Source | None:
+        """The source this one is reached from; None for a root."""
+        return None
+
+    @property
+    def accessor(self) -> Accessor:
+        raise NotImplementedError(type(self))
+
+    @property
+    def name(self) -> str:
+        """A Python expression over L (locals), G (globals) and C (closure)."""
+        raise NotImplementedError(type(self))
+
+    def load(self, emit: Emitter) -> None:
+        """Emit code that pushes the value."""
+        raise NotImplementedError(type(self))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class LocalSource(Source):
+    """An argument of the frame (slot `index` of its fast locals at entry)."""
+
+    local: str
+    index: int
+    is_cell: bool = False  # the argument is also a cell variable: load goes through the cell
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("local", self.index)
+
+    @property
+    def name(self) -> str:
+        return f"L[{self.local!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        if self.is_cell:
+            emit.load_deref(self.local)
+        else:
+            emit.load_fast(self.local)
+
+
+@dataclass(frozen=True)
+class ClosureSource(Source):
+    """The content of a free variable's cell (cell `index` of the function's closure)."""
+
+    variable: str
+    index: int
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("closure", self.index)
+
+    @property
+    def name(self) -> str:
+        return f"C[{self.variable!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_deref(self.variable)
+
+
+@dataclass(frozen=True)
+class ClosureCellSource(Source):
+    """The cell object itself of the frame's own free variable."""
+
+    variable: str
+    index: int
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("closure_cell", self.index)
+
+    @property
+    def name(self) -> str:
+        return f"cell({self.variable!r})"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_closure(self.variable)
+
+
+@dataclass(frozen=True)
+class GlobalSource(Source):
+    """A global of the frame; falls back to builtins as LOAD_GLOBAL does."""
+
+    variable: str
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("global", self.variable)
+
+    @property
+    def name(self) -> str:
+        return f"G[{self.variable!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_global(self.variable)
+
+
+@dataclass(frozen=True)
+class InstalledSource(Source):
+    """An object that compilation put into the frame's globals under a unique name (never guarded)."""
+
+    variable: str
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("global", self.variable)
+
+    @property
+    def name(self) -> str:
+        return f"G[{self.variable!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_global(self.variable)
+
+
+@dataclass(frozen=True)
+class ChainedSource(Source):
+    origin: Source
+
+    @property
+    def base(self) -> Source:
+        return self.origin
+
+
+@dataclass(frozen=True)
+class ModuleSource(Source):
+    """A Python module, reached through sys.modules; the root for globals of inlined functions."""
+
+    module: str
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("module", self.module)
+
+    @property
+    def name(self) -> str:
+        return f"sys.modules[{self.module!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_const(0)
+        emit.load_const(None)
+        emit.import_name("sys")
+        emit.load_attr("modules")
+        emit.load_const(self.module)
+        emit.binary_subscr()
+
+
+@dataclass(frozen=True)
+class AttrSource(ChainedSource):
+    """base.attr, by the full attribute protocol."""
+
+    attr: str
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("getattr", self.attr)
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}.{self.attr}"
+
+    def load(self, emit: Emitter) -> None:
+        self.origin.load(emit)
+        emit.load_attr(self.attr)
+
+
+@dataclass(frozen=True)
+class InstanceDictSource(ChainedSource):
+    """base.__dict__, read without descriptors."""
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("instance_dict", None)
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}.__dict__"
+
+    def load(self, emit: Emitter) -> None:
+        self.origin.load(emit)
+        emit.load_attr("__dict__")
+
+
+@dataclass(frozen=True)
+class DictItemSource(ChainedSource):
+    """dict[key] for a constant key, read from the dict itself (no __getitem__, no __missing__)."""
+
+    key: Any
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("dict_item", self.key)
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}[{self.key!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        self.origin.load(emit)
+        emit.load_const(self.key)
+        emit.binary_subscr()
+
+
+@dataclass(frozen=True)
+class DictKeySource(ChainedSource):
+    """The index-th key of a dict, in order (for keys that are not constants)."""
+
+    index: int
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("dict_key", self.index)
+
+    @property
+    def name(self) -> str:
+        return f"list({self.origin.name})[{self.index}]"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_callable(lambda: emit.load_const(list))
+        self.origin.load(emit)
+        emit.call(1)
+        emit.load_const(self.index)
+        emit.binary_subscr()
+
+
+@dataclass(frozen=True)
+class DictValueSource(ChainedSource):
+    """dict[key] where the key is itself reached by DictKeySource(index)."""
+
+    index: int
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("dict_value", self.index)
+
+    @property
+    def name(self) -> str:
+        return f"list({self.origin.name}.values())[{self.index}]"
+
+    def load(self, emit: Emitter) -> None:
+        self.origin.load(emit)
+        DictKeySource(self.origin, self.index).load(emit)
+        emit.binary_subscr()
+
+
+@dataclass(frozen=True)
+class SequenceItemSource(ChainedSource):
+    """list[i] / tuple[i] (and their subclasses), read from the storage itself."""
+
+    index: int
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("sequence_item", self.index)
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}[{self.index}]"
+
+    def load(self, emit: Emitter) -> None:
+        self.origin.load(emit)
+        emit.load_const(self.index)
+        emit.binary_subscr()
+
+
+@dataclass(frozen=True)
+class ItemSource(ChainedSource):
+    """base[key] by the full item protocol (deque, Sequential, user containers)."""
+
+    key: Any
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("getitem", self.key)
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}[{self.key!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        self.origin.load(emit)
+        emit.load_const(self.key)
+        emit.binary_subscr()
+
+
+@dataclass(frozen=True)
+class TypeSource(ChainedSource):
+    """type(base)."""
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("type", None)
+
+    @property
+    def name(self) -> str:
+        return f"type({self.origin.name})"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_callable(lambda: emit.load_const(type))
+        self.origin.load(emit)
+        emit.call(1)
+
+
+@dataclass(frozen=True)
+class CellContentsSource(ChainedSource):
+    """cell.cell_contents, for the closure of a function value."""
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("cell_contents", None)
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}.cell_contents"
+
+    def load(self, emit: Emitter) -> None:
+        self.origin.load(emit)
+        emit.load_attr("cell_contents")
+
+
+@dataclass(frozen=True)
+class CallSource(ChainedSource):
+    """fn(base) for a pure Python callable (slow path of the guard tree; use the others where they fit)."""
+
+    fn: Any
+    label: str
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("call", self.fn)
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}({self.origin.name})"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_callable(lambda: emit.load_const(self.fn))
+        self.origin.load(emit)
+        emit.call(1)

@@ -1,0 +1,118 @@
+"""The symbolic value: what stands on the interpreter's stack and in its locals.
+
+A Value knows its Python type, where it came from (`source`, or None if the frame made it), how the frame may use it
+(attribute, call, item, iteration, truth), and how to be made again in bytecode (`reconstruct`). Whatever a value cannot do
+symbolically raises `Unsupported`, which is a graph break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import Source
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class Value:
+    """Base class of all symbolic values. `tx` is the interpreter of the frame that uses the value."""
+
+    source: Source | None = None
+    # The object to which mutations are recorded (capture/side_effects.py); None: immutable or not tracked.
+    mutation: Any = None
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    # -- what it is -----------------------------------------------------------------------------
+    def python_type(self) -> type:
+        """The exact type that the real value has."""
+        raise Unsupported(breaks.UnknownType(self.describe()))
+
+    def is_constant(self) -> bool:
+        return False
+
+    def as_constant(self) -> Any:
+        """The real Python value, where it is a literal or a container of literals."""
+        raise Unsupported(breaks.NotConstant(self.describe()))
+
+    def as_proxy(self) -> Any:
+        """What stands for it in the graph's arguments: a Node, a constant, or a nest of them."""
+        if self.is_constant():
+            return self.as_constant()
+        raise Unsupported(breaks.NotGraphArgument(self.describe()))
+
+    def describe(self) -> str:
+        """Short text for messages."""
+        where = f" from {self.source.name}" if self.source is not None else ""
+        return f"{type(self).__name__}{where}"
+
+    # -- how it is used -------------------------------------------------------------------------
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+
+    def delattr(self, tx: Interpreter, name: str) -> None:
+        raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        raise Unsupported(breaks.NotCallable(self.describe()))
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        return self.getattr(tx, name).call(tx, args, kwargs)
+
+    def truth(self, tx: Interpreter) -> bool:
+        """bool(value), where that is known while capturing."""
+        raise Unsupported(breaks.UnknownTruth(self.describe()))
+
+    def length(self, tx: Interpreter) -> int:
+        raise Unsupported(breaks.NotSized(self.describe()))
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        raise Unsupported(breaks.ItemAccess(self.describe()))
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        raise Unsupported(breaks.ItemMutation(self.describe()))
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        raise Unsupported(breaks.ItemMutation(self.describe()))
+
+    def iterate(self, tx: Interpreter) -> Value:
+        """iter(value): a Value with `next_value`."""
+        raise Unsupported(breaks.NotIterable(self.describe()))
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        """next(iterator), or None when exhausted."""
+        raise Unsupported(breaks.NotIterable(self.describe()))
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        """All items, for unpacking and star arguments."""
+        iterator = self.iterate(tx)
+        items = []
+        while (item := iterator.next_value(tx)) is not None:
+            items.append(item)
+        return items
+
+    # -- how it is made again -------------------------------------------------------------------
+    def reconstruct(self, codegen: Codegen) -> None:
+        """Emit code that pushes the value. Called only for values without a source that is still valid."""
+        raise Unsupported(breaks.CannotReconstruct(self.describe()))
+
+    def children(self) -> Sequence[Value]:
+        """Values held by this one, which live as long as it does (for liveness of side effects)."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"

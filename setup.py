@@ -1,0 +1,62 @@
+"""Builds the three extension modules.
+
+dynamo._hook             the PEP 523 frame hook and code cache; plain C, no torch
+dynamo._guards           the guard tree; C++ against torch
+inductor.runtime._plan   the plan executor; C++ against torch
+
+FRAMEGRAPH_EXT=hook,guards,plan builds only those named.
+"""
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+CXX_FLAGS = ["-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas"]
+C_FLAGS = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+
+
+def sources(folder: str, *suffixes: str) -> list[str]:
+    """Source files of one extension, in a stable order, relative to this file."""
+    here = Path(__file__).parent
+    return sorted(str(p.relative_to(here)) for s in suffixes for p in (here / folder).glob(f"*{s}"))
+
+
+def hook() -> Extension:
+    return Extension(
+        "dynamo._hook",
+        sources("dynamo/csrc", ".c"),
+        depends=sources("dynamo/csrc", ".h"),
+        extra_compile_args={"cxx": C_FLAGS},
+    )
+
+
+def guards() -> Extension:
+    return CppExtension(
+        "dynamo._guards",
+        sources("dynamo/csrc", ".cpp"),
+        depends=sources("dynamo/csrc", ".h"),
+        extra_compile_args={"cxx": CXX_FLAGS},
+    )
+
+
+def plan() -> Extension:
+    return CppExtension(
+        "inductor.runtime._plan",
+        sources("inductor/runtime/csrc", ".cpp"),
+        depends=sources("inductor/runtime/csrc", ".h"),
+        extra_compile_args={"cxx": CXX_FLAGS + ["-fopenmp"]},
+    )
+
+
+EXTENSIONS = {"hook": hook, "guards": guards, "plan": plan}
+
+
+def wanted() -> list[Extension]:
+    names = os.environ.get("FRAMEGRAPH_EXT")
+    return [EXTENSIONS[name]() for name in (names.split(",") if names else EXTENSIONS)]
+
+
+# Without ninja, since torch's ninja path compiles C sources as C++.
+setup(ext_modules=wanted(), cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)})
