@@ -1,0 +1,21 @@
+"""One `dynamo.compile(...)` configuration. Cache entries are keyed by (code object, context)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo.records import FrameRecord
+
+
+@dataclass(eq=False)
+class CompileContext:
+    """`backend(gm, example_inputs) -> callable` is already resolved; records grow as frames are compiled."""
+
+    backend: Callable[..., Any]
+    backend_name: str = "custom"
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    export: bool = False
+    records: list[FrameRecord] = field(default_factory=list)
