@@ -1,0 +1,72 @@
+"""Settings of capture. `dynamo.config.NAME = value`; an unknown name or a wrong type raises.
+
+`with dynamo.config.patch(recompile_limit=1): ...` sets some for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+# name -> (default, what it does)
+_OPTIONS: dict[str, tuple[Any, str]] = {
+    "recompile_limit": (8, "how many versions of one code object are compiled before it runs eagerly"),
+    "suppress_errors": (False, "a backend that fails gives a warning and eager execution, not an error"),
+    "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
+    "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
+    "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
+    "disable": (os.environ.get("DYNAMO_DISABLE", "") not in ("", "0"), "compile nothing"),
+    "verify_graphs": (False, "run fxgraph.verify on every captured graph"),
+}
+
+
+class Config:
+    """Attribute access to the options above."""
+
+    def __init__(self) -> None:
+        self.__dict__.update({name: default for name, (default, _) in _OPTIONS.items()})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _OPTIONS:
+            raise AttributeError(
+                f"dynamo.config has no option {name!r}; the options are: {', '.join(_OPTIONS)}"
+            )
+        expected = type(_OPTIONS[name][0])
+        if type(value) is not expected:
+            raise TypeError(
+                f"dynamo.config.{name} takes {expected.__name__}, not {type(value).__name__}: "
+                f"{_OPTIONS[name][1]}"
+            )
+        self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached for names that are not options.
+        raise AttributeError(
+            f"dynamo.config has no option {name!r}; the options are: {', '.join(_OPTIONS)}"
+        )
+
+    def __dir__(self) -> list[str]:
+        return [*_OPTIONS, "describe", "patch"]
+
+    def describe(self) -> str:
+        """One line per option: name, value, meaning."""
+        return "\n".join(
+            f"{name} = {getattr(self, name)!r}  # {text}" for name, (_, text) in _OPTIONS.items()
+        )
+
+    @contextlib.contextmanager
+    def patch(self, **values: Any) -> Iterator[None]:
+        """Set options for the duration of a with block; an unknown name raises before any is set."""
+        old = {name: getattr(self, name) for name in values}
+        try:
+            for name, value in values.items():
+                setattr(self, name, value)
+            yield
+        finally:
+            for name, value in old.items():
+                setattr(self, name, value)
+
+
+config = Config()
