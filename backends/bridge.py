@@ -1,0 +1,36 @@
+"""Runs a backend that was written for torch.compile on our graphs.
+
+    dynamo.compile(model, backend=backends.bridge.bridge("inductor"))   # torch's own inductor under our capture
+
+The graph is handed over as a torch.fx.GraphModule with the metadata such a backend reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxgraph import GraphModule
+from fxgraph.torch_fx import to_torch_fx
+
+
+def bridge(backend: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Our backend that calls the torch.compile backend `backend` (a callable, or a name that torch.compile knows)."""
+
+    def bridged(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+        compiler = _lookup(backend) if isinstance(backend, str) else backend
+        return compiler(to_torch_fx(gm), list(example_inputs), **options)
+
+    bridged.__name__ = f"bridge_{backend if isinstance(backend, str) else _name(backend)}"
+    return bridged
+
+
+def _name(backend: Callable[..., Any]) -> str:
+    return getattr(backend, "__name__", type(backend).__name__)
+
+
+def _lookup(name: str) -> Callable[..., Any]:
+    # Imported here only: it loads all of torch.compile.
+    from torch._dynamo.backends.registry import lookup_backend
+
+    return lookup_backend(name)

@@ -1,0 +1,28 @@
+"""backend="inductor": fused C++ and Triton kernels; the default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from backends.autograd import OpByOp, under_autograd
+from backends.registry import register_backend
+from fxgraph import GraphModule
+from fxgraph.aot import Unfunctionalizable
+
+
+@register_backend
+def inductor(
+    gm: GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """`options`: see dynamo.list_options(). A graph that needs gradients, or that cannot be made functional,
+    runs op by op; explain shows the reason."""
+    import inductor as compiler  # the package, which this function shares its name with
+
+    by_op = under_autograd(gm, example_inputs)
+    if by_op is not None:
+        return by_op
+    try:
+        return compiler.compile_graph(gm, example_inputs, options=options)
+    except Unfunctionalizable as error:
+        return OpByOp(gm, str(error), autograd=False)

@@ -1,0 +1,98 @@
+"""The registry of backends by name.
+
+A backend is `(gm: fxgraph.GraphModule, example_inputs: list[Tensor], **options) -> callable`. Names come from three places, in this order:
+`register_backend` (ours are registered so), the entry-point group "framegraph_backends", and, through the bridge, backends written for
+torch.compile: its entry-point group "torch_dynamo_backends".
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+Backend = Callable[..., Any]
+
+ENTRY_POINTS = "framegraph_backends"
+BRIDGED_ENTRY_POINTS = "torch_dynamo_backends"
+
+# name -> module that registers it when imported; nothing is imported before its backend is asked for.
+_BUILTIN = {
+    "eager": "backends.eager",
+    "aot_eager": "backends.aot_eager",
+    "inductor": "backends.inductor",
+    "print": "backends.debug",
+    "print_aot": "backends.debug",
+}
+_DEBUG = {"eager", "aot_eager", "print", "print_aot"}
+
+_registered: dict[str, Backend] = {}
+
+
+def register_backend(backend: Backend | None = None, *, name: str | None = None) -> Any:
+    """Register a backend under `name` (its __name__ by default); usable as a decorator.
+
+    Raises TypeError if it is not callable and ValueError if the name belongs to another backend.
+    """
+    if backend is None:
+        return lambda fn: register_backend(fn, name=name)
+    if not callable(backend):
+        raise TypeError(f"a backend is a callable (gm, example_inputs) -> callable, not {backend!r}")
+    key = name or getattr(backend, "__name__", None)
+    if not key:
+        raise ValueError("a backend without a __name__ needs name=...")
+    if _registered.get(key, backend) is not backend:
+        raise ValueError(f"a backend named {key!r} is registered already")
+    _registered[key] = backend
+    return backend
+
+
+def lookup_backend(backend: str | Backend) -> Backend:
+    """The backend of this name; a callable is returned as it is.
+
+    Raises InvalidBackend (a ValueError) that lists what exists.
+    """
+    if callable(backend):
+        return backend
+    if not isinstance(backend, str):
+        raise TypeError(f"backend must be a name or a callable, not {type(backend).__name__}")
+    if backend not in _registered:
+        _load(backend)
+    return _registered[backend]
+
+
+def _load(name: str) -> None:
+    if name in _BUILTIN:
+        importlib.import_module(_BUILTIN[name])
+        return
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == name:
+            register_backend(entry.load(), name=name)
+            return
+    for entry in entry_points(group=BRIDGED_ENTRY_POINTS):
+        if entry.name == name:
+            from backends.bridge import bridge
+
+            register_backend(bridge(entry.load()), name=name)
+            return
+    raise UnknownBackend(name)
+
+
+class UnknownBackend(ValueError):
+    """No backend of this name."""
+
+    def __init__(self, name: str) -> None:
+        known = list_backends(debug=True)
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        super().__init__(f"no backend named {name!r}{hint} The backends are: {', '.join(known)}")
+
+
+def list_backends(debug: bool = False) -> list[str]:
+    """Names that `dynamo.compile(backend=...)` takes; the debugging ones only with debug=True."""
+    names = {*_BUILTIN, *_registered}
+    for group in (ENTRY_POINTS, BRIDGED_ENTRY_POINTS):
+        names.update(entry.name for entry in entry_points(group=group))
+    return sorted(names if debug else names - _DEBUG)
