@@ -47,6 +47,10 @@ class Value:
             return self.as_constant()
         raise Unsupported(breaks.NotGraphArgument(self.describe()))
 
+    def identity(self) -> tuple[bool, Any]:
+        """(True, the real object) where the value stands for an object that exists while capturing."""
+        return (True, self.as_constant()) if self.is_constant() else (False, None)
+
     def describe(self) -> str:
         """Short text for messages."""
         where = f" from {self.source.name}" if self.source is not None else ""
@@ -95,6 +99,26 @@ class Value:
 
     def next_value(self, tx: Interpreter) -> Value | None:
         """next(iterator), or None when exhausted."""
+        raise Unsupported(breaks.NotIterable(self.describe()))
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        """`self op other` (`other op self` if reflected), or None for NotImplemented.
+
+        `op` is the operator's symbol; in-place forms carry their "=" ("+="). values/operators.py
+        decides which operand is asked first, as Python does.
+        """
+        return None
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        """`self op other` for one of == != < <= > >=, or None for NotImplemented."""
+        return None
+
+    def unary(self, tx: Interpreter, op: str) -> Value | None:
+        """`op self` for one of - + ~, or None where the type has no such operator."""
+        return None
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        """`item in self`, as a Value."""
         raise Unsupported(breaks.NotIterable(self.describe()))
 
     def unpack(self, tx: Interpreter) -> list[Value]:

@@ -1,0 +1,56 @@
+"""Python exceptions that the captured program raises, and how they travel while capturing.
+
+`RaisedException` is the Python exception of *ours* that carries a symbolic one through the interpreter: a handler of the
+captured frame catches it (CHECK_EXC_MATCH looks at `value.python_type()`), and when none does, it leaves the inlined
+frame like any exception.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dynamo.values.base import Value
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+class RaisedException(Exception):  # noqa: N818
+    """The captured program raises `value` (a Value whose python_type() is an exception class)."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value)
+        self.value = value
+
+    def __str__(self) -> str:
+        return self.value.describe()
+
+
+def raise_python(tx: Interpreter, exception: type[BaseException], *args: Any) -> NoReturn:
+    """Raise a Python exception of the program with constant arguments."""
+    from dynamo.values.constant import ConstantValue
+    from dynamo.values.objects import make_exception
+
+    values = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
+    raise RaisedException(make_exception(tx, exception, values))
+
+
+def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a pure function on real constants; what it raises is an exception of the program."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        raise_python(tx, type(error), *_constant_args(error))
+
+
+def _constant_args(error: BaseException) -> Sequence[Any]:
+    simple = (str, int, float, bool, type(None), bytes, tuple)
+    if all(isinstance(a, simple) for a in error.args):
+        return error.args
+    return ("".join(traceback.format_exception_only(error)).strip(),)
+
+
+def is_exception(error: RaisedException, *classes: type[BaseException]) -> bool:
+    return issubclass(error.value.python_type(), classes)

@@ -1,0 +1,182 @@
+"""Operators: who is asked first, what happens when nobody answers.
+
+The interpreter's BINARY_OP, COMPARE_OP, UNARY_*, CONTAINS_OP and IS_OP, and the functions of the `operator` module,
+all come through here. The operands answer through `Value.binary`, `Value.compare`, `Value.unary`, `Value.contains`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import call_real, raise_python
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+BINARY_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "@": operator.matmul,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "+=": operator.iadd,
+    "-=": operator.isub,
+    "*=": operator.imul,
+    "/=": operator.itruediv,
+    "//=": operator.ifloordiv,
+    "%=": operator.imod,
+    "**=": operator.ipow,
+    "@=": operator.imatmul,
+    "<<=": operator.ilshift,
+    ">>=": operator.irshift,
+    "&=": operator.iand,
+    "|=": operator.ior,
+    "^=": operator.ixor,
+}
+COMPARE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+UNARY_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+}
+SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+DUNDER_STEMS = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "truediv",
+    "//": "floordiv",
+    "%": "mod",
+    "**": "pow",
+    "@": "matmul",
+    "<<": "lshift",
+    ">>": "rshift",
+    "&": "and",
+    "|": "or",
+    "^": "xor",
+}
+COMPARE_DUNDERS = {
+    "==": "__eq__",
+    "!=": "__ne__",
+    "<": "__lt__",
+    "<=": "__le__",
+    ">": "__gt__",
+    ">=": "__ge__",
+}
+UNARY_DUNDERS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+
+
+def binary_dunder(op: str, reflected: bool) -> str:
+    """The special method for a symbol: "+" -> __add__ or __radd__, "+=" -> __iadd__."""
+    if op.endswith("="):
+        return f"__i{DUNDER_STEMS[op[:-1]]}__"
+    return f"__{'r' if reflected else ''}{DUNDER_STEMS[op]}__"
+
+
+def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
+    """`left op right` with Python's order: in-place, left, reflected right (first if a subclass)."""
+    if left.is_constant() and right.is_constant():
+        function = BINARY_FUNCTIONS[op]
+        return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
+    if op.endswith("="):
+        result = left.binary(tx, op, right, reflected=False)
+        if result is not None:
+            return result
+        op = op[:-1]
+    attempts = [(left, right, False), (right, left, True)]
+    if _right_goes_first(left, right):
+        attempts.reverse()
+    for value, other, reflected in attempts:
+        result = value.binary(tx, op, other, reflected)
+        if result is not None:
+            return result
+    raise_python(
+        tx,
+        TypeError,
+        f"unsupported operand type(s) for {op}: "
+        f"{left.python_type().__name__!r} and {right.python_type().__name__!r}",
+    )
+
+
+def _right_goes_first(left: Value, right: Value) -> bool:
+    try:
+        left_type, right_type = left.python_type(), right.python_type()
+    except Unsupported:
+        return False
+    return left_type is not right_type and issubclass(right_type, left_type)
+
+
+def compare_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
+    """`left op right` for a rich comparison."""
+    if left.is_constant() and right.is_constant():
+        function = COMPARE_FUNCTIONS[op]
+        return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
+    attempts = [(left, right, op), (right, left, SWAPPED[op])]
+    if _right_goes_first(left, right):
+        attempts.reverse()
+    for value, other, symbol in attempts:
+        result = value.compare(tx, symbol, other)
+        if result is not None:
+            return result
+    if op in ("==", "!="):
+        return ConstantValue(same_object(left, right) is (op == "=="))
+    raise_python(
+        tx,
+        TypeError,
+        f"{op!r} not supported between instances of "
+        f"{left.python_type().__name__!r} and {right.python_type().__name__!r}",
+    )
+
+
+def unary_op(tx: Interpreter, op: str, value: Value) -> Value:
+    """`op value` for - + ~ ("not" is a question of truth, not of this)."""
+    if value.is_constant():
+        return ConstantValue(call_real(tx, UNARY_FUNCTIONS[op], value.as_constant()))
+    result = value.unary(tx, op)
+    if result is None:
+        raise_python(
+            tx, TypeError, f"bad operand type for unary {op}: {value.python_type().__name__!r}"
+        )
+    return result
+
+
+def contains_op(tx: Interpreter, item: Value, container: Value) -> Value:
+    """`item in container`."""
+    if item.is_constant() and container.is_constant():
+        return ConstantValue(
+            call_real(tx, operator.contains, container.as_constant(), item.as_constant())
+        )
+    return container.contains(tx, item)
+
+
+def same_object(left: Value, right: Value) -> bool:
+    """`left is right`, where both identities are known."""
+    if left is right:
+        return True
+    left_known, left_object = left.identity()
+    right_known, right_object = right.identity()
+    if left_known and right_known:
+        return left_object is right_object
+    # A value that the frame made, or one reached by another source, is another object: what is
+    # reached twice from outside is one Value.
+    return False
