@@ -18,4 +18,6 @@ class CompileContext:
     fullgraph: bool = False
     dynamic: bool | None = None
     export: bool = False
+    # The arguments of dynamo.compile that made it, to compile the same way again (explain, pickling).
+    settings: dict[str, Any] = field(default_factory=dict)
     records: list[FrameRecord] = field(default_factory=list)

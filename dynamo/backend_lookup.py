@@ -1,0 +1,117 @@
+"""From what the user passed as backend, mode and options to `(gm, example_inputs) -> callable`.
+
+The one place where a backend's name is resolved. The backends package is imported when a name is, not before: capture
+itself knows no backend.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from dynamo.errors import InvalidBackend, InvalidOption
+
+
+def _backends() -> ModuleType:
+    return importlib.import_module("backends")
+
+
+def list_backends(debug: bool = False) -> list[str]:
+    """Names that `compile(backend=...)` takes."""
+    return _backends().list_backends(debug)
+
+
+def register_backend(backend: Any = None, *, name: str | None = None) -> Any:
+    """Register a callable `(gm, example_inputs) -> callable` under a name; usable as a decorator."""
+    return _backends().register_backend(backend, name=name)
+
+
+def lookup_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The backend of this name; InvalidBackend (a ValueError) lists what exists."""
+    try:
+        return _backends().lookup_backend(backend)
+    except ValueError as error:
+        raise InvalidBackend(str(error)) from None
+
+
+def list_mode_options(mode: str | None = None) -> dict[str, Any]:
+    """Mode -> the options it sets, for the default backend; or the options of one mode."""
+    modes = lookup_backend("inductor").modes
+    if mode is None:
+        return {name: dict(options) for name, options in modes.items()}
+    _check(mode, modes, "mode")
+    return dict(modes[mode])
+
+
+def list_options() -> list[str]:
+    """Names that `compile(options={...})` takes, for the default backend."""
+    return sorted(lookup_backend("inductor").options)
+
+
+def resolve(
+    backend: str | Callable[..., Any], mode: str | None, options: dict[str, Any] | None
+) -> Callable[..., Any]:
+    """The backend with mode and options bound.
+
+    A backend that declares `modes` and `options` (ours does) has them checked; any other receives them as keyword
+    arguments, as with torch.compile. Raises InvalidBackend, InvalidOption (both ValueErrors) and TypeError.
+    """
+    if mode is not None and options is not None:
+        raise InvalidOption(
+            "give either mode or options, not both: a mode is a set of options, "
+            "see dynamo.list_mode_options()"
+        )
+    if mode is not None and not isinstance(mode, str):
+        raise TypeError(f"mode must be a string, not {type(mode).__name__}")
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"options must be a dict, not {type(options).__name__}")
+    function = lookup_backend(backend)
+    declared = getattr(function, "options", None)
+    if declared is None:
+        extra = {k: v for k, v in (("mode", mode), ("options", options)) if v is not None}
+        _check_accepts(function, extra)
+        return functools.partial(function, **extra) if extra else function
+    chosen = dict(options or {})
+    if mode is not None:
+        _check(mode, function.modes, "mode")  # type: ignore[attr-defined]
+        chosen = dict(function.modes[mode])  # type: ignore[attr-defined]
+    for name, value in chosen.items():
+        _check(name, declared, "option")
+        _check_type(name, value, declared[name])
+    return functools.partial(function, options=chosen) if chosen else function
+
+
+def _check(name: str, known: Any, what: str) -> None:
+    if name not in known:
+        raise InvalidOption(f"no {what} named {name!r}; the {what}s are: {', '.join(known)}")
+
+
+def _check_type(name: str, value: Any, declared: Any) -> None:
+    default = declared[0]
+    if default is not None and type(value) is not type(default):
+        raise InvalidOption(
+            f"option {name!r} takes {type(default).__name__}, not {type(value).__name__}: {declared[1]}"
+        )
+
+
+def _check_accepts(function: Callable[..., Any], extra: dict[str, Any]) -> None:
+    """Tell now, rather than at the first call, that a backend takes no mode or options."""
+    if not extra:
+        return
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    names = {p.name for p in parameters}
+    for name in extra:
+        if name not in names:
+            raise InvalidOption(
+                f"backend {getattr(function, '__name__', function)!r} takes no {name!r}; "
+                "drop it, or give the backend such a keyword parameter"
+            )

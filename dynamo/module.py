@@ -1,0 +1,87 @@
+"""A compiled nn.Module that is a stand-in for the original in every respect but its call.
+
+The wrapper is an instance of a subclass of the module's class and shares the module's __dict__: attributes, parameters, hooks,
+state_dict keys and isinstance are the original's, whichever of the two is changed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dynamo.context import CompileContext
+
+
+class CompiledModule:
+    """Mixin of the stand-in classes; `isinstance(m, CompiledModule)` tells a compiled module."""
+
+    __slots__ = ()
+
+
+def call_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The frame that is captured for a compiled module: hooks and forward are inlined into it."""
+    return module(*args, **kwargs)
+
+
+def compile_module(
+    module: torch.nn.Module,
+    context: CompileContext,
+    dispatcher: Callable[[Callable[..., Any], CompileContext], Any],
+) -> torch.nn.Module:
+    """The stand-in for `module` whose call goes through `dispatcher(call_module, context)`."""
+    if isinstance(module, CompiledModule):
+        module = module._orig_mod  # type: ignore[attr-defined]
+    stand_in = object.__new__(_stand_in_class(type(module)))
+    object.__setattr__(stand_in, "__dict__", module.__dict__)
+    object.__setattr__(stand_in, "_orig_mod", module)
+    object.__setattr__(stand_in, "_dynamo_context", context)
+    object.__setattr__(stand_in, "_dynamo_call", dispatcher(call_module, context))
+    return stand_in
+
+
+_classes: dict[type, type] = {}
+
+
+def _stand_in_class(cls: type) -> type:
+    if cls not in _classes:
+        _classes[cls] = type(cls)(
+            cls.__name__,
+            (CompiledModule, cls),
+            {
+                # Slots, so that they stay out of the shared __dict__.
+                "__slots__": ("_orig_mod", "_dynamo_context", "_dynamo_call"),
+                "__module__": cls.__module__,
+                "__qualname__": cls.__qualname__,
+                "__doc__": cls.__doc__,
+                "__call__": _call,
+                "__reduce_ex__": _reduce_ex,
+                "__deepcopy__": _deepcopy,
+                "__copy__": _copy,
+            },
+        )
+    return _classes[cls]
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self._dynamo_call(self._orig_mod, args, kwargs)
+
+
+def _rebuild(module: torch.nn.Module, settings: dict[str, Any]) -> Any:
+    from dynamo.api import compile
+
+    return compile(module, **settings)
+
+
+def _reduce_ex(self: Any, protocol: int) -> Any:
+    return _rebuild, (self._orig_mod, self._dynamo_context.settings)
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    return _rebuild(copy.deepcopy(self._orig_mod, memo), self._dynamo_context.settings)
+
+
+def _copy(self: Any) -> Any:
+    return _rebuild(copy.copy(self._orig_mod), self._dynamo_context.settings)

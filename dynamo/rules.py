@@ -1,0 +1,61 @@
+"""What users said about how single functions are to be captured.
+
+Keyed by identity; each entry keeps its function alive so that an id is never reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+# id(fn) -> (fn, ...)
+ALLOWED: dict[int, Any] = {}  # put into the graph as one call
+DISALLOWED: dict[int, Any] = {}  # always a graph break
+CONSTANT_RESULT: dict[int, Any] = {}  # called while capturing; the result is a constant
+SUBSTITUTES: dict[int, tuple[Any, Callable[..., Any]]] = {}  # original -> Python code traced instead
+DISABLED_REASONS: dict[int, tuple[Any, str]] = {}  # a disabled wrapper -> why
+SKIPPED_CODE: dict[CodeType, str] = {}  # disable(recursive=False): frames left alone, and why
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Put calls of `fn` into the graph without looking inside; usable as a decorator. Takes one callable or several.
+
+    `fn` must take and return tensors and constants, and have no side effect.
+    """
+    return _mark(fn, ALLOWED, "allow_in_graph")
+
+
+def disallow_in_graph(fn: Any) -> Any:
+    """Break the graph at calls of `fn`."""
+    return _mark(fn, DISALLOWED, "disallow_in_graph")
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """Call `fn` while capturing and take its result as a constant from then on."""
+    return _mark(fn, CONSTANT_RESULT, "assume_constant_result")
+
+
+def _mark(fn: Any, table: dict[int, Any], name: str) -> Any:
+    if isinstance(fn, list | tuple):
+        return [_mark(f, table, name) for f in fn]
+    if not callable(fn):
+        raise TypeError(f"dynamo.{name} takes a callable, not {fn!r}")
+    table[id(fn)] = fn
+    return fn
+
+
+def substitute_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: capture the decorated Python function wherever `original` is called."""
+    if not callable(original):
+        raise TypeError(f"dynamo.substitute_in_graph takes a callable, not {original!r}")
+
+    def register(substitute: Callable[..., Any]) -> Callable[..., Any]:
+        SUBSTITUTES[id(original)] = (original, substitute)
+        return substitute
+
+    return register
+
+
+def graph_break(msg: str = "") -> None:
+    """Break the graph here; does nothing outside capture."""
