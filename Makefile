@@ -1,0 +1,46 @@
+# make demo    install into .venv and run the tutorial's main job on a real model
+# make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests
+# make lint / make accept (refresh golden files) / make bench
+#
+# PYTHON=python3.12 chooses the interpreter; each has its own virtual environment.
+
+PYTHON ?= python3.11
+INTERPRETER := $(shell sh tools/find_python.sh $(PYTHON))
+VENV := .venv$(if $(filter python3.11,$(PYTHON)),,-$(PYTHON))
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+SOURCES := $(wildcard dynamo/csrc/* inductor/runtime/csrc/*)
+JOBS ?= 2
+
+.PHONY: demo test lint accept bench install clean
+
+demo: $(STAMP)
+	$(BIN)/python tutorials/demo.py
+
+test: $(STAMP) $(if $(FAST),,lint)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not gpu"
+ifndef FAST
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "slow and not gpu"
+endif
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy dynamo fxgraph inductor backends
+
+accept: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not gpu" --accept tests/fxgraph tests/inductor tests/dynamo
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.inference
+
+install: $(STAMP)
+
+# torch comes first and pinned: the extensions are built against it, without build isolation, which would fetch another.
+$(STAMP): pyproject.toml setup.py constraints.txt $(SOURCES)
+	$(INTERPRETER) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel torch
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[test,triton]"
+	touch $@
+
+clean:
+	rm -rf build .venv .venv-* *.egg-info

@@ -1,0 +1,53 @@
+"""python -m dynamo doctor: what this machine has, and what of us works on it."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+
+from tabulate import tabulate
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m dynamo")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("doctor", help="print the environment as a table, and try the compiler once")
+    parser.parse_args(argv)
+    return doctor()
+
+
+def doctor() -> int:
+    """Print the table; 0 if everything needed works, 1 if not."""
+    import importlib
+
+    doctors = importlib.import_module("inductor.runtime.doctor")
+    rows = [
+        ("Python", f"{platform.python_version()} ({sys.executable})", ""),
+        ("platform", f"{platform.system()} {platform.machine()}", ""),
+        *doctors.environment(),
+        _capture_row(),
+        *doctors.trials(),
+    ]
+    print(tabulate(rows, headers=["what", "found", "works"], tablefmt="simple"))
+    return int(any(works == "no" for _, _, works in rows))
+
+
+def _capture_row() -> tuple[str, str, str]:
+    try:
+        import torch
+
+        import dynamo
+
+        def double(x: torch.Tensor) -> torch.Tensor:
+            return x + x
+
+        compiled = dynamo.compile(double, backend="eager", fullgraph=True)
+        ok = torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+        return ("frame capture", "compiled x + x", "yes" if ok else "no")
+    except Exception as error:
+        return ("frame capture", f"{type(error).__name__}: {error}", "no")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
