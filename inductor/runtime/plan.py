@@ -1,0 +1,413 @@
+"""The plan: what codegen hands to the runtime.
+
+A `PlanSpec` says, in plain data, how to run one compiled graph: its inputs, its buffers, an ordered
+list of steps and its outputs. It is JSON-able (`to_json` / `from_json`), so that it can be stored
+next to its kernels and run by another process. Memory is not spelled out here: `schedule/memory.py`
+derives liveness and places the temporaries.
+
+Conventions
+- A *name* is an input, constant, or buffer of the plan. Names are unique over all three.
+- Sizes and strides count elements. A byte offset counts bytes from the tensor's first element (its
+  `data_ptr()`, storage offset included). Every `offset` of a view counts elements from its base's
+  first element; it is relative, so the plan holds for inputs with any storage offset.
+- Input pointers need not be aligned to more than their element size; temps are aligned to 64 bytes.
+- A kernel is `extern "C" void NAME(void* const* ptrs, int64_t begin, int64_t end)`. It runs the
+  half-open range [begin, end) of its flattened parallel extent; the runtime splits [0, total) in
+  pieces of at least `grain`, each in one thread.
+
+>>> add = PlanSpec(
+...     inputs=[TensorSpec("x", "float32", (4,), (1,))],
+...     buffers=[BufferSpec("out0", "float32", (4,), (1,), kind="output")],
+...     steps=[KernelStep("k0", args=[("x", 0), ("out0", 0)], writes=["out0"], total=4)],
+...     outputs=[OutputSpec("buffer", "out0")],
+...     source="...",
+... )
+>>> PlanSpec.from_json(add.to_json()) == add
+True
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+FORMAT = 1  # raised whenever the meaning of a stored plan changes
+
+BUFFER_KINDS = ("temp", "output", "aten")
+OUTPUT_KINDS = ("buffer", "input", "view", "value")
+
+
+class PlanError(ValueError):
+    """A plan that contradicts itself: a compiler bug, found before anything runs."""
+
+
+@dataclass
+class TensorSpec:
+    """An input. Static ones (parameters, buffers) are bound at link time, absent from the call."""
+
+    name: str
+    dtype: str  # "float32", as in str(torch.float32) without "torch."
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0  # storage offset seen at compile time; informative, never relied on
+    device: str = "cpu"
+    static: bool = False
+
+
+@dataclass
+class ConstantSpec:
+    """A tensor that belongs to the graph itself. `data` is its contiguous bytes in base64."""
+
+    name: str
+    dtype: str
+    size: tuple[int, ...]
+    data: str
+    device: str = "cpu"
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> ConstantSpec:
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        data = base64.b64encode(bytes(flat.tolist())).decode()
+        return cls(name, dtype_name(tensor.dtype), tuple(tensor.shape), data, str(tensor.device))
+
+    def tensor(self) -> torch.Tensor:
+        raw = bytearray(base64.b64decode(self.data))
+        dtype = torch_dtype(self.dtype)
+        flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+        return flat.reshape(self.size).clone().to(self.device)
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        return contiguous_strides(self.size)
+
+
+@dataclass
+class BufferSpec:
+    """A tensor made during the call.
+
+    kind "temp": placed in the shared arena by the memory plan; never returned, nor the base of a
+        returned view. Other steps than kernels may use it (as an out= argument, say).
+    kind "output": a fresh tensor of its own (for whatever is returned, and bases of returned views)
+    kind "aten": produced by an AtenStep or CallStep; size and stride here are what later kernels
+        rely on: a result that comes with other strides is copied into these. May be returned.
+    """
+
+    name: str
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: str = "cpu"
+    kind: str = "temp"
+
+
+@dataclass
+class KernelStep:
+    """One call of a generated kernel.
+
+    args: (name, byte offset) per pointer, in the kernel's parameter order.
+    writes: names among args that the kernel writes (buffers, or inputs that the program mutates).
+    total, grain: the parallel extent, and the least piece worth giving to a thread.
+    inplace: pairs (out, in): `out` may take the memory of `in`, because each element of `in` is
+        read before the element of `out` at the same byte position is written, by the same thread.
+        Ignored unless both are temps and `in` dies here.
+    """
+
+    symbol: str
+    args: list[tuple[str, int]]
+    writes: list[str]
+    total: int
+    grain: int = 32768
+    inplace: list[tuple[str, str]] = field(default_factory=list)
+
+    kind: ClassVar[str] = "kernel"
+
+    def names(self) -> Iterator[str]:
+        return (name for name, _ in self.args)
+
+    def produces(self) -> Iterable[str]:
+        return ()
+
+
+@dataclass
+class AtenStep:
+    """One dispatcher call. `op` is "namespace::name", `args`/`kwargs` are trees made by `encode`.
+
+    outputs: one name per tensor result, in order ("" drops it); an op that returns a tensor list
+        names its elements. An in-place or out= op writes its arguments as its schema says; its
+        result is usually dropped ([]).
+    """
+
+    op: str
+    overload: str
+    args: list[Any]
+    outputs: list[str]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    kind: ClassVar[str] = "aten"
+
+    def names(self) -> Iterator[str]:
+        return tree_names([self.args, self.kwargs])
+
+    def produces(self) -> Iterable[str]:
+        return (name for name in self.outputs if name)
+
+
+@dataclass
+class CallStep:
+    """One call of a Python callable given at link time by name; argument trees made by `encode`.
+
+    The callable returns a tensor, a tuple of tensors, or None, matching `outputs`. `writes` names
+    arguments that it fills.
+    """
+
+    function: str
+    args: list[Any]
+    outputs: list[str]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    writes: list[str] = field(default_factory=list)
+
+    kind: ClassVar[str] = "call"
+
+    def names(self) -> Iterator[str]:
+        return tree_names([self.args, self.kwargs])
+
+    def produces(self) -> Iterable[str]:
+        return (name for name in self.outputs if name)
+
+
+@dataclass
+class ViewStep:
+    """`out` names a strided window of `base` (of its dtype). Free by itself, needs no spec."""
+
+    out: str
+    base: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+    kind: ClassVar[str] = "view"
+
+    def names(self) -> Iterator[str]:
+        return iter((self.base,))
+
+    def produces(self) -> Iterable[str]:
+        return (self.out,)
+
+
+Step = KernelStep | AtenStep | CallStep | ViewStep
+STEP_KINDS: dict[str, Any] = {s.kind: s for s in (KernelStep, AtenStep, CallStep, ViewStep)}
+
+
+@dataclass
+class OutputSpec:
+    """One element of the returned tuple.
+
+    kind "buffer": the tensor `name` (an "output" or "aten" buffer, or a constant)
+    kind "input": the very object passed (or bound) as input `name`
+    kind "view": a view of `name` (an input, an "output" or an "aten" buffer) as eager's view ops
+        would make it: sharing the version counter, with `_base` set. A base that is returned too is
+        the same tensor.
+    kind "value": the plain Python value `value` (None, int, float, bool, str)
+    """
+
+    kind: str
+    name: str = ""
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    offset: int = 0
+    value: Any = None
+
+
+@dataclass
+class PlanSpec:
+    """One compiled graph. `source` is the C++ text of all kernels that KernelSteps name, or ""."""
+
+    inputs: list[TensorSpec]
+    buffers: list[BufferSpec]
+    steps: list[Any]
+    outputs: list[OutputSpec]
+    constants: list[ConstantSpec] = field(default_factory=list)
+    source: str = ""
+
+    def validate(self) -> None:
+        """Raise PlanError unless every name is defined before its use, exactly once."""
+        defined = {t.name: t for t in [*self.inputs, *self.constants]}
+        if len(defined) != len(self.inputs) + len(self.constants):
+            raise PlanError("an input or constant name is used twice")
+        specs = {b.name: b for b in self.buffers}
+        if len(specs) != len(self.buffers) or specs.keys() & defined.keys():
+            raise PlanError("a buffer name is used twice")
+        for buffer in self.buffers:
+            if buffer.kind not in BUFFER_KINDS:
+                raise PlanError(f"buffer {buffer.name}: unknown kind {buffer.kind!r}")
+        known = set(defined) | {b.name for b in self.buffers if b.kind != "aten"}
+        for index, step in enumerate(self.steps):
+            where = f"step {index} ({step.kind} {_step_label(step)})"
+            for name in step.names():
+                if name not in known:
+                    raise PlanError(f"{where} uses {name!r}, which nothing before it defines")
+            for name in step.produces():
+                if name in known:
+                    raise PlanError(f"{where} defines {name!r} a second time")
+                if step.kind != "view" and name not in specs:
+                    raise PlanError(f"{where} produces {name!r}, which has no BufferSpec")
+                known.add(name)
+            self._check_kernel(step, where)
+        inputs = {t.name for t in self.inputs}
+        for out in self.outputs:
+            if out.kind not in OUTPUT_KINDS:
+                raise PlanError(f"unknown output kind {out.kind!r}")
+            if out.kind != "value" and out.name not in (inputs if out.kind == "input" else known):
+                raise PlanError(f"output {out.name!r} is not defined")
+
+    def _check_kernel(self, step: Any, where: str) -> None:
+        if step.kind == "kernel":
+            if missing := set(step.writes) - set(step.names()):
+                raise PlanError(f"{where} writes {sorted(missing)}, which are not among its args")
+            if step.total < 0 or step.grain < 1:
+                raise PlanError(f"{where}: total {step.total}, grain {step.grain}")
+
+    def to_json(self) -> str:
+        steps = [{"kind": s.kind, **dataclasses.asdict(s)} for s in self.steps]
+        rest = {
+            key: [dataclasses.asdict(item) for item in getattr(self, key)]
+            for key in ("inputs", "constants", "buffers", "outputs")
+        }
+        return json.dumps(
+            {"format": FORMAT, **rest, "steps": steps, "source": self.source}, allow_nan=False
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> PlanSpec:
+        """The plan back from `to_json`; PlanError for another format, or text that is no plan."""
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise PlanError(f"plan format {data['format']}, this runtime reads {FORMAT}")
+            return cls(
+                inputs=[_load(TensorSpec, d) for d in data["inputs"]],
+                constants=[_load(ConstantSpec, d) for d in data["constants"]],
+                buffers=[_load(BufferSpec, d) for d in data["buffers"]],
+                steps=[_load(STEP_KINDS[d.pop("kind")], d) for d in data["steps"]],
+                outputs=[_load(OutputSpec, d) for d in data["outputs"]],
+                source=data["source"],
+            )
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise PlanError(f"not a stored plan: {error!r}") from error
+
+
+def _load(cls: Any, data: dict[str, Any]) -> Any:
+    """A dataclass from its JSON form: lists of sizes and of pairs become tuples again."""
+    for key in ("size", "stride"):
+        if key in data:
+            data[key] = tuple(data[key])
+    if cls is KernelStep:
+        data["args"] = [tuple(pair) for pair in data["args"]]
+        data["inplace"] = [tuple(pair) for pair in data["inplace"]]
+    return cls(**data)
+
+
+def _step_label(step: Any) -> str:
+    return getattr(step, "symbol", "") or getattr(step, "op", "") or getattr(step, "out", "")
+
+
+# --- argument trees -----------------------------------------------------------------------------
+# A leaf is an int, finite float, bool, str or None; a list is a list; a dict has exactly one tag:
+#   {"buf": name} {"dtype": "float32"} {"device": "cpu"} {"layout": "strided"}
+#   {"memory_format": "channels_last"} {"float": "inf"} {"complex": [re, im]}
+# with special numbers as strings, since JSON has no infinities.
+
+
+def encode(value: Any, name_of: Callable[[Any], str | None]) -> Any:
+    """A Python argument tree to its JSON form. `name_of(leaf)` names a tensor leaf, else None."""
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return [encode(item, name_of) for item in value]
+    if isinstance(value, torch.Size):
+        return [int(item) for item in value]
+    if (name := name_of(value)) is not None:
+        return {"buf": name}
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, complex):
+        return {"complex": [repr(value.real), repr(value.imag)]}
+    for tag, kind in _TORCH_LEAVES.items():
+        if isinstance(value, kind):
+            return {tag: str(value).removeprefix("torch.")}
+    raise TypeError(f"a plan cannot hold an argument of type {type(value).__name__}: {value!r}")
+
+
+def decode(tree: Any, tensor: Callable[[str], Any]) -> Any:
+    """The inverse of `encode`; `tensor(name)` gives what stands for a named tensor."""
+    if isinstance(tree, list):
+        return [decode(item, tensor) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((tag, value),) = tree.items()
+    match tag:
+        case "buf":
+            return tensor(value)
+        case "float":
+            return float(value)
+        case "complex":
+            return complex(float(value[0]), float(value[1]))
+        case "device":
+            return torch.device(value)
+    return getattr(torch, value)
+
+
+def tree_names(tree: Any) -> Iterator[str]:
+    """Names of the tensors in an argument tree, in order, with repetitions."""
+    if isinstance(tree, list):
+        for item in tree:
+            yield from tree_names(item)
+    elif isinstance(tree, dict):
+        for tag, item in tree.items():
+            if tag == "buf" and isinstance(item, str):
+                yield item
+            elif isinstance(item, (list, dict)):
+                yield from tree_names(item)
+
+
+_TORCH_LEAVES: dict[str, type] = {
+    "dtype": torch.dtype,
+    "device": torch.device,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
+
+
+# --- small facts about tensors -----------------------------------------------------------------
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    return getattr(torch, name)
+
+
+def contiguous_strides(size: Iterable[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(tuple(size)):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def storage_bytes(dtype: str, size: Iterable[int], stride: Iterable[int]) -> int:
+    """Bytes from the first to one past the last element; 0 when there are none."""
+    size = tuple(size)
+    if 0 in size:
+        return 0
+    last = sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+    return (last + 1) * torch_dtype(dtype).itemsize
