@@ -1,0 +1,196 @@
+"""What a node does besides returning a value: writes, randomness, global state.
+
+Passes ask here before they drop, share or move a node. What is not known counts as impure.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from fxgraph.node import Node
+
+
+class Effects(NamedTuple):
+    """`writes`: changes one of its arguments. `random`: draws from a generator. `other`: anything else."""
+
+    writes: bool = False
+    random: bool = False
+    other: bool = False
+
+    def impure(self, random: bool = True) -> bool:
+        return self.writes or self.other or (random and self.random)
+
+
+PURE = Effects()
+WRITES = Effects(writes=True)
+RANDOM = Effects(random=True)
+OTHER = Effects(other=True)
+
+IN_PLACE_OPERATORS = frozenset(
+    {
+        operator.setitem, operator.delitem, operator.iadd, operator.isub, operator.imul,
+        operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow, operator.imatmul,
+        operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
+        operator.iconcat, builtins.setattr, builtins.delattr,
+    }
+)  # fmt: skip
+
+# Factories and functions that draw random numbers whenever they are called.
+RANDOM_NAMES = frozenset(
+    {
+        "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
+        "bernoulli", "multinomial", "poisson", "binomial", "gumbel_softmax", "fractional_max_pool2d",
+        "fractional_max_pool3d", "fractional_max_pool2d_with_indices",
+        "fractional_max_pool3d_with_indices", "native_dropout",
+    }
+)  # fmt: skip
+
+# Functions that draw random numbers if their training or probability argument says so.
+MAYBE_RANDOM_NAMES = frozenset(
+    {
+        "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
+        "feature_dropout", "rrelu", "scaled_dot_product_attention", "multi_head_attention_forward",
+    }
+)  # fmt: skip
+
+# Functions of torch that change global state or check something at run time.
+STATEFUL_NAMES = frozenset(
+    {
+        "_assert", "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "manual_seed", "seed",
+        "set_rng_state", "set_default_dtype", "sym_constrain_range", "sym_constrain_range_for_size",
+        "_functional_assert_async", "_functional_assert_scalar", "_print", "backward", "lock",
+    }
+)  # fmt: skip
+
+_PURE_MODULES = ("torch", "_operator", "operator", "math", "builtins")
+
+
+def of(node: Node) -> Effects:
+    """The effects of one node."""
+    if node.op == "call_function":
+        return of_function(node.target, node.args, node.kwargs)
+    if node.op == "call_method":
+        return of_method(node.target, node.args, node.kwargs)
+    if node.op == "call_module":
+        return _of_module(node)
+    return OTHER if node.op == "output" else PURE
+
+
+def of_function(
+    target: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Effects:
+    """The effects of calling `target`; anything that is not torch's, math's or operator's is unknown."""
+    schema = getattr(target, "_schema", None)
+    if schema is not None:
+        return of_overload(target)
+    if target in IN_PLACE_OPERATORS:
+        return WRITES
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return _union([of_overload(getattr(target, name)) for name in target.overloads()])
+    if target is builtins.print or target is builtins.input:
+        return OTHER
+    if getattr(math, getattr(target, "__name__", ""), None) is target:
+        return PURE
+    module = getattr(target, "__module__", None)
+    if module is not None and module.split(".")[0] not in _PURE_MODULES:
+        return OTHER
+    if module is None and not _is_torch_builtin(target):
+        return OTHER
+    return _of_torch_name(getattr(target, "__name__", ""), args, kwargs or {})
+
+
+def of_method(
+    name: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Effects:
+    """The effects of the tensor method `name`."""
+    if name in ("__setitem__", "__delitem__") or (
+        name.startswith("__i")
+        and hasattr(operator, name)
+        and name not in ("__invert__", "__index__")
+    ):
+        return WRITES
+    return _of_torch_name(name, args, kwargs or {})
+
+
+def of_overload(overload: torch._ops.OpOverload) -> Effects:
+    """The effects of an operator overload, from its schema and tags."""
+    name = overload._schema.name.split("::")[-1]
+    tags = overload.tags
+    return Effects(
+        writes=overload._schema.is_mutable,
+        random=torch.Tag.nondeterministic_seeded in tags,
+        other=name in STATEFUL_NAMES
+        or not overload._schema.returns
+        and not overload._schema.is_mutable,
+    )
+
+
+def _of_torch_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effects:
+    writes = kwargs.get("out") is not None or kwargs.get("inplace") is True
+    if name.endswith("_") and not name.endswith("__"):
+        # `normal_`, `random_`, ... both write and draw.
+        return Effects(writes=True, random=True)
+    if name in STATEFUL_NAMES or name.startswith(("_set_", "set_", "_enter_", "_exit_")):
+        return OTHER
+    random = name in RANDOM_NAMES or (name in MAYBE_RANDOM_NAMES and _draws(name, args, kwargs))
+    # `F.relu(x, True)`: inplace given by position is the last argument of these functions.
+    if args and args[-1] is True and name in _POSITIONAL_INPLACE:
+        writes = True
+    if name in _TRAINING_POSITION:
+        writes = writes or kwargs.get("training") is True or True in args[5:6]
+    return Effects(writes=writes, random=random)
+
+
+_POSITIONAL_INPLACE = frozenset(
+    {
+        "relu", "relu6", "elu", "celu", "selu", "leaky_relu", "hardtanh", "threshold", "silu", "mish",
+        "hardswish", "hardsigmoid", "dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu",
+        "alpha_dropout", "feature_alpha_dropout",
+    }
+)  # fmt: skip
+_TRAINING_POSITION = frozenset({"batch_norm", "instance_norm"})
+
+
+def _draws(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a dropout-like call is known not to draw: an explicit False training, or p == 0."""
+    if kwargs.get("training") is False or kwargs.get("train") is False:
+        return False
+    if name == "scaled_dot_product_attention":
+        p = args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
+        return not (isinstance(p, (int, float)) and p == 0)
+    return not (name != "rrelu" and len(args) > 2 and args[2] is False)
+
+
+def _of_module(node: Node) -> Effects:
+    root = node.graph.owning_module
+    if root is None:
+        return OTHER
+    try:
+        module = root.get_submodule(node.target)
+    except AttributeError:
+        return OTHER
+    known = type(module).__module__.startswith("torch.nn.modules")
+    hooked = module._forward_hooks or module._forward_pre_hooks
+    if not known or hooked or module.training or getattr(module, "inplace", False):
+        return OTHER
+    return PURE
+
+
+def _is_torch_builtin(target: Any) -> bool:
+    name = getattr(target, "__name__", "")
+    if (
+        isinstance(getattr(target, "__self__", None), type)
+        and "torch" in target.__self__.__module__
+    ):
+        return True
+    return hasattr(torch, name) or hasattr(torch.Tensor, name) or hasattr(torch._C._nn, name)
+
+
+def _union(parts: list[Effects]) -> Effects:
+    return Effects(*(any(column) for column in zip(*parts)))
