@@ -74,3 +74,59 @@ CannotReconstruct = _reason(
     "CannotReconstruct", "CANNOT_RECONSTRUCT", "{0} lives across a graph break and cannot be made again",
     "make it after the break, or pass it in as an argument",
 )
+UnsupportedOpcode = _reason(
+    "UnsupportedOpcode", "UNSUPPORTED_OPCODE", "the instruction {0} is not captured",
+    "move the statement out of the compiled function",
+)
+UnknownObject = _reason(
+    "UnknownObject", "UNKNOWN_OBJECT", "an object of type {0} cannot be used while capturing",
+    "use it outside the compiled function",
+)
+LoopLimit = _reason(
+    "LoopLimit", "LOOP_LIMIT", "capture executed more than {0} instructions in one frame",
+    "compile the body of the loop, or raise dynamo.config.loop_limit",
+)
+InlineDepth = _reason(
+    "InlineDepth", "INLINE_DEPTH", "calls are nested deeper than {0}",
+    "make the recursion shallower, or raise dynamo.config.inline_depth_limit",
+)
+DataDependentJump = _reason(
+    "DataDependentJump", "DATA_DEPENDENT_JUMP", "a branch depends on the value of a tensor ({0})",
+    "use torch.where or torch.cond, or move the branch out of the compiled function",
+)
+DataDependentValue = _reason(
+    "DataDependentValue", "DATA_DEPENDENT_VALUE", "{0} needs the value of a tensor",
+    "keep the value in a tensor, or read it outside the compiled function",
+)
+DynamicShapeOp = _reason(
+    "DynamicShapeOp", "DYNAMIC_SHAPE_OP", "the shape of the result of {0} depends on the values of a tensor",
+    "use an operation with a fixed result shape (torch.where with three arguments, a mask)",
+)
+OpError = _reason(
+    "OpError", "OP_ERROR", "{0} fails on these arguments: {1}",
+    "the operation runs eagerly and raises its own error",
+)
+UncapturedCall = _reason(
+    "UncapturedCall", "UNCAPTURED_CALL", "a call of {0}, which capture does not look into",
+    "call it outside the compiled function, or register it with dynamo.allow_in_graph",
+)
+DisabledCall = _reason(
+    "DisabledCall", "DISABLED_CALL", "a call of {0}, for which compilation is disabled",
+    "remove the disable, or call it outside the compiled function",
+)
+RequestedBreak = _reason(
+    "RequestedBreak", "REQUESTED_BREAK", "graph_break() was called: {0}",
+    "remove the call",
+)
+NumpyConversion = _reason(
+    "NumpyConversion", "NUMPY_CONVERSION", "{0} leaves torch for numpy",
+    "use torch operations instead of numpy",
+)
+UncaughtException = _reason(
+    "UncaughtException", "UNCAUGHT_EXCEPTION", "the code raises {0} and does not catch it",
+    "this is the program's own exception",
+)
+UnsupportedGenerator = _reason(
+    "UnsupportedGenerator", "GENERATOR_FRAME", "the frame of a generator or coroutine ({0}) is not captured on its own",
+    "consume the generator inside the compiled function",
+)

@@ -1,0 +1,25 @@
+"""Control flow of capture itself: what is raised through the interpreters of a frame.
+
+(Exceptions of the captured program travel as dynamo.values.exceptions.RaisedException.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import traceback
+
+
+class RestartAnalysis(Exception):  # noqa: N818
+    """Capture the frame again from its start, and break before the root instruction number `step`."""
+
+    def __init__(self, step: int, reason: Any, user_stack: list[traceback.FrameSummary]) -> None:
+        super().__init__(step, reason)
+        self.step = step
+        self.reason = reason
+        self.user_stack = user_stack
+
+
+class SkipFrame(Exception):  # noqa: N818
+    """Nothing to gain in this frame: it runs as it is."""

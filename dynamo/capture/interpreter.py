@@ -1,0 +1,268 @@
+"""The symbolic interpreter: executes canonical instructions of one frame over Values.
+
+An Interpreter is a frame: code, stack, locals, cells, exception state. The root interpreter belongs to the frame that is
+being compiled; calls to Python functions run in child interpreters (capture/inlining.py), which share the root's
+OutputGraph. State is explicit, so a generator is an Interpreter that is resumed.
+
+What Values use of it (`tx` in their methods):
+  tx.wrap(obj, source)                 real object -> Value (builder)
+  tx.guard(source, kind, payload)      assume something about an outside value
+  tx.call_function(fn, args, kwargs)   fn(*args, **kwargs) for Values
+  tx.inline(fn, args, kwargs)          the same for a FunctionValue, always by interpreting its code
+  tx.raise_exception(value)            raise a symbolic exception in the captured code
+  tx.output                            OutputGraph: create_node, side_effects, install, ...
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dynamo import breaks
+from dynamo.capture.registry import HANDLERS, Handler, unhandled
+from dynamo.config import config
+from dynamo.errors import Unsupported
+from dynamo.sources import (
+    AttrSource,
+    DictItemSource,
+    GlobalSource,
+    ModuleSource,
+    Source,
+)
+from dynamo.values.base import Value
+from dynamo.values.exceptions import RaisedException
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.capture.output import OutputGraph
+    from dynamo.values.builder import Lazy
+    from dynamo.values.cell import CellValue
+
+Program = list[tuple[Handler, "Instruction"]]
+
+
+class NullValue(Value):
+    """The NULL that PUSH_NULL and LOAD_METHOD put on the stack."""
+
+    def describe(self) -> str:
+        return "NULL"
+
+
+NULL = NullValue()
+
+
+@lru_cache(maxsize=4096)
+def program_of(code: types.CodeType) -> Program:
+    """The canonical instructions of `code`, each with its handler."""
+    from dynamo.bytecode import normalize
+
+    return [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
+
+
+class Interpreter:
+    """One symbolic frame."""
+
+    def __init__(
+        self,
+        output: OutputGraph,
+        code: types.CodeType,
+        f_globals: dict[str, Any],
+        parent: Interpreter | None = None,
+        function_source: Source | None = None,
+    ) -> None:
+        self.output = output
+        self.code = code
+        self.program = program_of(code)
+        self.f_globals = f_globals
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.function_source = function_source  # the function's own source, for its globals
+        self.index = 0  # of the next instruction
+        self.current: Instruction = self.program[0][1]
+        self.stack: list[Value] = []
+        self.locals: dict[str, Value | Lazy] = {}
+        self.cells: dict[str, CellValue] = {}  # cell and free variables
+        self.exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
+        self.done = False
+        self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
+        self.result: Value | None = None
+
+    # -- what values use ------------------------------------------------------------------------
+    def wrap(self, obj: Any, source: Source | None = None) -> Value:
+        """The Value for a real object reached through `source` (None: a constant of the code, or of ours)."""
+        from dynamo.values.builder import build
+
+        return build(self, obj, source)
+
+    def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
+        """Assume `kind` (see dynamo.guards.KINDS) about the value at `source`; no-op if source is None."""
+        self.output.guard(source, kind, payload)
+
+    def call_function(
+        self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None
+    ) -> Value:
+        """function(*args, **kwargs)."""
+        return function.call(self, args, kwargs or {})
+
+    def inline(
+        self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None
+    ) -> Value:
+        """Interpret the body of a function value (see capture/inlining.py)."""
+        from dynamo.capture.inlining import inline_call
+
+        return inline_call(self, function, args, kwargs or {})
+
+    def raise_exception(self, value: Value) -> NoReturn:
+        """Raise the exception that `value` stands for in the captured code."""
+        raise RaisedException(value)
+
+    # -- stack ----------------------------------------------------------------------------------
+    def push(self, value: Value) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Value:
+        return self.stack.pop()
+
+    def popn(self, n: int) -> list[Value]:
+        """The top n values, deepest first."""
+        if n == 0:
+            return []
+        values = self.stack[-n:]
+        del self.stack[-n:]
+        return values
+
+    def jump(self, instr: Instruction) -> None:
+        self.index = instr.target.index
+
+    # -- execution ------------------------------------------------------------------------------
+    def step(self) -> None:
+        """Execute one instruction; a symbolic exception goes to the frame's handler, if it has one."""
+        handler, instr = self.program[self.index]
+        self.current = instr
+        self.index += 1
+        try:
+            handler(self, instr)
+        except RaisedException as error:
+            self.unwind(error, instr)
+
+    def run(self) -> None:
+        """Execute until the frame returns or yields. Unsupported gets the user's stack attached."""
+        output = self.output
+        self.yielded = False
+        try:
+            while not (self.done or self.yielded):
+                output.steps += 1
+                if output.steps > config.loop_limit:
+                    raise Unsupported(breaks.LoopLimit(config.loop_limit))
+                self.step()
+        except Unsupported as error:
+            self.annotate(error)
+            raise
+
+    def annotate(self, error: Unsupported) -> None:
+        """Remember where an Unsupported was raised: the innermost frame comes first."""
+        if getattr(error, "user_stack", None) is None:
+            error.user_stack = self.user_stack()
+
+    def unwind(self, error: RaisedException, instr: Instruction) -> None:
+        """Go to the handler of `instr`, or leave the frame with the exception."""
+        handler = instr.handler
+        if handler is None:
+            self.done = True
+            raise error
+        del self.stack[handler.depth :]
+        if handler.push_lasti:
+            from dynamo.values.constant import ConstantValue
+
+            self.push(ConstantValue(instr.offset // 2))
+        self.push(error.value)
+        self.index = handler.target.index
+
+    def handled_exception(self) -> Value | None:
+        """What a bare `raise` raises: the exception being handled here or in a caller."""
+        tx: Interpreter | None = self
+        while tx is not None:
+            if tx.exc_info is not None:
+                return tx.exc_info
+            tx = tx.parent
+        return None
+
+    # -- names ----------------------------------------------------------------------------------
+    def global_source(self, name: str) -> Source:
+        """The source of a global of this frame."""
+        if self.f_globals is self.output.frame_globals:
+            return GlobalSource(name)
+        module = self.f_globals.get("__name__")
+        if isinstance(module, str) and getattr(sys.modules.get(module), "__dict__", None) is (
+            self.f_globals
+        ):
+            return AttrSource(ModuleSource(module), name)
+        return DictItemSource(self.globals_dict_source(), name)
+
+    def globals_dict_source(self) -> Source | None:
+        """The source of the globals dict itself; None for the compiled frame's own."""
+        if self.f_globals is self.output.frame_globals:
+            return None
+        module = self.f_globals.get("__name__")
+        if isinstance(module, str) and getattr(sys.modules.get(module), "__dict__", None) is (
+            self.f_globals
+        ):
+            return AttrSource(ModuleSource(module), "__dict__")
+        if self.function_source is not None:
+            return AttrSource(self.function_source, "__globals__")
+        return self.output.install("globals", self.f_globals)
+
+    # -- where we are ---------------------------------------------------------------------------
+    @property
+    def lineno(self) -> int:
+        positions = self.current.positions
+        return (positions and positions[0]) or self.code.co_firstlineno
+
+    def user_stack(self) -> list[traceback.FrameSummary]:
+        """The frames of the captured code from the root to here; the last is where we stand."""
+        frames: list[traceback.FrameSummary] = []
+        tx: Interpreter | None = self
+        while tx is not None:
+            frames.append(_frame_summary(tx.code, tx.current.positions, tx.lineno))
+            tx = tx.parent
+        frames.reverse()
+        return frames
+
+    def stack_trace(self) -> str:
+        """The user's stack as text, innermost line last (node.meta["stack_trace"])."""
+        parts: list[str] = []
+        tx: Interpreter | None = self
+        while tx is not None:
+            parts.append(_frame_text(tx.code, tx.lineno))
+            tx = tx.parent
+        return "".join(reversed(parts))
+
+
+def _frame_summary(code: types.CodeType, positions: Any, lineno: int) -> traceback.FrameSummary:
+    end_lineno, colno, end_colno = positions[1:4] if positions else (None, None, None)
+    return traceback.FrameSummary(
+        code.co_filename,
+        lineno,
+        display_name(code),
+        lookup_line=False,
+        end_lineno=end_lineno,
+        colno=colno,
+        end_colno=end_colno,
+    )
+
+
+def display_name(code: types.CodeType) -> str:
+    """The name of the user's function, for continuations of it too."""
+    return code.co_name
+
+
+@lru_cache(maxsize=8192)
+def _frame_text(code: types.CodeType, lineno: int) -> str:
+    line = linecache.getline(code.co_filename, lineno).strip()
+    text = f'  File "{code.co_filename}", line {lineno}, in {display_name(code)}\n'
+    return f"{text}    {line}\n" if line else text

@@ -1,0 +1,190 @@
+"""The graph being built for one frame, with its inputs, guards, side effects and installed globals.
+
+One OutputGraph serves the root interpreter of a frame and every interpreter inlined below it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from dynamo.capture.side_effects import SideEffects
+from dynamo.guards import GuardSet
+from dynamo.sources import AttrSource, GlobalSource, InstalledSource, ModuleSource, Source
+from fxgraph import Graph, Node
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.context import CompileContext
+    from dynamo.values.base import Value
+    from dynamo.values.tensor import TensorValue
+
+# Functions and classes that live in these packages are not rebound behind our back: reading one of them from its module
+# needs no guard.
+TRUSTED_PACKAGES = frozenset(
+    ["torch", "builtins", "dynamo", "math", "operator", "functools", "itertools", "collections"]
+    + ["typing", "contextlib", "copy", "enum", "dataclasses", "types", "warnings", "numbers", "abc"]
+)
+_installed_counter = itertools.count()
+
+
+@dataclass
+class GraphInput:
+    """A placeholder and where its tensor comes from."""
+
+    node: Node
+    source: Source
+    example: torch.Tensor
+    static: bool
+
+
+class OutputGraph:
+    """What capture of one frame has produced so far."""
+
+    def __init__(self, context: CompileContext, frame_globals: dict[str, Any]) -> None:
+        self.context = context
+        self.frame_globals = frame_globals
+        self.graph = Graph()
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
+        self.guards = GuardSet()
+        self.side_effects = SideEffects()
+        self.inputs: list[GraphInput] = []
+        self.installed: dict[str, Any] = {}
+        self.steps = 0  # instructions executed so far, over all interpreters
+        self._nodes = 0
+        self._last_placeholder: Node | None = None
+        # One Value per outside object and per source; the objects are kept alive so that ids stay theirs.
+        self.values_by_source: dict[Source, Value] = {}
+        self.values_by_id: dict[int, tuple[Any, Value]] = {}
+        self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
+
+    # -- state ----------------------------------------------------------------------------------
+    @property
+    def epoch(self) -> int:
+        """Grows with everything that cannot be done twice: nodes and side effects (not guards)."""
+        return self._nodes + self.side_effects.epoch
+
+    @property
+    def op_count(self) -> int:
+        return sum(node.op.startswith("call_") for node in self.graph.nodes)
+
+    # -- guards ---------------------------------------------------------------------------------
+    def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
+        """Assume `kind` about the value at `source`; no-op for values that the frame made (source None)."""
+        if source is None or isinstance(source, InstalledSource):
+            return
+        if kind in _IDENTITY_KINDS and is_trusted(source):
+            return
+        self.guards.add(source, kind, payload)
+
+    # -- nodes ----------------------------------------------------------------------------------
+    def create_node(
+        self,
+        op: str,
+        target: Any,
+        args: tuple,
+        kwargs: dict[str, Any],
+        example: Any,
+        tx: Interpreter | None = None,
+    ) -> Node:
+        """Append a node. `args` and `kwargs` hold Nodes and constants; `example` is the fake result."""
+        self._nodes += 1
+        node = self.graph.create_node(op, target, args, kwargs)
+        node.meta["val"] = node.meta["example_value"] = example
+        if tx is not None:
+            node.meta["stack_trace"] = tx.stack_trace()
+        return node
+
+    def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:
+        """A placeholder for an outside tensor, named after its source."""
+        fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        name = _placeholder_name(source)
+        with self._at_placeholders():
+            node = self.graph.placeholder(name)
+        self._last_placeholder = node
+        self._nodes += 1
+        node.meta.update(val=fake, example_value=fake, source=source.name)
+        if static:
+            node.meta["static"] = True
+        self.inputs.append(GraphInput(node, source, tensor, static))
+        return node
+
+    def _at_placeholders(self):
+        if self._last_placeholder is not None:
+            return self.graph.inserting_after(self._last_placeholder)
+        first = next(iter(self.graph.nodes), None)
+        if first is None:
+            return self.graph.inserting_before(None)
+        return self.graph.inserting_before(first)
+
+    def tensor_value(self, node: Node, fake: torch.Tensor, make: type[TensorValue]) -> TensorValue:
+        """The Value of a fake tensor: the same one for the same tensor object (in-place ops return their input)."""
+        known = self._tensor_values.get(id(fake))
+        if known is None:
+            known = self._tensor_values[id(fake)] = make(node, fake)
+        return known
+
+    # -- installed objects ----------------------------------------------------------------------
+    def install(self, prefix: str, obj: Any) -> InstalledSource:
+        """Give `obj` a unique name in the frame's globals; it is written there when compilation succeeds."""
+        for name, known in self.installed.items():
+            if known is obj:
+                return InstalledSource(name)
+        name = f"__framegraph_{_identifier(prefix)}_{next(_installed_counter)}"
+        self.installed[name] = obj
+        return InstalledSource(name)
+
+    # -- identity -------------------------------------------------------------------------------
+    def known_value(self, obj: Any, source: Source | None) -> Value | None:
+        """The Value that `obj` or `source` already has. A second way to the same object is guarded as an alias."""
+        if source is not None and (value := self.values_by_source.get(source)) is not None:
+            return value
+        entry = self.values_by_id.get(id(obj))
+        if entry is None:
+            return None
+        value = entry[1]
+        if source is not None and value.source is not None and value.source != source:
+            self.guard(source, "aliased", value.source)
+            self.values_by_source[source] = value
+        return value
+
+    def remember(self, obj: Any, source: Source | None, value: Value) -> Value:
+        """`value` stands for `obj` from now on, wherever it is reached."""
+        if source is not None:
+            self.values_by_source[source] = value
+        self.values_by_id[id(obj)] = (obj, value)
+        return value
+
+    def not_aliased_sources(self) -> Sequence[Source]:
+        """Sources of the inputs that must stay different tensors (static ones are guarded by identity)."""
+        return [item.source for item in self.inputs if not item.static]
+
+
+_IDENTITY_KINDS = frozenset(["id", "function_code", "type", "type_attr"])
+
+
+def is_trusted(source: Source) -> bool:
+    """A name in a module of torch or the standard library, read by attribute access only."""
+    while isinstance(source, AttrSource):
+        source = source.origin
+    return isinstance(source, ModuleSource) and source.module.split(".")[0] in TRUSTED_PACKAGES
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W+", "_", text).strip("_") or "value"
+
+
+def _placeholder_name(source: Source) -> str:
+    """L['self'].layers[0].weight -> self_layers_0_weight."""
+    text = re.sub(r"\b[LGC]\[|_modules\[|_parameters\[|_buffers\[|__dict__", " ", source.name)
+    name = _identifier(text)
+    return name if not name[0].isdigit() else f"input_{name}"
+
+
+__all__ = ["GlobalSource", "GraphInput", "OutputGraph", "is_trusted"]

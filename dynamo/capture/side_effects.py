@@ -1,0 +1,151 @@
+"""What the captured code did to the world: recorded while capturing, replayed by the rewritten frame.
+
+A Value that can be mutated has `value.mutation`, a Mutation. Containers keep their contents themselves (a ListValue
+its Python list of Values, already with the change made) and only report `mark(value)`; attribute stores are kept here.
+Replaying writes final states, not histories: descriptors and `__setattr__` of user classes are inlined by capture down
+to plain stores, so the order between two plain stores cannot be observed. Within one object the order of first stores is
+kept (instance dicts are ordered).
+
+How a Value takes part:
+  - built from an outside object: `tx.output.side_effects.track_existing(value)` in its builder;
+  - made by the captured code: `tx.output.side_effects.track_new(value)` where it is made;
+  - before a change: `tx.output.side_effects.mark(value)`; attribute stores: `store_attr(value, name, new)`,
+    reads look at `load_attr(value, name)` first;
+  - `value.replay(codegen)` emits code that pushes what the write needs and returns a function that emits the write
+    itself (all pushes of all values come before the first write, so that `a.x, b.x = b.x, a.x` replays right).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dynamo.sources import Source
+
+if TYPE_CHECKING:
+    from dynamo.values.base import Value
+
+
+class _Deleted:
+    """Marks an attribute, cell or global that the captured code deleted."""
+
+    def __repr__(self) -> str:
+        return "<deleted>"
+
+
+DELETED = _Deleted()
+
+
+@dataclass(eq=False)
+class Mutation:
+    """The record of changes to one object. `new`: the captured code made the object."""
+
+    new: bool
+    dirty: bool = False
+    attrs: dict[str, Any] = field(default_factory=dict)  # name -> Value | DELETED
+
+
+class SideEffects:
+    """All tracked values of one frame, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.epoch = 0  # grows with every recorded change
+        self.tracked: list[Value] = []
+        # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own, Value | DELETED)
+        self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
+
+    # -- objects --------------------------------------------------------------------------------
+    def track_existing(self, value: Value) -> Value:
+        """`value` stands for an object that existed before the frame."""
+        value.mutation = Mutation(new=False)
+        self.tracked.append(value)
+        return value
+
+    def track_new(self, value: Value) -> Value:
+        """`value` is an object that the captured code makes."""
+        value.mutation = Mutation(new=True)
+        self.tracked.append(value)
+        return value
+
+    def mark(self, value: Value) -> None:
+        """The captured code is about to change `value`."""
+        if value.mutation is None:
+            raise AssertionError(f"{value!r} is not tracked")
+        self.epoch += 1
+        value.mutation.dirty = True
+
+    def touch(self) -> None:
+        """Internal state of a value advances (an iterator's position): a break must not redo it in place."""
+        self.epoch += 1
+
+    def is_new(self, value: Value) -> bool:
+        return value.mutation is not None and value.mutation.new
+
+    def is_dirty(self, value: Value) -> bool:
+        return value.mutation is not None and value.mutation.dirty
+
+    # -- attributes -----------------------------------------------------------------------------
+    def store_attr(self, value: Value, name: str, new: Value) -> None:
+        """object.__setattr__(value, name, new)."""
+        self.mark(value)
+        if value.mutation.attrs.get(name) is DELETED:
+            del value.mutation.attrs[name]  # a later store goes to the end of the instance dict
+        value.mutation.attrs[name] = new
+
+    def delete_attr(self, value: Value, name: str) -> None:
+        """object.__delattr__(value, name); the caller has checked that the attribute exists."""
+        self.mark(value)
+        value.mutation.attrs[name] = DELETED
+
+    def load_attr(self, value: Value, name: str) -> Value | _Deleted | None:
+        """The Value stored by the captured code, DELETED, or None: nothing recorded, look at the object itself."""
+        return None if value.mutation is None else value.mutation.attrs.get(name)
+
+    def stored_attrs(self, value: Value) -> dict[str, Any]:
+        """All recorded attribute stores, in order: name -> Value | DELETED."""
+        return {} if value.mutation is None else value.mutation.attrs
+
+    # -- globals --------------------------------------------------------------------------------
+    def store_global(
+        self, namespace: dict, source: Source | None, name: str, new: Value | _Deleted
+    ) -> None:
+        """`source` leads to the globals dict, and is None for that of the compiled frame itself."""
+        self.epoch += 1
+        self.globals[id(namespace), name] = (namespace, source, new)
+
+    def load_global(self, namespace: dict, name: str) -> Value | _Deleted | None:
+        entry = self.globals.get((id(namespace), name))
+        return None if entry is None else entry[2]
+
+    # -- what has to be replayed ----------------------------------------------------------------
+    def pending(self, roots: Iterable[Value]) -> list[Value]:
+        """Values to replay, in order: outside objects that changed, and new objects that changed and outlive the frame's
+        capture because a root, an outside object or a global reaches them."""
+        changed = [v for v in self.tracked if v.mutation.dirty and not v.mutation.new]
+        stored = [new for _, _, new in self.globals.values() if new is not DELETED]
+        alive = self.reachable([*roots, *changed, *stored])
+        return [v for v in self.tracked if v.mutation.dirty and (not v.mutation.new or id(v) in alive)]
+
+    def reachable(self, roots: Iterable[Value]) -> set[int]:
+        """ids of all Values that can be reached from `roots`."""
+        seen: set[int] = set()
+        todo = list(roots)
+        while todo:
+            value = todo.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            todo.extend(value.children())
+            todo.extend(self._attr_values(value))
+        return seen
+
+    def _attr_values(self, value: Value) -> Iterator[Value]:
+        if value.mutation is not None:
+            yield from (v for v in value.mutation.attrs.values() if v is not DELETED)
+
+    def has_effects(self) -> bool:
+        """True if anything outside the frame changed."""
+        return bool(self.globals) or any(
+            v.mutation.dirty and not v.mutation.new for v in self.tracked
+        )

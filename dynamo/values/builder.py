@@ -1,0 +1,142 @@
+"""Real object -> Value: the entry point `build`, and the tables that other files extend.
+
+`BUILDERS` is keyed by exact type; `SUBCLASS_BUILDERS` holds (base class, builder), tried in order with isinstance. A
+builder is `(tx, obj, source) -> Value`: it adds the guards that the Value relies on, and registers the Value with
+`tx.output.remember(obj, source, value)` if the object has an identity that matters (mutable, or compared with `is`).
+
+To add a kind of object:   @builder(MyType)         or   @subclass_builder(MyBase)
+                           def build_my_type(tx, obj, source): ...
+in a file that is named in `_REGISTERING_MODULES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+Builder = Callable[["Interpreter", Any, Source | None], Value]
+BUILDERS: dict[type, Builder] = {}
+SUBCLASS_BUILDERS: list[tuple[type, Builder]] = []
+# (predicate, builder): objects that are recognised by what they are, not by their type (torch functions, disabled
+# functions); tried before the tables.
+SPECIAL_BUILDERS: list[tuple[Callable[[Any], bool], Builder]] = []
+_FALLBACK: list[Builder] = []
+_REGISTERING_MODULES = [
+    "dynamo.values.cell",
+    "dynamo.values.function",
+    "dynamo.values.torch_function",
+    "dynamo.values.tensor",
+    "dynamo.values.containers",
+    "dynamo.values.iterators",
+    "dynamo.values.builtins",
+    "dynamo.values.modules",
+    "dynamo.values.objects",
+]
+_loaded = False
+
+
+def builder(*types: type) -> Callable[[Builder], Builder]:
+    """Register a builder for exact types."""
+
+    def register(function: Builder) -> Builder:
+        for kind in types:
+            BUILDERS[kind] = function
+        return function
+
+    return register
+
+
+def subclass_builder(*bases: type) -> Callable[[Builder], Builder]:
+    """Register a builder for instances of subclasses too."""
+
+    def register(function: Builder) -> Builder:
+        SUBCLASS_BUILDERS.extend((base, function) for base in bases)
+        return function
+
+    return register
+
+
+def special_builder(predicate: Callable[[Any], bool]) -> Callable[[Builder], Builder]:
+    """Register a builder for objects that satisfy a predicate, whatever their type."""
+
+    def register(function: Builder) -> Builder:
+        SPECIAL_BUILDERS.append((predicate, function))
+        return function
+
+    return register
+
+
+def fallback_builder(function: Builder) -> Builder:
+    """Register the builder for all other objects (user objects)."""
+    _FALLBACK.append(function)
+    return function
+
+
+class Lazy:
+    """A value from outside that nobody has looked at yet: no guard until it is used."""
+
+    __slots__ = ("obj", "source")
+
+    def __init__(self, obj: Any, source: Source) -> None:
+        self.obj = obj
+        self.source = source
+
+    def realize(self, tx: Interpreter) -> Value:
+        return build(tx, self.obj, self.source)
+
+
+def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """The Value for `obj`. With a source, guards are added; without, `obj` is a constant of the program or of ours."""
+    if not _loaded:
+        _load()
+    if isinstance(obj, Value):
+        raise TypeError(f"{obj!r} is already a Value")
+    if type(obj) in CONSTANT_TYPES:
+        return _build_constant(tx, obj, source)
+    known = tx.output.known_value(obj, source)
+    if known is not None:
+        return known
+    return _find_builder(obj)(tx, obj, source)
+
+
+def _build_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "none" if obj is None else "constant", obj)
+    return ConstantValue(obj, source)
+
+
+def _find_builder(obj: Any) -> Builder:
+    for predicate, function in SPECIAL_BUILDERS:
+        if predicate(obj):
+            return function
+    found = BUILDERS.get(type(obj))
+    if found is not None:
+        return found
+    for base, function in SUBCLASS_BUILDERS:
+        if isinstance(obj, base):
+            return function
+    if _FALLBACK:
+        return _FALLBACK[-1]
+    return _unknown
+
+
+def _unknown(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+
+
+def _load() -> None:
+    global _loaded
+    _loaded = True
+    for name in _REGISTERING_MODULES:
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)

@@ -1,0 +1,181 @@
+"""Constants: literals, and immutable torch objects that behave like literals (dtype, device, layout, ...)."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import Source
+from dynamo.values.base import Value
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+LITERAL_TYPES: tuple[type, ...] = (
+    int,
+    float,
+    bool,
+    complex,
+    str,
+    bytes,
+    type(None),
+    type(Ellipsis),
+    type(NotImplemented),
+    types.CodeType,
+)
+# Immutable objects of torch, compared by value.
+TORCH_LITERAL_TYPES: tuple[type, ...] = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.finfo,
+    torch.iinfo,
+)
+CONSTANT_TYPES = frozenset(LITERAL_TYPES + TORCH_LITERAL_TYPES)
+
+
+def is_literal(obj: Any) -> bool:
+    """A literal, or a tuple, frozenset or slice of literals (what code objects hold as constants)."""
+    kind = type(obj)
+    if kind in CONSTANT_TYPES:
+        return True
+    if kind in (tuple, frozenset):
+        return all(is_literal(item) for item in obj)
+    return kind is slice and all(is_literal(part) for part in (obj.start, obj.stop, obj.step))
+
+
+class ConstantValue(Value):
+    """A real Python value that is immutable and compared by value."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def is_constant(self) -> bool:
+        return True
+
+    def as_constant(self) -> Any:
+        return self.value
+
+    def as_proxy(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        text = repr(self.value)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        from dynamo.values.exceptions import call_real
+
+        found = call_real(tx, getattr, self.value, name)
+        if is_literal(found):
+            return ConstantValue(found)
+        if callable(found):
+            return ConstantMethodValue(self, name)
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.value, name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        """A method of a literal is pure: run it on constants, and wrap what it gives."""
+        from dynamo.values.exceptions import call_real
+
+        method = call_real(tx, getattr, self.value, name)
+        if name in _CONSTANT_METHODS_OVER_VALUES and isinstance(self.value, str):
+            return _CONSTANT_METHODS_OVER_VALUES[name](tx, self.value, args)
+        real_args = [constant_argument(tx, a) for a in args]
+        real_kwargs = {k: constant_argument(tx, v) for k, v in kwargs.items()}
+        return tx.wrap(call_real(tx, method, *real_args, **real_kwargs))
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.value)
+
+    def length(self, tx: Interpreter) -> int:
+        from dynamo.values.exceptions import call_real
+
+        return call_real(tx, len, self.value)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        from dynamo.values.exceptions import call_real
+
+        return tx.wrap(call_real(tx, lambda: self.value[constant_argument(tx, key)]))
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        from dynamo.values.exceptions import call_real
+
+        return ConstantValue(
+            call_real(tx, lambda: constant_argument(tx, item) in self.value)
+        )
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.containers import sequence_iterator
+        from dynamo.values.exceptions import call_real
+
+        items = call_real(tx, lambda: list(self.value))
+        return sequence_iterator(tx, [tx.wrap(item) for item in items])
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        from dynamo.values.exceptions import call_real
+
+        return [tx.wrap(item) for item in call_real(tx, lambda: list(self.value))]
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.constant(self.value)
+
+
+class ConstantMethodValue(Value):
+    """A bound method of a constant ("abc".join, dtype.is_complex, ...)."""
+
+    def __init__(self, receiver: ConstantValue, name: str) -> None:
+        super().__init__()
+        self.receiver = receiver
+        self.name = name
+
+    def python_type(self) -> type:
+        return type(getattr(self.receiver.value, self.name))
+
+    def describe(self) -> str:
+        return f"{self.receiver.describe()}.{self.name}"
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.receiver.call_method(tx, self.name, args, kwargs)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.receiver)
+        codegen.emit.load_attr(self.name)
+
+    def children(self) -> Sequence[Value]:
+        return (self.receiver,)
+
+
+def constant_argument(tx: Interpreter, value: Value) -> Any:
+    """The real object behind an argument of a pure function; a graph break if there is none."""
+    known, obj = value.identity()
+    return obj if known else value.as_constant()
+
+
+def _str_join(tx: Interpreter, text: str, args: Sequence[Value]) -> Value:
+    (iterable,) = args
+    return ConstantValue(text.join(item.as_constant() for item in iterable.unpack(tx)))
+
+
+# Methods whose argument may be any iterable of Values.
+_CONSTANT_METHODS_OVER_VALUES: dict[str, Callable[..., Value]] = {"join": _str_join}
+
+
+def is_enum_member(obj: Any) -> bool:
+    return isinstance(obj, enum.Enum)
