@@ -1,0 +1,306 @@
+"""Index expressions of loop bodies: integer-affine in loop variables, with floor-division, modulo and
+indirect (loaded) atoms where reshapes and gathers need them.
+
+An `Index` is `const + sum(coefficient * atom)`. An atom is one of
+
+    Var(name, size)        a loop variable that runs over [0, size)
+    FloorDiv(index, d)     index // d, rounding towards minus infinity
+    Mod(index, d)          index - d * (index // d)
+    Indirect(value, size)  a loaded integer that is known to lie in [0, size)
+
+Every atom knows its bounds, which is what makes the rewrites below exact: `(64*i + j) // 64` is `i` because j
+lies in [0, 64). sympy would do the same a hundred times slower, and lowering builds thousands of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import gcd
+from typing import Any
+
+
+class Var:
+    """A loop variable over [0, size); compared by identity."""
+
+    __slots__ = ("name", "size")
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+
+    def bounds(self) -> tuple[int, int]:
+        return 0, max(self.size - 1, 0)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Indirect:
+    """A loaded integer used as an index, already wrapped (negative values moved up) into [0, size)."""
+
+    __slots__ = ("size", "value")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value = value
+        self.size = size
+
+    def bounds(self) -> tuple[int, int]:
+        return 0, max(self.size - 1, 0)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Indirect) and other.value is self.value and other.size == self.size
+
+    def __hash__(self) -> int:
+        return hash((id(self.value), self.size))
+
+    def __repr__(self) -> str:
+        return f"[{self.value!r}]"
+
+
+class _Quotient:
+    """What FloorDiv and Mod share: a dividend, a positive divisor, value equality."""
+
+    __slots__ = ("_hash", "divisor", "dividend")
+    sign = "?"
+
+    def __init__(self, dividend: Index, divisor: int) -> None:
+        self.dividend = dividend
+        self.divisor = divisor
+        self._hash = hash((self.sign, dividend, divisor))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(other) is type(self)
+            and other.divisor == self.divisor
+            and other.dividend == self.dividend
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"({self.dividend!r} {self.sign} {self.divisor})"
+
+
+class FloorDiv(_Quotient):
+    __slots__ = ()
+    sign = "//"
+
+    def bounds(self) -> tuple[int, int]:
+        low, high = self.dividend.bounds()
+        return low // self.divisor, high // self.divisor
+
+
+class Mod(_Quotient):
+    __slots__ = ()
+    sign = "%"
+
+    def bounds(self) -> tuple[int, int]:
+        low, high = self.dividend.bounds()
+        return 0, min(high, self.divisor - 1) if low >= 0 else self.divisor - 1
+
+
+class Index:
+    """An immutable index expression; see the module's docstring."""
+
+    __slots__ = ("_hash", "const", "terms")
+
+    def __init__(self, terms: dict[Any, int], const: int = 0) -> None:
+        self.terms = terms
+        self.const = const
+        self._hash: int | None = None
+
+    @staticmethod
+    def of(value: Index | Var | Indirect | int) -> Index:
+        if isinstance(value, Index):
+            return value
+        if isinstance(value, int):
+            return Index({}, value)
+        return Index({value: 1})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Index) and self.const == other.const and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.const, frozenset(self.terms.items())))
+        return self._hash
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.const + other) if other else self
+        if not other.terms:
+            return self + other.const
+        if not self.terms:
+            return other + self.const
+        terms = dict(self.terms)
+        for atom, coefficient in other.terms.items():
+            total = terms.get(atom, 0) + coefficient
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+        return _rejoin(Index(terms, self.const + other.const))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + (-other)
+
+    def __rsub__(self, other: int) -> Index:
+        return -self + other
+
+    def __mul__(self, factor: int) -> Index:
+        if factor == 1:
+            return self
+        if factor == 0:
+            return ZERO
+        return Index({a: c * factor for a, c in self.terms.items()}, self.const * factor)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: int) -> Index:
+        if divisor == 1:
+            return self
+        whole, rest = self._split(divisor)
+        low, high = rest.bounds()
+        if 0 <= low and high < divisor:
+            return whole
+        if low // divisor == high // divisor:
+            return whole + low // divisor
+        if rest.const == 0 and len(rest.terms) == 1:
+            ((atom, coefficient),) = rest.terms.items()
+            if coefficient == 1 and isinstance(atom, FloorDiv):
+                return whole + atom.dividend // (atom.divisor * divisor)
+            if coefficient == 1 and isinstance(atom, Mod) and atom.divisor % divisor == 0:
+                return whole + (atom.dividend // divisor) % (atom.divisor // divisor)
+        shared = gcd(divisor, *rest.terms.values())
+        if shared > 1:
+            scaled = {a: c // shared for a, c in rest.terms.items()}
+            return whole + Index(scaled, rest.const // shared) // (divisor // shared)
+        return whole + Index({FloorDiv(rest, divisor): 1})
+
+    def __mod__(self, divisor: int) -> Index:
+        if divisor == 1:
+            return ZERO
+        _, rest = self._split(divisor)
+        low, high = rest.bounds()
+        if 0 <= low and high < divisor:
+            return rest
+        if low // divisor == high // divisor:
+            return rest - divisor * (low // divisor)
+        if rest.const == 0 and len(rest.terms) == 1:
+            ((atom, coefficient),) = rest.terms.items()
+            if coefficient == 1 and isinstance(atom, Mod) and atom.divisor % divisor == 0:
+                return atom.dividend % divisor
+        shared = gcd(divisor, rest.const, *rest.terms.values())
+        if shared > 1:
+            scaled = {a: c // shared for a, c in rest.terms.items()}
+            return (Index(scaled, rest.const // shared) % (divisor // shared)) * shared
+        return Index({Mod(rest, divisor): 1})
+
+    def _split(self, divisor: int) -> tuple[Index, Index]:
+        """self = divisor * whole + rest, with every term that divides exactly moved into `whole`."""
+        whole, rest = {}, {}
+        for atom, coefficient in self.terms.items():
+            if coefficient % divisor == 0:
+                whole[atom] = coefficient // divisor
+            else:
+                rest[atom] = coefficient
+        quotient, remainder = divmod(self.const, divisor)
+        return Index(whole, quotient), Index(rest, remainder)
+
+    def bounds(self) -> tuple[int, int]:
+        """Inclusive lower and upper bound; exact when every atom occurs once."""
+        low = high = self.const
+        for atom, coefficient in self.terms.items():
+            atom_low, atom_high = atom.bounds()
+            if coefficient > 0:
+                low += coefficient * atom_low
+                high += coefficient * atom_high
+            else:
+                low += coefficient * atom_high
+                high += coefficient * atom_low
+        return low, high
+
+    def atoms(self) -> Iterator[Any]:
+        """Every atom, those inside quotients included."""
+        for atom in self.terms:
+            yield atom
+            if isinstance(atom, _Quotient):
+                yield from atom.dividend.atoms()
+
+    def variables(self) -> set[Var]:
+        return {a for a in self.atoms() if isinstance(a, Var)}
+
+    def is_affine(self) -> bool:
+        """Only plain loop variables: no quotients and nothing loaded."""
+        return all(isinstance(a, Var) for a in self.terms)
+
+    def substitute(self, replace: Callable[[Any], Any | None]) -> Index:
+        """`replace` maps a Var or Indirect to an Index, Var or Indirect, or to None to keep it."""
+        result = Index({}, self.const)
+        kept: dict[Any, int] = {}
+        for atom, coefficient in self.terms.items():
+            if isinstance(atom, _Quotient):
+                inner = atom.dividend.substitute(replace)
+                new = inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor
+            else:
+                new = replace(atom)
+                if new is None:
+                    kept[atom] = coefficient
+                    continue
+            result = result + Index.of(new) * coefficient
+        return result + Index(kept) if kept else result
+
+    def __repr__(self) -> str:
+        parts = [
+            repr(a) if c == 1 else f"{c}*{a!r}"
+            for a, c in sorted(self.terms.items(), key=lambda t: (-abs(t[1]), repr(t[0])))
+        ]
+        if self.const or not parts:
+            parts.append(str(self.const))
+        return " + ".join(parts).replace("+ -", "- ")
+
+
+ZERO = Index({}, 0)
+
+
+def _rejoin(index: Index) -> Index:
+    """c*d*(x // d) + c*(x % d) -> c*x, which undoes a reshape that was split and merged again."""
+    for atom, coefficient in index.terms.items():
+        if isinstance(atom, Mod):
+            quotient = FloorDiv(atom.dividend, atom.divisor)
+            if index.terms.get(quotient) == coefficient * atom.divisor:
+                rest = {a: c for a, c in index.terms.items() if a != atom and a != quotient}
+                return Index(rest, index.const) + atom.dividend * coefficient
+    return index
+
+
+def linear(indices: tuple[Index, ...] | list[Index], strides: Any, offset: int = 0) -> Index:
+    """The position `offset + sum(index * stride)`."""
+    total = Index({}, offset)
+    for index, stride in zip(indices, strides, strict=True):
+        if stride:
+            total = total + index * stride
+    return total
+
+
+def contiguous_strides(size: Any) -> tuple[int, ...]:
+    strides = []
+    step = 1
+    for extent in reversed(size):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def delinearize(position: Index, size: Any) -> tuple[Index, ...]:
+    """The multi-dimensional index of a row-major position within `size`."""
+    return tuple(
+        ZERO if extent == 1 else (position // stride) % extent
+        for extent, stride in zip(size, contiguous_strides(size), strict=True)
+    )
