@@ -1,0 +1,249 @@
+"""Bad input gives one clear error or one clear warning; nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import dynamo
+
+ROOT = Path(__file__).parent.parent
+
+
+def add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    dynamo.reset()
+    yield
+    dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"backend": "inducter"}, ValueError, "did you mean 'inductor'"),
+        ({"backend": 7}, TypeError, "backend must be a name or a callable"),
+        ({"mode": "fastest"}, ValueError, "the modes are: default"),
+        ({"mode": 3}, TypeError, "mode must be a string"),
+        ({"options": {"nonsense": 1}}, ValueError, "no option named 'nonsense'"),
+        ({"options": ["a"]}, TypeError, "options must be a dict"),
+        ({"mode": "default", "options": {}}, ValueError, "either mode or options"),
+        ({"fullgraph": "yes"}, TypeError, "fullgraph must be True or False"),
+        ({"dynamic": "yes"}, TypeError, "dynamic must be"),
+    ],
+)
+def test_compile_arguments(arguments, error, text) -> None:
+    with pytest.raises(error, match=text):
+        dynamo.compile(add_one, **arguments)
+
+
+@pytest.mark.parametrize("model", [3, "f", int, None.__class__])
+def test_what_is_compiled(model) -> None:
+    with pytest.raises(TypeError, match="takes a function, a method or an nn.Module"):
+        dynamo.compile(model)
+
+
+def test_mode_for_a_backend_that_takes_none() -> None:
+    with pytest.raises(ValueError, match="takes no 'mode'"):
+        dynamo.compile(add_one, backend=lambda gm, inputs: gm.forward, mode="default")
+
+
+def test_unknown_config_option() -> None:
+    with pytest.raises(AttributeError, match="the options are: recompile_limit"):
+        dynamo.config.recompile_limits = 3
+    with pytest.raises(TypeError, match="takes int"):
+        dynamo.config.recompile_limit = "many"
+    with pytest.raises(AttributeError), dynamo.config.patch(nonsense=1):
+        pass
+
+
+def test_backend_that_raises() -> None:
+    def bad(gm, example_inputs):
+        raise ZeroDivisionError("the backend's own message")
+
+    with pytest.raises(dynamo.errors.BackendCompilerFailed) as info:
+        dynamo.compile(add_one, backend=bad)(torch.ones(3))
+    text = str(info.value)
+    assert "the backend's own message" in text
+    assert "return x + 1" in text and Path(__file__).name in text  # the user's line
+    assert "add" in text  # the graph
+    assert isinstance(info.value.__cause__, ZeroDivisionError)
+
+
+def test_backend_that_raises_and_is_suppressed() -> None:
+    def bad(gm, example_inputs):
+        raise ZeroDivisionError("the backend's own message")
+
+    with dynamo.config.patch(suppress_errors=True):
+        with pytest.warns(UserWarning, match="the backend's own message"):
+            assert torch.equal(dynamo.compile(add_one, backend=bad)(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_backend_that_returns_no_callable() -> None:
+    with pytest.raises(dynamo.errors.BackendCompilerFailed, match="returned 7"):
+        dynamo.compile(add_one, backend=lambda gm, example_inputs: 7)(torch.ones(3))
+
+
+def test_function_works_after_a_failed_compilation() -> None:
+    attempts = []
+
+    def second_time(gm, example_inputs):
+        attempts.append(gm)
+        if len(attempts) == 1:
+            raise RuntimeError("not yet")
+        return gm.forward
+
+    compiled = dynamo.compile(add_one, backend=second_time)
+    with pytest.raises(dynamo.errors.BackendCompilerFailed):
+        compiled(torch.ones(3))
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("call", [lambda f: f(), lambda f: f(1, 2, 3), lambda f: f(y=torch.ones(2))])
+def test_wrong_arguments_raise_eagers_type_error(call) -> None:
+    with pytest.raises(TypeError) as eager:
+        call(add_one)
+    with pytest.raises(TypeError) as compiled:
+        call(dynamo.compile(add_one))
+    assert str(compiled.value) == str(eager.value)
+
+
+def test_wrong_arguments_of_a_module() -> None:
+    module = torch.nn.Linear(2, 2)
+    with pytest.raises(TypeError) as eager:
+        module()
+    with pytest.raises(TypeError) as compiled:
+        dynamo.compile(module)()
+    assert str(compiled.value) == str(eager.value)
+
+
+def test_tensor_error_is_eagers() -> None:
+    def mismatched(x, y):
+        return x @ y
+
+    arguments = torch.ones(2, 3), torch.ones(2, 3)
+    with pytest.raises(RuntimeError) as eager:
+        mismatched(*arguments)
+    with pytest.raises(RuntimeError) as compiled:
+        dynamo.compile(mismatched)(*arguments)
+    assert str(compiled.value) == str(eager.value)
+    frames = [f.name for f in compiled.traceback]
+    assert "mismatched" in frames
+
+
+def test_interrupt_while_compiling() -> None:
+    started = threading.Event()
+
+    def slow(gm, example_inputs):
+        if not started.is_set():
+            started.set()
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(10_000_000):
+                pass
+        return gm.forward
+
+    compiled = dynamo.compile(add_one, backend=slow)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.ones(3))
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def run_script(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own that has compiled nothing yet."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(body)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+CHECK = """
+    import warnings, torch, dynamo
+    warnings.simplefilter("always")
+    def f(x):
+        return torch.softmax(x * 2 + 1, -1)
+    def g(x):
+        return (x.sin() + 1).sum(0)
+    x = torch.randn(8, 8)
+    with torch.no_grad():
+        for fn in (f, g):
+            torch.testing.assert_close(dynamo.compile(fn)(x), fn(x))
+"""
+
+
+def one_warning(done: subprocess.CompletedProcess[str], text: str) -> None:
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Warning:") == 1, done.stderr
+    assert text in done.stderr
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    done = run_script(CHECK, PATH=str(tmp_path), CXX="", DYNAMO_CACHE_DIR=str(tmp_path / "cache"))
+    one_warning(done, "compiler")
+
+
+def test_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    one_warning(run_script(CHECK, DYNAMO_CACHE_DIR=str(blocked)), "DYNAMO_CACHE_DIR")
+
+
+def test_damaged_cache(tmp_path: Path) -> None:
+    cache = {"DYNAMO_CACHE_DIR": str(tmp_path / "cache")}
+    done = run_script(CHECK, **cache)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    damaged = 0
+    for file in (tmp_path / "cache").rglob("*"):
+        if file.is_file() and file.stat().st_size > 16:
+            data = bytearray(file.read_bytes())
+            middle = len(data) // 2
+            data[middle : middle + 8] = b"damaged!"
+            file.write_bytes(data)
+            damaged += 1
+    assert damaged
+    done = run_script(CHECK, **cache)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Warning:") <= 1, done.stderr
+    truncated = run_script(CHECK, **cache)
+    assert truncated.returncode == 0 and not truncated.stderr, truncated.stderr
+
+
+def test_unknown_log_channel() -> None:
+    done = run_script("import dynamo", DYNAMO_LOGS="graf")
+    one_warning(done, "the channels are: graph")
+
+
+def test_disabled_by_the_environment() -> None:
+    done = run_script(
+        """
+        import dynamo
+        def f(x): return x
+        assert dynamo.compile(f) is f
+        """,
+        DYNAMO_DISABLE="1",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_recompile_limit_gives_one_warning_with_the_reason() -> None:
+    compiled = dynamo.compile(lambda x, n: x + n, backend="eager")
+    with dynamo.config.patch(recompile_limit=3), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(8):
+            assert torch.equal(compiled(torch.zeros(2), n), torch.full((2,), float(n)))
+    (warning,) = caught
+    assert "recompile_limit" in str(warning.message) and "L['n']" in str(warning.message)
