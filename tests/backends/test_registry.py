@@ -1,0 +1,110 @@
+"""The registry, the debugging backends, and the bridge to torch.compile backends."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+import torch
+
+import dynamo
+from backends import registry
+from fxgraph import GraphModule
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    dynamo.reset()
+    known = dict(registry._registered)
+    yield
+    registry._registered.clear()
+    registry._registered.update(known)
+    dynamo.reset()
+
+
+def f(x):
+    return torch.relu(x) * 2 + 1
+
+
+def test_list() -> None:
+    assert "inductor" in dynamo.list_backends()
+    assert "eager" not in dynamo.list_backends()
+    assert {"eager", "aot_eager", "print"} <= set(dynamo.list_backends(debug=True))
+
+
+def test_register_and_use_by_name() -> None:
+    seen = []
+
+    @dynamo.register_backend
+    def my_own(gm, example_inputs):
+        seen.append((type(gm), [type(i) for i in example_inputs]))
+        return gm.forward
+
+    x = torch.randn(4)
+    assert torch.equal(dynamo.compile(f, backend="my_own")(x), f(x))
+    assert seen == [(GraphModule, [torch.Tensor])]
+    assert "my_own" in dynamo.list_backends()
+    with pytest.raises(ValueError, match="registered already"):
+        dynamo.register_backend(lambda gm, i: gm, name="my_own")
+
+
+def test_entry_point(monkeypatch) -> None:
+    def from_elsewhere(gm, example_inputs):
+        return gm.forward
+
+    class Entry:
+        name = "elsewhere"
+
+        def load(self):
+            return from_elsewhere
+
+    def entry_points(group):
+        return [Entry()] if group == "framegraph_backends" else []
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    assert dynamo.lookup_backend("elsewhere") is from_elsewhere
+    assert "elsewhere" in dynamo.list_backends()
+    assert importlib.metadata  # the real one stays untouched
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "print", "print_aot", "inductor"])
+def test_each_backend_gives_eagers_values(backend, capsys) -> None:
+    x = torch.randn(4, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(dynamo.compile(f, backend=backend)(x), f(x))
+    printed = capsys.readouterr().out
+    assert ("relu" in printed) == backend.startswith("print")
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_gradients(backend) -> None:
+    x, y = (torch.randn(4, 5).requires_grad_() for _ in range(2))
+    y.data.copy_(x.data)
+    dynamo.compile(f, backend=backend)(x).sum().backward()
+    f(y).sum().backward()
+    assert torch.equal(x.grad, y.grad)
+
+
+def test_bridge_hands_over_a_torch_fx_module() -> None:
+    from backends.bridge import bridge
+
+    seen = []
+
+    def written_for_torch_compile(gm, example_inputs):
+        seen.append([node.op for node in gm.graph.nodes])
+        assert "example_value" in next(iter(gm.graph.nodes)).meta
+        return gm.forward
+
+    x = torch.randn(4)
+    assert torch.equal(dynamo.compile(f, backend=bridge(written_for_torch_compile))(x), f(x))
+    assert seen[0][0] == "placeholder" and seen[0][-1] == "output"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["aot_eager", "inductor"])
+def test_bridge_runs_torch_compile_backends(name) -> None:
+    from backends.bridge import bridge
+
+    x = torch.randn(4, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(dynamo.compile(f, backend=bridge(name))(x), f(x))

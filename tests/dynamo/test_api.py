@@ -1,0 +1,325 @@
+"""compile() in its forms, compiled modules as stand-ins, disable/run/stance, rules, export."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+import torch
+
+import dynamo
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    dynamo.reset()
+    yield
+    dynamo.reset()
+
+
+class Counter:
+    """A backend that counts the graphs and runs them eagerly."""
+
+    def __init__(self) -> None:
+        self.graphs: list = []
+
+    def __call__(self, gm, example_inputs):
+        self.graphs.append(gm)
+        return gm.forward
+
+
+def plus(x: torch.Tensor, n: int = 1, *, scale: float = 1.0) -> torch.Tensor:
+    """Adds n."""
+    return (x + n) * scale
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(4, 4)
+        self.calls = 0
+
+    def forward(self, x):
+        return torch.relu(self.lin(x))
+
+
+def test_function_keeps_its_face() -> None:
+    compiled = dynamo.compile(plus)
+    assert compiled.__name__ == "plus" and compiled.__doc__ == "Adds n."
+    assert inspect.signature(compiled) == inspect.signature(plus)
+    assert compiled.__wrapped__ is plus
+
+
+def test_decorator_forms() -> None:
+    counter = Counter()
+
+    @dynamo.compile
+    def bare(x):
+        return x * 2
+
+    @dynamo.compile(backend=counter)
+    def with_arguments(x):
+        return x * 2
+
+    assert torch.equal(bare(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(with_arguments(torch.ones(2)), torch.full((2,), 2.0))
+    assert len(counter.graphs) == 1
+
+
+def test_defaults_and_keywords() -> None:
+    compiled = dynamo.compile(plus, backend="eager")
+    x = torch.randn(3)
+    assert torch.equal(compiled(x), plus(x))
+    assert torch.equal(compiled(x, 2), plus(x, 2))
+    assert torch.equal(compiled(x, scale=3.0, n=4), plus(x, scale=3.0, n=4))
+
+
+def test_method_decorated_in_the_class() -> None:
+    counter = Counter()
+
+    class Thing:
+        def __init__(self, n):
+            self.n = n
+
+        @dynamo.compile(backend=counter)
+        def add(self, x):
+            return x + self.n
+
+    assert torch.equal(Thing(2).add(torch.zeros(2)), torch.full((2,), 2.0))
+    assert torch.equal(Thing(3).add(torch.zeros(2)), torch.full((2,), 3.0))
+    assert len(counter.graphs) == 2
+
+
+def test_bound_method() -> None:
+    class Thing:
+        n = 5
+
+        def add(self, x):
+            return x + self.n
+
+    thing = Thing()
+    compiled = dynamo.compile(thing.add, backend="eager")
+    assert torch.equal(compiled(torch.zeros(2)), torch.full((2,), 5.0))
+    thing.n = 6
+    assert torch.equal(compiled(torch.zeros(2)), torch.full((2,), 6.0))
+
+
+def test_two_configurations_of_one_function() -> None:
+    first, second = Counter(), Counter()
+    one, two = dynamo.compile(plus, backend=first), dynamo.compile(plus, backend=second)
+    for _ in range(2):
+        one(torch.ones(2))
+        two(torch.ones(2))
+    assert len(first.graphs) == len(second.graphs) == 1
+    plus(torch.ones(2))  # the function itself stays eager
+    assert len(first.graphs) == 1
+
+
+def test_compiled_module_stands_in() -> None:
+    net = Net()
+    compiled = dynamo.compile(net, backend="eager")
+    x = torch.randn(2, 4)
+    assert torch.equal(compiled(x), net(x))
+    assert isinstance(compiled, Net) and type(compiled).__name__ == "Net"
+    assert list(compiled.state_dict()) == list(net.state_dict())
+    assert compiled.lin is net.lin
+    compiled.calls = 7
+    assert net.calls == 7
+    compiled.eval()
+    assert not net.training
+    net.lin.weight.data.zero_()
+    assert torch.equal(compiled(x), net(x))
+    assert repr(compiled) == repr(net)
+    assert {id(p) for p in compiled.parameters()} == {id(p) for p in net.parameters()}
+
+
+def test_compiled_module_copies_and_pickles() -> None:
+    compiled = dynamo.compile(Net(), backend="eager")
+    x = torch.randn(2, 4)
+    for twin in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert torch.equal(twin(x), compiled(x))
+        assert twin.lin is not compiled.lin
+        assert type(twin) is type(compiled)
+
+
+def test_hooks_registered_later_run() -> None:
+    net = Net()
+    compiled = dynamo.compile(net, backend="eager")
+    x = torch.randn(2, 4)
+    compiled(x)
+    seen = []
+    handle = compiled.register_forward_hook(lambda module, args, out: seen.append(module) or out + 1)
+    assert torch.equal(compiled(x), net(x))
+    assert seen == [net, net]
+    handle.remove()
+    assert torch.equal(compiled(x), net(x))
+    assert len(seen) == 2
+
+
+def test_compiled_submodule() -> None:
+    net = torch.nn.Sequential(Net(), Net())
+    net[0] = dynamo.compile(net[0], backend="eager")
+    x = torch.randn(2, 4)
+    outer = dynamo.compile(net, backend="eager")
+    assert torch.equal(outer(x), net(x))
+    assert list(net.state_dict()) == [f"{i}.lin.{p}" for i in (0, 1) for p in ("weight", "bias")]
+
+
+def test_disable() -> None:
+    counter = Counter()
+
+    @dynamo.disable
+    def inner(x):
+        assert not dynamo.is_compiling()
+        return x * 3
+
+    @dynamo.compile(backend=counter)
+    def f(x):
+        return inner(x + 1) - 1
+
+    assert torch.equal(f(torch.ones(2)), torch.full((2,), 5.0))
+    assert len(counter.graphs) == 2
+    report = dynamo.explain(f)(torch.ones(2))
+    assert report.graph_count == 2
+
+
+def test_is_compiling() -> None:
+    @dynamo.compile(backend="eager", fullgraph=True)
+    def f(x):
+        return x + (1 if dynamo.is_compiling() else 2)
+
+    assert not dynamo.is_compiling()
+    assert torch.equal(f(torch.zeros(2)), torch.ones(2))
+
+
+def test_run_compiles_nothing_new() -> None:
+    counter = Counter()
+    compiled = dynamo.compile(plus, backend=counter)
+    compiled(torch.ones(2))
+    again = dynamo.run(compiled)
+    assert torch.equal(again(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(again(torch.ones(3)), torch.full((3,), 2.0))
+    assert len(counter.graphs) == 1
+
+
+def test_stances() -> None:
+    counter = Counter()
+    compiled = dynamo.compile(plus, backend=counter)
+    with dynamo.set_stance("force_eager"):
+        compiled(torch.ones(2))
+    assert not counter.graphs
+    compiled(torch.ones(2))
+    with dynamo.set_stance("eager_on_recompile"):
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    assert len(counter.graphs) == 1
+    with dynamo.set_stance("fail_on_recompile"):
+        compiled(torch.ones(2))
+        with pytest.raises(RuntimeError, match="recompile"):
+            compiled(torch.ones(3))
+    compiled(torch.ones(3))
+    assert len(counter.graphs) == 2
+    with pytest.raises(ValueError, match="the stances are"):
+        dynamo.set_stance("eager")
+
+
+def test_graph_break() -> None:
+    counter = Counter()
+
+    @dynamo.compile(backend=counter)
+    def f(x):
+        x = x + 1
+        dynamo.graph_break()
+        return x * 2
+
+    assert torch.equal(f(torch.ones(2)), torch.full((2,), 4.0))
+    assert len(counter.graphs) == 2
+
+
+def scaled(x, factor):
+    if x.sum() > 0:  # would break the graph
+        return x * factor
+    return x
+
+
+def test_allow_and_disallow_in_graph() -> None:
+    dynamo.allow_in_graph(scaled)
+
+    @dynamo.compile(backend="eager", fullgraph=True)
+    def f(x):
+        return scaled(x, 2) + 1
+
+    assert torch.equal(f(torch.ones(2)), torch.full((2,), 3.0))
+
+    counter = Counter()
+    dynamo.disallow_in_graph(torch.sin)
+    try:
+        compiled = dynamo.compile(lambda x: torch.sin(x + 1) + 1, backend=counter)
+        compiled(torch.ones(2))
+        assert len(counter.graphs) == 2
+    finally:
+        from dynamo import rules
+
+        del rules.DISALLOWED[id(torch.sin)]
+
+
+def test_export() -> None:
+    net = Net().eval()
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        exported = dynamo.export(net)(x)
+        assert torch.equal(exported(x), net(x))
+        assert torch.equal(exported.graph_module(x)[0], net(x))
+        assert len(list(exported.graph_module.parameters())) == 2
+        assert exported.guards
+
+    def broken(x):
+        print("here")
+        return x + 1
+
+    with pytest.raises(dynamo.errors.Unsupported, match="test_api.py"):
+        dynamo.export(broken)(x)
+
+
+def test_explain_leaves_compiled_code_alone() -> None:
+    counter = Counter()
+    compiled = dynamo.compile(plus, backend=counter)
+    compiled(torch.ones(2))
+    report = dynamo.explain(compiled)(torch.ones(2))
+    assert len(counter.graphs) == 2  # explain compiled for itself, with the same backend
+    compiled(torch.ones(2))
+    assert len(counter.graphs) == 2
+    assert report.graph_count == 1 and report.graph_break_count == 0
+    assert report.op_count == 2
+    assert report.ops_per_graph[0][0].__name__ == "add"
+    assert any("L['x']" in guard for guard in report.out_guards)
+    assert report.compile_times["total"] > 0
+    assert "graphs" in str(report)
+
+
+def test_explain_names_the_break() -> None:
+    def f(x):
+        y = x + 1
+        if y.sum() > 0:
+            y = y * 2
+        return y
+
+    report = dynamo.explain(f, backend="eager")(torch.ones(2))
+    (reason,) = report.break_reasons
+    assert reason.code == "DATA_DEPENDENT_JUMP"
+    assert reason.line == "if y.sum() > 0:"
+    assert "test_api.py" in reason.location
+    assert reason.hint and reason.hint in str(report)
+    assert report.graph_count == 2 and report.graph_break_count == 1
+
+
+def test_explain_says_that_autograd_runs_op_by_op() -> None:
+    report = dynamo.explain(Net())(torch.randn(2, 4))
+    assert any("op by op" in note for note in report.notes)
+
+
+def test_explain_lists_fallback_ops() -> None:
+    with torch.no_grad():
+        report = dynamo.explain(lambda x: torch.sort(x * 2 + 1)[0] + 1)(torch.randn(4, 4))
+    assert any("sort" in op for op in report.fallback_ops)
