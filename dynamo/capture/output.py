@@ -130,6 +130,10 @@ class OutputGraph:
             known = self._tensor_values[id(fake)] = make(node, fake)
         return known
 
+    def fake_value(self, fake: torch.Tensor) -> TensorValue | None:
+        """The Value that a fake tensor already has."""
+        return self._tensor_values.get(id(fake))
+
     # -- installed objects ----------------------------------------------------------------------
     def install(self, prefix: str, obj: Any) -> InstalledSource:
         """Give `obj` a unique name in the frame's globals; it is written there when compilation succeeds."""

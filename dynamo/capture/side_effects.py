@@ -125,7 +125,13 @@ class SideEffects:
         changed = [v for v in self.tracked if v.mutation.dirty and not v.mutation.new]
         stored = [new for _, _, new in self.globals.values() if new is not DELETED]
         alive = self.reachable([*roots, *changed, *stored])
-        return [v for v in self.tracked if v.mutation.dirty and (not v.mutation.new or id(v) in alive)]
+        return [v for v in self.tracked if v.mutation.dirty and self._replays(v, alive)]
+
+    def _replays(self, value: Value, alive: set[int]) -> bool:
+        """A new container is made with its final items; only attributes and cells of new objects are written later."""
+        if not value.mutation.new:
+            return True
+        return id(value) in alive and (bool(value.mutation.attrs) or value.replays_when_new)
 
     def reachable(self, roots: Iterable[Value]) -> set[int]:
         """ids of all Values that can be reached from `roots`."""

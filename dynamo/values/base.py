@@ -7,7 +7,7 @@ symbolically raises `Unsupported`, which is a graph break.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -25,6 +25,8 @@ class Value:
     source: Source | None = None
     # The object to which mutations are recorded (capture/side_effects.py); None: immutable or not tracked.
     mutation: Any = None
+    # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always are).
+    replays_when_new: bool = False
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -77,6 +79,10 @@ class Value:
     ) -> Value:
         return self.getattr(tx, name).call(tx, args, kwargs)
 
+    def has_special(self, tx: Interpreter, name: str) -> bool:
+        """True if the type defines the special method `name` in Python (user classes only)."""
+        return False
+
     def truth(self, tx: Interpreter) -> bool:
         """bool(value), where that is known while capturing."""
         raise Unsupported(breaks.UnknownTruth(self.describe()))
@@ -121,6 +127,13 @@ class Value:
         """`item in self`, as a Value."""
         raise Unsupported(breaks.NotIterable(self.describe()))
 
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        """What stands for the value as a key of a symbolic dict or set (see values/keys.py)."""
+        from dynamo.values.keys import IdentityKey
+
+        known, real = self.identity()
+        return real if known else IdentityKey(self)
+
     def unpack(self, tx: Interpreter) -> list[Value]:
         """All items, for unpacking and star arguments."""
         iterator = self.iterate(tx)
@@ -132,6 +145,10 @@ class Value:
     # -- how it is made again -------------------------------------------------------------------
     def reconstruct(self, codegen: Codegen) -> None:
         """Emit code that pushes the value. Called only for values without a source that is still valid."""
+        raise Unsupported(breaks.CannotReconstruct(self.describe()))
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        """Push what writing the recorded changes needs; the returned function emits the writing."""
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def children(self) -> Sequence[Value]:

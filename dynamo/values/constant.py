@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -122,11 +121,9 @@ class ConstantValue(Value):
         )
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.containers import sequence_iterator
-        from dynamo.values.exceptions import call_real
+        from dynamo.values.containers import TupleValue
 
-        items = call_real(tx, lambda: list(self.value))
-        return sequence_iterator(tx, [tx.wrap(item) for item in items])
+        return TupleValue(self.unpack(tx)).iterate(tx)
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         from dynamo.values.exceptions import call_real
@@ -156,7 +153,7 @@ class ConstantMethodValue(Value):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen(self.receiver)
-        codegen.emit.load_attr(self.name)
+        codegen.load_attr(self.name)
 
     def children(self) -> Sequence[Value]:
         return (self.receiver,)
@@ -175,7 +172,3 @@ def _str_join(tx: Interpreter, text: str, args: Sequence[Value]) -> Value:
 
 # Methods whose argument may be any iterable of Values.
 _CONSTANT_METHODS_OVER_VALUES: dict[str, Callable[..., Value]] = {"join": _str_join}
-
-
-def is_enum_member(obj: Any) -> bool:
-    return isinstance(obj, enum.Enum)

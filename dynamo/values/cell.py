@@ -1,0 +1,105 @@
+"""Cells: the boxes in which closures share variables."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import CellContentsSource, ClosureCellSource, ClosureSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy, builder
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class CellValue(Value):
+    """A cell. `contents` is a Value, a Lazy that nobody has read yet, or None: empty.
+
+    `local_name` is set for the cell variables of the compiled frame itself: the rewritten frame has that cell too.
+    """
+
+    replays_when_new = True
+
+    def __init__(
+        self,
+        contents: Value | Lazy | None,
+        source: Source | None = None,
+        local_name: str | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.contents = contents
+        self.local_name = local_name
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def load(self, tx: Interpreter) -> Value | None:
+        """The content, or None if the cell is empty."""
+        if isinstance(self.contents, Lazy):
+            self.contents = self.contents.realize(tx)
+        return self.contents
+
+    def store(self, tx: Interpreter, value: Value | None) -> None:
+        tx.output.side_effects.mark(self)
+        self.contents = value
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        value = self.load(tx) if name == "cell_contents" else None
+        if value is None:
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return value
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if name != "cell_contents":
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        self.store(tx, value)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        if self.local_name is not None:
+            codegen.load_closure(self.local_name)
+        else:
+            codegen.load_callable(lambda: codegen.load_const(types.CellType))
+            codegen.call(0)
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        name = self.local_name or getattr(self.source, "variable", None)
+        if self.contents is not None:
+            codegen(self.contents)
+        if name is not None:
+            return self._write_own(codegen, name)
+        codegen(self)
+        if self.contents is None:
+            return lambda: codegen.delete_attr("cell_contents")
+        return lambda: codegen.store_attr("cell_contents")
+
+    def _write_own(self, codegen: Codegen, name: str) -> Callable[[], None]:
+        if self.contents is None:
+            return lambda: codegen.delete_deref(name)
+        return lambda: codegen.store_deref(name)
+
+    def children(self) -> Sequence[Value]:
+        return (self.contents,) if isinstance(self.contents, Value) else ()
+
+
+@builder(types.CellType)
+def build_cell(tx: Interpreter, obj: types.CellType, source: Source | None) -> Value:
+    """A cell of an outside closure. Its content is guarded when it is read."""
+    tx.guard(source, "type", types.CellType)
+    value = CellValue(_lazy_contents(obj, source), source)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+def _lazy_contents(cell: types.CellType, source: Source | None) -> Lazy | None:
+    try:
+        contents: Any = cell.cell_contents
+    except ValueError:
+        return None
+    if isinstance(source, ClosureCellSource):
+        return Lazy(contents, ClosureSource(source.variable, source.index))
+    return Lazy(contents, CellContentsSource(source) if source is not None else None)

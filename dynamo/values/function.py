@@ -1,0 +1,428 @@
+"""Python functions: from outside, made by the captured code, and bound methods."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.capture.output import TRUSTED_PACKAGES
+from dynamo.capture.side_effects import DELETED
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, DictItemSource, GlobalSource, SequenceItemSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.cell import CellValue
+from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.exceptions import raise_python
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+# Python code that capture never looks into: calling it is a graph break. The prefixes are of module names.
+OPAQUE_MODULES = (
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.fx",
+    "torch._subclasses",
+    "torch.jit",
+    "torch.cuda",
+    "torch.random",
+    "torch.multiprocessing",
+    "logging",
+    "threading",
+    "importlib",
+    "tqdm",
+    "numpy",
+    "scipy",
+    "fxgraph",
+    "inductor",
+    "backends",
+)
+
+
+def is_opaque_module(name: str | None) -> bool:
+    """Whether functions of this module are not inlined."""
+    if not name:
+        return False
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in OPAQUE_MODULES)
+
+
+class FunctionValue(Value):
+    """What inlining needs to know of a Python function."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    name: str
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def describe(self) -> str:
+        return f"function {self.name}"
+
+    def closure(self, tx: Interpreter) -> Sequence[CellValue]:
+        raise NotImplementedError
+
+    def default_count(self, tx: Interpreter) -> int:
+        raise NotImplementedError
+
+    def default(self, tx: Interpreter, index: int) -> Value:
+        raise NotImplementedError
+
+    def keyword_default(self, tx: Interpreter, name: str) -> Value | None:
+        raise NotImplementedError
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.inline(self, args, kwargs)
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        return replay_attributes(self, codegen)
+
+
+def replay_attributes(value: Value, codegen: Codegen) -> Callable[[], None]:
+    """Emit the recorded attribute stores of an object with plain setattr."""
+    stores = list(value.mutation.attrs.items())
+    for _, new in reversed(stores):
+        if new is not DELETED:
+            codegen(new)
+        codegen(value)
+
+    def write() -> None:
+        for name, new in stores:
+            if new is DELETED:
+                codegen.delete_attr(name)
+            else:
+                codegen.store_attr(name)
+
+    return write
+
+
+class UserFunctionValue(FunctionValue):
+    """A function that exists outside the captured code."""
+
+    def __init__(self, function: types.FunctionType, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+        self.code = function.__code__
+        self.globals = function.__globals__
+        self.name = function.__qualname__
+        package = (function.__module__ or "").split(".")[0]
+        # Defaults of library functions are not changed behind our back.
+        self._guarded = None if package in TRUSTED_PACKAGES else source
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.function
+
+    def closure(self, tx: Interpreter) -> Sequence[CellValue]:
+        cells = self.function.__closure__ or ()
+        base = None if self.source is None else AttrSource(self.source, "__closure__")
+        return [
+            tx.wrap(cell, None if base is None else SequenceItemSource(base, i))
+            for i, cell in enumerate(cells)
+        ]
+
+    def default_count(self, tx: Interpreter) -> int:
+        return len(self.function.__defaults__ or ())
+
+    def default(self, tx: Interpreter, index: int) -> Value:
+        value = self.function.__defaults__[index]
+        if self.source is None or (self._guarded is None and is_literal(value)):
+            return tx.wrap(value)
+        return tx.wrap(value, SequenceItemSource(AttrSource(self.source, "__defaults__"), index))
+
+    def keyword_default(self, tx: Interpreter, name: str) -> Value | None:
+        defaults = self.function.__kwdefaults__ or {}
+        if name not in defaults:
+            return None
+        if self.source is None or (self._guarded is None and is_literal(defaults[name])):
+            return tx.wrap(defaults[name])
+        source = DictItemSource(AttrSource(self.source, "__kwdefaults__"), name)
+        return tx.wrap(defaults[name], source)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if is_opaque_module(self.function.__module__):
+            raise Unsupported(breaks.UncapturedCall(f"{self.function.__module__}.{self.name}"))
+        return tx.inline(self, args, kwargs)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if stored is DELETED or (stored is None and not hasattr(self.function, name)):
+            if self.source is not None and stored is None:
+                tx.guard(self.source, "has_attr", (name, False))
+            raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")
+        if stored is not None:
+            return stored
+        source = None if self.source is None else AttrSource(self.source, name)
+        return tx.wrap(getattr(self.function, name), source)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if stored is not None:
+            return stored is not DELETED
+        present = hasattr(self.function, name)
+        tx.guard(self.source, "has_attr", (name, present))
+        return present
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if name.startswith("__"):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_object(self.function, self.function.__name__)
+
+
+class NestedFunctionValue(FunctionValue):
+    """A function that the captured code made (MAKE_FUNCTION)."""
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        namespace: dict[str, Any],
+        defaults: Value | None = None,
+        keyword_defaults: Value | None = None,
+        annotations: Value | None = None,
+        closure: Value | None = None,
+    ) -> None:
+        super().__init__()
+        self.code = code
+        self.globals = namespace
+        self.name = code.co_qualname
+        self.defaults = defaults
+        self.keyword_defaults = keyword_defaults
+        self.annotations = annotations
+        self.closure_tuple = closure
+
+    def closure(self, tx: Interpreter) -> Sequence[CellValue]:
+        return [] if self.closure_tuple is None else self.closure_tuple.unpack(tx)
+
+    def default_count(self, tx: Interpreter) -> int:
+        return 0 if self.defaults is None else self.defaults.length(tx)
+
+    def default(self, tx: Interpreter, index: int) -> Value:
+        return self.defaults.getitem(tx, ConstantValue(index))
+
+    def keyword_default(self, tx: Interpreter, name: str) -> Value | None:
+        if self.keyword_defaults is None:
+            return None
+        key = ConstantValue(name)
+        if not self.keyword_defaults.contains(tx, key).truth(tx):
+            return None
+        return self.keyword_defaults.getitem(tx, key)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if stored is not None and stored is not DELETED:
+            return stored
+        constants = {
+            "__name__": self.code.co_name,
+            "__qualname__": self.code.co_qualname,
+            "__module__": self.globals.get("__name__"),
+            "__code__": self.code,
+            "__doc__": _docstring(self.code),
+        }
+        if name in constants:
+            return ConstantValue(constants[name])
+        if name == "__dict__":
+            return FunctionDictValue(self)
+        if name in ("__defaults__", "__kwdefaults__", "__annotations__", "__closure__"):
+            held = {
+                "__defaults__": self.defaults,
+                "__kwdefaults__": self.keyword_defaults,
+                "__annotations__": self.annotations,
+                "__closure__": self.closure_tuple,
+            }[name]
+            if held is not None or name != "__annotations__":
+                return ConstantValue(None) if held is None else held
+        if hasattr(types.FunctionType, name):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        stored = tx.output.side_effects.load_attr(self, name)
+        return stored is not DELETED if stored is not None else hasattr(types.FunctionType, name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(types.FunctionType))
+        codegen.load_const(self.code)
+        codegen.load_globals(self.globals)
+        codegen.load_const(self.code.co_name)
+        for part in (self.defaults, self.closure_tuple):
+            if part is None:
+                codegen.load_const(None)
+            else:
+                codegen(part)
+        codegen.call(5)
+        extras = {
+            "__kwdefaults__": self.keyword_defaults,
+            "__annotations__": self._annotation_dict(),
+            "__qualname__": ConstantValue(self.code.co_qualname),
+        }
+        for name, value in extras.items():
+            if value is not None:
+                codegen.copy(1)
+                codegen(value)
+                codegen.swap(2)
+                codegen.store_attr(name)
+
+    def _annotation_dict(self) -> Value | None:
+        """MAKE_FUNCTION holds annotations as a flat tuple of names and values."""
+        if self.annotations is None or self.annotations.python_type() is dict:
+            return self.annotations
+        from dynamo.values.dicts import DictValue
+
+        flat = self.annotations.contents  # type: ignore[attr-defined]
+        pairs = zip(flat[::2], flat[1::2])
+        return DictValue({k.as_constant(): (k, v) for k, v in pairs})
+
+    def children(self) -> Sequence[Value]:
+        parts = (self.defaults, self.keyword_defaults, self.annotations, self.closure_tuple)
+        return [part for part in parts if part is not None]
+
+
+def _docstring(code: types.CodeType) -> str | None:
+    first = code.co_consts[0] if code.co_consts else None
+    return first if isinstance(first, str) else None
+
+
+class FunctionDictValue(Value):
+    """The __dict__ of a new function: functools.wraps updates it."""
+
+    def __init__(self, function: NestedFunctionValue) -> None:
+        super().__init__()
+        self.function = function
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if name != "update" or len(args) != 1:
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        for key in args[0].unpack(tx):
+            self.function.setattr(tx, key.as_constant(), args[0].getitem(tx, key))
+        return ConstantValue(None)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return _FunctionDictUpdate(self, name)
+
+
+class _FunctionDictUpdate(Value):
+    def __init__(self, owner: FunctionDictValue, name: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.name = name
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.owner.call_method(tx, self.name, args, kwargs)
+
+
+class MethodValue(Value):
+    """A function bound to an object."""
+
+    def __init__(self, function: Value, receiver: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+        self.receiver = receiver
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {getattr(self.function, 'name', self.function.describe())}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(tx, [self.receiver, *args], kwargs)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__self__":
+            return self.receiver
+        if name == "__func__":
+            return self.function
+        return self.function.getattr(tx, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return name in ("__self__", "__func__") or self.function.hasattr(tx, name)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(types.MethodType))
+        codegen(self.function)
+        codegen(self.receiver)
+        codegen.call(2)
+
+    def children(self) -> Sequence[Value]:
+        return (self.function, self.receiver)
+
+
+class OpaqueFunctionValue(Value):
+    """A callable that capture does not look into: calling it breaks the graph there."""
+
+    def __init__(self, function: Any, reason: breaks.Break, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+        self.reason = reason
+
+    def python_type(self) -> type:
+        return type(self.function)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.function
+
+    def describe(self) -> str:
+        return f"function {getattr(self.function, '__qualname__', self.function)}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        raise Unsupported(self.reason)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if not hasattr(self.function, name):
+            raise_python(tx, AttributeError, f"no attribute {name!r}")
+        source = None if self.source is None else AttrSource(self.source, name)
+        return tx.wrap(getattr(self.function, name), source)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.function, name)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_object(self.function, getattr(self.function, "__name__", "function"))
+
+
+def function_guard(tx: Interpreter, function: types.FunctionType, source: Source | None) -> None:
+    """Functions named by a global keep their identity; others may be made anew with the same code."""
+    if isinstance(source, GlobalSource):
+        tx.guard(source, "id", function)
+    else:
+        tx.guard(source, "function_code", function.__code__)
+
+
+@builder(types.FunctionType)
+def build_function(tx: Interpreter, obj: types.FunctionType, source: Source | None) -> Value:
+    """A Python function, inlined when it is called."""
+    function_guard(tx, obj, source)
+    value = UserFunctionValue(obj, source)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+@builder(types.MethodType)
+def build_method(tx: Interpreter, obj: types.MethodType, source: Source | None) -> Value:
+    """A bound method: its function and its receiver are values of their own."""
+    tx.guard(source, "type", types.MethodType)
+    function_source = None if source is None else AttrSource(source, "__func__")
+    self_source = None if source is None else AttrSource(source, "__self__")
+    function = tx.wrap(obj.__func__, function_source)
+    receiver = tx.wrap(obj.__self__, self_source)
+    return tx.output.remember(obj, source, MethodValue(function, receiver, source))

@@ -1,0 +1,357 @@
+"""Tensors: a Node of the graph with a FakeTensor that knows shape, dtype, device and gradient flag."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedFakeTensorException,
+)
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import subclass_builder
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import raise_python
+from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
+from fxgraph import Node
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+# Attributes that follow from the FakeTensor's metadata.
+METADATA_ATTRIBUTES = frozenset(
+    "shape dtype device ndim requires_grad layout itemsize nbytes names is_leaf retains_grad output_nr is_cpu is_cuda "
+    "is_meta is_mps is_mkldnn is_nested is_quantized is_sparse is_sparse_csr is_xla is_xpu is_vulkan".split()
+)
+# Attributes that are tensor operations.
+TENSOR_ATTRIBUTES = frozenset("T mT H mH data real imag".split())
+# Methods that need the values of the tensor, or hand it to code outside the graph.
+VALUE_METHODS = frozenset(
+    "item tolist __bool__ __float__ __int__ __index__ __complex__ __format__ __repr__ __str__ __hash__".split()
+)
+ESCAPING_METHODS = frozenset(
+    "backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr storage untyped_storage "
+    "set_ share_memory_ is_shared pin_memory record_stream requires_grad_ resize_ resize_as_ t_ transpose_ swapaxes_ "
+    "swapdims_ squeeze_ unsqueeze_ detach_ as_strided_ __dlpack__ __reduce_ex__ __deepcopy__ apply_ map_ to_sparse".split()
+)
+NUMPY_METHODS = frozenset(["numpy", "__array__"])
+
+
+class TensorValue(Value):
+    """A tensor. `node` computes it in the graph; `fake` stands for it while capturing.
+
+    `real` is the tensor itself where it came from outside (attributes that users hung on it are read there).
+    """
+
+    def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.node = node
+        self.fake = fake
+        self.real: torch.Tensor | None = None
+
+    def python_type(self) -> type:
+        if self.real is not None:
+            return type(self.real)
+        return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
+
+    def as_proxy(self) -> Node:
+        return self.node
+
+    def describe(self) -> str:
+        where = f" {self.source.name}" if self.source is not None else ""
+        return f"tensor{where} of shape {tuple(self.fake.shape)}"
+
+    # -- attributes and methods -----------------------------------------------------------------
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in METADATA_ATTRIBUTES:
+            return tx.wrap(getattr(self.fake, name))
+        if name in TENSOR_ATTRIBUTES:
+            return call_in_graph(tx, "call_function", getattr, [self, ConstantValue(name)], {})
+        if name == "__class__":
+            return tx.wrap(self.python_type(), None)
+        if name == "grad_fn" and self.fake.grad_fn is None:
+            return ConstantValue(None)
+        if name in ("grad", "_grad"):
+            return self._grad(tx)
+        found = getattr(self.python_type(), name, None)
+        if callable(found):
+            return TensorMethodValue(self, name)
+        return self._own_attribute(tx, name, found is not None)
+
+    def _grad(self, tx: Interpreter) -> Value:
+        if self.real is not None and self.source is not None:
+            return tx.wrap(self.real.grad, AttrSource(self.source, "grad"))
+        if not self.fake.requires_grad:
+            return ConstantValue(None)
+        raise Unsupported(breaks.AttributeAccess(self.describe(), "grad"))
+
+    def _own_attribute(self, tx: Interpreter, name: str, on_class: bool) -> Value:
+        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+            return tx.wrap(self.real.__dict__[name], AttrSource(self.source, name))
+        if on_class:
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if self.source is not None:
+            tx.guard(self.source, "has_attr", (name, False))
+        raise_python(tx, AttributeError, f"'Tensor' object has no attribute {name!r}")
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if name in METADATA_ATTRIBUTES or name in TENSOR_ATTRIBUTES:
+            return True
+        if self.real is not None:
+            present = hasattr(self.real, name)
+            if not hasattr(type(self.real), name):
+                tx.guard(self.source, "has_attr", (name, present))
+            return present
+        return hasattr(self.python_type(), name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        special = _SPECIAL_METHODS.get(name)
+        if special is not None:
+            return special(tx, self, *args, **kwargs)
+        if name in VALUE_METHODS:
+            raise Unsupported(breaks.DataDependentValue(f"Tensor.{name}()"))
+        if name in NUMPY_METHODS:
+            raise Unsupported(breaks.NumpyConversion(f"Tensor.{name}()"))
+        if name in ESCAPING_METHODS:
+            raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
+        found = getattr(self.python_type(), name, None)
+        if found is None:
+            return self.getattr(tx, name).call(tx, args, kwargs)
+        return call_in_graph(tx, "call_method", name, [self, *args], kwargs)
+
+    # -- operators ------------------------------------------------------------------------------
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        if not (isinstance(other, TensorValue) or other.is_constant()):
+            return None
+        operands = [other, self] if reflected else [self, other]
+        return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if not (isinstance(other, TensorValue) or other.is_constant()):
+            return None
+        return call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [self, other], {})
+
+    def unary(self, tx: Interpreter, op: str) -> Value:
+        return call_in_graph(tx, "call_function", UNARY_FUNCTIONS[op], [self], {})
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        raise Unsupported(breaks.DataDependentValue("item in tensor"))
+
+    # -- items ----------------------------------------------------------------------------------
+    def truth(self, tx: Interpreter) -> bool:
+        raise Unsupported(breaks.DataDependentJump(self.describe()))
+
+    def length(self, tx: Interpreter) -> int:
+        if self.fake.ndim == 0:
+            raise_python(tx, TypeError, "len() of a 0-d tensor")
+        return int(self.fake.shape[0])
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return call_in_graph(tx, "call_function", operator.getitem, [self, key], {})
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        call_in_graph(tx, "call_function", operator.setitem, [self, key, value], {})
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return self._unbound(tx).iterate(tx)
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return self._unbound(tx).unpack(tx)
+
+    def _unbound(self, tx: Interpreter) -> Value:
+        if self.fake.ndim == 0:
+            raise_python(tx, TypeError, "iteration over a 0-d tensor")
+        return call_in_graph(tx, "call_method", "unbind", [self, ConstantValue(0)], {})
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.graph_output(self)
+
+
+class TensorMethodValue(Value):
+    """tensor.method, not yet called."""
+
+    def __init__(self, tensor: TensorValue, name: str) -> None:
+        super().__init__()
+        self.tensor = tensor
+        self.name = name
+
+    def python_type(self) -> type:
+        return type(getattr(self.tensor.fake, self.name))
+
+    def describe(self) -> str:
+        return f"Tensor.{self.name}"
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__self__":
+            return self.tensor
+        if name == "__name__":
+            return ConstantValue(self.name)
+        return super().getattr(tx, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.tensor.call_method(tx, self.name, args, kwargs)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.tensor)
+        codegen.load_attr(self.name)
+
+    def children(self) -> Sequence[Value]:
+        return (self.tensor,)
+
+
+# -- calls that go into the graph ----------------------------------------------------------------
+def call_in_graph(
+    tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Run `target` on fake tensors, and record it as a node unless it only gave Python values."""
+    proxy_args = tuple(arg.as_proxy() for arg in args)
+    proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
+    result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
+    if not _holds_tensor(result) and result is not None:
+        return tx.wrap(result)
+    if isinstance(result, FakeTensor):
+        known = tx.output.fake_value(result)
+        if known is not None and not _changes_something(op, target):
+            return known
+    node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
+    return wrap_result(tx, node, result)
+
+
+def _changes_something(op: str, target: Any) -> bool:
+    """False only for what is known to be pure: then a result that is an argument itself needs no node."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name not in _PURE_IDENTITIES
+
+
+_PURE_IDENTITIES = frozenset("contiguous to type float double half bfloat16 expand_as".split())
+
+
+def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
+    """The Value of a node's result: a tensor, a nest of them, or a plain Python value."""
+    if isinstance(result, torch.Tensor):
+        return tx.output.tensor_value(node, result, TensorValue)
+    if isinstance(result, (tuple, list)) and type(result) is not torch.Size and _holds_tensor(result):
+        items = []
+        for i, item in enumerate(result):
+            if isinstance(item, torch.Tensor) and tx.output.fake_value(item) is not None:
+                items.append(tx.output.fake_value(item))
+                continue
+            if not _holds_tensor(item):
+                items.append(tx.wrap(item))
+                continue
+            child = tx.output.create_node("call_function", operator.getitem, (node, i), {}, item, tx)
+            items.append(wrap_result(tx, child, item))
+        return _wrap_sequence(tx, result, items)
+    return tx.wrap(result)
+
+
+def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:
+    from dynamo.values.containers import ListValue, NamedTupleValue, TupleValue
+
+    if type(result) is list:
+        return tx.output.side_effects.track_new(ListValue(items))
+    return TupleValue(items) if type(result) is tuple else NamedTupleValue(type(result), items)
+
+
+def _holds_tensor(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return True
+    if isinstance(result, (tuple, list)):
+        return any(_holds_tensor(item) for item in result)
+    return False
+
+
+def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Execute one operation on the fake tensors behind the nodes; its errors are graph breaks."""
+    fake_args = to_fake(args)
+    fake_kwargs = to_fake(kwargs)
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if op == "call_method":
+        target = getattr(fake_args[0], target)
+        fake_args = fake_args[1:]
+    try:
+        with tx.output.fake_mode:
+            return target(*fake_args, **fake_kwargs)
+    except DataDependentOutputException as error:
+        raise Unsupported(breaks.DataDependentValue(name)) from error
+    except DynamicOutputShapeException as error:
+        raise Unsupported(breaks.DynamicShapeOp(name)) from error
+    except UnsupportedFakeTensorException as error:
+        raise Unsupported(breaks.UncapturedCall(name)) from error
+    except Exception as error:
+        text = str(error).splitlines()
+        raise Unsupported(breaks.OpError(name, text[0] if text else type(error).__name__)) from error
+
+
+def to_fake(arg: Any) -> Any:
+    """Nodes -> their fake results, in any nest."""
+    if isinstance(arg, Node):
+        return arg.meta["example_value"]
+    kind = type(arg)
+    if kind is tuple:
+        return tuple(to_fake(item) for item in arg)
+    if kind is list:
+        return [to_fake(item) for item in arg]
+    if kind is dict:
+        return {key: to_fake(item) for key, item in arg.items()}
+    if kind is slice:
+        return slice(to_fake(arg.start), to_fake(arg.stop), to_fake(arg.step))
+    return arg
+
+
+# -- special methods -----------------------------------------------------------------------------
+def _len(tx: Interpreter, tensor: TensorValue) -> Value:
+    return ConstantValue(tensor.length(tx))
+
+
+def _iter(tx: Interpreter, tensor: TensorValue) -> Value:
+    return tensor.iterate(tx)
+
+
+def _setitem(tx: Interpreter, tensor: TensorValue, key: Value, value: Value) -> Value:
+    tensor.setitem(tx, key, value)
+    return ConstantValue(None)
+
+
+_SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
+    "__len__": _len,
+    "__iter__": _iter,
+    "__setitem__": _setitem,
+}
+
+
+# -- tensors from outside ------------------------------------------------------------------------
+@subclass_builder(torch.Tensor)
+def build_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
+    """A graph input. Parameters are static; `wrap_buffer` is for registered buffers."""
+    return wrap_tensor(tx, obj, source, static=isinstance(obj, torch.nn.Parameter))
+
+
+def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
+    """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by identity."""
+    known = tx.output.known_value(obj, source)
+    if known is not None:
+        return known
+    if type(obj) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or obj.is_sparse:
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    if source is None:
+        source = tx.output.install("tensor", obj)
+    tx.guard(source, "static_tensor" if static else "tensor", obj)
+    node = tx.output.add_input(obj, source, static)
+    value = tx.output.tensor_value(node, node.meta["example_value"], TensorValue)
+    value.source = source
+    value.real = obj
+    tx.output.remember(obj, source, value)
+    return value

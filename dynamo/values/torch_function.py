@@ -1,0 +1,343 @@
+"""Functions of torch: put into the graph whole, folded to a constant, or changes of torch's state.
+
+What is recognised here by identity: every overridable function (torch.overrides), the C functions behind torch.*, and
+operators of torch.ops. Other Python functions of torch are inlined like user code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.overrides
+
+from dynamo import breaks, rules
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, special_builder
+from dynamo.values.constant import ConstantValue, constant_argument
+from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.function import (
+    OpaqueFunctionValue,
+    UserFunctionValue,
+    is_opaque_module,
+)
+from dynamo.values.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+_OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_GRAPH_C_MODULES = ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
+
+
+@cache
+def graph_functions() -> dict[int, Any]:
+    """id -> function, for the functions of torch that go into the graph whole."""
+    found: list[Any] = []
+    for namespace, functions in torch.overrides.get_overridable_functions().items():
+        if isinstance(namespace, types.ModuleType):
+            found.extend(f for f in functions if not inspect.isclass(f))
+    for holder in (torch._C._VariableFunctions, *_c_modules()):
+        found.extend(getattr(holder, name) for name in dir(holder) if not name.startswith("__"))
+    # What `torch.name` gives is an object of its own for some of them.
+    found.extend(getattr(torch, name, None) for name in dir(torch._C._VariableFunctions))
+    functional = vars(torch.nn.functional).values()
+    found.extend(f for f in functional if isinstance(f, types.BuiltinFunctionType))
+    return {id(f): f for f in found if callable(f) and f.__name__ not in _NOT_IN_GRAPH}
+
+
+def is_graph_function(obj: Any) -> bool:
+    """True for functions whose call becomes one node."""
+    if id(obj) in graph_functions() or id(obj) in rules.ALLOWED:
+        return True
+    # Looking a method of the class up makes a new object each time.
+    return (
+        isinstance(obj, types.BuiltinFunctionType)
+        and obj.__self__ is torch._C._VariableFunctionsClass
+    )
+
+
+# Their results come from objects outside of torch.
+_NOT_IN_GRAPH = frozenset(["from_numpy", "frombuffer", "from_file", "asarray", "from_dlpack"])
+
+
+def _c_modules() -> list[Any]:
+    return [getattr(torch._C, n) for n in _GRAPH_C_MODULES if hasattr(torch._C, n)]
+
+
+# -- functions with a known answer ---------------------------------------------------------------
+Fold = Callable[["Interpreter", Sequence[Value], dict[str, Value]], Value]
+
+
+def _answer(value: Any) -> Fold:
+    return lambda tx, args, kwargs: ConstantValue(value)
+
+
+def _run(function: Callable[..., Any]) -> Fold:
+    """Call it now, on constants; the state it reads is guarded, or changes only by captured code."""
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        real = [constant_argument(tx, a) for a in args]
+        real_kwargs = {k: constant_argument(tx, v) for k, v in kwargs.items()}
+        return tx.wrap(call_real(tx, function, *real, **real_kwargs))
+
+    return fold
+
+
+def _is_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    return ConstantValue(isinstance(args[0], TensorValue))
+
+
+def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None) -> Fold:
+    """A change of torch's state: made while capturing too, and a node of the graph.
+
+    `read(*args)` gives the state before; a change to what it is already needs no node.
+    """
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        real = [constant_argument(tx, a) for a in args]
+        if kwargs:
+            raise Unsupported(breaks.UncapturedCall(function.__name__))
+        if read is not None and read(*real[:-1]) == real[-1]:
+            return ConstantValue(None)
+        result = call_real(tx, function, *real)
+        tx.output.create_node("call_function", function, tuple(real), {}, None, tx)
+        return tx.wrap(result)
+
+    return fold
+
+
+def _pure_state_change(function: Callable[..., Any]) -> Fold:
+    """A change that only matters while capturing (nesting counts, caches)."""
+    return _run(function)
+
+
+def _graph_break(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    message = args[0].as_constant() if args else kwargs["msg"].as_constant() if kwargs else ""
+    raise Unsupported(breaks.RequestedBreak(message or "no message given"))
+
+
+
+def _collect(namespace: Any, names: str, fold: Callable[[Any], Fold]) -> dict[int, tuple[Any, Fold]]:
+    found = {}
+    for name in names.split():
+        function = namespace
+        for part in name.split("."):
+            function = getattr(function, part, None)
+        if function is not None:
+            found[id(function)] = (function, fold(function))
+    return found
+
+
+@cache
+def folded_functions() -> dict[int, tuple[Any, Fold]]:
+    """id -> (function, what a call of it means while capturing)."""
+    true, false, none = (lambda f, v=v: _answer(v) for v in (True, False, None))
+    table: dict[int, tuple[Any, Fold]] = {}
+    table |= _collect(torch, "compiler.is_compiling compiler.is_dynamo_compiling", true)
+    table |= _collect(
+        torch,
+        "jit.is_scripting jit.is_tracing _jit_internal.is_scripting compiler.is_exporting "
+        "overrides.has_torch_function overrides.has_torch_function_unary "
+        "overrides.has_torch_function_variadic _C._is_torch_function_all_disabled "
+        "_C._has_torch_function _C._has_torch_function_unary _C._has_torch_function_variadic "
+        "_C._is_tracing onnx.is_in_onnx_export",
+        false,
+    )
+    table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once _assert_async", none)
+    table |= _collect(
+        torch,
+        "is_grad_enabled is_inference_mode_enabled get_default_dtype get_default_device "
+        "is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype "
+        "get_autocast_gpu_dtype get_autocast_cpu_dtype is_anomaly_enabled "
+        "are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled "
+        "broadcast_shapes promote_types can_cast finfo iinfo device get_num_threads "
+        "cuda.is_available cuda.device_count cuda.is_initialized backends.mps.is_available "
+        "backends.mkldnn.is_available backends.cuda.is_built typename "
+        "amp.is_autocast_available amp.autocast_mode.is_autocast_available "
+        "_C._is_autocast_available _C._get_privateuse1_backend_name _C._is_any_autocast_enabled "
+        "_C._len_torch_function_stack _C._len_torch_dispatch_stack "
+        "_C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_cudnn_allow_tf32 "
+        "_C._get_flash_sdp_enabled _C._get_mem_efficient_sdp_enabled _C._get_math_sdp_enabled "
+        "distributed.is_available distributed.is_initialized",
+        _run,
+    )
+    table |= _collect(torch, "is_tensor", lambda f: _is_tensor)
+    table |= _collect(
+        torch, "_C._set_grad_enabled", lambda f: _state_change(f, torch.is_grad_enabled)
+    )
+    table |= _collect(
+        torch, "set_autocast_enabled", lambda f: _state_change(f, torch.is_autocast_enabled)
+    )
+    table |= _collect(
+        torch, "set_autocast_dtype", lambda f: _state_change(f, torch.get_autocast_dtype)
+    )
+    table |= _collect(
+        torch,
+        "set_autocast_cache_enabled",
+        lambda f: _state_change(f, torch.is_autocast_cache_enabled),
+    )
+    table |= _collect(
+        torch,
+        "autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache",
+        _pure_state_change,
+    )
+    table[id(rules.graph_break)] = (rules.graph_break, _graph_break)
+    return table
+
+
+# User code may name functions of torch._dynamo; they are recognised without importing it.
+_TORCH_DYNAMO_ANSWERS = {"graph_break": None, "is_compiling": True, "is_dynamo_compiling": True}
+
+
+def torch_dynamo_answer(obj: Any) -> tuple[bool, Any]:
+    """(True, constant) if `obj` is a function of torch._dynamo with a fixed meaning here."""
+    module = getattr(obj, "__module__", None)
+    if isinstance(module, str) and module.startswith("torch._dynamo"):
+        name = getattr(obj, "__name__", "")
+        if name in _TORCH_DYNAMO_ANSWERS and sys.modules.get(module) is not None:
+            return True, _TORCH_DYNAMO_ANSWERS[name]
+    return False, None
+
+
+# -- values ---------------------------------------------------------------------------------------
+class TorchFunctionValue(Value):
+    """A function that goes into the graph as one call."""
+
+    def __init__(self, function: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+
+    def python_type(self) -> type:
+        return type(self.function)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.function
+
+    def describe(self) -> str:
+        return f"function {getattr(self.function, '__name__', self.function)}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def as_proxy(self) -> Any:
+        return self.function
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if "out" in kwargs and not _is_none(kwargs["out"]):
+            raise Unsupported(breaks.UncapturedCall(f"{self.describe()} with out="))
+        return call_in_graph(tx, "call_function", self.function, args, kwargs)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if not hasattr(self.function, name):
+            raise_python(tx, AttributeError, f"function has no attribute {name!r}")
+        source = None if self.source is None else AttrSource(self.source, name)
+        return tx.wrap(getattr(self.function, name), source)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.function, name)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_object(self.function, getattr(self.function, "__name__", "function"))
+
+
+class FoldedFunctionValue(TorchFunctionValue):
+    """A function whose call means something else than a node: a constant, or a change of state."""
+
+    def __init__(self, function: Any, fold: Fold, source: Source | None = None) -> None:
+        super().__init__(function, source)
+        self.fold = fold
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.fold(tx, args, kwargs)
+
+
+class TensorDescriptorValue(TorchFunctionValue):
+    """An unbound method of Tensor: Tensor.add(x, y)."""
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        receiver, *rest = args
+        return receiver.call_method(tx, self.function.__name__, rest, kwargs)
+
+
+def _is_none(value: Value) -> bool:
+    return value.is_constant() and value.as_constant() is None
+
+
+# -- builders -------------------------------------------------------------------------------------
+def _build(tx: Interpreter, obj: Any, source: Source | None, make: Callable[[], Value]) -> Value:
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, make())
+
+
+@special_builder(lambda obj: id(obj) in folded_functions())
+def build_folded(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    fold = folded_functions()[id(obj)][1]
+    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
+
+
+@special_builder(lambda obj: torch_dynamo_answer(obj)[0])
+def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    fold = _answer(torch_dynamo_answer(obj)[1])
+    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
+
+
+@special_builder(is_graph_function)
+def build_graph_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+
+
+@builder(*_OPERATOR_TYPES)
+def build_operator(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+
+
+@builder(types.MethodDescriptorType, types.WrapperDescriptorType)
+def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """Methods of C classes: those of Tensor are known here, others belong to the builtins table."""
+    if issubclass(torch.Tensor, obj.__objclass__) and obj.__objclass__ is not object:
+        return _build(tx, obj, source, lambda: TensorDescriptorValue(obj, source))
+    from dynamo.values.builtins import build_descriptor
+
+    return build_descriptor(tx, obj, source)
+
+
+def _rule_of(obj: Any) -> str | None:
+    key = id(obj)
+    if key in rules.DISALLOWED or key in rules.DISABLED_REASONS:
+        return "break"
+    if key in rules.SUBSTITUTES:
+        return "substitute"
+    if key in rules.CONSTANT_RESULT:
+        return "constant"
+    if isinstance(obj, types.FunctionType):
+        if "_torchdynamo_disable" in obj.__dict__ or obj.__code__ in rules.SKIPPED_CODE:
+            return "break"
+        if is_opaque_module(obj.__module__):
+            return "opaque"
+    return None
+
+
+@special_builder(lambda obj: _rule_of(obj) is not None)
+def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A function about which the user, or our list of opaque modules, says how it is captured."""
+    rule = _rule_of(obj)
+    name = getattr(obj, "__qualname__", repr(obj))
+    if rule == "substitute":
+        substitute = rules.SUBSTITUTES[id(obj)][1]
+        return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
+    if rule == "constant":
+        return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
+    if rule == "opaque":
+        reason = breaks.UncapturedCall(f"{obj.__module__}.{name}")
+    else:
+        reason = breaks.DisabledCall(name)
+    return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
