@@ -1,0 +1,44 @@
+// Arenas: reusable scratch memory for the temporaries of plans.
+//
+// A fresh large malloc costs a page fault per page on every call, so arenas are kept warm in one
+// process-wide pool that all plans and threads share. The pool is bounded; what does not fit is freed.
+#pragma once
+
+#include <c10/core/Storage.h>
+
+#include <cstddef>
+
+namespace framegraph {
+
+// A block of at least `bytes`, aligned to 64 bytes (2 MiB when large), with undefined contents.
+c10::Storage acquire_arena(size_t bytes);
+
+// Gives a block back. One that some tensor still refers to is left to that tensor.
+void release_arena(c10::Storage&& arena) noexcept;
+
+// The most bytes that idle arenas may hold. Frees what is over it at once.
+void set_arena_limit(size_t bytes);
+
+// Bytes held by idle arenas now.
+size_t idle_arena_bytes();
+
+// An arena for one scope.
+class ArenaLease {
+ public:
+  explicit ArenaLease(size_t bytes) {
+    if (bytes > 0) storage_ = acquire_arena(bytes);
+  }
+  ~ArenaLease() {
+    if (storage_) release_arena(std::move(storage_));
+  }
+  ArenaLease(const ArenaLease&) = delete;
+  ArenaLease& operator=(const ArenaLease&) = delete;
+
+  const c10::Storage& storage() const { return storage_; }
+  char* data() const { return storage_ ? static_cast<char*>(storage_.mutable_data()) : nullptr; }
+
+ private:
+  c10::Storage storage_;
+};
+
+}  // namespace framegraph

@@ -1,0 +1,158 @@
+// The Python module inductor.runtime._plan: the types Plan and Library, and the arena pool's controls.
+#include <torch/csrc/python_headers.h>
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <memory>
+#include <vector>
+
+#include "arena.h"
+#include "executor.h"
+#include "library.h"
+#include "program.h"
+
+namespace framegraph {
+namespace {
+
+constexpr size_t kIdleStates = 8;  // per plan; more calls at once than this build their state anew
+
+struct Plan {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* dict;
+  PyObject* weakrefs;
+  Program* program;
+  std::vector<std::unique_ptr<State>>* idle;  // guarded by the GIL
+};
+
+// A State taken from the plan's idle list, put back at the end of the call.
+class StateLease {
+ public:
+  explicit StateLease(Plan* plan) : plan_(plan) {
+    if (plan->idle->empty()) {
+      state_ = std::make_unique<State>(*plan->program);
+    } else {
+      state_ = std::move(plan->idle->back());
+      plan->idle->pop_back();
+    }
+  }
+  ~StateLease() {
+    if (plan_->idle->size() < kIdleStates) plan_->idle->push_back(std::move(state_));
+  }
+  State& operator*() { return *state_; }
+
+ private:
+  Plan* plan_;
+  std::unique_ptr<State> state_;
+};
+
+PyObject* plan_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  auto* self = reinterpret_cast<Plan*>(object);
+  TORCH_CHECK(self->program != nullptr, "framegraph: this plan was cleared");
+  const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
+  const size_t wanted = self->program->input_values.size();
+  TORCH_CHECK_TYPE(count == wanted, "this plan takes ", wanted, " tensors, got ", count);
+  TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a plan takes no keyword arguments");
+  for (size_t i = 0; i < count; ++i) {
+    TORCH_CHECK_TYPE(THPVariable_Check(args[i]), "a plan takes tensors, got ", Py_TYPE(args[i])->tp_name);
+  }
+  StateLease state(self);
+  return execute(*self->program, *state, args);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* plan_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  HANDLE_TH_ERRORS
+  PyObject* spec = nullptr;
+  static const char* names[] = {"program", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", const_cast<char**>(names), &PyDict_Type, &spec)) return nullptr;
+  auto program = std::make_unique<Program>();
+  program->load(spec);
+  auto* self = reinterpret_cast<Plan*>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = plan_call;
+  self->program = program.release();
+  self->idle = new std::vector<std::unique_ptr<State>>;
+  return reinterpret_cast<PyObject*>(self);
+  END_HANDLE_TH_ERRORS
+}
+
+int plan_traverse(PyObject* object, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<Plan*>(object);
+  Py_VISIT(self->dict);
+  return self->program == nullptr ? 0 : self->program->traverse(visit, arg);
+}
+
+int plan_clear(PyObject* object) {
+  auto* self = reinterpret_cast<Plan*>(object);
+  Py_CLEAR(self->dict);
+  delete std::exchange(self->program, nullptr);
+  return 0;
+}
+
+void plan_dealloc(PyObject* object) {
+  auto* self = reinterpret_cast<Plan*>(object);
+  PyObject_GC_UnTrack(object);
+  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
+  plan_clear(object);
+  delete self->idle;
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* plan_binds_static(PyObject*, void*) { Py_RETURN_TRUE; }
+
+PyGetSetDef plan_getset[] = {
+    {"binds_static", plan_binds_static, nullptr, "A plan holds its parameters and buffers: pass only what varies.", nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyTypeObject PlanType = [] {
+  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  type.tp_name = "inductor.runtime._plan.Plan";
+  type.tp_doc = "A linked plan: call it with the tensors that vary, get a tuple. Made by inductor.runtime.link.link().";
+  type.tp_basicsize = sizeof(Plan);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
+  type.tp_new = plan_new;
+  type.tp_dealloc = plan_dealloc;
+  type.tp_traverse = plan_traverse;
+  type.tp_clear = plan_clear;
+  type.tp_call = PyVectorcall_Call;
+  type.tp_vectorcall_offset = offsetof(Plan, vectorcall);
+  type.tp_dictoffset = offsetof(Plan, dict);
+  type.tp_weaklistoffset = offsetof(Plan, weakrefs);
+  type.tp_getset = plan_getset;
+  return type;
+}();
+
+PyObject* arena_limit(PyObject*, PyObject* bytes) {
+  const size_t limit = PyLong_AsSize_t(bytes);
+  if (limit == static_cast<size_t>(-1) && PyErr_Occurred()) return nullptr;
+  set_arena_limit(limit);
+  Py_RETURN_NONE;
+}
+
+PyObject* idle_bytes(PyObject*, PyObject*) { return PyLong_FromSize_t(idle_arena_bytes()); }
+
+PyMethodDef module_methods[] = {
+    {"set_arena_limit", arena_limit, METH_O, "set_arena_limit(bytes): the most memory that idle arenas may hold."},
+    {"idle_arena_bytes", idle_bytes, METH_NOARGS, "idle_arena_bytes() -> int: memory held by idle arenas."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_plan", "The C++ plan executor.", -1, module_methods,
+                          nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+}  // namespace framegraph
+
+PyMODINIT_FUNC PyInit__plan() {
+  using namespace framegraph;
+  PyObject* module = PyModule_Create(&module_def);
+  if (module == nullptr) return nullptr;
+  if (!add_library_type(module) || PyType_Ready(&PlanType) < 0 ||
+      PyModule_AddObjectRef(module, "Plan", reinterpret_cast<PyObject*>(&PlanType)) < 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
+}

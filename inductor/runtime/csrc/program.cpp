@@ -1,0 +1,296 @@
+#include "program.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/core/List.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace framegraph {
+namespace {
+
+using c10::IValue;
+using c10::TypeKind;
+
+// A 1-tuple (value,) in an argument tree stands for a tensor of the plan.
+bool is_reference(py::handle item) {
+  return PyTuple_CheckExact(item.ptr()) && PyTuple_GET_SIZE(item.ptr()) == 1;
+}
+
+int32_t reference(py::handle item) {
+  return item.cast<py::tuple>()[0].cast<int32_t>();
+}
+
+bool is_tensor(const c10::TypePtr& type) {
+  return type->kind() == TypeKind::TensorType;
+}
+
+c10::TypePtr without_optional(const c10::TypePtr& type) {
+  return type->kind() == TypeKind::OptionalType ? type->expectRef<c10::OptionalType>().getElementType() : type;
+}
+
+IValue number(py::handle item) {
+  if (PyBool_Check(item.ptr())) return item.cast<bool>();
+  if (PyLong_Check(item.ptr())) return item.cast<int64_t>();
+  if (PyFloat_Check(item.ptr())) return item.cast<double>();
+  TORCH_CHECK(PyComplex_Check(item.ptr()), "not a number: ", py::repr(item).cast<std::string>());
+  return c10::complex<double>(PyComplex_RealAsDouble(item.ptr()), PyComplex_ImagAsDouble(item.ptr()));
+}
+
+// Schemas call dtypes, layouts and memory formats ints.
+int64_t integer(py::handle item) {
+  PyObject* object = item.ptr();
+  if (THPDtype_Check(object)) return static_cast<int64_t>(reinterpret_cast<THPDtype*>(object)->scalar_type);
+  if (THPLayout_Check(object)) return static_cast<int64_t>(reinterpret_cast<THPLayout*>(object)->layout);
+  if (THPMemoryFormat_Check(object)) {
+    return static_cast<int64_t>(reinterpret_cast<THPMemoryFormat*>(object)->memory_format);
+  }
+  return item.cast<int64_t>();
+}
+
+template <class T, class Convert>
+IValue list_of(py::handle item, int32_t fixed, Convert convert) {
+  c10::List<T> result;
+  if (PyList_Check(item.ptr())) {
+    for (py::handle element : item.cast<py::list>()) result.push_back(convert(element));
+  } else {  // a scalar stands for a list of the schema's fixed length: stride=2 for int[2]
+    for (int32_t i = 0; i < std::max(fixed, 1); ++i) result.push_back(convert(item));
+  }
+  return result;
+}
+
+IValue constant(py::handle item, const c10::TypePtr& declared, int32_t fixed);
+
+IValue constant_list(py::handle item, const c10::TypePtr& element, int32_t fixed) {
+  switch (element->kind()) {
+    case TypeKind::IntType:
+    case TypeKind::SymIntType:
+      return list_of<int64_t>(item, fixed, integer);
+    case TypeKind::FloatType:
+      return list_of<double>(item, fixed, [](py::handle e) { return e.cast<double>(); });
+    case TypeKind::BoolType:
+      return list_of<bool>(item, fixed, [](py::handle e) { return e.cast<bool>(); });
+    case TypeKind::StringType:
+      return list_of<std::string>(item, fixed, [](py::handle e) { return e.cast<std::string>(); });
+    default:
+      break;
+  }
+  c10::impl::GenericList result(element);
+  for (py::handle e : item.cast<py::list>()) result.push_back(constant(e, element, 0));
+  return result;
+}
+
+// A constant argument as the schema's type wants it.
+IValue constant(py::handle item, const c10::TypePtr& declared, int32_t fixed) {
+  if (item.is_none()) return {};
+  const c10::TypePtr type = without_optional(declared);
+  switch (type->kind()) {
+    case TypeKind::TensorType: {  // a Python number where a tensor is declared: x + 1
+      at::Tensor scalar = c10::scalar_to_tensor(number(item).toScalar());
+      scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
+      return scalar;
+    }
+    case TypeKind::NumberType:
+      return number(item);
+    case TypeKind::IntType:
+    case TypeKind::SymIntType:
+      return integer(item);
+    case TypeKind::FloatType:
+    case TypeKind::SymFloatType:
+      return item.cast<double>();
+    case TypeKind::BoolType:
+    case TypeKind::SymBoolType:
+      return item.cast<bool>();
+    case TypeKind::StringType:
+      return item.cast<std::string>();
+    case TypeKind::DeviceObjType:
+      TORCH_CHECK(THPDevice_Check(item.ptr()), "not a device: ", py::repr(item).cast<std::string>());
+      return reinterpret_cast<THPDevice*>(item.ptr())->device;
+    case TypeKind::ListType:
+      return constant_list(item, type->expectRef<c10::ListType>().getElementType(), fixed);
+    default:
+      TORCH_CHECK(false, "a plan cannot pass an argument of type ", type->str());
+  }
+}
+
+std::vector<int32_t> references(py::handle items) {
+  std::vector<int32_t> values;
+  for (py::handle item : items.cast<py::list>()) values.push_back(item.is_none() ? -1 : reference(item));
+  return values;
+}
+
+// Puts one argument on the template stack: a constant now, or a patch for each call.
+void push_argument(AtenCall& call, py::handle item, const c10::Argument& argument) {
+  const auto position = static_cast<uint32_t>(call.stack.size());
+  const c10::TypePtr type = without_optional(argument.type());
+  if (is_reference(item)) {
+    TORCH_CHECK(is_tensor(type), "argument ", argument.name(), " of ", call.op.schema().name(), " is no tensor");
+    call.patches.push_back({Patch::Tensor, position, {reference(item)}});
+    call.stack.emplace_back();
+    return;
+  }
+  if (type->kind() == TypeKind::ListType && PyList_Check(item.ptr())) {
+    const c10::TypePtr element = type->expectRef<c10::ListType>().getElementType();
+    if (is_tensor(without_optional(element))) {
+      const auto kind = is_tensor(element) ? Patch::TensorList : Patch::OptionalTensorList;
+      call.patches.push_back({kind, position, references(item)});
+      call.stack.emplace_back();
+      return;
+    }
+  }
+  call.stack.push_back(constant(item, argument.type(), argument.N() ? *argument.N() : 0));
+}
+
+AtenCall parse_aten(const py::tuple& step) {
+  AtenCall call{c10::Dispatcher::singleton().findSchemaOrThrow(step[1].cast<std::string>().c_str(),
+                                                               step[2].cast<std::string>().c_str()),
+                {}, {}, step[5].cast<std::vector<int32_t>>()};
+  auto args = step[3].cast<py::list>();
+  auto kwargs = step[4].cast<py::dict>();
+  const auto& schema = call.op.schema();
+  size_t used = 0;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (i < args.size()) {
+      push_argument(call, args[i], argument);
+      ++used;
+    } else if (kwargs.contains(argument.name())) {
+      push_argument(call, kwargs[py::str(argument.name())], argument);
+      ++used;
+    } else {
+      TORCH_CHECK(argument.default_value(), schema.name(), " misses argument ", argument.name());
+      call.stack.push_back(*argument.default_value());
+    }
+  }
+  TORCH_CHECK(used == args.size() + kwargs.size(), schema.name(), " got arguments that it does not take");
+  return call;
+}
+
+Value parse_value(const py::tuple& item) {
+  static const std::pair<const char*, ValueKind> kinds[] = {
+      {"input", ValueKind::Input}, {"static", ValueKind::Static},     {"own", ValueKind::Own},
+      {"arena", ValueKind::Arena}, {"produced", ValueKind::Produced}, {"view", ValueKind::View}};
+  Value value{};
+  const auto kind = item[0].cast<std::string>();
+  const auto* found = std::find_if(std::begin(kinds), std::end(kinds), [&](auto& k) { return kind == k.first; });
+  TORCH_CHECK(found != std::end(kinds), "unknown value kind ", kind);
+  value.kind = found->second;
+  value.name = item[1].cast<std::string>();
+  value.dtype = static_cast<c10::ScalarType>(integer(item[2]));
+  value.size = item[3].cast<std::vector<int64_t>>();
+  value.stride = item[4].cast<std::vector<int64_t>>();
+  value.device = reinterpret_cast<THPDevice*>(item[5].ptr())->device;
+  value.where = item[6].cast<int64_t>();
+  value.offset = item[7].cast<int64_t>();
+  value.nbytes = item[8].cast<int64_t>();
+  value.layout = item[9].cast<bool>();
+  return value;
+}
+
+Output parse_output(const py::tuple& item) {
+  const auto kind = item[0].cast<std::string>();
+  Output out{};
+  if (kind == "constant") {
+    out.kind = Output::Constant;
+    out.constant = py::object(item[1]).release().ptr();
+    return out;
+  }
+  out.value = item[1].cast<uint32_t>();
+  out.kind = kind == "same" ? Output::Same : kind == "view" ? Output::View : Output::Tensor;
+  if (out.kind == Output::View) {
+    out.size = item[2].cast<std::vector<int64_t>>();
+    out.stride = item[3].cast<std::vector<int64_t>>();
+    out.offset = item[4].cast<int64_t>();
+  }
+  return out;
+}
+
+void parse_kernel(Program& program, const py::tuple& step) {
+  KernelCall call{reinterpret_cast<Kernel>(step[1].cast<uintptr_t>()),
+                  static_cast<uint32_t>(program.kernel_args.size()), 0, step[3].cast<int64_t>(),
+                  std::max<int64_t>(1, step[4].cast<int64_t>())};
+  for (py::handle item : step[2].cast<py::list>()) {
+    auto pair = item.cast<std::pair<uint32_t, int64_t>>();
+    Value& value = program.values.at(pair.first);
+    TORCH_CHECK(value.kind != ValueKind::View, "link.py resolves views of kernel arguments");
+    KernelArg arg{pair.first, pair.second};
+    if (value.kind == ValueKind::Arena) {  // all arena windows are addressed from the arena's start
+      arg = {static_cast<uint32_t>(program.values.size()), pair.second + value.where};
+    }
+    value.pointer = true;
+    program.kernel_args.push_back(arg);
+    ++call.arg_count;
+  }
+  program.max_kernel_args = std::max<size_t>(program.max_kernel_args, call.arg_count);
+  program.kernels.push_back(call);
+}
+
+void parse_step(Program& program, const py::tuple& step) {
+  const auto kind = step[0].cast<std::string>();
+  if (kind == "alloc" || kind == "free") {
+    program.code.push_back({kind == "alloc" ? Op::Alloc : Op::Free, step[1].cast<uint32_t>()});
+  } else if (kind == "kernel") {
+    program.code.push_back({Op::Kernel, static_cast<uint32_t>(program.kernels.size())});
+    parse_kernel(program, step);
+  } else if (kind == "aten") {
+    program.code.push_back({Op::Aten, static_cast<uint32_t>(program.atens.size())});
+    program.atens.push_back(parse_aten(step));
+  } else {
+    TORCH_CHECK(kind == "call", "unknown step kind ", kind);
+    program.code.push_back({Op::Call, static_cast<uint32_t>(program.calls.size())});
+    program.calls.push_back({py::object(step[1]).release().ptr(), py::object(step[2]).release().ptr(),
+                             py::object(step[3]).release().ptr(),
+                             step[4].cast<std::vector<int32_t>>()});
+  }
+}
+
+}  // namespace
+
+void Program::load(PyObject* spec) {
+  auto data = py::reinterpret_borrow<py::dict>(spec);
+  for (py::handle item : data["values"]) values.push_back(parse_value(item.cast<py::tuple>()));
+  for (py::handle item : data["statics"]) {
+    TORCH_CHECK_TYPE(THPVariable_Check(item.ptr()), "a static input is no tensor");
+    statics.push_back(item.inc_ref().ptr());
+  }
+  for (py::handle item : data["steps"]) parse_step(*this, item.cast<py::tuple>());
+  for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
+  mutated = data["mutated"].cast<std::vector<uint32_t>>();
+  arena_bytes = data["arena_bytes"].cast<size_t>();
+  release_gil = data["release_gil"].cast<bool>();
+  library = py::object(data["library"]).release().ptr();
+  dispatches = !atens.empty() || !calls.empty();
+  for (uint32_t v = 0; v < values.size(); ++v) {
+    if (values[v].kind == ValueKind::Input) input_values.push_back(v);
+    if (values[v].kind == ValueKind::Static) static_values.push_back(v);
+  }
+}
+
+Program::~Program() {
+  for (PyObject* tensor : statics) Py_DECREF(tensor);
+  for (PythonCall& call : calls) {
+    Py_DECREF(call.function);
+    Py_DECREF(call.args);
+    Py_DECREF(call.kwargs);
+  }
+  for (Output& out : outputs) Py_XDECREF(out.constant);
+  Py_XDECREF(library);
+}
+
+int Program::traverse(visitproc visit, void* arg) const {
+  for (PyObject* tensor : statics) Py_VISIT(tensor);
+  for (const PythonCall& call : calls) {
+    Py_VISIT(call.function);
+    Py_VISIT(call.args);
+    Py_VISIT(call.kwargs);
+  }
+  for (const Output& out : outputs) Py_VISIT(out.constant);
+  return 0;
+}
+
+}  // namespace framegraph

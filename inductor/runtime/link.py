@@ -1,0 +1,217 @@
+"""Linking: a PlanSpec plus its kernels, parameters and callables become a callable Plan.
+
+The C++ executor knows only numbered values and a flat list of instructions; this file does the
+numbering, asks the memory plan where everything goes, and resolves views so that kernels see plain
+pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from inductor.runtime import _plan
+from inductor.runtime.plan import (
+    BufferSpec,
+    KernelStep,
+    PlanError,
+    PlanSpec,
+    ViewStep,
+    decode,
+    storage_bytes,
+    torch_dtype,
+    tree_names,
+)
+from inductor.schedule.memory import MemoryPlan, plan_memory
+
+# Kernels that touch less than this together are over before another thread could use the GIL.
+GIL_BYTES = 1 << 18
+
+
+def link(
+    spec: PlanSpec,
+    library: str | Path | _plan.Library | None = None,
+    *,
+    statics: Sequence[torch.Tensor] | Mapping[str, torch.Tensor] = (),
+    callables: Mapping[str, Callable[..., Any]] | None = None,
+) -> _plan.Plan:
+    """A Plan: called with the inputs that are not static, positionally, it returns a tuple.
+
+    `library` is the compiled `spec.source`, needed when there are kernels. `statics` are the tensors
+    of the static inputs, by name or in the order of `spec.inputs`. `callables` are the functions that
+    CallSteps name. The Plan has the attributes `peak_bytes` and `arena_bytes` (see MemoryPlan) and
+    `kernels`, and takes any others that its maker wants to attach.
+
+    Raises PlanError for a plan that contradicts itself, and AttributeError when the library lacks a
+    kernel.
+    """
+    spec.validate()
+    return Linker(spec, library, statics, callables or {}).link()
+
+
+class Linker:
+    """State of one `link` call."""
+
+    def __init__(self, spec: PlanSpec, library: Any, statics: Any, callables: Mapping) -> None:
+        self.spec = spec
+        self.library = _plan.Library(str(library)) if isinstance(library, (str, Path)) else library
+        self.callables = callables
+        self.memory: MemoryPlan = plan_memory(spec)
+        self.statics = self._static_tensors(statics)
+        self.values: list[list[Any]] = []
+        self.index: dict[str, int] = {}
+        self.views: dict[str, tuple[str, int]] = {}  # view -> (what it is a window of, elements)
+        self.specs: dict[str, Any] = {}
+
+    def link(self) -> _plan.Plan:
+        self._number_values()
+        mutated: set[str] = set()
+        steps: list[tuple] = []
+        for position, step in enumerate(self.spec.steps):
+            steps += [("alloc", self.index[name]) for name in self.memory.allocs[position]]
+            if step.kind != "view":
+                steps.append(getattr(self, f"_{step.kind}")(step, mutated))
+            for name in self.memory.frees[position]:
+                steps += [("free", v) for v in self._with_views(name)]
+        plan = _plan.Plan(
+            {
+                "values": [tuple(value) for value in self.values],
+                "statics": self.statics,
+                "steps": steps,
+                "outputs": [self._output(out) for out in self.spec.outputs],
+                "mutated": sorted(self.index[name] for name in mutated),
+                "arena_bytes": self.memory.arena_bytes,
+                "release_gil": self._runs_long(),
+                "library": self.library,
+            }
+        )
+        plan.peak_bytes = self.memory.peak_bytes
+        plan.arena_bytes = self.memory.arena_bytes
+        plan.kernels = sum(step.kind == "kernel" for step in self.spec.steps)
+        return plan
+
+    def _static_tensors(self, given: Any) -> list[torch.Tensor]:
+        names = [t.name for t in self.spec.inputs if t.static]
+        if isinstance(given, Mapping):
+            given = [given[name] for name in names]
+        if len(given) != len(names):
+            raise PlanError(f"{len(names)} static inputs, but {len(given)} tensors to bind")
+        return [*given, *(constant.tensor() for constant in self.spec.constants)]
+
+    # --- values -----------------------------------------------------------------------------
+
+    def _number_values(self) -> None:
+        varying = static = 0
+        for item in self.spec.inputs:
+            self._add(
+                item, "static" if item.static else "input", static if item.static else varying
+            )
+            static, varying = static + item.static, varying + (not item.static)
+        for offset, constant in enumerate(self.spec.constants):
+            self._add(constant, "static", static + offset)
+        for buffer in self.spec.buffers:
+            offset = self.memory.offsets.get(buffer.name)
+            if offset is not None:
+                self._add(buffer, "arena", offset)
+            else:
+                self._add(buffer, "produced" if buffer.kind == "aten" else "own", 0)
+        for step in self.spec.steps:
+            if step.kind == "view":
+                self._add_view(step)
+        for out in self.spec.outputs:
+            if out.kind == "view":
+                self.values[self.index[self._root(out.name)[0]]][9] = True
+
+    def _add(self, item: Any, kind: str, where: int) -> None:
+        size, stride = tuple(item.size), tuple(item.stride)
+        self.specs[item.name] = item
+        self.index[item.name] = len(self.values)
+        nbytes = storage_bytes(item.dtype, size, stride)
+        device = torch.device(item.device)
+        dtype = torch_dtype(item.dtype)
+        self.values.append([kind, item.name, dtype, size, stride, device, where, 0, nbytes, False])
+
+    def _add_view(self, step: ViewStep) -> None:
+        base, offset = self._root(step.base)
+        self.views[step.out] = (base, offset + step.offset)
+        spec = self.specs[base]
+        self.values[self.index[base]][9] = True
+        self._add(
+            BufferSpec(step.out, spec.dtype, step.size, step.stride, spec.device),
+            "view",
+            self.index[base],
+        )
+        self.values[-1][7] = offset + step.offset
+
+    def _root(self, name: str) -> tuple[str, int]:
+        """What `name` is a window of (itself, unless it is a view), and where in elements."""
+        return self.views.get(name, (name, 0))
+
+    def _with_views(self, name: str) -> list[int]:
+        """The value of a buffer and of all views of it: they hold its memory too."""
+        views = [self.index[view] for view, (base, _) in self.views.items() if base == name]
+        return [*views, self.index[name]]
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _kernel(self, step: KernelStep, mutated: set[str]) -> tuple:
+        if self.library is None:
+            raise PlanError(f"kernel {step.symbol} needs a library")
+        args = []
+        for name, offset in step.args:
+            root, elements = self._root(name)
+            itemsize = torch_dtype(self.specs[root].dtype).itemsize
+            args.append((self.index[root], offset + elements * itemsize))
+        self._note_writes(step.writes, mutated)
+        return ("kernel", self.library.address(step.symbol), args, step.total, step.grain)
+
+    def _aten(self, step: Any, mutated: set[str]) -> tuple:
+        schema = torch._C._get_schema(step.op, step.overload)
+        for position, argument in enumerate(schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            given = step.kwargs.get(argument.name)
+            if position < len(step.args):
+                given = step.args[position]
+            self._note_writes(tree_names(given), mutated)
+        args = decode(step.args, self._reference)
+        kwargs = {key: decode(tree, self._reference) for key, tree in step.kwargs.items()}
+        return ("aten", step.op, step.overload, args, kwargs, self._results(step))
+
+    def _call(self, step: Any, mutated: set[str]) -> tuple:
+        self._note_writes(step.writes, mutated)
+        args = decode(step.args, self._reference)
+        kwargs = {key: decode(tree, self._reference) for key, tree in step.kwargs.items()}
+        return ("call", self.callables[step.function], args, kwargs, self._results(step))
+
+    def _reference(self, name: str) -> tuple[int]:
+        return (self.index[name],)
+
+    def _results(self, step: Any) -> list[int]:
+        return [self.index[name] if name else -1 for name in step.outputs]
+
+    def _note_writes(self, names: Any, mutated: set[str]) -> None:
+        """Remember the inputs among what a step writes: their version counters must move."""
+        inputs = {item.name for item in self.spec.inputs}
+        mutated |= {root for root in (self._root(name)[0] for name in names) if root in inputs}
+
+    def _runs_long(self) -> bool:
+        if any(step.kind == "aten" for step in self.spec.steps):
+            return True
+        touched = {
+            self._root(n)[0] for s in self.spec.steps if s.kind == "kernel" for n in s.names()
+        }
+        return sum(self.values[self.index[name]][8] for name in touched) >= GIL_BYTES
+
+    def _output(self, out: Any) -> tuple:
+        if out.kind == "value":
+            return ("constant", out.value)
+        if out.kind == "input":
+            return ("same", self.index[out.name])
+        if out.kind == "view":
+            root, elements = self._root(out.name)
+            return ("view", self.index[root], out.size, out.stride, out.offset + elements)
+        return ("tensor", self.index[out.name])

@@ -1,0 +1,211 @@
+"""The memory plan: where each temporary of a plan lives, and when each tensor is let go.
+
+Temporaries share one arena. Each gets a byte offset such that two whose lifetimes overlap never
+overlap in memory; the largest are placed first, each in the smallest gap that holds it (greedy best
+fit). Where a kernel may write its output over an input that dies there, both get one place.
+Everything else is a tensor of its own: made just before its first step, dropped after its last.
+
+    a = kernel(x)      a: steps 0-1       arena [ a 1 KiB | b 1 KiB ]
+    b = kernel(a)      b: steps 1-2
+    c = kernel(b)      c: steps 2-3       c takes the place of a
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from inductor.runtime.plan import AtenStep, BufferSpec, PlanSpec, storage_bytes
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+@dataclass
+class MemoryPlan:
+    """Result of `plan_memory`. Lists run parallel to the plan's steps."""
+
+    offsets: dict[str, int]  # temp -> byte offset in the arena
+    arena_bytes: int
+    allocs: list[list[str]]  # tensors of their own to make before the step
+    frees: list[list[str]]  # tensors to drop after the step
+    peak_bytes: int  # the most that is live at once, arena included, inputs not
+
+
+@dataclass
+class Lifetime:
+    """First and last step that touch a buffer; `last` is len(steps) for what is returned."""
+
+    first: int
+    last: int
+
+    def overlaps(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass
+class Block:
+    """One place in the arena and the buffers that take turns in it (in place)."""
+
+    names: list[str]
+    size: int
+    life: Lifetime
+    offset: int = 0
+
+
+def plan_memory(spec: PlanSpec) -> MemoryPlan:
+    """Place and time all buffers of a valid plan."""
+    buffers = {b.name: b for b in spec.buffers}
+    lives, returned = lifetimes(spec)
+    in_arena = [b for b in spec.buffers if b.name in lives and is_arena(b, returned)]
+    blocks = share_in_place(spec, make_blocks(in_arena, lives), lives)
+    arena_bytes = assign_offsets(blocks)
+    offsets = {name: block.offset for block in blocks for name in block.names}
+
+    steps = len(spec.steps)
+    allocs: list[list[str]] = [[] for _ in range(steps)]
+    frees: list[list[str]] = [[] for _ in range(steps)]
+    change = [0] * (steps + 2)
+    for name, life in lives.items():
+        if name in offsets:
+            continue
+        if buffers[name].kind != "aten":
+            allocs[life.first].append(name)
+        if life.last < steps:
+            frees[life.last].append(name)
+        size = buffer_bytes(buffers[name])
+        change[life.first] += size
+        change[life.last + 1] -= size
+    live = peak = 0
+    for delta in change:
+        live += delta
+        peak = max(peak, live)
+    return MemoryPlan(offsets, arena_bytes, allocs, frees, peak + arena_bytes)
+
+
+def is_arena(buffer: BufferSpec, returned: set[str]) -> bool:
+    """Whether a buffer can live in the arena; a temp that turns out to be returned cannot."""
+    return buffer.kind == "temp" and buffer.device == "cpu" and buffer.name not in returned
+
+
+def buffer_bytes(buffer: BufferSpec) -> int:
+    return storage_bytes(buffer.dtype, buffer.size, buffer.stride)
+
+
+def lifetimes(spec: PlanSpec) -> tuple[dict[str, Lifetime], set[str]]:
+    """Lifetime of every buffer that some step touches, and the names of the returned ones.
+
+    A use of a view, or of an aten result that may alias its arguments, is a use of what lies behind.
+    """
+    names = {b.name for b in spec.buffers}
+    behind: dict[str, set[str]] = {}
+
+    def roots(name: str) -> set[str]:
+        return behind.get(name, set()) | ({name} & names)
+
+    lives: dict[str, Lifetime] = {}
+
+    def touch(name: str, step: int) -> None:
+        for root in roots(name):
+            life = lives.setdefault(root, Lifetime(step, step))
+            life.last = step
+
+    for index, step in enumerate(spec.steps):
+        if step.kind == "view":
+            behind[step.out] = roots(step.base)
+            continue
+        for name in step.names():
+            touch(name, index)
+        aliased: set[str] = set()
+        if step.kind == "aten" and may_alias(step):
+            aliased = set().union(*(roots(name) for name in step.names()), set())
+        for name in step.produces():
+            behind[name] = aliased
+            touch(name, index)
+    returned: set[str] = set()
+    for out in spec.outputs:
+        if out.kind != "value":
+            touch(out.name, len(spec.steps))
+            returned |= roots(out.name)
+    return lives, returned
+
+
+def may_alias(step: AtenStep) -> bool:
+    """Whether a result of the op may share memory with an argument, as its schema says."""
+    return _schema_aliases(step.op, step.overload)
+
+
+@functools.cache
+def _schema_aliases(op: str, overload: str) -> bool:
+    schema = torch._C._get_schema(op, overload)
+    return any(result.alias_info is not None for result in schema.returns)
+
+
+def make_blocks(buffers: list[BufferSpec], lives: dict[str, Lifetime]) -> list[Block]:
+    def rounded(size: int) -> int:
+        return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+    return [
+        Block([b.name], rounded(buffer_bytes(b)), Lifetime(lives[b.name].first, lives[b.name].last))
+        for b in buffers
+    ]
+
+
+def share_in_place(spec: PlanSpec, blocks: list[Block], lives: dict[str, Lifetime]) -> list[Block]:
+    """Merge the blocks of `out` and `in` for in-place pairs whose `in` dies where `out` is born.
+
+    k1: a -> b, inplace (b, a)          [a] [b]  ->  [a, b]
+    """
+    block_of = {name: block for block in blocks for name in block.names}
+    for index, step in enumerate(spec.steps):
+        if step.kind != "kernel":
+            continue
+        for out, source in step.inplace:
+            first, second = block_of.get(source), block_of.get(out)
+            if first is None or second is None or first is second:
+                continue
+            if first.life.last != index or lives[out].first != index:
+                continue
+            if second.size > first.size or not _only_argument(spec, step, source):
+                continue
+            first.names += second.names
+            first.life = Lifetime(first.life.first, second.life.last)
+            for name in second.names:
+                block_of[name] = first
+    unique = {id(block): block for block in block_of.values()}
+    return list(unique.values())
+
+
+def _only_argument(spec: PlanSpec, step: Any, name: str) -> bool:
+    """Whether a kernel touches the memory of `name` through one argument only."""
+    views = {s.out: s.base for s in spec.steps if s.kind == "view"}
+    hits = 0
+    for arg in step.names():
+        while arg in views:
+            arg = views[arg]
+        hits += arg == name
+    return hits == 1
+
+
+def assign_offsets(blocks: list[Block]) -> int:
+    """Set each block's offset, largest first, in the tightest gap; returns the arena's size."""
+    placed: list[Block] = []
+    total = 0
+    for block in sorted(blocks, key=lambda b: (-b.size, b.life.first)):
+        block.offset = _best_gap(block, [p for p in placed if p.life.overlaps(block.life)])
+        placed.append(block)
+        total = max(total, block.offset + block.size)
+    return total
+
+
+def _best_gap(block: Block, neighbours: list[Block]) -> int:
+    """Offset of the smallest hole between live neighbours that fits, else just past the last."""
+    best, best_size, end = None, None, 0
+    for other in sorted(neighbours, key=lambda b: b.offset):
+        gap = other.offset - end
+        if gap >= block.size and (best_size is None or gap < best_size):
+            best, best_size = end, gap
+        end = max(end, other.offset + other.size)
+    return end if best is None else best
