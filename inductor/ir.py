@@ -1,0 +1,210 @@
+"""The loop-level program between lowering and scheduling: buffers, and the steps that fill them.
+
+A `Tensor` is what a lowering takes and returns. It is either *realised*, a strided window of a buffer, or *lazy*,
+a function from an index to one element that whoever reads it inlines. A `Loops` fills (a part of) one buffer from
+one body; an `AtenCall` is an operator that stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+
+from inductor.index import Index, Var, contiguous_strides, linear
+from inductor.ops import Access, Tape, Value, ops, print_tape
+
+Indices = tuple[Index, ...]
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory with a name. kind: input, constant, temp, output (returned, fresh), aten (made by an AtenCall)."""
+
+    name: str
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: torch.device
+    kind: str = "temp"
+    static: bool = False  # an input whose identity is guarded
+
+    def __repr__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.name}: {dtype}{list(self.size)} strides {list(self.stride)} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Window:
+    """A strided view of a buffer; `offset` counts elements from the buffer's first."""
+
+    buffer: Buffer
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+    def index(self, idx: Sequence[Index]) -> Index:
+        return linear(tuple(idx), self.stride, self.offset)
+
+    def is_whole(self) -> bool:
+        return (
+            self.offset == 0
+            and self.size == self.buffer.size
+            and self.stride == self.buffer.stride
+        )
+
+
+@dataclass(frozen=True)
+class Split:
+    """A lazy tensor made of parts along `dim` (a cat): best computed part by part, between `bounds`."""
+
+    dim: int
+    bounds: tuple[int, ...]  # 0, ..., size of the dimension
+
+
+@dataclass(eq=False)
+class Tensor:
+    """See the module's docstring. `work` and `reads` estimate what one element costs to compute."""
+
+    size: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    window: Window | None = None
+    inner: Callable[[Indices], Value] | None = None
+    work: int = 0
+    reads: int = 1
+    split: Split | None = None
+    hint: tuple[int, ...] | None = None  # the strides that eager gives this tensor
+
+    @classmethod
+    def of(cls, buffer: Buffer) -> Tensor:
+        return cls(
+            buffer.size, buffer.dtype, buffer.device, Window(buffer, buffer.size, buffer.stride)
+        )
+
+    @property
+    def numel(self) -> int:
+        return prod(self.size)
+
+    def load(self, idx: Indices) -> Value:
+        if self.window is not None:
+            return ops.load(self.window.buffer.name, self.window.index(idx), self.dtype)
+        assert self.inner is not None
+        return self.inner(idx)
+
+
+@dataclass(eq=False)
+class Loops:
+    """`target[index] = value` over `dims`, reduced over `reduced` first when `reduction` names a kind.
+
+    Dimensions are ordered outermost first, as memory is walked. `index` is written in `dims` alone.
+    """
+
+    name: str
+    dims: list[Var]
+    reduced: list[Var]
+    tape: Tape
+    values: tuple[Value, ...]
+    reduction: str | None
+    target: Buffer
+    index: Index
+    bundle: str | None = None  # steps with one bundle fill parts of one buffer and may share a kernel
+    # buffer name -> the indices it is read at; filled from the tape
+    reads: dict[str, list[Index]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for access in self.tape.loads():
+            known = self.reads.setdefault(access.buffer, [])
+            if access.index not in known:
+                known.append(access.index)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.target.name,)
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"{v.name}<{v.size}" for v in self.dims)
+        red = ", ".join(f"{v.name}<{v.size}" for v in self.reduced)
+        head = f"{self.name}: for {dims or '()'}" + (f" {self.reduction} over {red}" if red else "")
+        value = ", ".join(repr(v) for v in self.values)
+        body = "\n".join("    " + line for line in print_tape(self.tape).splitlines())
+        return f"{head}\n{body}\n    {self.target.name}[{self.index!r}] = {value}"
+
+
+@dataclass(eq=False)
+class AtenCall:
+    """An operator run by aten. `args`/`kwargs` are trees whose tensor leaves are Windows."""
+
+    name: str
+    target: Any  # torch._ops.OpOverload
+    args: list[Any]
+    kwargs: dict[str, Any]
+    outputs: list[Buffer | None]
+    ordered: bool = False  # has effects (random numbers, printing): keeps its place among such
+    mutates: tuple[str, ...] = ()  # buffers that the operator writes in place
+    bundle: None = None
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        return {w.buffer.name: [] for w in windows([self.args, self.kwargs])}
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(b.name for b in self.outputs if b is not None) + self.mutates
+
+    def __str__(self) -> str:
+        names = ", ".join(b.name if b else "_" for b in self.outputs)
+        shown = [w.buffer.name for w in windows([self.args, self.kwargs])]
+        return f"{self.name}: {names} = {self.target}({', '.join(shown)})"
+
+
+Step = Loops | AtenCall
+
+
+def windows(tree: Any) -> list[Window]:
+    """The Windows in an argument tree, in order."""
+    if isinstance(tree, Window):
+        return [tree]
+    if isinstance(tree, (list, tuple)):
+        return [w for item in tree for w in windows(item)]
+    if isinstance(tree, dict):
+        return [w for item in tree.values() for w in windows(item)]
+    return []
+
+
+@dataclass(eq=False)
+class Program:
+    """What lowering makes of a graph: steps in an order that is right, outputs as OutputSpec-like rows."""
+
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    inputs: list[Buffer | None] = field(default_factory=list)  # None: not a tensor
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    fallbacks: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        buffers = "\n".join(repr(b) for b in self.buffers.values())
+        steps = "\n".join(str(s) for s in self.steps)
+        return f"{buffers}\n\n{steps}\n\nreturn {self.outputs}"
+
+
+__all__ = [
+    "Access",
+    "AtenCall",
+    "Buffer",
+    "Indices",
+    "Loops",
+    "Program",
+    "Split",
+    "Step",
+    "Tape",
+    "Tensor",
+    "Value",
+    "Window",
+    "contiguous_strides",
+    "windows",
+]

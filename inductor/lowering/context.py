@@ -1,0 +1,429 @@
+"""What lowerings build with: lazy pointwise tensors, reductions, and realising them as loops over a buffer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides
+from inductor.ir import (
+    AtenCall,
+    Buffer,
+    Indices,
+    Loops,
+    Program,
+    Split,
+    Tape,
+    Tensor,
+    Value,
+    Window,
+)
+from inductor.lowering.registry import NotLowered
+from inductor.ops import COMPUTE_TYPES, ops, recording
+
+Number = bool | int | float
+
+# A lazy value that costs more than this for one element is put in memory instead of being inlined further.
+MAX_WORK, MAX_READS = 64, 10
+# An output element must be worth this many input elements before recomputing the input matters.
+BROADCAST_FACTOR = 8
+
+
+class Lowering:
+    """Builds one Program. `node` is the graph node being lowered."""
+
+    def __init__(self) -> None:
+        self.program = Program()
+        self.node: Any = None
+        self._names = itertools.count()
+
+    # -- names and buffers ----------------------------------------------------------------------
+
+    def new_buffer(
+        self, size: Sequence[int], stride: Sequence[int], like: Tensor, kind: str = "temp"
+    ) -> Buffer:
+        name = f"buf{next(self._names)}"
+        buffer = Buffer(name, like.dtype, tuple(size), tuple(stride), like.device, kind)
+        self.program.buffers[name] = buffer
+        return buffer
+
+    def val(self) -> Any:
+        """The fake tensor of the node being lowered."""
+        return self.node.meta["val"]
+
+    # -- lazy tensors -----------------------------------------------------------------------------
+
+    def pointwise(
+        self,
+        fn: Callable[..., Value],
+        inputs: Sequence[Tensor | Number],
+        dtype: torch.dtype,
+        compute: torch.dtype | Sequence[torch.dtype] | None = None,
+        work: int = 1,
+        size: Sequence[int] | None = None,
+    ) -> Tensor:
+        """`fn` of the inputs, each converted to `compute` (by default `dtype`; or a type for each) and
+        broadcast together."""
+        if compute is None or isinstance(compute, torch.dtype):
+            compute = [compute or dtype] * len(inputs)
+        types = [COMPUTE_TYPES[c] for c in compute]
+        tensors = [t for t in inputs if isinstance(t, Tensor)]
+        out_size = tuple(size) if size is not None else broadcast(*(t.size for t in tensors))
+        split = self._common_split(tensors, out_size)
+        numel = prod(out_size)
+        for t in tensors:
+            if t.window is None and t.numel * BROADCAST_FACTOR <= numel and t.work >= 3:
+                if not self._broadcast_inside(t, len(out_size)):
+                    self.realize(t)
+
+        def inner(idx: Indices) -> Value:
+            args = []
+            for item, kind in zip(inputs, types, strict=True):
+                if isinstance(item, Tensor):
+                    args.append(ops.to_compute(item.load(narrow(idx, item.size)), kind))
+                else:
+                    args.append(ops.constant(item, kind))
+            return fn(*args)
+
+        result = Tensor(
+            out_size,
+            dtype,
+            tensors[0].device if tensors else self.val().device,
+            inner=inner,
+            work=work + sum(t.work for t in tensors if t.window is None),
+            reads=sum(1 if t.window is not None else t.reads for t in tensors),
+            split=split,
+        )
+        if result.work > MAX_WORK or result.reads > MAX_READS:
+            self.realize(result)
+        return result
+
+    def _common_split(self, tensors: list[Tensor], size: tuple[int, ...]) -> Split | None:
+        """The split of the first input that has one and is not broadcast; others are realised."""
+        chosen = None
+        for t in tensors:
+            if t.split is None or t.window is not None:
+                continue
+            if chosen is None and t.size == size:
+                chosen = t.split
+            elif t.split != chosen or t.size != size:
+                self.realize(t)
+        return chosen
+
+    def _broadcast_inside(self, t: Tensor, rank: int) -> bool:
+        """Whether `t` does not vary along the dimension that the node's result is contiguous in."""
+        val = self.node.meta.get("val")
+        if not isinstance(val, torch.Tensor) or val.dim() != rank:
+            return True
+        unit = [d for d in range(rank) if val.stride(d) == 1 and val.size(d) > 1]
+        shift = rank - len(t.size)
+        return all(d < shift or t.size[d - shift] == 1 for d in unit)
+
+    def generate(
+        self,
+        size: Sequence[int],
+        dtype: torch.dtype,
+        inner: Callable[[Indices], Value],
+        *sources: Tensor,
+        work: int = 1,
+    ) -> Tensor:
+        """A lazy tensor from an explicit body that reads `sources` at indices of its own choice."""
+        for t in sources:
+            if t.split is not None:
+                self.realize(t)
+        device = sources[0].device if sources else self.val().device
+        lazy = [t for t in sources if t.window is None]
+        return Tensor(
+            tuple(size),
+            dtype,
+            device,
+            inner=inner,
+            work=work + sum(t.work for t in lazy),
+            reads=sum(1 if t.window is not None else t.reads for t in sources),
+        )
+
+    # -- realising --------------------------------------------------------------------------------
+
+    def realize(self, t: Tensor, stride: Sequence[int] | None = None) -> Window:
+        """Put a tensor in memory (no copy if it is there already) and return its window."""
+        if t.window is None:
+            wanted = stride if stride is not None else self._hint(t)
+            buffer = self.new_buffer(t.size, wanted, t)
+            self.store(t, Window(buffer, buffer.size, buffer.stride))
+            t.window = Window(buffer, buffer.size, buffer.stride)
+            t.inner = None
+        return t.window
+
+    def _hint(self, t: Tensor) -> Sequence[int]:
+        """Strides for a new buffer: those of the graph's own tensor, where its shape is the node's."""
+        hint = t.hint
+        if hint is None and self.node is not None:
+            val = self.node.meta.get("val")
+            if isinstance(val, torch.Tensor) and tuple(val.shape) == t.size:
+                hint = val.stride()
+        if hint is not None and is_dense(t.size, hint):
+            return tuple(hint)
+        return contiguous_strides(t.size)
+
+    def copy(self, t: Tensor, stride: Sequence[int] | None = None) -> Tensor:
+        """A tensor of the same values in a fresh buffer."""
+        fresh = Tensor(t.size, t.dtype, t.device, inner=t.load, work=t.work + 1, reads=t.reads)
+        self.realize(fresh, stride)
+        return fresh
+
+    def store(self, t: Tensor, window: Window) -> None:
+        """Write a lazy tensor's elements into `window`, part by part if it is made of parts."""
+        if prod(t.size) == 0:
+            return
+        bounds = [(0, None)] if t.split is None else list(itertools.pairwise(t.split.bounds))
+        bundle = f"{window.buffer.name}" if len(bounds) > 1 else None
+        for low, high in bounds:
+            size, offset = list(t.size), [0] * len(t.size)
+            if t.split is not None:
+                if low == high:
+                    continue
+                size[t.split.dim] = high - low
+                offset[t.split.dim] = low
+            order = stride_order(window.size, window.stride)
+
+            def body(idx: list[Index], _: Any, offset: list[int] = offset) -> tuple[Value, ...]:
+                return (t.load(tuple(i + o for i, o in zip(idx, offset, strict=True))),)
+
+            def position(idx: list[Index], offset: list[int] = offset) -> Index:
+                return window.index([i + o for i, o in zip(idx, offset, strict=True)])
+
+            self.loops(size, order, (), body, position, None, window.buffer, bundle)
+
+    def reduce(
+        self,
+        kind: str,
+        t: Tensor,
+        dims: Sequence[int],
+        dtype: torch.dtype,
+        body: Callable[[Value], Value] = lambda v: v,
+        compute: torch.dtype | None = None,
+        position: bool = False,
+    ) -> Tensor:
+        """Reduce `body(element)` over `dims` with the dimensions kept as 1; the result is realised.
+
+        With `position` the reduction also sees the row-major position among the reduced elements (argmax).
+        """
+        if t.split is not None:
+            self.realize(t)
+        dims = sorted({d % max(len(t.size), 1) for d in dims}) if t.size else []
+        kept = [d for d in range(len(t.size)) if d not in dims]
+        out_size = tuple(1 if d in dims else n for d, n in enumerate(t.size))
+        reduced = [t.size[d] for d in dims]
+        compute = COMPUTE_TYPES[compute or t.dtype]
+
+        def both(idx: list[Index], ridx: list[Index]) -> tuple[Value, ...]:
+            full: list[Index] = [ZERO] * len(t.size)
+            for d, i in zip(kept, idx, strict=True):
+                full[d] = i
+            for d, i in zip(dims, ridx, strict=True):
+                full[d] = i
+            value = body(ops.to_compute(t.load(tuple(full)), compute))
+            if not position:
+                return (value,)
+            flat = ZERO
+            for i, step in zip(ridx, contiguous_strides(reduced), strict=True):
+                flat = flat + i * step
+            return value, ops.index_expr(flat, torch.int64)
+
+        result = Tensor(out_size, dtype, t.device)
+        buffer = self.new_buffer(out_size, contiguous_strides(out_size), result)
+        result.window = Window(buffer, buffer.size, buffer.stride)
+        size = [t.size[d] for d in kept]
+        strides = [buffer.stride[d] for d in kept]
+
+        def where(idx: list[Index]) -> Index:
+            total = ZERO
+            for i, step in zip(idx, strides, strict=True):
+                total = total + i * step
+            return total
+
+        if prod(out_size):
+            self.loops(size, range(len(size)), reduced, both, where, kind, buffer)
+        return result
+
+    def loops(
+        self,
+        size: Sequence[int],
+        order: Sequence[int],
+        reduced: Sequence[int],
+        body: Callable[[list[Index], list[Index]], tuple[Value, ...]],
+        position: Callable[[list[Index]], Index],
+        reduction: str | None,
+        target: Buffer,
+        bundle: str | None = None,
+    ) -> Loops:
+        """Trace a body over loop variables and append the step. Dimensions are cut where reshapes inside
+        the body divide them, so that indices come out affine: `i // 64` over 128 becomes `i0` of (2, 64)."""
+        factors = [[n] if n != 1 else [] for n in (*size, *reduced)]
+        for _ in range(6):
+            vars = [
+                [Var(f"{'i' if d < len(size) else 'r'}{d}_{k}", n) for k, n in enumerate(f)]
+                for d, f in enumerate(factors)
+            ]
+            idx = [_combine(v) for v in vars]
+            tape = Tape()
+            with recording(tape):
+                values = body(idx[: len(size)], idx[len(size) :])
+            where = position(idx[: len(size)])
+            if not (cuts := _cuts([*tape.indices(), where])):
+                break
+            factors = [
+                [m for v in dim for m in ((v.size // cuts[v], cuts[v]) if v in cuts else (v.size,))]
+                for dim in vars
+            ]
+        dims = [v for d in order for v in vars[d]]
+        step = Loops(
+            f"loop{len(self.program.steps)}",
+            dims,
+            _by_memory([v for dim in vars[len(size) :] for v in dim], tape),
+            _live(tape, values),
+            values,
+            reduction,
+            target,
+            where,
+            bundle,
+        )
+        self.program.steps.append(step)
+        return step
+
+    # -- operators that stay operators ------------------------------------------------------------
+
+    def aten(self, target: Any, args: Any, kwargs: Any, *, ordered: bool = False) -> Any:
+        """Call an operator inside the plan; results take size and strides from the node's fake tensors."""
+
+        def tree(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return self.realize(value)
+            if isinstance(value, (list, tuple)):
+                return [tree(v) for v in value]
+            return value
+
+        val = self.val()
+        single = isinstance(val, torch.Tensor)
+        results: list[Tensor | None] = []
+        for one in [val] if single else val if isinstance(val, (list, tuple)) else []:
+            if not isinstance(one, torch.Tensor):
+                results.append(None)
+                continue
+            like = Tensor(tuple(one.shape), one.dtype, one.device)
+            stride = one.stride() if is_dense(one.shape, one.stride()) else None
+            buffer = self.new_buffer(
+                one.shape, stride or contiguous_strides(one.shape), like, "aten"
+            )
+            results.append(Tensor.of(buffer))
+        name = str(target).removeprefix("aten.")
+        step = AtenCall(
+            f"aten{len(self.program.steps)}",
+            target,
+            [tree(a) for a in args],
+            {k: tree(v) for k, v in kwargs.items()},
+            [r.window.buffer if r is not None and r.window else None for r in results],
+            ordered,
+        )
+        self.program.steps.append(step)
+        self.program.fallbacks[name] = self.program.fallbacks.get(name, 0) + 1
+        return results[0] if single else tuple(results) if results else None
+
+
+def _combine(vars: list[Var]) -> Index:
+    """The index of a dimension from the loop variables it was cut into, outermost first."""
+    total, step = ZERO, 1
+    for v in reversed(vars):
+        total = total + Index({v: step})
+        step *= v.size
+    return total
+
+
+def _cuts(indices: Sequence[Index]) -> dict[Var, int]:
+    """Loop variable -> extent of its inner part, where a quotient in `indices` divides it."""
+    cuts: dict[Var, int] = {}
+    for index in indices:
+        if index.is_affine():
+            continue
+        for atom in index.atoms():
+            if not isinstance(atom, (FloorDiv, Mod)):
+                continue
+            for v, coefficient in atom.dividend.terms.items():
+                inner = abs(atom.divisor // coefficient)
+                if (
+                    isinstance(v, Var)
+                    and atom.divisor % coefficient == 0
+                    and 1 < inner < v.size
+                    and v.size % inner == 0
+                ):
+                    cuts[v] = min(inner, cuts.get(v, inner))
+    return cuts
+
+
+def _by_memory(reduced: list[Var], tape: Tape) -> list[Var]:
+    """Reduced variables, the one with the largest stride outermost."""
+    if len(reduced) < 2:
+        return reduced
+    reach = dict.fromkeys(reduced, 0)
+    for access in tape.loads():
+        for atom, coefficient in access.index.terms.items():
+            if atom in reach:
+                reach[atom] = max(reach[atom], abs(coefficient))
+    return sorted(reduced, key=lambda v: -reach[v])
+
+
+def _live(tape: Tape, values: Sequence[Value]) -> Tape:
+    """The tape without values that nothing uses (simplifications leave some)."""
+    used = {v.id for v in values}
+    for value in reversed(tape.values):
+        if value.id in used:
+            used.update(a.id for a in value.args)
+    if len(used) != len(tape.values):
+        tape.values = [v for v in tape.values if v.id in used]
+    return tape
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+
+def broadcast(*sizes: Sequence[int]) -> tuple[int, ...]:
+    """The common size, as torch.broadcast_shapes."""
+    rank = max(map(len, sizes), default=0)
+    result = [1] * rank
+    for size in sizes:
+        for d, n in enumerate(size, rank - len(size)):
+            if n != 1:
+                if result[d] not in (1, n):
+                    raise NotLowered(f"sizes {sizes} do not broadcast")
+                result[d] = n
+    return tuple(result)
+
+
+def narrow(idx: Indices, size: Sequence[int]) -> Indices:
+    """The index into a tensor of `size` that is broadcast to the shape `idx` ranges over."""
+    tail = idx[len(idx) - len(size) :]
+    return tuple(ZERO if n == 1 else i for i, n in zip(tail, size, strict=True))
+
+
+def stride_order(size: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """Dimensions from the largest stride to the smallest; ties keep their order."""
+    return sorted(range(len(size)), key=lambda d: (-stride[d], d))
+
+
+def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether the strides fill memory without gap or overlap, in some order of the dimensions."""
+    expected = 1
+    for d in reversed(stride_order(size, stride)):
+        if size[d] == 1:
+            continue
+        if stride[d] != expected:
+            return size.numel() == 0 if isinstance(size, torch.Size) else prod(size) == 0
+        expected *= size[d]
+    return True
+
+
+__all__ = ["Lowering", "Number", "broadcast", "is_dense", "narrow", "stride_order"]

@@ -1,0 +1,204 @@
+"""From a functional aten graph to an `ir.Program`: runs the table over the graph's nodes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from inductor.ir import Buffer, Loops, Program, Tensor, Window
+from inductor.lowering import (  # noqa: F401  (fill the table)
+    creation,
+    indexing,
+    normalization,
+    pointwise,
+    pooling,
+    reduction,
+    views,
+)
+from inductor.lowering.context import Lowering
+from inductor.lowering.registry import LOWERINGS, NotLowered, aten
+from inductor.ops import COMPUTE_TYPES
+
+# A lazy value with several readers is computed again by each of them only if it costs no more than this.
+TRIVIAL_WORK, TRIVIAL_READS = 1, 1
+
+
+def lower_graph(gm: Any, *, parameters: Sequence[bool] = ()) -> tuple[Program, list[Any]]:
+    """Lower a functional graph module. Returns the program and, per graph output, a Tensor or plain value.
+
+    `parameters[i]` tells whether placeholder i is static.
+    """
+    run = _Run(gm)
+    for node in gm.graph.nodes:
+        run.node(node, parameters)
+    return run.ctx.program, run.results
+
+
+class _Run:
+    def __init__(self, gm: Any) -> None:
+        self.gm = gm
+        self.ctx = Lowering()
+        self.env: dict[Any, Any] = {}
+        self.results: list[Any] = []
+        self.mutating = False
+
+    def node(self, node: Any, parameters: Sequence[bool]) -> None:
+        self.ctx.node = node
+        match node.op:
+            case "placeholder":
+                self.env[node] = self._placeholder(node, parameters)
+            case "get_attr":
+                self.env[node] = self._constant(node)
+            case "call_function":
+                self.env[node] = self._call(node)
+            case "output":
+                self.results = [self._value(a) for a in node.args[0]]
+            case _:
+                raise AssertionError(f"{node.op} in a functional graph")
+
+    def _value(self, arg: Any) -> Any:
+        """The argument tree with nodes replaced by what they were lowered to."""
+        if isinstance(arg, (list, tuple)):
+            return [self._value(a) for a in arg]
+        return self.env[arg] if hasattr(arg, "op") and hasattr(arg, "graph") else arg
+
+    def _placeholder(self, node: Any, parameters: Sequence[bool]) -> Any:
+        program, val = self.ctx.program, node.meta.get("val")
+        position = len(program.inputs)
+        if not isinstance(val, torch.Tensor):
+            program.inputs.append(None)
+            return val
+        static = parameters[position] if position < len(parameters) else False
+        buffer = Buffer(
+            f"arg{position}",
+            val.dtype,
+            tuple(val.shape),
+            tuple(val.stride()) if val.layout == torch.strided else (),
+            val.device,
+            "input",
+            static,
+        )
+        program.inputs.append(buffer)
+        program.buffers[buffer.name] = buffer
+        return Tensor.of(buffer)
+
+    def _constant(self, node: Any) -> Any:
+        value = self.gm
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        program = self.ctx.program
+        name = f"const{len(program.constants)}"
+        value = value.detach().contiguous()
+        program.constants[name] = value
+        buffer = Buffer(
+            name, value.dtype, tuple(value.shape), value.stride(), value.device, "constant"
+        )
+        program.buffers[name] = buffer
+        return Tensor.of(buffer)
+
+    def _call(self, node: Any) -> Any:
+        target = node.target
+        args = self._value(node.args)
+        kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if target is aten.copy_.default:
+            return self._copy_(*args[:2])
+        if not isinstance(target, torch._ops.OpOverload):
+            return target(*args, **kwargs)  # arithmetic on sizes
+        result = self._lowered(target, args, kwargs, node)
+        if isinstance(result, Tensor):
+            self._settle(result, node)
+        return result
+
+    def _lowered(self, target: Any, args: Any, kwargs: Any, node: Any) -> Any:
+        lowering = LOWERINGS.get(target)
+        if lowering is not None and _representable([args, kwargs], node.meta.get("val")):
+            before = len(self.ctx.program.steps)
+            try:
+                return lowering(self.ctx, *args, **kwargs)
+            except NotLowered:
+                del self.ctx.program.steps[before:]
+        return self.ctx.aten(target, args, kwargs, ordered=_is_ordered(target))
+
+    def _settle(self, result: Tensor, node: Any) -> None:
+        """Check the shape, remember eager's strides, and realise what several readers would recompute."""
+        val = node.meta["val"]
+        assert result.size == tuple(val.shape), (node, result.size, val.shape)
+        assert result.dtype == val.dtype, (node, result.dtype, val.dtype)
+        if result.window is not None:
+            return
+        result.hint = val.stride()
+        trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
+        if len(node.users) > 1 and not trivial and result.split is None or result.split and len(node.users) > 1:
+            self.ctx.realize(result)
+
+    def _copy_(self, target: Tensor, source: Tensor) -> Tensor:
+        """Write an input in place. Whatever still waits to read the old value is computed first."""
+        if not self.mutating:
+            self.mutating = True
+            for value in self.env.values():
+                for t in value if isinstance(value, (list, tuple)) else [value]:
+                    if isinstance(t, Tensor) and t.window is None and t is not source:
+                        if self._needed(t):
+                            self.ctx.realize(t)
+        window = target.window
+        assert window is not None
+        if source.window is not None and source.window.buffer is window.buffer:
+            source = self.ctx.copy(source)
+        source = pointwise.convert(self.ctx, source, target.dtype)
+        source = self.ctx.pointwise(lambda v: v, [source], source.dtype, work=0, size=target.size)
+        before = len(self.ctx.program.steps)
+        self.ctx.store(source, window)
+        for step in self.ctx.program.steps[before:]:
+            if isinstance(step, Loops) and any(
+                index != step.index for index in step.reads.get(window.buffer.name, [])
+            ):  # it reads what it overwrites elsewhere: by way of a copy
+                del self.ctx.program.steps[before:]
+                self.ctx.store(self.ctx.copy(source), window)
+                break
+        return target
+
+    def _needed(self, t: Tensor) -> bool:
+        """Whether a later node (a copy_ or the output) takes this value itself."""
+        for node, value in self.env.items():
+            if value is t or isinstance(value, (list, tuple)) and any(v is t for v in value):
+                if any(user not in self.env for user in node.users):
+                    return True
+        return False
+
+
+def _representable(args: Any, val: Any) -> bool:
+    """Whether loops can hold every tensor involved."""
+    for t in _tensors([args, val]):
+        if t.dtype not in COMPUTE_TYPES:
+            return False
+        if isinstance(t, torch.Tensor) and t.layout != torch.strided:
+            return False
+    return True
+
+
+def _tensors(tree: Any) -> list[Any]:
+    if isinstance(tree, (Tensor, torch.Tensor)):
+        return [tree]
+    if isinstance(tree, (list, tuple)):
+        return [t for item in tree for t in _tensors(item)]
+    if isinstance(tree, dict):
+        return [t for item in tree.values() for t in _tensors(item)]
+    return []
+
+
+def _is_ordered(target: Any) -> bool:
+    return (
+        torch.Tag.nondeterministic_seeded in target.tags
+        or target._schema.is_mutable
+        or not target._schema.returns
+    )
+
+
+__all__ = ["Window", "lower_graph"]

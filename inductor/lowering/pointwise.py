@@ -1,0 +1,534 @@
+"""Elementwise operators: arithmetic, comparison, logic, conversion, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from inductor.ir import Tensor, Value
+from inductor.lowering.context import Lowering, Number
+from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.ops import ops
+
+CHEAP, MEDIUM, HEAVY = 1, 3, 6  # work units: arithmetic, division and square roots, transcendental functions
+
+
+def result_type(*items: Tensor | Number) -> torch.dtype:
+    """torch.result_type: dimensioned tensors outrank 0-dim tensors, which outrank Python numbers, within a kind."""
+    tiers: list[list[torch.dtype]] = [[], [], []]
+    for item in items:
+        if isinstance(item, Tensor):
+            tiers[0 if item.size else 1].append(item.dtype)
+        elif isinstance(item, bool):
+            tiers[2].append(torch.bool)
+        elif isinstance(item, int):
+            tiers[2].append(torch.int64)
+        else:
+            tiers[2].append(torch.get_default_dtype())
+    result: torch.dtype | None = None
+    for dtypes in tiers:
+        tier: torch.dtype | None = None
+        for dtype in dtypes:
+            tier = dtype if tier is None else torch.promote_types(tier, dtype)
+        if tier is not None and (result is None or _kind(tier) > _kind(result)):
+            result = tier
+    assert result is not None
+    return result
+
+
+def _kind(dtype: torch.dtype) -> int:
+    return 0 if dtype == torch.bool else 2 if dtype.is_floating_point else 1
+
+
+def promoted(dtype: torch.dtype, *items: Tensor | Number) -> torch.dtype:
+    """The type to compute a comparison in."""
+    if all(isinstance(t, Tensor) and t.dtype == dtype for t in items):
+        return dtype
+    return result_type(*items)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+# aten name: (op, work); computed in the result's type, which for integer input is float where torch says so
+UNARY: dict[str, tuple[str, int]] = {
+    "neg": ("neg", CHEAP),
+    "abs": ("abs", CHEAP),
+    "relu": ("relu", CHEAP),
+    "floor": ("floor", CHEAP),
+    "ceil": ("ceil", CHEAP),
+    "round": ("round", CHEAP),
+    "trunc": ("trunc", CHEAP),
+    "sign": ("sign", CHEAP),
+    "bitwise_not": ("bit_not", CHEAP),
+    "reciprocal": ("reciprocal", MEDIUM),
+    "sqrt": ("sqrt", MEDIUM),
+    "rsqrt": ("rsqrt", MEDIUM),
+    **{
+        name: (name, HEAVY)
+        for name in """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
+        atanh erf erfc erfinv lgamma digamma sigmoid""".split()
+    },
+}
+
+# aten name: (op, work); computed in the result's type
+BINARY: dict[str, tuple[str, int]] = {
+    "mul": ("mul", CHEAP),
+    "maximum": ("maximum", CHEAP),
+    "minimum": ("minimum", CHEAP),
+    "fmax": ("fmax", CHEAP),
+    "fmin": ("fmin", CHEAP),
+    "bitwise_and": ("bit_and", CHEAP),
+    "bitwise_or": ("bit_or", CHEAP),
+    "bitwise_xor": ("bit_xor", CHEAP),
+    "bitwise_left_shift": ("shift_left", CHEAP),
+    "bitwise_right_shift": ("shift_right", CHEAP),
+    "remainder": ("remainder", MEDIUM),
+    "fmod": ("fmod", MEDIUM),
+    "atan2": ("atan2", HEAVY),
+    "hypot": ("hypot", HEAVY),
+    "copysign": ("copysign", CHEAP),
+}
+
+# aten name: op; computed in the promoted type of the operands
+COMPARE = {name: name for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+# operands count as true or false
+LOGICAL = {name: name for name in ("logical_and", "logical_or", "logical_xor")}
+
+
+def _register_tables() -> None:
+    for name, (op, work) in UNARY.items():
+        lower(getattr(aten, name).default)(_unary(op, work))
+    for name, (op, work) in BINARY.items():
+        lower(getattr(aten, name))(_binary(op, work))
+    for name, op in COMPARE.items():
+        lower(getattr(aten, name))(_compare(op))
+    for name, op in LOGICAL.items():
+        lower(getattr(aten, name).default)(_logical(op))
+
+
+def _out(ctx: Lowering) -> torch.dtype:
+    return ctx.val().dtype
+
+
+def _no_bool(dtype: torch.dtype) -> None:
+    if dtype == torch.bool:
+        raise NotLowered("arithmetic on bool")
+
+
+def _unary(op: str, work: int) -> Callable[..., Tensor]:
+    def lowering(ctx: Lowering, x: Tensor) -> Tensor:
+        dtype = _out(ctx)
+        if op == "bit_not" and dtype == torch.bool:
+            return ctx.pointwise(ops.logical_not, [x], dtype)
+        if op in ("floor", "ceil", "round", "trunc") and not dtype.is_floating_point:
+            return ctx.pointwise(lambda v: v, [x], dtype)
+        _no_bool(dtype)
+        return ctx.pointwise(getattr(ops, op), [x], dtype, work=work)
+
+    return lowering
+
+
+_BOOL_FORMS = {
+    "bit_and": "logical_and",
+    "bit_or": "logical_or",
+    "bit_xor": "logical_xor",
+    "mul": "logical_and",
+    "maximum": "logical_or",
+    "minimum": "logical_and",
+}
+
+
+def _binary(op: str, work: int) -> Callable[..., Tensor]:
+    def lowering(ctx: Lowering, a: Any, b: Any) -> Tensor:
+        dtype = _out(ctx)
+        name = op
+        if dtype == torch.bool:
+            if op not in _BOOL_FORMS:
+                raise NotLowered(f"{op} on bool")
+            name = _BOOL_FORMS[op]
+        return ctx.pointwise(getattr(ops, name), [a, b], dtype, work=work)
+
+    return lowering
+
+
+def _compare(op: str) -> Callable[..., Tensor]:
+    def lowering(ctx: Lowering, a: Any, b: Any) -> Tensor:
+        compute = promoted(a.dtype if isinstance(a, Tensor) else b.dtype, a, b)
+        return ctx.pointwise(getattr(ops, op), [a, b], torch.bool, compute)
+
+    return lowering
+
+
+def _logical(op: str) -> Callable[..., Tensor]:
+    def lowering(ctx: Lowering, a: Tensor, b: Tensor) -> Tensor:
+        return ctx.pointwise(getattr(ops, op), [a, b], torch.bool, torch.bool)
+
+    return lowering
+
+
+_register_tables()
+
+
+@lower(aten.logical_not.default)
+def logical_not(ctx: Lowering, x: Tensor) -> Tensor:
+    return ctx.pointwise(ops.logical_not, [x], torch.bool, torch.bool)
+
+
+@lower(aten.isnan.default)
+def isnan(ctx: Lowering, x: Tensor) -> Tensor:
+    return ctx.pointwise(lambda v: ops.ne(v, v), [x], torch.bool, x.dtype)
+
+
+@lower(aten.isinf.default)
+def isinf(ctx: Lowering, x: Tensor) -> Tensor:
+    if not x.dtype.is_floating_point:
+        return ctx.pointwise(lambda v: ops.ne(v, v), [x], torch.bool, x.dtype)
+    return ctx.pointwise(ops.isinf, [x], torch.bool, x.dtype)
+
+
+@lower(aten.signbit.default)
+def signbit(ctx: Lowering, x: Tensor) -> Tensor:
+    if not x.dtype.is_floating_point:
+        return ctx.pointwise(
+            lambda v: ops.lt(v, ops.constant(0, v.dtype)), [x], torch.bool, x.dtype
+        )
+    return ctx.pointwise(ops.signbit, [x], torch.bool, x.dtype)
+
+
+def _scaled(ctx: Lowering, op: str, a: Any, b: Any, alpha: Number) -> Tensor:
+    dtype = _out(ctx)
+    if dtype == torch.bool:
+        if op == "sub" or alpha is not True and alpha != 1:
+            raise NotLowered("arithmetic on bool")
+        return ctx.pointwise(ops.logical_or, [a, b], dtype)
+
+    def fn(x: Value, y: Value) -> Value:
+        if alpha != 1:
+            y = ops.mul(y, ops.constant(alpha, y.dtype))
+        return getattr(ops, op)(x, y)
+
+    return ctx.pointwise(fn, [a, b], dtype, work=CHEAP + (alpha != 1))
+
+
+@lower(aten.add)
+def add(ctx: Lowering, a: Any, b: Any, alpha: Number = 1) -> Tensor:
+    return _scaled(ctx, "add", a, b, alpha)
+
+
+@lower(aten.sub)
+def sub(ctx: Lowering, a: Any, b: Any, alpha: Number = 1) -> Tensor:
+    return _scaled(ctx, "sub", a, b, alpha)
+
+
+@lower(aten.rsub)
+def rsub(ctx: Lowering, a: Any, b: Any, alpha: Number = 1) -> Tensor:
+    def fn(x: Value, y: Value) -> Value:
+        return ops.sub(y, ops.mul(x, ops.constant(alpha, x.dtype)) if alpha != 1 else x)
+
+    _no_bool(_out(ctx))
+    return ctx.pointwise(fn, [a, b], _out(ctx))
+
+
+_ROUNDING = {None: "div", "trunc": "div_trunc", "floor": "div_floor"}
+
+
+@lower(aten.div)
+def div(ctx: Lowering, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
+    _no_bool(_out(ctx))
+    return ctx.pointwise(getattr(ops, _ROUNDING[rounding_mode]), [a, b], _out(ctx), work=MEDIUM)
+
+
+@lower(aten.floor_divide)
+def floor_divide(ctx: Lowering, a: Any, b: Any) -> Tensor:
+    return div(ctx, a, b, rounding_mode="floor")
+
+
+@lower(aten.pow)
+def pow(ctx: Lowering, a: Any, b: Any) -> Tensor:
+    dtype = _out(ctx)
+    _no_bool(dtype)
+    if isinstance(a, Tensor) and isinstance(b, (int, float)):
+        powers: dict[float, Callable[[Value], Value]] = {
+            1: lambda v: v,
+            2: lambda v: ops.mul(v, v),
+            3: lambda v: ops.mul(ops.mul(v, v), v),
+        }
+        if dtype.is_floating_point:
+            powers |= {
+                0.5: ops.sqrt,
+                -0.5: ops.rsqrt,
+                -1: ops.reciprocal,
+                -2: lambda v: ops.reciprocal(ops.mul(v, v)),
+            }
+        if b in powers:
+            return ctx.pointwise(powers[b], [a], dtype, work=MEDIUM)
+        if not dtype.is_floating_point and b < 0:
+            raise NotLowered("negative integer powers raise")
+    return ctx.pointwise(ops.pow, [a, b], dtype, work=HEAVY)
+
+
+@lower(aten.square.default)
+def square(ctx: Lowering, x: Tensor) -> Tensor:
+    return pow(ctx, x, 2)
+
+
+@lower(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
+def where(ctx: Lowering, condition: Tensor, a: Any, b: Any) -> Tensor:
+    dtype = _out(ctx)
+    return ctx.pointwise(ops.where, [condition, a, b], dtype, [torch.bool, dtype, dtype])
+
+
+@lower(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(ctx: Lowering, x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    return where(ctx, mask, value, x)
+
+
+@lower(aten.clamp)
+def clamp(ctx: Lowering, x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    dtype = _out(ctx)
+    _no_bool(dtype)
+    bounds = [b for b in (min, max) if b is not None]
+
+    def fn(v: Value, *limits: Value) -> Value:
+        rest = list(limits)
+        if min is not None:
+            v = ops.maximum(v, rest.pop(0))
+        if max is not None:
+            v = ops.minimum(v, rest.pop(0))
+        return v
+
+    return ctx.pointwise(fn, [x, *bounds], dtype, work=2)
+
+
+@lower(aten.clamp_min)
+def clamp_min(ctx: Lowering, x: Tensor, min: Any) -> Tensor:
+    return clamp(ctx, x, min, None)
+
+
+@lower(aten.clamp_max)
+def clamp_max(ctx: Lowering, x: Tensor, max: Any) -> Tensor:
+    return clamp(ctx, x, None, max)
+
+
+@lower(aten.lerp)
+def lerp(ctx: Lowering, a: Tensor, b: Tensor, weight: Any) -> Tensor:
+    def fn(x: Value, y: Value, w: Value) -> Value:
+        half, one = ops.constant(0.5, w.dtype), ops.constant(1, w.dtype)
+        span = ops.sub(y, x)
+        low = ops.add(x, ops.mul(w, span))
+        high = ops.sub(y, ops.mul(span, ops.sub(one, w)))
+        return ops.where(ops.lt(ops.abs(w), half), low, high)
+
+    return ctx.pointwise(fn, [a, b, weight], _out(ctx), work=4)
+
+
+@lower(aten.addcmul.default)
+def addcmul(ctx: Lowering, x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
+    def fn(v: Value, p: Value, q: Value) -> Value:
+        scaled = ops.mul(ops.mul(ops.constant(value, p.dtype), p), q)
+        return ops.add(v, scaled)
+
+    return ctx.pointwise(fn, [x, a, b], _out(ctx), work=3)
+
+
+@lower(aten.addcdiv.default)
+def addcdiv(ctx: Lowering, x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
+    def fn(v: Value, p: Value, q: Value) -> Value:
+        return ops.add(v, ops.div(ops.mul(ops.constant(value, p.dtype), p), q))
+
+    return ctx.pointwise(fn, [x, a, b], _out(ctx), work=4)
+
+
+# --- conversion and copies -----------------------------------------------------------------------
+
+
+def convert(ctx: Lowering, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x.to(dtype), rounding to half types as eager does."""
+    if x.dtype == dtype:
+        return x
+    return ctx.pointwise(lambda v: ops.to_dtype(v, dtype), [x], dtype, compute=x.dtype, work=CHEAP)
+
+
+@lower(aten._to_copy.default)
+def to_copy(
+    ctx: Lowering,
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    if device is not None and ctx.val().device != x.device or pin_memory:
+        raise NotLowered("copies between devices")
+    if dtype is not None and dtype != x.dtype:
+        return convert(ctx, x, dtype)
+    return clone(ctx, x)
+
+
+@lower(aten.clone.default)
+def clone(ctx: Lowering, x: Tensor, *, memory_format: Any = None) -> Tensor:
+    """Lazy: in a functional graph a copy is a value, and only realising it fixes its strides."""
+    return ctx.pointwise(lambda v: v, [x], x.dtype, work=0)
+
+
+@lower(aten.contiguous.default, aten.lift_fresh_copy.default)
+def contiguous(ctx: Lowering, x: Tensor, *, memory_format: Any = None) -> Tensor:
+    return clone(ctx, x)
+
+
+@lower(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
+def alias(ctx: Lowering, x: Tensor) -> Tensor:
+    return x
+
+
+@lower(aten.copy.default)
+def copy(ctx: Lowering, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    if source.device != x.device:
+        raise NotLowered("copies between devices")
+    same = convert(ctx, source, x.dtype)
+    return ctx.pointwise(lambda v: v, [same], x.dtype, work=0, size=x.size)
+
+
+# --- activations ---------------------------------------------------------------------------------
+
+
+def _activation(
+    *targets: Any, work: int = HEAVY
+) -> Callable[[Callable[..., Value]], Callable[..., Any]]:
+    """Register `fn(value, *parameters)`, with `c(number)` constants made by _const, as an operator of one tensor."""
+
+    def register(fn: Callable[..., Value]) -> Callable[..., Any]:
+        def lowering(ctx: Lowering, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            dtype = _out(ctx)
+            return ctx.pointwise(lambda v: fn(v, *args, **kwargs), [x], dtype, work=work)
+
+        lower(*targets)(lowering)
+        return fn
+
+    return register
+
+
+def _c(value: Value, number: Number) -> Value:
+    return ops.constant(number, value.dtype)
+
+
+@_activation(aten.silu.default)
+def silu(v: Value) -> Value:
+    return ops.mul(v, ops.sigmoid(v))
+
+
+@_activation(aten.gelu.default)
+def gelu(v: Value, *, approximate: str = "none") -> Value:
+    half, one = _c(v, 0.5), _c(v, 1.0)
+    if approximate == "tanh":
+        cube = ops.mul(ops.mul(v, v), v)
+        inner = ops.mul(
+            _c(v, math.sqrt(2.0 / math.pi)), ops.add(v, ops.mul(_c(v, 0.044715), cube))
+        )
+        return ops.mul(ops.mul(half, v), ops.add(one, ops.tanh(inner)))
+    scaled = ops.mul(v, _c(v, math.sqrt(0.5)))
+    return ops.mul(ops.mul(v, half), ops.add(one, ops.erf(scaled)))
+
+
+@_activation(aten.hardtanh.default, work=2)
+def hardtanh(v: Value, low: Number = -1, high: Number = 1) -> Value:
+    return ops.minimum(ops.maximum(v, _c(v, low)), _c(v, high))
+
+
+@_activation(aten.relu6.default, work=2)
+def relu6(v: Value) -> Value:
+    return hardtanh(v, 0, 6)
+
+
+@_activation(aten.hardsigmoid.default, work=3)
+def hardsigmoid(v: Value) -> Value:
+    return ops.div(hardtanh(ops.add(v, _c(v, 3)), 0, 6), _c(v, 6))
+
+
+@_activation(aten.hardswish.default, work=4)
+def hardswish(v: Value) -> Value:
+    return ops.div(ops.mul(v, hardtanh(ops.add(v, _c(v, 3)), 0, 6)), _c(v, 6))
+
+
+@_activation(aten.leaky_relu.default, work=2)
+def leaky_relu(v: Value, slope: Number = 0.01) -> Value:
+    return ops.where(ops.gt(v, _c(v, 0)), v, ops.mul(v, _c(v, slope)))
+
+
+@_activation(aten.elu.default)
+def elu(v: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
+    negative = ops.mul(ops.expm1(ops.mul(v, _c(v, input_scale))), _c(v, alpha * scale))
+    return ops.where(ops.le(v, _c(v, 0)), negative, ops.mul(v, _c(v, scale)))
+
+
+@_activation(aten.celu.default)
+def celu(v: Value, alpha: Number = 1.0) -> Value:
+    return elu(v, alpha, 1.0, 1.0 / alpha)
+
+
+@_activation(aten.selu.default)
+def selu(v: Value) -> Value:
+    return elu(v, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+@_activation(aten.softplus.default)
+def softplus(v: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+    scaled = ops.mul(v, _c(v, beta))
+    soft = ops.div(ops.log1p(ops.exp(scaled)), _c(v, beta))
+    return ops.where(ops.gt(scaled, _c(v, threshold)), v, soft)
+
+
+@_activation(aten.mish.default)
+def mish(v: Value) -> Value:
+    return ops.mul(v, ops.tanh(ops.log1p(ops.exp(v))))
+
+
+@_activation(aten.log_sigmoid.default)
+def log_sigmoid(v: Value) -> Value:
+    soft = ops.log1p(ops.exp(ops.neg(ops.abs(v))))
+    return ops.sub(ops.minimum(v, _c(v, 0)), soft)
+
+
+@_activation(aten.threshold.default, work=2)
+def threshold(v: Value, limit: Number, value: Number) -> Value:
+    return ops.where(ops.le(v, _c(v, limit)), _c(v, value), v)
+
+
+@_activation(aten.softshrink.default, work=3)
+def softshrink(v: Value, limit: Number = 0.5) -> Value:
+    low = ops.where(ops.lt(v, _c(v, -limit)), ops.add(v, _c(v, limit)), ops.mul(v, _c(v, 0)))
+    return ops.where(ops.gt(v, _c(v, limit)), ops.sub(v, _c(v, limit)), low)
+
+
+@_activation(aten.hardshrink.default, work=3)
+def hardshrink(v: Value, limit: Number = 0.5) -> Value:
+    inside = ops.logical_and(ops.ge(v, _c(v, -limit)), ops.le(v, _c(v, limit)))
+    return ops.where(inside, _c(v, 0), v)
+
+
+@_activation(aten.nan_to_num.default, work=3)
+def nan_to_num(
+    v: Value, nan: Number | None = None, posinf: Number | None = None, neginf: Number | None = None
+) -> Value:
+    if not v.dtype.is_floating_point:
+        return v
+    info = torch.finfo(v.dtype)
+    high = _c(v, info.max if posinf is None else posinf)
+    low = _c(v, info.min if neginf is None else neginf)
+    clean = ops.where(ops.ne(v, v), _c(v, nan or 0.0), v)
+    clean = ops.where(ops.eq(v, _c(v, math.inf)), high, clean)
+    return ops.where(ops.eq(v, _c(v, -math.inf)), low, clean)
+
+
+@lower(aten._prelu_kernel.default)
+def prelu(ctx: Lowering, x: Tensor, weight: Tensor) -> Tensor:
+    def fn(v: Value, w: Value) -> Value:
+        return ops.where(ops.gt(v, _c(v, 0)), v, ops.mul(w, v))
+
+    return ctx.pointwise(fn, [x, weight], _out(ctx), work=2)

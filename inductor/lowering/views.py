@@ -1,0 +1,494 @@
+"""Views: a strided window of realised memory where possible, an index rewrite otherwise. Never a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from inductor.index import ZERO, Index, contiguous_strides, delinearize, linear
+from inductor.ir import Indices, Split, Tensor, Window
+from inductor.lowering.context import Lowering, is_dense, narrow
+from inductor.lowering.registry import NotLowered, aten, lower
+
+
+def rewrite(
+    ctx: Lowering, x: Tensor, size: Sequence[int], index: Callable[[Indices], Indices]
+) -> Tensor:
+    """The lazy tensor whose element at idx is x's at index(idx)."""
+    if x.split is not None:
+        ctx.realize(x)
+    result = ctx.generate(size, x.dtype, lambda idx: x.load(index(idx)), x, work=0)
+    return result
+
+
+def restride(
+    x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0
+) -> Tensor | None:
+    """A window into x's buffer; `offset` counts from x's own first element."""
+    if x.window is None:
+        return None
+    window = Window(x.window.buffer, tuple(size), tuple(stride), x.window.offset + offset)
+    return Tensor(tuple(size), x.dtype, x.device, window)
+
+
+def dim_of(d: int, rank: int) -> int:
+    return d % rank if rank else 0
+
+
+@lower(aten.permute.default)
+def permute(ctx: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
+    dims = [dim_of(d, len(x.size)) for d in dims]
+    size = [x.size[d] for d in dims]
+    if x.window is not None:
+        view = restride(x, size, [x.window.stride[d] for d in dims])
+        assert view is not None
+        return view
+
+    def index(idx: Indices) -> Indices:
+        source: list[Index] = [ZERO] * len(dims)
+        for position, d in enumerate(dims):
+            source[d] = idx[position]
+        return tuple(source)
+
+    return rewrite(ctx, x, size, index)
+
+
+@lower(aten.transpose.int)
+def transpose(ctx: Lowering, x: Tensor, a: int, b: int) -> Tensor:
+    dims = list(range(len(x.size)))
+    if dims:
+        a, b = dim_of(a, len(dims)), dim_of(b, len(dims))
+        dims[a], dims[b] = dims[b], dims[a]
+    return permute(ctx, x, dims)
+
+
+@lower(aten.t.default)
+def t(ctx: Lowering, x: Tensor) -> Tensor:
+    return permute(ctx, x, range(len(x.size))[::-1])
+
+
+@lower(aten.expand.default)
+def expand(ctx: Lowering, x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+    lead = len(size) - len(x.size)
+    full = tuple(
+        x.size[d - lead] if n == -1 else n for d, n in enumerate(size)
+    )
+    if x.window is not None:
+        stride = [0] * lead + [
+            s if n == m else 0
+            for s, n, m in zip(x.window.stride, x.size, full[lead:], strict=True)
+        ]
+        view = restride(x, full, stride)
+        assert view is not None
+        return view
+    if x.split is None and prod(full) >= 8 * x.numel and x.work >= 6:
+        ctx.realize(x)
+        return expand(ctx, x, size)
+    return rewrite(ctx, x, full, lambda idx: narrow(idx, x.size))
+
+
+@lower(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_alias.default)
+def view(ctx: Lowering, x: Tensor, size: Sequence[int], stride: Any = None) -> Tensor:
+    size = _infer(size, x.numel)
+    if size == x.size:
+        return x
+    if x.window is not None:
+        strides = view_strides(x.size, x.window.stride, size)
+        if strides is not None:
+            result = restride(x, size, strides)
+            assert result is not None
+            return result
+    return rewrite(
+        ctx,
+        x,
+        size,
+        lambda idx: delinearize(linear(idx, contiguous_strides(size)), x.size),
+    )
+
+
+def _infer(size: Sequence[int], numel: int) -> tuple[int, ...]:
+    if -1 in size:
+        rest = prod(n for n in size if n != -1)
+        return tuple(numel // rest if n == -1 else n for n in size)
+    return tuple(size)
+
+
+def view_strides(
+    old: Sequence[int], stride: Sequence[int], new: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Strides of a reshape without a copy, or None. Groups of old dimensions that lie contiguously in memory
+    are matched with groups of new ones of the same extent."""
+    if prod(new) == 0:
+        return contiguous_strides(new)
+    groups: list[tuple[int, int]] = []  # (extent, innermost stride) of memory-contiguous runs
+    for n, s in zip(old, stride, strict=True):
+        if n == 1:
+            continue
+        if groups and groups[-1][1] == n * s:
+            groups[-1] = (groups[-1][0] * n, s)
+        else:
+            groups.append((n, s))
+    result: list[int] = []
+    remaining = list(reversed(groups))
+    extent, step = remaining.pop() if remaining else (1, 1)
+    left = extent
+    for n in new:
+        if n == 1:
+            result.append(left * step)
+            continue
+        if left == 1 and remaining:
+            extent, step = remaining.pop()
+            left = extent
+        if left % n:
+            return None
+        left //= n
+        result.append(left * step)
+    return tuple(result)
+
+
+@lower(aten.squeeze)
+def squeeze(ctx: Lowering, x: Tensor, dims: Any = None) -> Tensor:
+    rank = len(x.size)
+    chosen = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
+    drop = {dim_of(d, rank) for d in chosen if rank and x.size[dim_of(d, rank)] == 1}
+    keep = [d for d in range(rank) if d not in drop]
+    if x.window is not None:
+        result = restride(x, [x.size[d] for d in keep], [x.window.stride[d] for d in keep])
+        assert result is not None
+        return result
+
+    def index(idx: Indices) -> Indices:
+        source = [ZERO] * rank
+        for i, d in zip(idx, keep, strict=True):
+            source[d] = i
+        return tuple(source)
+
+    return rewrite(ctx, x, [x.size[d] for d in keep], index)
+
+
+@lower(aten.unsqueeze.default)
+def unsqueeze(ctx: Lowering, x: Tensor, d: int) -> Tensor:
+    d = dim_of(d, len(x.size) + 1)
+    size = (*x.size[:d], 1, *x.size[d:])
+    if x.window is not None:
+        stride = x.window.stride
+        step = stride[d] * x.size[d] if d < len(x.size) else 1
+        result = restride(x, size, (*stride[:d], step, *stride[d:]))
+        assert result is not None
+        return result
+    return rewrite(ctx, x, size, lambda idx: (*idx[:d], *idx[d + 1 :]))
+
+
+@lower(aten.slice.Tensor)
+def slice_(
+    ctx: Lowering,
+    x: Tensor,
+    d: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    d = dim_of(d, len(x.size))
+    low, high, _ = slice(start, end).indices(x.size[d])
+    count = max(0, -(-(high - low) // step))
+    if count == x.size[d]:
+        return x
+    size = (*x.size[:d], count, *x.size[d + 1 :])
+    if x.window is not None:
+        stride = list(x.window.stride)
+        offset = low * stride[d] if count else 0
+        stride[d] *= step
+        result = restride(x, size, stride, offset)
+        assert result is not None
+        return result
+    return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] * step + low, *idx[d + 1 :]))
+
+
+@lower(aten.select.int)
+def select(ctx: Lowering, x: Tensor, d: int, position: int) -> Tensor:
+    d = dim_of(d, len(x.size))
+    position = position % x.size[d]
+    size = (*x.size[:d], *x.size[d + 1 :])
+    if x.window is not None:
+        stride = x.window.stride
+        result = restride(x, size, (*stride[:d], *stride[d + 1 :]), position * stride[d])
+        assert result is not None
+        return result
+    fixed = Index.of(position)
+    return rewrite(ctx, x, size, lambda idx: (*idx[:d], fixed, *idx[d:]))
+
+
+@lower(aten.split.Tensor)
+def split(ctx: Lowering, x: Tensor, length: int, d: int = 0) -> tuple[Tensor, ...]:
+    extent = x.size[dim_of(d, len(x.size))]
+    starts = range(0, extent, length) if length else [0]
+    return tuple(slice_(ctx, x, d, s, s + length) for s in starts)
+
+
+@lower(aten.split_with_sizes.default)
+def split_with_sizes(
+    ctx: Lowering, x: Tensor, lengths: Sequence[int], d: int = 0
+) -> tuple[Tensor, ...]:
+    results, start = [], 0
+    for length in lengths:
+        results.append(slice_(ctx, x, d, start, start + length))
+        start += length
+    return tuple(results)
+
+
+@lower(aten.unbind.int)
+def unbind(ctx: Lowering, x: Tensor, d: int = 0) -> tuple[Tensor, ...]:
+    return tuple(select(ctx, x, d, i) for i in range(x.size[dim_of(d, len(x.size))]))
+
+
+@lower(aten.as_strided.default)
+def as_strided(
+    ctx: Lowering,
+    x: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None = None,
+) -> Tensor:
+    window = ctx.realize(x)
+    if window.buffer.kind == "input":  # offsets count from the storage's start, which a plan does not know
+        raise NotLowered("as_strided of an input")
+    start = window.offset if offset is None else offset
+    view = Window(window.buffer, tuple(size), tuple(stride), start)
+    return Tensor(tuple(size), x.dtype, x.device, view)
+
+
+@lower(aten.diagonal.default)
+def diagonal(ctx: Lowering, x: Tensor, offset: int = 0, a: int = 0, b: int = 1) -> Tensor:
+    a, b = dim_of(a, len(x.size)), dim_of(b, len(x.size))
+    rows, columns = max(0, -offset), max(0, offset)
+    count = max(0, min(x.size[a] - rows, x.size[b] - columns))
+    kept = [d for d in range(len(x.size)) if d not in (a, b)]
+    size = (*(x.size[d] for d in kept), count)
+
+    def index(idx: Indices) -> Indices:
+        source = [ZERO] * len(x.size)
+        for i, d in zip(idx[:-1], kept, strict=True):
+            source[d] = i
+        source[a], source[b] = idx[-1] + rows, idx[-1] + columns
+        return tuple(source)
+
+    if x.window is not None:
+        stride = x.window.stride
+        start = rows * stride[a] + columns * stride[b] if count else 0
+        result = restride(x, size, (*(stride[d] for d in kept), stride[a] + stride[b]), start)
+        assert result is not None
+        return result
+    return rewrite(ctx, x, size, index)
+
+
+@lower(aten.unfold.default)
+def unfold(ctx: Lowering, x: Tensor, d: int, length: int, step: int) -> Tensor:
+    d = dim_of(d, len(x.size))
+    if not x.size:
+        raise NotLowered("unfold of a scalar")
+    count = (x.size[d] - length) // step + 1
+    size = (*x.size[:d], count, *x.size[d + 1 :], length)
+    if x.window is not None:
+        stride = list(x.window.stride)
+        inner = stride[d]
+        stride[d] = inner * step
+        result = restride(x, size, (*stride, inner))
+        assert result is not None
+        return result
+    return rewrite(
+        ctx, x, size, lambda idx: (*idx[:d], idx[d] * step + idx[-1], *idx[d + 1 : -1])
+    )
+
+
+@lower(aten.flip.default)
+def flip(ctx: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
+    chosen = {dim_of(d, len(x.size)) for d in dims}
+    return rewrite(
+        ctx,
+        x,
+        x.size,
+        lambda idx: tuple(
+            (i * -1) + (x.size[d] - 1) if d in chosen else i for d, i in enumerate(idx)
+        ),
+    )
+
+
+@lower(aten.roll.default)
+def roll(ctx: Lowering, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    if not dims:
+        flat = view(ctx, x, (x.numel,))
+        return view(ctx, roll(ctx, flat, shifts, (0,)), x.size)
+    moves = dict.fromkeys(range(len(x.size)), 0)
+    for shift, d in zip(shifts, dims, strict=True):
+        moves[dim_of(d, len(x.size))] += shift
+    if x.numel == 0:
+        return x
+    return rewrite(
+        ctx,
+        x,
+        x.size,
+        lambda idx: tuple(
+            (i + (-moves[d]) % x.size[d]) % x.size[d] if moves[d] % x.size[d] else i
+            for d, i in enumerate(idx)
+        ),
+    )
+
+
+@lower(aten.repeat.default)
+def repeat(ctx: Lowering, x: Tensor, repeats: Sequence[int]) -> Tensor:
+    lead = len(repeats) - len(x.size)
+    base = (1,) * lead + x.size
+    size = tuple(n * r for n, r in zip(base, repeats, strict=True))
+    return rewrite(
+        ctx,
+        x,
+        size,
+        lambda idx: tuple(
+            ZERO if n == 1 else i % n for i, n in zip(idx, base, strict=True)
+        )[lead:],
+    )
+
+
+# --- joining -------------------------------------------------------------------------------------
+
+
+@lower(aten.cat.default)
+def cat(ctx: Lowering, tensors: Sequence[Tensor], d: int = 0) -> Tensor:
+    """Lazy, with its parts remembered: whatever elementwise operators follow are computed part by part, each
+    reading one input and writing straight into its slice."""
+    out = ctx.val()
+    parts = [t for t in tensors if t.size != (0,)]
+    if not parts:
+        return tensors[0]
+    from inductor.lowering.pointwise import convert
+
+    parts = [convert(ctx, t, out.dtype) for t in parts]
+    if len(parts) == 1:
+        return ctx.pointwise(lambda v: v, parts, out.dtype, work=0)
+    for part in parts:
+        if part.split is not None:
+            ctx.realize(part)
+    d = dim_of(d, len(out.shape))
+    bounds = [0]
+    for part in parts:
+        bounds.append(bounds[-1] + part.size[d])
+
+    def inner(idx: Indices) -> Any:
+        return pick(idx[d], bounds, lambda k: parts[k].load(_shifted(idx, d, -bounds[k])))
+
+    result = ctx.generate(out.shape, out.dtype, inner, *parts)
+    result.split = Split(d, tuple(bounds))
+    result.work = max(p.work for p in parts if p) if parts else 0
+    result.reads = max(p.reads for p in parts)
+    return result
+
+
+def _shifted(idx: Indices, d: int, by: int) -> Indices:
+    return (*idx[:d], idx[d] + by, *idx[d + 1 :])
+
+
+def pick(position: Index, bounds: Sequence[int], part: Callable[[int], Any]) -> Any:
+    """part(k) for the k with bounds[k] <= position < bounds[k+1]; decided here when the index's bounds do."""
+    import torch
+
+    from inductor.ops import ops
+
+    low, high = position.bounds()
+    possible = [
+        k
+        for k in range(len(bounds) - 1)
+        if bounds[k] < bounds[k + 1] and low < bounds[k + 1] and high >= bounds[k]
+    ]
+    if len(possible) == 1:
+        return part(possible[0])
+    at = ops.index_expr(position, torch.int64)
+
+    def inside(k: int) -> Any:
+        above = ops.ge(at, ops.constant(bounds[k], torch.int64))
+        return ops.logical_and(above, ops.lt(at, ops.constant(bounds[k + 1], torch.int64)))
+
+    result = ops.masked(inside(possible[-1]), lambda: part(possible[-1]), 0)
+    for k in reversed(possible[:-1]):
+        mine = inside(k)
+        result = ops.where(mine, ops.masked(mine, lambda k=k: part(k), 0), result)
+    return result
+
+
+@lower(aten.stack.default)
+def stack(ctx: Lowering, tensors: Sequence[Tensor], d: int = 0) -> Tensor:
+    d = dim_of(d, len(tensors[0].size) + 1)
+    return cat(ctx, [unsqueeze(ctx, x, d) for x in tensors], d)
+
+
+def _inserted(
+    ctx: Lowering,
+    x: Tensor,
+    source: Tensor,
+    d: int,
+    low: int,
+    high: int,
+    step: int,
+    index: Callable[[Index], Index],
+) -> Tensor:
+    """x with the positions low, low+step, ... < high along d taken from source at index(position)."""
+    import torch
+
+    from inductor.lowering.pointwise import convert
+    from inductor.ops import ops
+
+    source = convert(ctx, source, x.dtype)
+
+    def inner(idx: Indices) -> Any:
+        at = ops.index_expr(idx[d], torch.int64)
+        inside = ops.logical_and(
+            ops.ge(at, ops.constant(low, torch.int64)), ops.lt(at, ops.constant(high, torch.int64))
+        )
+        if step != 1:
+            phase = ops.index_expr((idx[d] - low) % step, torch.int64)
+            inside = ops.logical_and(inside, ops.eq(phase, ops.constant(0, torch.int64)))
+        where = (*idx[:d], index(idx[d]), *idx[d + 1 :])
+        taken = ops.masked(inside, lambda: source.load(narrow(where, source.size)), 0)
+        return ops.where(inside, taken, x.load(idx))
+
+    return ctx.generate(x.size, x.dtype, inner, x, source)
+
+
+@lower(aten.slice_scatter.default)
+def slice_scatter(
+    ctx: Lowering,
+    x: Tensor,
+    source: Tensor,
+    d: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    d = dim_of(d, len(x.size))
+    low, high, _ = slice(start, end).indices(x.size[d])
+    if high <= low:
+        return x
+    result = _inserted(ctx, x, source, d, low, high, step, lambda i: (i - low) // step)
+    inner_bounds = sorted({0, low, high, x.size[d]})
+    if len(inner_bounds) > 2 and step == 1:
+        result.split = Split(d, tuple(inner_bounds))
+    return result
+
+
+@lower(aten.select_scatter.default)
+def select_scatter(ctx: Lowering, x: Tensor, source: Tensor, d: int, position: int) -> Tensor:
+    d = dim_of(d, len(x.size))
+    position %= x.size[d]
+    return _inserted(
+        ctx,
+        x,
+        unsqueeze(ctx, source, d),
+        d,
+        position,
+        position + 1,
+        1,
+        lambda i: ZERO,
+    )
+
+
+__all__ = ["is_dense", "pick", "restride", "rewrite", "view", "view_strides"]

@@ -1,0 +1,391 @@
+"""The operations of loop bodies, and tapes of them.
+
+A lowering describes one element of its result by a function of index expressions, written against `ops`:
+
+    lambda idx: ops.mul(x.load(idx), ops.constant(2.0, torch.float32))
+
+Running that function once under `recording(tape)` leaves a `Tape`: the body as a flat list of `Value`s, equal
+ones made once. Everything later reads the tape through a handler, which is any object with the methods of
+`Handler`: the printer below, the read set, the C++ emitter, Triton.
+
+Values have *compute* types: half and bfloat16 are widened to float32 by a load and rounded by a store (or by an
+explicit `to_dtype`), so a fused kernel rounds once where eager rounds after every operation.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from inductor.index import Index, Indirect
+
+COMPUTE_TYPES = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    **{
+        t: t
+        for t in (
+            torch.float32,
+            torch.float64,
+            torch.int64,
+            torch.int32,
+            torch.int16,
+            torch.int8,
+            torch.uint8,
+            torch.bool,
+        )
+    },
+}
+
+SAME, BOOL = "same", "bool"
+
+# name: (number of arguments, type of the result)
+TABLE: dict[str, tuple[int, str]] = {
+    **{
+        name: (1, SAME)
+        for name in """neg abs exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos
+        atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid floor ceil round trunc sign
+        relu bit_not""".split()
+    },
+    **{
+        name: (2, SAME)
+        for name in """add sub mul div div_trunc div_floor remainder fmod maximum minimum fmax fmin pow atan2
+        hypot copysign bit_and bit_or bit_xor shift_left shift_right""".split()
+    },
+    **{name: (2, BOOL) for name in "eq ne lt le gt ge logical_and logical_or logical_xor".split()},
+    **{name: (1, BOOL) for name in "isnan isinf signbit logical_not".split()},
+}
+
+
+class Value:
+    """One operation of a tape. `attr` holds what is not a value: a constant, (buffer, index), a type."""
+
+    __slots__ = ("args", "attr", "dtype", "id", "op")
+
+    def __init__(self, id: int, op: str, args: tuple[Value, ...], dtype: torch.dtype, attr: Any):
+        self.id = id
+        self.op = op
+        self.args = args
+        self.dtype = dtype
+        self.attr = attr
+
+    def __repr__(self) -> str:
+        return f"v{self.id}"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a load reads: one element of `buffer`. A masked load yields 0 where its mask is false."""
+
+    buffer: str
+    index: Index
+    masked: bool = False
+
+
+class Handler(Protocol):
+    """What interprets a tape. `args` are the handler's own results of earlier values."""
+
+    def load(self, value: Value, access: Access, mask: Any | None) -> Any: ...
+    def constant(self, value: Value) -> Any: ...
+    def index_expr(self, value: Value, index: Index) -> Any: ...
+    def to_dtype(self, value: Value, arg: Any) -> Any: ...
+    def where(self, value: Value, condition: Any, yes: Any, no: Any) -> Any: ...
+    def call(self, value: Value, *args: Any) -> Any: ...
+
+
+class Tape:
+    """A body: values in order, every argument before its use."""
+
+    def __init__(self) -> None:
+        self.values: list[Value] = []
+        self.masks: list[Value] = []
+        self._known: dict[Any, Value] = {}
+
+    def emit(
+        self, op: str, args: tuple[Value, ...], dtype: torch.dtype, attr: Any = None
+    ) -> Value:
+        key = (op, tuple(a.id for a in args), dtype, attr)
+        if op == "constant":  # 0.0 == -0.0 and nan != nan, so a key needs the exact spelling
+            key = (op, dtype, repr(attr))
+        found = self._known.get(key)
+        if found is None:
+            found = Value(len(self.values), op, args, dtype, attr)
+            self.values.append(found)
+            self._known[key] = found
+        return found
+
+    def interpret(self, handler: Any) -> dict[Value, Any]:
+        """Run the body under `handler`; the handler's result of every value."""
+        results: dict[Value, Any] = {}
+        for value in self.values:
+            args = [results[a] for a in value.args]
+            match value.op:
+                case "load":
+                    mask = args[0] if value.attr.masked else None
+                    results[value] = handler.load(value, value.attr, mask)
+                case "constant":
+                    results[value] = handler.constant(value)
+                case "index_expr":
+                    results[value] = handler.index_expr(value, value.attr)
+                case "to_dtype":
+                    results[value] = handler.to_dtype(value, *args)
+                case "where":
+                    results[value] = handler.where(value, *args)
+                case _:
+                    results[value] = handler.call(value, *args)
+        return results
+
+    def loads(self) -> Iterator[Access]:
+        return (v.attr for v in self.values if v.op == "load")
+
+    def indices(self) -> Iterator[Index]:
+        for value in self.values:
+            if value.op == "load":
+                yield value.attr.index
+            elif value.op == "index_expr":
+                yield value.attr
+
+
+_state = threading.local()
+
+
+@contextmanager
+def recording(tape: Tape) -> Iterator[Tape]:
+    """Operations called inside are recorded on `tape`."""
+    before = getattr(_state, "tape", None)
+    _state.tape = tape
+    try:
+        yield tape
+    finally:
+        _state.tape = before
+
+
+def _indirect_values(index: Index) -> tuple[Value, ...]:
+    found = {a.value.id: a.value for a in index.atoms() if isinstance(a, Indirect)}
+    return tuple(found.values())
+
+
+class Ops:
+    """The vocabulary. The operations of TABLE are methods too: ops.add(a, b), ops.exp(a), ..."""
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        try:
+            arity, rule = TABLE[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+        def operation(*args: Value) -> Value:
+            assert len(args) == arity, name
+            dtype = torch.bool if rule == BOOL else args[0].dtype
+            assert all(a.dtype == args[0].dtype for a in args), (name, [a.dtype for a in args])
+            simple = _SIMPLIFY.get(name)
+            if simple is not None and (result := simple(*args)) is not None:
+                return result
+            return _state.tape.emit(name, args, dtype)
+
+        operation.__name__ = name
+        setattr(self, name, operation)
+        return operation
+
+    def load(self, buffer: str, index: Index, dtype: torch.dtype) -> Value:
+        """One element of a buffer of type `dtype`."""
+        tape = _state.tape
+        masks = (self._mask(),) if tape.masks else ()
+        args = masks + _indirect_values(index)
+        return tape.emit("load", args, COMPUTE_TYPES[dtype], Access(buffer, index, bool(masks)))
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Value:
+        dtype = COMPUTE_TYPES[dtype]
+        if dtype == torch.bool:
+            value = bool(value)
+        elif dtype.is_floating_point:
+            value = float(value)
+        else:
+            value = _wrap_integer(value, dtype)
+        return _state.tape.emit("constant", (), dtype, value)
+
+    def index_expr(self, index: Index, dtype: torch.dtype) -> Value:
+        """An index as a number."""
+        if not index.terms:
+            return self.constant(index.const, dtype)
+        return _state.tape.emit("index_expr", _indirect_values(index), dtype, index)
+
+    def indirect(self, value: Value, size: int) -> Index:
+        """A loaded integer as an index into [0, size); negative values count from the end."""
+        value = self.to_dtype(value, torch.int64)
+        zero = self.constant(0, torch.int64)
+        wrapped = self.where(
+            self.lt(value, zero), self.add(value, self.constant(size, torch.int64)), value
+        )
+        return self.indirect_checked(wrapped, size)
+
+    def indirect_checked(self, value: Value, size: int) -> Index:
+        """A loaded integer as an index; out of [0, size) it is moved inside, so that memory is safe."""
+        last = self.constant(size - 1, torch.int64)
+        inside = self.minimum(self.maximum(value, self.constant(0, torch.int64)), last)
+        return Index({Indirect(inside, size): 1})
+
+    def to_dtype(self, value: Value, dtype: torch.dtype) -> Value:
+        """Conversion as Tensor.to does it: rounds to a half type's values, which stay float32 here."""
+        if value.dtype == dtype:
+            return value
+        if value.op == "constant" and COMPUTE_TYPES[dtype] == dtype:
+            if folded := _convert_constant(value, dtype):
+                return self.constant(folded[0], dtype)
+        if value.dtype == torch.float32 and COMPUTE_TYPES[dtype] == torch.float32:
+            return _state.tape.emit("to_dtype", (value,), torch.float32, dtype)
+        if COMPUTE_TYPES[dtype] != dtype:  # to float32 first, then round
+            return self.to_dtype(self.to_dtype(value, torch.float32), dtype)
+        return _state.tape.emit("to_dtype", (value,), dtype, dtype)
+
+    def to_compute(self, value: Value, dtype: torch.dtype) -> Value:
+        """Conversion of an operand to the type that an operation computes in: never rounds to half."""
+        return self.to_dtype(value, COMPUTE_TYPES[dtype])
+
+    def where(self, condition: Value, yes: Value, no: Value) -> Value:
+        assert condition.dtype == torch.bool and yes.dtype == no.dtype
+        if condition.op == "constant":
+            return yes if condition.attr else no
+        if yes is no:
+            return yes
+        return _state.tape.emit("where", (condition, yes, no), yes.dtype)
+
+    def masked(self, mask: Value, body: Callable[[], Value], other: float) -> Value:
+        """`body()` where `mask` holds, `other` elsewhere; loads inside do not touch memory elsewhere."""
+        if mask.op == "constant":
+            return body() if mask.attr else self.constant(other, body().dtype)
+        tape = _state.tape
+        tape.masks.append(mask)
+        try:
+            result = body()
+        finally:
+            tape.masks.pop()
+        if other == 0 and result.op == "load" and math.copysign(1.0, other) > 0:
+            return result
+        return self.where(mask, result, self.constant(other, result.dtype))
+
+    def _mask(self) -> Value:
+        first, *rest = _state.tape.masks
+        for mask in rest:
+            first = self.logical_and(first, mask)
+        return first
+
+
+def _wrap_integer(value: float, dtype: torch.dtype) -> int:
+    if isinstance(value, float) and not math.isfinite(value):
+        info = torch.iinfo(dtype)
+        return info.max if value > 0 else info.min
+    info = torch.iinfo(dtype)
+    span = 1 << info.bits
+    wrapped = int(value) % span
+    return wrapped - span if wrapped > info.max else wrapped
+
+
+def _convert_constant(value: Value, dtype: torch.dtype) -> tuple[Any] | None:
+    """A one-tuple with the converted constant, or None where the conversion is not exact to fold."""
+    if isinstance(value.attr, float) and not dtype.is_floating_point and dtype != torch.bool:
+        return None
+    if dtype == torch.float32 and isinstance(value.attr, (int, float)):
+        return (float(torch.tensor(value.attr, dtype=torch.float32)),)
+    return (value.attr,)
+
+
+def _is(value: Value, number: float) -> bool:
+    return (
+        value.op == "constant"
+        and value.attr == number
+        and math.copysign(1.0, value.attr) == math.copysign(1.0, number)
+    )
+
+
+def _add(a: Value, b: Value) -> Value | None:
+    if _is(b, 0) and not a.dtype.is_floating_point:  # -0.0 + 0.0 is 0.0
+        return a
+    return None
+
+
+def _mul(a: Value, b: Value) -> Value | None:
+    return a if _is(b, 1) else b if _is(a, 1) else None
+
+
+def _logical_and(a: Value, b: Value) -> Value | None:
+    for one, other in ((a, b), (b, a)):
+        if one.op == "constant":
+            return other if one.attr else one
+    return None
+
+
+def _compare(name: str) -> Callable[[Value, Value], Value | None]:
+    """Comparisons of an index with a constant that its bounds decide; masks of padding need them."""
+    decide: dict[str, Callable[[int, int, int], bool | None]] = {
+        "lt": lambda lo, hi, c: True if hi < c else False if lo >= c else None,
+        "ge": lambda lo, hi, c: True if lo >= c else False if hi < c else None,
+        "le": lambda lo, hi, c: True if hi <= c else False if lo > c else None,
+        "gt": lambda lo, hi, c: True if lo > c else False if hi <= c else None,
+    }
+    rule = decide[name]
+
+    def simplify(a: Value, b: Value) -> Value | None:
+        if b.op != "constant" or a.op not in ("index_expr", "constant"):
+            return None
+        if a.dtype.is_floating_point or a.dtype == torch.bool:
+            return None
+        low, high = a.attr.bounds() if a.op == "index_expr" else (a.attr, a.attr)
+        known = rule(low, high, b.attr)
+        return None if known is None else ops.constant(known, torch.bool)
+
+    return simplify
+
+
+# Rewrites that are exact for every value, NaN and signed zero included.
+_SIMPLIFY: dict[str, Callable[..., Value | None]] = {
+    "add": _add,  # x + 0 -> x (integers)
+    "mul": _mul,  # x * 1 -> x
+    "logical_and": _logical_and,  # x & true -> x
+    **{name: _compare(name) for name in ("lt", "le", "gt", "ge")},  # i < n -> true, within bounds
+}
+
+ops: Any = Ops()
+
+
+class Printer:
+    """The handler that prints a tape, one line a value."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def _line(self, value: Value, text: str) -> str:
+        name = f"v{value.id}"
+        self.lines.append(f"{name}: {str(value.dtype).removeprefix('torch.')} = {text}")
+        return name
+
+    def load(self, value: Value, access: Access, mask: str | None) -> str:
+        where = f" if {mask}" if mask else ""
+        return self._line(value, f"{access.buffer}[{access.index!r}]{where}")
+
+    def constant(self, value: Value) -> str:
+        return self._line(value, repr(value.attr))
+
+    def index_expr(self, value: Value, index: Index) -> str:
+        return self._line(value, repr(index))
+
+    def to_dtype(self, value: Value, arg: str) -> str:
+        return self._line(value, f"{arg}.to({str(value.attr).removeprefix('torch.')})")
+
+    def where(self, value: Value, condition: str, yes: str, no: str) -> str:
+        return self._line(value, f"where({condition}, {yes}, {no})")
+
+    def call(self, value: Value, *args: str) -> str:
+        return self._line(value, f"{value.op}({', '.join(args)})")
+
+
+def print_tape(tape: Tape) -> str:
+    printer = Printer()
+    tape.interpret(printer)
+    return "\n".join(printer.lines)

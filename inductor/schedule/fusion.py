@@ -1,0 +1,416 @@
+"""Fusion: steps into kernels.
+
+A kernel runs an outer range in parallel and, for each outer index, one or more inner loops one after another.
+Two shapes exist:
+
+    pointwise  every step runs over the same elements; one pass
+    rows       steps run over (outer, inner): reductions of the inner range, elementwise steps before and after
+               them, and steps over the outer range alone. A softmax is one kernel: max, sum, store.
+
+Steps are taken in program order; each joins the latest kernel that it shares data with, if the loops can be put
+onto each other (`align`), every value it takes from the kernel is the one made in the same iteration, and no other
+kernel would have to run in between. Fusing always saves memory traffic; the limits below keep parallelism and
+compile time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from inductor.index import Index, Var
+from inductor.ir import AtenCall, Loops, Program, Step
+from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
+
+MAX_STEPS = 48  # of one kernel
+MAX_VALUES = 600
+# A kernel of rows runs its rows in parallel. Below this many rows, work this large is not moved into it.
+FEW_ROWS = 8
+SMALL_WORK = 32768
+
+
+@dataclass(eq=False)
+class Kernel:
+    """Steps that share loops. `inner` is empty for a pointwise kernel."""
+
+    id: int
+    outer: list[Var]
+    inner: list[Var]
+    steps: list[Loops] = field(default_factory=list)
+    before: int = 0  # bit set of the ids of everything that must run earlier
+
+    @property
+    def is_rows(self) -> bool:
+        return any(s.reduced for s in self.steps) or bool(self.inner)
+
+    def role(self, step: Loops) -> str:
+        """"reduce", "full" (elementwise over outer and inner) or "row" (over outer alone)."""
+        if step.reduction:
+            return "reduce"
+        if not self.inner or len(step.dims) == len(self.outer) + len(self.inner):
+            return "full"
+        return "row"
+
+    def reads(self) -> set[str]:
+        return {b for s in self.steps for b in s.reads}
+
+    def writes(self) -> dict[str, Loops]:
+        return {s.target.name: s for s in self.steps}
+
+    def __str__(self) -> str:
+        outer = ", ".join(f"{v.name}<{v.size}" for v in self.outer)
+        inner = ", ".join(f"{v.name}<{v.size}" for v in self.inner)
+        lines = [f"kernel over ({outer})" + (f" rows of ({inner})" if inner else "")]
+        for step in self.steps:
+            kind = f"{self.role(step)} {step.reduction or ''}".strip()
+            lines.append(f"    {step.name}: {kind} -> {step.target.name}")
+        return "\n".join(lines)
+
+
+@dataclass(eq=False)
+class Bundle:
+    """Kernels that depend on each other in no way and are launched as one (the parts of a cat)."""
+
+    kernels: list[Kernel]
+
+    def __str__(self) -> str:
+        return "bundle\n" + "\n".join(str(k) for k in self.kernels)
+
+
+@dataclass(eq=False)
+class Call:
+    """An aten operator in the schedule."""
+
+    id: int
+    step: AtenCall
+    before: int = 0
+
+    def __str__(self) -> str:
+        return str(self.step)
+
+
+Item = Kernel | Call
+Scheduled = Kernel | Call | Bundle
+
+
+def schedule(program: Program, wanted: Iterable[str]) -> list[Scheduled]:
+    """Fuse and order. `wanted`: buffers that outlive the program."""
+    steps = live_steps(program.steps, set(wanted))
+    run = _Fusion(program)
+    for step in steps:
+        run.add(step)
+    return _bundle(run.ordered())
+
+
+def live_steps(steps: list[Step], wanted: set[str]) -> list[Step]:
+    """Without steps that fill buffers that nobody reads."""
+    needed, kept = set(wanted), []
+    for step in reversed(steps):
+        if isinstance(step, AtenCall):
+            live = step.ordered or not step.writes or any(n in needed for n in step.writes)
+        else:
+            live = step.target.name in needed or step.target.kind == "input"
+        if live:
+            kept.append(step)
+            needed.update(step.reads)
+    return kept[::-1]
+
+
+class _Fusion:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.items: dict[int, Item] = {}
+        self.writers: dict[str, list[int]] = {}  # buffer -> items that wrote it
+        self.readers: dict[str, list[int]] = {}
+        self.last_ordered: int | None = None
+
+    def add(self, step: Step) -> None:
+        deps = self._dependencies(step)
+        if isinstance(step, Loops) and (joined := self._join(step, deps)) is not None:
+            item: Item = joined
+        elif isinstance(step, Loops):
+            item = Kernel(len(self.items), list(step.dims), list(step.reduced), [step])
+            self.items[item.id] = item
+            item.before = self._closure(deps)
+        else:
+            item = Call(len(self.items), step)
+            self.items[item.id] = item
+            item.before = self._closure(deps)
+            if step.ordered:
+                self.last_ordered = item.id
+        for name in step.reads:
+            self._note(self.readers, name, item.id)
+        for name in step.writes:
+            self._note(self.writers, name, item.id)
+
+    @staticmethod
+    def _note(table: dict[str, list[int]], name: str, id: int) -> None:
+        known = table.setdefault(name, [])
+        if id not in known:
+            known.append(id)
+
+    def _dependencies(self, step: Step) -> set[int]:
+        deps: set[int] = set()
+        for name in step.reads:
+            deps.update(self.writers.get(name, ()))
+        for name in step.writes:
+            deps.update(self.readers.get(name, ()))
+            if step.bundle is None:  # the parts of one buffer do not overlap
+                deps.update(self.writers.get(name, ()))
+        if isinstance(step, AtenCall) and step.ordered and self.last_ordered is not None:
+            deps.add(self.last_ordered)
+        return deps
+
+    def _closure(self, deps: Iterable[int]) -> int:
+        mask = 0
+        for d in deps:
+            mask |= self.items[d].before | (1 << d)
+        return mask
+
+    def _join(self, step: Loops, deps: set[int]) -> Kernel | None:
+        if 0 in [v.size for v in step.reduced]:
+            return None
+        candidates = dict.fromkeys(sorted(deps, reverse=True))
+        for name in step.reads:  # siblings, which read what this step reads
+            if prod(self.program.buffers[name].size) > 256:
+                candidates.update(dict.fromkeys(self.readers.get(name, [])[-3:]))
+        for id in candidates:
+            kernel = self.items[id]
+            if not isinstance(kernel, Kernel):
+                continue
+            others = [d for d in deps if d != id]
+            if any(self.items[d].before >> id & 1 for d in others):
+                continue  # something between them
+            if fuse(kernel, step):
+                before = self._closure(others) & ~(1 << id)
+                kernel.before |= before
+                for item in self.items.values():
+                    if item.before >> id & 1:
+                        item.before |= kernel.before
+                return kernel
+        return None
+
+    def ordered(self) -> list[Item]:
+        """Topological order, program order among the free ones."""
+        done, result = 0, []
+        waiting = list(self.items.values())
+        while waiting:
+            rest = []
+            for item in waiting:
+                if item.before & ~done:
+                    rest.append(item)
+                else:
+                    result.append(item)
+                    done |= 1 << item.id
+            assert len(rest) < len(waiting), "a cycle in the schedule"
+            waiting = rest
+        return result
+
+
+def fuse(kernel: Kernel, step: Loops) -> bool:
+    """Add the step to the kernel if it can run in the kernel's loops; the kernel is unchanged if not."""
+    if len(kernel.steps) >= MAX_STEPS:
+        return False
+    if sum(len(s.tape.values) for s in kernel.steps) + len(step.tape.values) > MAX_VALUES:
+        return False
+    for candidate in _placements(kernel, step):
+        outer, inner, kernel_renaming, placed = candidate
+        steps = kernel.steps
+        if not same([*kernel.outer, *kernel.inner], kernel_renaming):
+            steps = [_rename(kernel, s, kernel_renaming, outer, inner) for s in kernel.steps]
+        if _agree(steps, placed, bool(inner)):
+            kernel.outer, kernel.inner, kernel.steps = outer, inner, [*steps, placed]
+            return True
+    return False
+
+
+def _rename(
+    kernel: Kernel, step: Loops, renaming: dict[Var, Index], outer: list[Var], inner: list[Var]
+) -> Loops:
+    role = kernel.role(step)
+    dims = outer if role in ("reduce", "row") else [*outer, *inner]
+    return rewrite(step, renaming, dims, inner if role == "reduce" else [])
+
+
+Placement = tuple[list[Var], list[Var], dict[Var, Index], Loops]
+
+
+def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
+    """Ways to lay the step's loops over the kernel's: new outer and inner variables, the kernel's renaming,
+    the renamed step. Most likely first."""
+    rows, work = prod(v.size for v in step.dims), prod(v.size for v in [*step.dims, *step.reduced])
+    if step.reduced and not kernel.is_rows:
+        if rows < FEW_ROWS and work > SMALL_WORK:
+            return
+        for order in _orders(kernel, step, kernel.outer, [*step.dims, *step.reduced]):
+            yield from _split_kernel(kernel, step, order)
+    elif step.reduced:
+        outer = _lay(kernel.outer, step.dims)
+        for inner_order in _orders(kernel, step, kernel.inner, step.reduced):
+            inner = _lay(kernel.inner, inner_order)
+            if outer and inner:
+                yield _placed(step, outer, inner, reduced=True)
+    elif not kernel.is_rows:
+        for order in _orders(kernel, step, kernel.outer, step.dims):
+            if lay := _lay(kernel.outer, order):
+                yield _placed(step, lay, ([], {}, {}), reduced=False)
+    else:
+        kernel_rows = prod(v.size for v in kernel.outer)
+        if rows == kernel_rows and (lay := _lay(kernel.outer, step.dims)):
+            nothing = (kernel.inner, {v: Index({v: 1}) for v in kernel.inner}, {})
+            yield _placed(step, lay, nothing, reduced=False, row=True)
+        if kernel_rows < FEW_ROWS and rows > SMALL_WORK:
+            return
+        yield from _over_rows(kernel, step)
+
+
+def _over_rows(kernel: Kernel, step: Loops) -> Iterable[Placement]:
+    """An elementwise step over (outer, inner) of a kernel of rows: its dimensions are told apart by how it
+    reads what the kernel reads or writes."""
+    for order in _orders(kernel, step, [*kernel.outer, *kernel.inner], step.dims):
+        extents = [v.size for v in kernel.outer]
+        total, rows = 1, prod(extents)
+        for cut_at in range(len(order) + 1):
+            if total == rows:
+                outer, inner = _lay(kernel.outer, order[:cut_at]), _lay(kernel.inner, order[cut_at:])
+                if outer and inner:
+                    yield _placed(step, outer, inner, reduced=False)
+                    break
+            if cut_at < len(order):
+                total *= order[cut_at].size
+
+
+def _split_kernel(kernel: Kernel, step: Loops, order: list[Var]) -> Iterable[Placement]:
+    """A reduction joins a pointwise kernel, which becomes a kernel of rows."""
+    lay = _lay(kernel.outer, order)
+    if lay is None:
+        return
+    vars, kernel_renaming, step_renaming = lay
+    used = {v for d in step.dims for v in step_renaming[d].terms}
+    outer = [v for v in vars if v in used]
+    inner = [v for v in vars if v not in used]
+    yield outer, inner, kernel_renaming, rewrite(step, step_renaming, outer, inner)
+
+
+def _orders(
+    kernel: Kernel, step: Loops, kernel_vars: list[Var], step_vars: list[Var]
+) -> Iterable[list[Var]]:
+    """Orders of the step's variables that might match the kernel's: as they are, and as a buffer that both
+    touch has them."""
+    yield step_vars
+    if len(step_vars) < 2:
+        return
+    tried = [step_vars]
+    for name, step_indices in step.reads.items():
+        for theirs in _touches(kernel, name):
+            for mine in step_indices[:2]:
+                order = _match_order(mine, step_vars, theirs, kernel_vars)
+                if order is not None and order not in tried:
+                    tried.append(order)
+                    yield order
+
+
+def _touches(kernel: Kernel, name: str) -> list[Index]:
+    found = []
+    for s in kernel.steps:
+        if s.target.name == name:
+            found.append(s.index)
+        found.extend(s.reads.get(name, [])[:2])
+    return found[:3]
+
+
+def _match_order(
+    mine: Index, step_vars: list[Var], theirs: Index, kernel_vars: list[Var]
+) -> list[Var] | None:
+    """Step variables in the order of the kernel's, where both index one buffer with equal coefficients."""
+    kernel_sorted, step_sorted = by_stride(kernel_vars, theirs), by_stride(step_vars, mine)
+    if [v.size for v in kernel_sorted] != [v.size for v in step_sorted]:
+        return None
+    partner = dict(zip(kernel_sorted, step_sorted, strict=True))
+    rest = [v for v in step_vars if v not in step_sorted]
+    order = []
+    for v in kernel_vars:
+        if v in partner:
+            order.append(partner[v])
+        elif rest:
+            order.append(rest.pop(0))
+    return order if len(order) == len(step_vars) else None
+
+
+Lay = tuple[list[Var], dict[Var, Index], dict[Var, Index]]
+
+
+def _lay(kernel_vars: list[Var], step_vars: list[Var]) -> Lay | None:
+    """Common variables, and both sides written in them."""
+    if [v.size for v in kernel_vars] == [v.size for v in step_vars]:
+        return (
+            kernel_vars,
+            {v: Index({v: 1}) for v in kernel_vars},
+            {s: Index({k: 1}) for s, k in zip(step_vars, kernel_vars, strict=True)},
+        )
+    cut = common_cut([v.size for v in kernel_vars], [v.size for v in step_vars])
+    if cut is None:
+        return None
+    if cut == [v.size for v in kernel_vars]:
+        vars = kernel_vars
+    else:
+        prefix = kernel_vars[0].name.rstrip("0123456789") if kernel_vars else "c"
+        vars = [Var(f"{prefix}{k}", n) for k, n in enumerate(cut)]
+    return vars, recut(kernel_vars, vars), recut(step_vars, vars)
+
+
+def _placed(step: Loops, outer: Lay, inner: Lay, *, reduced: bool, row: bool = False) -> Placement:
+    renaming = {**outer[2], **inner[2]}
+    kernel_renaming = {**outer[1], **inner[1]}
+    dims = outer[0] if reduced or row else [*outer[0], *inner[0]]
+    placed = rewrite(step, renaming, dims, inner[0] if reduced else [])
+    return outer[0], inner[0], kernel_renaming, placed
+
+
+def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
+    """Whether everything that `new` shares with the kernel's steps is touched in the same iteration."""
+    shares = False
+    reads_before = {name for s in steps for name in s.reads}
+    for s in steps:
+        name = s.target.name
+        if name == new.target.name and s.bundle is None:
+            return False  # written twice
+        if name == new.target.name:
+            return False  # parts of one buffer have loops of their own
+        if name in new.reads:
+            if any(index != s.index for index in new.reads[name]):
+                return False
+            shares = True
+    if new.target.name in reads_before:
+        if rows:
+            return False
+        for s in steps:
+            if any(index != new.index for index in s.reads.get(new.target.name, [])):
+                return False
+        shares = True
+    return shares or bool(reads_before & new.reads.keys())
+
+
+def _bundle(items: list[Item]) -> list[Scheduled]:
+    """Launch kernels that fill parts of one buffer together, at the place of the last of them."""
+    groups: dict[str, list[Kernel]] = {}
+    for item in items:
+        if isinstance(item, Kernel) and not item.is_rows:
+            names = {s.bundle for s in item.steps}
+            if len(names) == 1 and (name := names.pop()) is not None:
+                groups.setdefault(name, []).append(item)
+    together: dict[int, Bundle] = {}
+    moved: set[int] = set()
+    position = {id(item): k for k, item in enumerate(items)}
+    for members in groups.values():
+        mask = sum(1 << k.id for k in members)
+        if len(members) < 2 or any(k.before & mask for k in members):
+            continue
+        last = max(members, key=lambda k: position[id(k)])
+        between = items[position[id(members[0])] : position[id(last)]]
+        if any(item.before & mask for item in between):
+            continue  # a reader of one part stands between
+        together[id(last)] = Bundle(members)
+        moved.update(id(k) for k in members if k is not last)
+    return [together.get(id(item), item) for item in items if id(item) not in moved]
