@@ -31,7 +31,7 @@ class RaisedException(Exception):  # noqa: N818
 def raise_python(tx: Interpreter, exception: type[BaseException], *args: Any) -> NoReturn:
     """Raise a Python exception of the program with constant arguments."""
     from dynamo.values.constant import ConstantValue
-    from dynamo.values.objects import make_exception
+    from dynamo.values.raised import make_exception
 
     values = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
     raise RaisedException(make_exception(tx, exception, values))

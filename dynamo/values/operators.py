@@ -180,3 +180,26 @@ def same_object(left: Value, right: Value) -> bool:
     # A value that the frame made, or one reached by another source, is another object: what is
     # reached twice from outside is one Value.
     return False
+
+
+def equal(tx: Interpreter, left: Value, right: Value) -> bool:
+    """`left is right or left == right`: how containers compare their items."""
+    return same_object(left, right) or compare_op(tx, "==", left, right).truth(tx)
+
+
+def as_index(tx: Interpreter, value: Value) -> int:
+    """operator.index(value), as an int known while capturing."""
+    if value.is_constant():
+        return call_real(tx, operator.index, value.as_constant())
+    if value.has_special(tx, "__index__"):
+        return as_index(tx, value.call_method(tx, "__index__", [], {}))
+    constant = value.as_constant()
+    return operator.index(constant)
+
+
+def constant_or_none(value: Value) -> tuple[bool, Any]:
+    """(True, the real value) for literals and immutable containers of them, else (False, None)."""
+    try:
+        return True, value.as_constant()
+    except Unsupported:
+        return False, None

@@ -1,0 +1,532 @@
+"""Classes and Python modules as values; making instances; super()."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.capture.side_effects import DELETED
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, ModuleSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.objects import MISSING, SLOT_TYPES, ObjectValue, bind, class_lookup
+from dynamo.values.raised import ExceptionValue
+from dynamo.values.storage import new_storage
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class ClassValue(Value):
+    """A class that exists while capturing: call, attributes, isinstance."""
+
+    def __init__(self, cls: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return type(self.cls)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.cls
+
+    def describe(self) -> str:
+        return f"class {self.cls.__qualname__}"
+
+    def as_proxy(self) -> Any:
+        return self.cls
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        return None
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        """X | Y in a type expression."""
+        known, real = other.identity()
+        if op != "|" or not known:
+            return None
+        return tx.wrap(real | self.cls if reflected else self.cls | real)
+
+    # -- attributes -----------------------------------------------------------------------------
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value):
+            return stored
+        found = class_lookup(self.cls, name)
+        if stored is DELETED:
+            found = MISSING
+        on_meta = class_lookup(type(self.cls), name)
+        if on_meta is not MISSING and (found is MISSING or hasattr(type(on_meta), "__set__")):
+            return self._meta_attr(tx, name, on_meta)
+        if found is MISSING:
+            raise_python(
+                tx, AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
+            )
+        return self._class_attr(tx, name, found)
+
+    def _meta_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
+        """Attributes of the metaclass: __name__, __mro__, ..., and methods of user metaclasses."""
+        if isinstance(found, types.FunctionType):
+            from dynamo.values.function import MethodValue
+
+            return MethodValue(tx.wrap(found), self)
+        if isinstance(found, SLOT_TYPES):
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(self, name, found)
+        if isinstance(found, property):
+            return tx.call_function(tx.wrap(found.fget), [self], {})
+        return tx.wrap(getattr(self.cls, name), self._attr_source(name))
+
+    def _attr_source(self, name: str) -> Source | None:
+        return None if self.source is None else AttrSource(self.source, name)
+
+    def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
+        from dynamo.values.function import MethodValue
+
+        if isinstance(found, classmethod):
+            source = self._attr_source(name)
+            source = None if source is None else AttrSource(source, "__func__")
+            return MethodValue(tx.wrap(found.__func__, source), self)
+        if isinstance(found, staticmethod):
+            return tx.wrap(found.__func__, self._attr_source(name))
+        if isinstance(found, SLOT_TYPES):
+            from dynamo.values.builtins import SlotValue
+
+            return SlotValue(found, self.cls)
+        if isinstance(found, types.ClassMethodDescriptorType):
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(self, name, found)
+        getter = class_lookup(type(found), "__get__")
+        if isinstance(getter, types.FunctionType) and not isinstance(self.cls, enum.EnumType):
+            none = ConstantValue(None)
+            return tx.call_function(tx.wrap(getter), [tx.wrap(found), none, self], {})
+        return tx.wrap(getattr(self.cls, name), self._attr_source(name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        try:
+            self.getattr(tx, name)
+        except RaisedException as error:
+            if is_exception(error, AttributeError):
+                return False
+            raise
+        return True
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if self.mutation is None or name.startswith("__") or isinstance(self.cls, enum.EnumType):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        tx.output.side_effects.store_attr(self, name, value)
+
+    # -- as a container (enums, generic aliases) ------------------------------------------------
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        if isinstance(self.cls, enum.EnumType):
+            return [tx.wrap(member) for member in self.cls]
+        return super().unpack(tx)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.containers import sequence_iterator
+
+        return sequence_iterator(tx, self.unpack(tx))
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.cls) if isinstance(self.cls, enum.EnumType) else super().length(tx)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        if isinstance(self.cls, enum.EnumType):
+            return ConstantValue(item.as_constant() in self.cls)
+        return super().contains(tx, item)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(self.cls, enum.EnumType):
+            try:
+                return tx.wrap(self.cls[key.as_constant()])
+            except KeyError:
+                raise_python(tx, KeyError, key)
+        known, real = key.identity()
+        return tx.wrap(self.cls[real if known else key.as_constant()])
+
+    # -- calls ----------------------------------------------------------------------------------
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from dynamo.values.builtins import TABLE
+
+        handler = TABLE.get(self.cls)
+        if handler is not None:
+            return handler(tx, *args, **kwargs)
+        meta_call = class_lookup(type(self.cls), "__call__")
+        if isinstance(self.cls, enum.EnumType):
+            return self._enum_member(tx, args, kwargs)
+        if isinstance(meta_call, types.FunctionType):
+            return tx.call_function(tx.wrap(meta_call), [self, *args], kwargs)
+        return construct(tx, self, args, kwargs)
+
+    def _enum_member(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if len(args) != 1 or kwargs:
+            raise Unsupported(breaks.NotCallable(self.describe()))
+        from dynamo.values.exceptions import call_real
+
+        return tx.wrap(call_real(tx, self.cls, args[0].as_constant()))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.cls)
+
+    def replay(self, codegen: Codegen):
+        from dynamo.values.function import replay_attributes
+
+        return replay_attributes(self, codegen)
+
+
+def construct(
+    tx: Interpreter, owner: ClassValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """type.__call__: __new__, then __init__ if that gave an instance."""
+    cls = owner.cls
+    new = class_lookup(cls, "__new__")
+    new = new.__func__ if isinstance(new, staticmethod) else new
+    if isinstance(new, types.FunctionType):
+        source = None if owner.source is None else AttrSource(owner.source, "__new__")
+        instance = tx.call_function(tx.wrap(new, source), [owner, *args], kwargs)
+        if not issubclass(instance.python_type(), cls):
+            return instance
+    else:
+        instance = new_instance(tx, cls, args, kwargs)
+    init = class_lookup(cls, "__init__")
+    if isinstance(init, types.FunctionType):
+        tx.call_function(bind(tx, instance, init, "__init__"), args, kwargs)
+    elif init is not object.__init__ or isinstance(instance, ObjectValue):
+        builtin_init(tx, instance, args, kwargs)
+    return instance
+
+
+def new_instance(
+    tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """cls.__new__(cls, *args) where that is a built-in type's."""
+    from dynamo.values.containers import NamedTupleValue, is_named_tuple
+
+    if getattr(cls, "__abstractmethods__", None):
+        names = ", ".join(sorted(cls.__abstractmethods__))
+        text = f"Can't instantiate abstract class {cls.__name__} with abstract methods {names}"
+        raise_python(tx, TypeError, text)
+    if issubclass(cls, BaseException):
+        return tx.output.side_effects.track_new(ExceptionValue(cls, list(args)))
+    if issubclass(cls, tuple):
+        items = args[0].unpack(tx) if args else []
+        if is_named_tuple(cls):
+            return NamedTupleValue(cls, items)
+        from dynamo.values.containers import TupleValue
+
+        instance = ObjectValue(cls, storage=TupleValue(items))
+        instance.new_args = (instance.storage,)
+        return tx.output.side_effects.track_new(instance)
+    storage = new_storage(cls)
+    if storage is None and not _makes_plain_objects(cls):
+        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
+    instance = ObjectValue(cls, storage=storage)
+    value = tx.output.side_effects.track_new(instance)
+    if storage is not None:
+        storage.mutation = instance.mutation
+        tx.output.side_effects.mark(instance)
+    return value
+
+
+def _makes_plain_objects(cls: type) -> bool:
+    new = class_lookup(cls, "__new__")
+    if issubclass(cls, (torch.Tensor, type, types.ModuleType)):
+        return False
+    return new is object.__new__ or isinstance(new, (types.FunctionType, staticmethod))
+
+
+def builtin_init(
+    tx: Interpreter, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]
+) -> None:
+    """The __init__ of object, dict, list, BaseException, ..."""
+    storage = getattr(instance, "storage", None)
+    if isinstance(instance, ExceptionValue):
+        instance.args = list(args)
+        return
+    if storage is None:
+        takes_args = class_lookup(instance.python_type(), "__new__") is not object.__new__
+        if (args or kwargs) and not takes_args:
+            raise_python(tx, TypeError, f"{instance.python_type().__name__}() takes no arguments")
+        return
+    from dynamo.values.containers import ListValue
+    from dynamo.values.dicts import DefaultDictValue, DictValue
+
+    if isinstance(storage, DefaultDictValue) and args:
+        storage.factory, *args = args
+    if isinstance(storage, DictValue):
+        fill_mapping(tx, instance, args, kwargs)
+    elif isinstance(storage, ListValue) and args:
+        storage.py_extend(tx, args[0])
+
+
+def fill_mapping(
+    tx: Interpreter, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]
+) -> None:
+    """dict(...) into the storage; OrderedDict goes through an overridden __setitem__, as Python does."""
+    import collections
+
+    from dynamo.values.dicts import pairs_of
+
+    storage = instance.storage  # type: ignore[attr-defined]
+    pairs = pairs_of(tx, args[0]) if args else []
+    pairs = [*pairs, *((ConstantValue(k), v) for k, v in kwargs.items())]
+    ordered = issubclass(instance.python_type(), collections.OrderedDict)
+    for key, value in pairs:
+        (instance if ordered else storage).setitem(tx, key, value)
+
+
+class SuperValue(Value):
+    """super(cls, obj)."""
+
+    def __init__(self, after: type, receiver: Value) -> None:
+        super().__init__()
+        self.after = after
+        self.receiver = receiver
+
+    def python_type(self) -> type:
+        return super
+
+    def children(self) -> Sequence[Value]:
+        return (self.receiver,)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        receiver = self.receiver
+        on_class = isinstance(receiver, ClassValue)
+        start = receiver.cls if on_class else receiver.python_type()
+        found = class_lookup(start, name, after=self.after)
+        if found is MISSING:
+            raise_python(tx, AttributeError, f"'super' object has no attribute {name!r}")
+        if name == "__new__" and isinstance(found, staticmethod):
+            return tx.wrap(found.__func__)
+        if isinstance(found, types.FunctionType):
+            function = tx.wrap(found, self._source(tx, start, name, found))
+            if on_class:
+                return function
+            from dynamo.values.function import MethodValue
+
+            return MethodValue(function, receiver)
+        if isinstance(found, classmethod) and on_class:
+            from dynamo.values.function import MethodValue
+
+            return MethodValue(tx.wrap(found.__func__), receiver)
+        if name == "__new__":
+            from dynamo.values.builtins import SlotValue
+
+            return SlotValue(found, start)
+        return bind(tx, receiver, found, name)
+
+    def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
+        """The function, through the class that defines it, where that is known by a module-level name."""
+        for owner in start.__mro__[start.__mro__.index(self.after) + 1 :]:
+            if owner.__dict__.get(name) is found:
+                source = class_by_name(owner)
+                return None if source is None else AttrSource(source, name)
+        return None
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        on_class = isinstance(self.receiver, ClassValue)
+        start = self.receiver.cls if on_class else self.receiver.python_type()
+        return class_lookup(start, name, after=self.after) is not MISSING
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(super))
+        codegen.load_const(self.after)
+        codegen(self.receiver)
+        codegen.call(2)
+
+
+def class_by_name(cls: type) -> Source | None:
+    """sys.modules[module].Name, if that is the class."""
+    module = sys.modules.get(cls.__module__)
+    if module is None or getattr(module, cls.__qualname__, None) is not cls:
+        return None
+    return AttrSource(ModuleSource(cls.__module__), cls.__qualname__)
+
+
+class PyModuleValue(Value):
+    """A Python module."""
+
+    def __init__(self, module: types.ModuleType, source: Source | None) -> None:
+        super().__init__(source)
+        self.module = module
+
+    def python_type(self) -> type:
+        return type(self.module)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.module
+
+    def describe(self) -> str:
+        return f"module {self.module.__name__}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.load_global(vars(self.module), name)
+        if isinstance(stored, Value):
+            return stored
+        try:
+            found = getattr(self.module, name)
+        except AttributeError as error:
+            raise_python(tx, AttributeError, *error.args)
+        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        tx.guard(self.source, "has_attr", (name, hasattr(self.module, name)))
+        return hasattr(self.module, name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        source = None if self.source is None else AttrSource(self.source, "__dict__")
+        tx.output.side_effects.store_global(vars(self.module), source, name, value)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.module)
+
+
+@builder(types.ModuleType)
+def build_python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
+    """A module: guarded by identity where it was found, then read through sys.modules."""
+    return _python_module(tx, obj, source)
+
+
+@subclass_builder(types.ModuleType)
+def build_module_like(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
+    return _python_module(tx, obj, source)
+
+
+def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    if sys.modules.get(obj.__name__) is obj:
+        source = ModuleSource(obj.__name__)
+    return tx.output.remember(obj, source, PyModuleValue(obj, source))
+
+
+@subclass_builder(type)
+def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
+    """A class, guarded by identity. Attributes of classes that users may change are tracked."""
+    tx.guard(source, "id", obj)
+    value = ClassValue(obj, source)
+    if source is not None:
+        tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+@subclass_builder(enum.Enum)
+def build_enum_member(tx: Interpreter, obj: enum.Enum, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return EnumValue(obj, source)
+
+
+class EnumValue(ConstantValue):
+    """A member of an enum: a constant whose methods are captured, not run."""
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.value
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        found = class_lookup(type(self.value), name)
+        if isinstance(found, types.FunctionType):
+            return bind(tx, self, found, name)
+        real = getattr(self.value, name, MISSING)
+        if real is MISSING:
+            text = f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            raise_python(tx, AttributeError, text)
+        if isinstance(found, property) and type(found) is property:
+            return bind(tx, self, found, name)
+        return tx.wrap(real) if is_literal(real) or not callable(real) else super().getattr(tx, name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if isinstance(class_lookup(type(self.value), name), types.FunctionType):
+            return self.getattr(tx, name).call(tx, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
+
+
+class ObjectConstant(Value):
+    """An object of the language machinery that is passed around and compared by identity (typing forms, ...)."""
+
+    def __init__(self, real: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.real
+
+    def as_proxy(self) -> Any:
+        return self.real
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.real)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        try:
+            found = getattr(self.real, name)
+        except AttributeError as error:
+            raise_python(tx, AttributeError, *error.args)
+        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.real, name)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        known, real = other.identity()
+        if op not in ("==", "!=") or not known:
+            return None
+        return ConstantValue((self.real == real) is (op == "=="))
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        known, real = key.identity()
+        return tx.wrap(self.real[real if known else key.as_constant()])
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        known, real = other.identity()
+        if op != "|" or not known:
+            return None
+        return tx.wrap(real | self.real if reflected else self.real | real)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """A generic alias such as list[int] makes what its origin makes."""
+        origin = getattr(self.real, "__origin__", None)
+        if isinstance(origin, type):
+            return tx.wrap(origin).call(tx, args, kwargs)
+        return super().call(tx, args, kwargs)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.real)
+
+
+def _typing_forms() -> list[type]:
+    import inspect
+    import typing
+
+    forms = [type(list[int]), type(int | str), type(typing.List[int]), type(typing.Optional[int])]  # noqa: UP006, UP007, UP045
+    forms += [type(typing.Any), type(typing.Union), type(typing.Callable), typing.TypeVar]
+    forms += [type(inspect.Parameter.empty), type(property()), classmethod, staticmethod]
+    return [f for f in forms if f is not type]
+
+
+@builder(*_typing_forms())
+def build_typing_form(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return ObjectConstant(obj, source)

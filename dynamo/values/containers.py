@@ -1,0 +1,809 @@
+"""Sequences and sets: list, tuple, named tuple, torch.Size, deque, range, slice, set, frozenset.
+
+A container from outside is guarded by type and length, and wraps an item only when that is used; one made by the frame
+holds its items and is built again from them. Methods are the functions named `py_<method>`.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, special_builder
+from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.exceptions import raise_python
+from dynamo.values.keys import key_of, unhashable
+from dynamo.values.operators import as_index, compare_op, equal
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class Pending:
+    """An item that was not used yet: the real object and where it is."""
+
+    __slots__ = ("real", "source", "tx")
+
+    def __init__(self, tx: Interpreter, real: Any, source: Source | None) -> None:
+        self.tx = tx
+        self.real = real
+        self.source = source
+
+    def wrap(self) -> Value:
+        """The item is used now: its Value, with its guards."""
+        return self.tx.wrap(self.real, self.source)
+
+
+class BuiltinObject(Value):
+    """A value of a built-in type whose methods are the `py_*` functions of its class."""
+
+    def method(self, name: str) -> Callable[..., Value] | None:
+        return getattr(self, f"py_{name}", None)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        function = self.method(name)
+        if function is None:
+            return self.getattr(tx, name).call(tx, args, kwargs)
+        result = function(tx, *args, **kwargs)
+        return ConstantValue(None) if result is None else result
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        from dynamo.values.builtins import BuiltinMethod
+
+        if self.method(name) is not None:
+            return BuiltinMethod(self, name)
+        if name == "__class__":
+            return tx.wrap(self.python_type(), None)
+        if not hasattr(self.python_type(), name):
+            type_name = self.python_type().__name__
+            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.python_type(), name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        type_name = self.python_type().__name__
+        raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+
+    def truth(self, tx: Interpreter) -> bool:
+        return self.length(tx) != 0
+
+    def changing(self, tx: Interpreter) -> None:
+        """Call before every change."""
+        if self.mutation is None:
+            tx.output.side_effects.touch()
+        else:
+            tx.output.side_effects.mark(self)
+
+    # Operators called as methods.
+    def py___len__(self, tx):
+        return ConstantValue(self.length(tx))
+
+    def py___iter__(self, tx):
+        return self.iterate(tx)
+
+    def py___contains__(self, tx, item):
+        return self.contains(tx, item)
+
+    def py___getitem__(self, tx, key):
+        return self.getitem(tx, key)
+
+    def py___setitem__(self, tx, key, value):
+        self.setitem(tx, key, value)
+
+    def py___delitem__(self, tx, key):
+        self.delitem(tx, key)
+
+    def _compared(self, tx, op, other):
+        result = self.compare(tx, op, other)
+        return ConstantValue(NotImplemented) if result is None else result
+
+    def py___eq__(self, tx, other):
+        return self._compared(tx, "==", other)
+
+    def py___ne__(self, tx, other):
+        return self._compared(tx, "!=", other)
+
+    def py___lt__(self, tx, other):
+        return self._compared(tx, "<", other)
+
+    def _combined(self, tx, op, other, reflected=False):
+        result = self.binary(tx, op, other, reflected)
+        return ConstantValue(NotImplemented) if result is None else result
+
+    def py___add__(self, tx, other):
+        return self._combined(tx, "+", other)
+
+    def py___mul__(self, tx, other):
+        return self._combined(tx, "*", other)
+
+    def py___or__(self, tx, other):
+        return self._combined(tx, "|", other)
+
+    def py___ior__(self, tx, other):
+        return self._combined(tx, "|=", other)
+
+    def py___iadd__(self, tx, other):
+        return self._combined(tx, "+=", other)
+
+
+class SequenceValue(BuiltinObject):
+    """Common to list, tuple and deque. `contents` holds Values and Pending items; read it through `item` and `items`."""
+
+    cls: type = object
+
+    def __init__(self, items: Iterable[Value | Pending], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.contents: list[Value | Pending] = list(items)
+
+    @classmethod
+    def from_real(cls, tx: Interpreter, real: Sequence[Any], source: Source | None) -> Any:
+        """A sequence from outside; its type is guarded by the caller."""
+        tx.guard(source, "length", len(real))
+        items = (Pending(tx, x, cls.item_source(source, i)) for i, x in enumerate(real))
+        return cls(items, source)
+
+    @staticmethod
+    def item_source(source: Source | None, index: int) -> Source | None:
+        return None if source is None else SequenceItemSource(source, index)
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def children(self) -> Sequence[Value]:
+        return [v for v in self.contents if isinstance(v, Value)]
+
+    def item(self, tx: Interpreter, index: int) -> Value:
+        value = self.contents[index]
+        if isinstance(value, Pending):
+            value = self.contents[index] = value.wrap()
+        return value
+
+    def wrapped(self) -> list[Value]:
+        """All items, as Values."""
+        contents = self.contents
+        for i, value in enumerate(contents):
+            if isinstance(value, Pending):
+                contents[i] = value.wrap()
+        return list(contents)
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        return self.wrapped()
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return self.items(tx)
+
+    def as_constant(self) -> Any:
+        return self.make_real([v.as_constant() for v in self.wrapped()])
+
+    def as_proxy(self) -> Any:
+        return self.make_real([v.as_proxy() for v in self.wrapped()])
+
+    def make_real(self, items: list[Any]) -> Any:
+        return self.cls(items)
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.contents)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.iterators import SequenceIterator
+
+        return SequenceIterator(self)
+
+    def rebuilt(self, items: list[Value]) -> SequenceValue:
+        """A new sequence of the plain type, for slices and operators."""
+        return type(self)(items)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            chosen = range(len(self.contents))[key.as_slice(tx)]
+            return self.rebuilt([self.contents[i] for i in chosen])
+        index = as_index(tx, key)
+        if not -len(self.contents) <= index < len(self.contents):
+            raise_python(tx, IndexError, f"{self.plain_name} index out of range")
+        return self.item(tx, index)
+
+    @property
+    def plain_name(self) -> str:
+        return "tuple" if issubclass(self.cls, tuple) else self.cls.__name__
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return ConstantValue(any(equal(tx, v, item) for v in self.items(tx)))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if not isinstance(other, SequenceValue) or self.plain_name != other.plain_name:
+            return None
+        if op in ("==", "!=") and len(self.contents) != len(other.contents):
+            return ConstantValue(op == "!=")
+        for left, right in zip(self.items(tx), other.items(tx)):
+            if not equal(tx, left, right):
+                if op in ("==", "!="):
+                    return ConstantValue(op == "!=")
+                return compare_op(tx, op, left, right)
+        return compare_op(
+            tx, op, ConstantValue(len(self.contents)), ConstantValue(len(other.contents))
+        )
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        if op == "+" and not reflected:
+            if isinstance(other, SequenceValue) and other.plain_name == self.plain_name:
+                return self.rebuilt([*self.contents, *other.contents])
+        elif op == "*" and _is_int(other):
+            return self.rebuilt(self.contents * as_index(tx, other))
+        return None
+
+    def py_index(self, tx, item, start=None, stop=None):
+        first = 0 if start is None else as_index(tx, start)
+        last = len(self.contents) if stop is None else as_index(tx, stop)
+        for i in range(len(self.contents))[first:last]:
+            if equal(tx, self.item(tx, i), item):
+                return ConstantValue(i)
+        raise_python(tx, ValueError, f"value is not in {self.plain_name}")
+
+    def py_count(self, tx, item):
+        return ConstantValue(sum(equal(tx, v, item) for v in self.items(tx)))
+
+    def emit_items(self, codegen: Codegen) -> int:
+        """Push all items; returns how many."""
+        for item in self.contents:
+            emit_item(codegen, item)
+        return len(self.contents)
+
+
+def emit_item(codegen: Codegen, item: Value | Pending) -> None:
+    if isinstance(item, Pending):
+        item.source.load(codegen)
+    else:
+        codegen(item)
+
+
+def _is_int(value: Value) -> bool:
+    try:
+        return issubclass(value.python_type(), int)
+    except Unsupported:
+        return False
+
+
+class TupleValue(SequenceValue):
+    cls = tuple
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.build_tuple(self.emit_items(codegen))
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        return tuple(key_of(tx, v) for v in self.items(tx))
+
+    def rebuilt(self, items: list[Any]) -> SequenceValue:
+        return TupleValue(items)
+
+
+class SizeValue(TupleValue):
+    """torch.Size with static entries."""
+
+    cls = torch.Size
+
+    def rebuilt(self, items: list[Any]) -> SequenceValue:
+        return SizeValue(items)
+
+    def py_numel(self, tx):
+        return ConstantValue(self.as_constant().numel())
+
+    def as_proxy(self) -> Any:
+        return tuple(v.as_proxy() for v in self.wrapped())
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(torch.Size))
+        codegen.build_tuple(self.emit_items(codegen))
+        codegen.call(1)
+
+
+class NamedTupleValue(TupleValue):
+    """An instance of a collections.namedtuple / typing.NamedTuple class, or of a structseq such as torch.return_types.max."""
+
+    def __init__(self, cls: type, items: Iterable[Any], source: Source | None = None) -> None:
+        super().__init__(items, source)
+        self.cls = cls
+
+    @property
+    def fields(self) -> Sequence[str]:
+        return field_names(self.cls)
+
+    def make_real(self, items: list[Any]) -> Any:
+        return self.cls(*items) if hasattr(self.cls, "_fields") else self.cls(items)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        from dynamo.values.objects import class_attribute
+
+        if name in self.fields:
+            return self.item(tx, self.fields.index(name))
+        if self.method(name) is not None:
+            return super().getattr(tx, name)
+        return class_attribute(tx, self, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return name in self.fields or hasattr(self.cls, name)
+
+    def py__replace(self, tx, **changes):
+        items = dict(zip(self.fields, self.contents)) | changes
+        return NamedTupleValue(self.cls, list(items.values()))
+
+    def py__asdict(self, tx):
+        from dynamo.values.dicts import DictValue
+
+        return DictValue.of(tx, {n: self.item(tx, i) for i, n in enumerate(self.fields)})
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(self.cls))
+        count = self.emit_items(codegen)
+        if hasattr(self.cls, "_fields"):
+            codegen.call(count)
+        else:
+            codegen.build_tuple(count)
+            codegen.call(1)
+
+
+def is_named_tuple(cls: type) -> bool:
+    """A namedtuple class itself (not a subclass with its own constructor), or a structseq class."""
+    if not issubclass(cls, tuple):
+        return False
+    if cls.__bases__ == (tuple,):
+        return hasattr(cls, "n_sequence_fields") or hasattr(cls, "_fields")
+    return False
+
+
+def field_names(cls: type) -> Sequence[str]:
+    """The fields of a named tuple or structseq class, in order."""
+    fields = getattr(cls, "_fields", None)
+    if fields is not None:
+        return fields
+    names = [n for n, d in vars(cls).items() if type(d).__name__ == "member_descriptor"]
+    return names[: cls.n_sequence_fields]
+
+
+class MutableSequence(SequenceValue):
+    """What list and deque share."""
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        return unhashable(tx, self)
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        index = as_index(tx, key)
+        if not -len(self.contents) <= index < len(self.contents):
+            raise_python(tx, IndexError, f"{self.plain_name} assignment index out of range")
+        self.changing(tx)
+        self.contents[index] = value
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        self.py_pop(tx, key)
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        if op == "+=":
+            self.py_extend(tx, other)
+            return self
+        if op == "*=" and _is_int(other):
+            self.changing(tx)
+            self.contents *= as_index(tx, other)
+            return self
+        return super().binary(tx, op, other, reflected)
+
+    def py_append(self, tx, item):
+        self.changing(tx)
+        self.contents.append(item)
+
+    def py_extend(self, tx, other):
+        items = other.unpack(tx)
+        self.changing(tx)
+        self.contents.extend(items)
+
+    def py_insert(self, tx, index, item):
+        self.changing(tx)
+        self.contents.insert(as_index(tx, index), item)
+
+    def py_pop(self, tx, index=None):
+        position = -1 if index is None else as_index(tx, index)
+        if not self.contents:
+            raise_python(tx, IndexError, f"pop from empty {self.plain_name}")
+        if not -len(self.contents) <= position < len(self.contents):
+            raise_python(tx, IndexError, "pop index out of range")
+        item = self.item(tx, position)
+        self.changing(tx)
+        del self.contents[position]
+        return item
+
+    def py_remove(self, tx, item):
+        for i in range(len(self.contents)):
+            if equal(tx, self.item(tx, i), item):
+                self.changing(tx)
+                del self.contents[i]
+                return
+        raise_python(tx, ValueError, f"{self.plain_name}.remove(x): x not in {self.plain_name}")
+
+    def py_clear(self, tx):
+        self.changing(tx)
+        self.contents.clear()
+
+    def py_reverse(self, tx):
+        self.changing(tx)
+        self.contents.reverse()
+
+    def py_copy(self, tx):
+        return self.rebuilt(list(self.contents))
+
+
+class ListValue(MutableSequence):
+    cls = list
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        if isinstance(key, SliceValue):
+            items = value.unpack(tx)
+            self.changing(tx)
+            where = key.as_slice(tx)
+            count = len(range(len(self.contents))[where])
+            if where.step not in (None, 1) and count != len(items):
+                raise_python(
+                    tx,
+                    ValueError,
+                    f"attempt to assign sequence of size {len(items)} to extended slice of size {count}",
+                )
+            self.contents[where] = items
+            return
+        super().setitem(tx, key, value)
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        if isinstance(key, SliceValue):
+            self.changing(tx)
+            del self.contents[key.as_slice(tx)]
+            return
+        super().delitem(tx, key)
+
+    def py_sort(self, tx, *, key=None, reverse=None):
+        items = sort_values(tx, self.items(tx), key, reverse)
+        self.changing(tx)
+        self.contents = items
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.build_list(self.emit_items(codegen))
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        """outside[:] = items"""
+        codegen.build_list(self.emit_items(codegen))
+        codegen(self)
+
+        def write() -> None:
+            codegen.load_const(None)
+            codegen.load_const(None)
+            codegen.build_slice(2)
+            codegen.store_subscr()
+
+        return write
+
+
+def sort_values(
+    tx: Interpreter, items: list[Value], key: Value | None, reverse: Value | None
+) -> list[Value]:
+    """sorted(items, key=key, reverse=reverse), comparing through the items' own `<`."""
+    if key is None or (key.is_constant() and key.as_constant() is None):
+        keys = items
+    else:
+        keys = [tx.call_function(key, [item], {}) for item in items]
+
+    class Ordered:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def __lt__(self, other: Ordered) -> bool:
+            return compare_op(tx, "<", keys[self.index], keys[other.index]).truth(tx)
+
+    backwards = reverse is not None and reverse.truth(tx)
+    order = sorted((Ordered(i) for i in range(len(items))), reverse=backwards)
+    return [items[o.index] for o in order]
+
+
+class DequeValue(MutableSequence):
+    cls = collections.deque
+
+    def __init__(
+        self,
+        items: Iterable[Any],
+        source: Source | None = None,
+        maxlen: int | None = None,
+    ) -> None:
+        super().__init__(items, source)
+        self.maxlen = maxlen
+        self._trim(left=True)
+
+    @staticmethod
+    def item_source(source: Source | None, index: int) -> Source | None:
+        return None if source is None else ItemSource(source, index)
+
+    def _trim(self, left: bool) -> None:
+        if self.maxlen is not None and len(self.contents) > self.maxlen:
+            extra = len(self.contents) - self.maxlen
+            self.contents = self.contents[extra:] if left else self.contents[: self.maxlen]
+
+    def make_real(self, items: list[Any]) -> Any:
+        return collections.deque(items, self.maxlen)
+
+    def rebuilt(self, items: list[Any]) -> SequenceValue:
+        return DequeValue(items, maxlen=self.maxlen)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return ConstantValue(self.maxlen) if name == "maxlen" else super().getattr(tx, name)
+
+    def py_append(self, tx, item):
+        super().py_append(tx, item)
+        self._trim(left=True)
+
+    def py_extend(self, tx, other):
+        super().py_extend(tx, other)
+        self._trim(left=True)
+
+    def py_appendleft(self, tx, item):
+        self.changing(tx)
+        self.contents.insert(0, item)
+        self._trim(left=False)
+
+    def py_extendleft(self, tx, other):
+        for item in other.unpack(tx):
+            self.py_appendleft(tx, item)
+
+    def py_popleft(self, tx):
+        if not self.contents:
+            raise_python(tx, IndexError, "pop from an empty deque")
+        return self.py_pop(tx, ConstantValue(0))
+
+    def py_rotate(self, tx, count=None):
+        steps = 1 if count is None else as_index(tx, count)
+        self.changing(tx)
+        if self.contents:
+            steps %= len(self.contents)
+            self.contents = self.contents[-steps:] + self.contents[:-steps]
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(collections.deque))
+        codegen.build_list(self.emit_items(codegen))
+        codegen.load_const(self.maxlen)
+        codegen.call(2)
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        return refill(codegen, self, "extend", lambda: codegen.build_list(self.emit_items(codegen)))
+
+
+def refill(
+    codegen: Codegen, value: Value, add: str, emit_contents: Callable[[], None]
+) -> Callable[[], None]:
+    """Emit `value.clear(); value.<add>(contents)` (the contents and the object are pushed now)."""
+    codegen.load_callable(lambda: (codegen(value), codegen.load_attr(add)))
+    emit_contents()
+    codegen.load_callable(lambda: (codegen(value), codegen.load_attr("clear")))
+
+    def write() -> None:
+        codegen.call(0)
+        codegen.pop_top()
+        codegen.call(1)
+        codegen.pop_top()
+
+    return write
+
+
+class SliceValue(BuiltinObject):
+    """slice(start, stop, step); its parts may be symbolic."""
+
+    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.parts = (start, stop, step)
+
+    def python_type(self) -> type:
+        return slice
+
+    def children(self) -> Sequence[Value]:
+        return self.parts
+
+    def as_constant(self) -> Any:
+        return slice(*(p.as_constant() for p in self.parts))
+
+    def as_proxy(self) -> Any:
+        return slice(*(p.as_proxy() for p in self.parts))
+
+    def as_slice(self, tx: Interpreter) -> slice:
+        """The real slice of indices known while capturing."""
+        return slice(
+            *(
+                None if p.is_constant() and p.as_constant() is None else as_index(tx, p)
+                for p in self.parts
+            )
+        )
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        names = ("start", "stop", "step")
+        return self.parts[names.index(name)] if name in names else super().getattr(tx, name)
+
+    def py_indices(self, tx, length):
+        return from_constant(self.as_slice(tx).indices(as_index(tx, length)))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if not isinstance(other, SliceValue):
+            return None
+        return TupleValue(self.parts).compare(tx, op, TupleValue(other.parts))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        for part in self.parts:
+            codegen(part)
+        codegen.build_slice(3)
+
+
+class RangeValue(BuiltinObject):
+    """A range of ints known while capturing."""
+
+    def __init__(self, real: range, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return range
+
+    def as_constant(self) -> Any:
+        return self.real
+
+    def identity(self) -> tuple[bool, Any]:
+        return (False, None)
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.real)
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        return self.real
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return [ConstantValue(i) for i in self.real]
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.iterators import RangeIterator
+
+        return RangeIterator(self.real)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("start", "stop", "step"):
+            return ConstantValue(getattr(self.real, name))
+        return super().getattr(tx, name)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            return RangeValue(self.real[key.as_slice(tx)])
+        try:
+            return ConstantValue(self.real[as_index(tx, key)])
+        except IndexError as error:
+            raise_python(tx, IndexError, *error.args)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return ConstantValue(item.as_constant() in self.real)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!=") or not isinstance(other, RangeValue):
+            return None
+        return ConstantValue((self.real == other.real) is (op == "=="))
+
+    def py_index(self, tx, item):
+        return ConstantValue(self.real.index(as_index(tx, item)))
+
+    def py_count(self, tx, item):
+        return ConstantValue(self.real.count(as_index(tx, item)))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(range))
+        for number in (self.real.start, self.real.stop, self.real.step):
+            codegen.load_const(number)
+        codegen.call(3)
+
+
+def from_constant(real: Any) -> Value:
+    """The Value of a literal: scalars, and tuples, frozensets, slices and ranges of literals."""
+    if type(real) is tuple:
+        return TupleValue([from_constant(x) for x in real])
+    if type(real) is torch.Size:
+        return SizeValue([from_constant(x) for x in real])
+    if type(real) is list:
+        return ListValue([from_constant(x) for x in real])
+    if type(real) is slice:
+        return SliceValue(*(from_constant(x) for x in (real.start, real.stop, real.step)))
+    if type(real) is range:
+        return RangeValue(real)
+    if type(real) in (frozenset, set):
+        from dynamo.values.sets import FrozenSetValue, SetValue
+
+        make = SetValue if type(real) is set else FrozenSetValue
+        return make({x: from_constant(x) for x in real})
+    if type(real) is dict:
+        from dynamo.values.dicts import DictValue
+
+        return DictValue({k: (from_constant(k), from_constant(v)) for k, v in real.items()})
+    return ConstantValue(real)
+
+
+def sequence_iterator(tx: Interpreter, items: list[Value]) -> Value:
+    """An iterator over items that are all known."""
+    from dynamo.values.iterators import ItemsIterator
+
+    return ItemsIterator(items)
+
+
+# -- builders: containers from outside ----------------------------------------------------------
+SEQUENCE_CLASSES: dict[type, type[SequenceValue]] = {
+    list: ListValue,
+    tuple: TupleValue,
+    torch.Size: SizeValue,
+}
+
+
+@builder(list, tuple, torch.Size)
+def build_sequence(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    if source is None and isinstance(obj, tuple) and is_literal(obj):
+        return from_constant(obj)
+    tx.guard(source, "type", type(obj))
+    value = SEQUENCE_CLASSES[type(obj)].from_real(tx, obj, source)
+    if isinstance(obj, list):
+        tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+@builder(collections.deque)
+def build_deque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "type", collections.deque)
+    value = DequeValue.from_real(tx, obj, source)
+    if obj.maxlen is not None or source is not None:
+        maxlen_source = None if source is None else AttrSource(source, "maxlen")
+        value.maxlen = tx.wrap(obj.maxlen, maxlen_source).as_constant()
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+def is_struct_tuple(obj: Any) -> bool:
+    return isinstance(obj, tuple) and is_named_tuple(type(obj))
+
+
+@special_builder(is_struct_tuple)
+def build_named_tuple(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "type", type(obj))
+    items = [
+        Pending(tx, x, SequenceValue.item_source(source, i))
+        for i, x in enumerate(tuple.__iter__(obj))
+    ]
+    return tx.output.remember(obj, source, NamedTupleValue(type(obj), items, source))
+
+
+@builder(range)
+def build_range(tx: Interpreter, obj: range, source: Source | None) -> Value:
+    _guard_parts(tx, obj, source)
+    return RangeValue(obj, source)
+
+
+@builder(slice)
+def build_slice(tx: Interpreter, obj: slice, source: Source | None) -> Value:
+    tx.guard(source, "type", slice)
+    return SliceValue(*_parts(tx, obj, source), source=source)
+
+
+def _parts(tx: Interpreter, obj: Any, source: Source | None) -> list[Value]:
+    return [
+        tx.wrap(getattr(obj, name), None if source is None else AttrSource(source, name))
+        for name in ("start", "stop", "step")
+    ]
+
+
+def _guard_parts(tx: Interpreter, obj: range, source: Source | None) -> None:
+    tx.guard(source, "type", range)
+    _parts(tx, obj, source)

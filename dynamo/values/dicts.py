@@ -1,0 +1,514 @@
+"""dict, OrderedDict, defaultdict, Counter's base, dict views, and the instance dict seen as a dict.
+
+A dict maps a hash key (values/keys.py) to an Entry. One from outside is read lazily: looking up a constant key guards that
+key alone; anything that depends on all keys (iteration, length, equality, a change) guards the list of keys.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import DictItemSource, DictKeySource, DictValueSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.containers import BuiltinObject, Pending, TupleValue, emit_item, refill
+from dynamo.values.exceptions import raise_python
+from dynamo.values.keys import key_of, unhashable
+from dynamo.values.operators import equal
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+Entry = tuple["Value | Pending", "Value | Pending"]
+_MISSING = object()
+
+
+class DictValue(BuiltinObject):
+    """`entries` is complete unless `real` is set: then it holds what was looked at so far."""
+
+    cls: type = dict
+
+    def __init__(
+        self, entries: dict[Hashable, Entry], source: Source | None = None, real: dict | None = None
+    ) -> None:
+        super().__init__(source)
+        self.entries = entries
+        self.real = real
+
+    @classmethod
+    def of(cls, tx: Interpreter, items: dict[str, Value]) -> DictValue:
+        """A dict that the frame made, with constant keys."""
+        return cls({k: (ConstantValue(k), v) for k, v in items.items()})
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def children(self) -> Sequence[Value]:
+        return [v for entry in self.entries.values() for v in entry if isinstance(v, Value)]
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        return unhashable(tx, self)
+
+    # -- reading --------------------------------------------------------------------------------
+    def load_all(self, tx: Interpreter) -> dict[Hashable, Entry]:
+        """All entries; guards the keys of a dict from outside."""
+        if self.real is None:
+            return self.entries
+        real, known = self.real, self.entries
+        self.real = None
+        tx.guard(self.source, "dict_keys", list(dict.keys(real)))
+        entries: dict[Hashable, Entry] = {}
+        for i, key in enumerate(dict.keys(real)):
+            if is_literal(key):
+                entry = known.get(key) or (
+                    ConstantValue(key),
+                    Pending(tx, dict.__getitem__(real, key), self._item_source(key)),
+                )
+                entries[key] = entry
+            else:
+                key_value, value_source = self._keyed_by_object(tx, key, i)
+                value = Pending(tx, dict.__getitem__(real, key), value_source)
+                entries[key_of(tx, key_value)] = (key_value, value)
+        self.entries = entries
+        return entries
+
+    def _item_source(self, key: Hashable) -> Source | None:
+        return None if self.source is None else DictItemSource(self.source, key)
+
+    def _keyed_by_object(self, tx: Interpreter, key: Any, i: int) -> tuple[Value, Source | None]:
+        if self.source is None:
+            return tx.wrap(key, None), None
+        return tx.wrap(key, DictKeySource(self.source, i)), DictValueSource(self.source, i)
+
+    def lookup(self, tx: Interpreter, key: Value) -> Value | None:
+        """The value under `key`, or None. No __missing__."""
+        hashed = key_of(tx, key)
+        if self.real is not None:
+            if not is_literal(hashed):
+                self.load_all(tx)
+            elif hashed not in self.entries:
+                return self._lookup_real(tx, hashed)
+        entry = self.entries.get(hashed)
+        return None if entry is None else self._value_of(tx, hashed, entry)
+
+    def _value_of(self, tx: Interpreter, hashed: Hashable, entry: Entry) -> Value:
+        key, value = entry
+        if isinstance(value, Pending):
+            value = value.wrap()
+            self.entries[hashed] = (key, value)
+        return value
+
+    def _lookup_real(self, tx: Interpreter, key: Hashable) -> Value | None:
+        found = dict.get(self.real, key, _MISSING)
+        tx.guard(self.source, "contains", (key, found is not _MISSING))
+        if found is _MISSING:
+            return None
+        value = tx.wrap(found, self._item_source(key))
+        self.entries[key] = (ConstantValue(key), value)
+        return value
+
+    def keys(self, tx: Interpreter) -> list[Value]:
+        return [self._key(tx, h, entry) for h, entry in self.load_all(tx).items()]
+
+    def _key(self, tx: Interpreter, hashed: Hashable, entry: Entry) -> Value:
+        return entry[0]  # keys are never pending: hashing them made them Values
+
+    def values(self, tx: Interpreter) -> list[Value]:
+        return [self._value_of(tx, h, e) for h, e in list(self.load_all(tx).items())]
+
+    def pairs(self, tx: Interpreter) -> list[Value]:
+        keys, values = self.keys(tx), self.values(tx)
+        return [TupleValue(pair) for pair in zip(keys, values)]
+
+    def constant_keys(self, tx: Interpreter) -> dict[str, Value]:
+        """For ** arguments: name -> value."""
+        names = self.keys(tx)
+        if any(k.python_type() is not str for k in names):
+            raise_python(tx, TypeError, "keywords must be strings")
+        return {k.as_constant(): v for k, v in zip(names, self.values(tx))}
+
+    def as_constant(self) -> Any:
+        return {k.as_constant(): v.as_constant() for k, v in self._wrapped()}
+
+    def as_proxy(self) -> Any:
+        return {k.as_constant(): v.as_proxy() for k, v in self._wrapped()}
+
+    def _wrapped(self) -> list[tuple[Value, Value]]:
+        if self.real is not None:
+            raise Unsupported(breaks.NotConstant(self.describe()))
+        return [(k, self._value_of(None, h, (k, v))) for h, (k, v) in list(self.entries.items())]
+
+    def length(self, tx: Interpreter) -> int:
+        if self.real is not None:
+            tx.guard(self.source, "length", len(self.real))
+            return len(self.real)
+        return len(self.entries)
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return self.keys(tx)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.iterators import DictIterator
+
+        return DictIterator(self, "keys")
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        hashed = key_of(tx, item)
+        if self.real is not None and is_literal(hashed) and hashed not in self.entries:
+            found = dict.__contains__(self.real, hashed)
+            tx.guard(self.source, "contains", (hashed, found))
+            return ConstantValue(found)
+        if self.real is not None and hashed not in self.entries:
+            self.load_all(tx)
+        return ConstantValue(hashed in self.entries)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        value = self.lookup(tx, key)
+        return self.missing(tx, key) if value is None else value
+
+    def missing(self, tx: Interpreter, key: Value) -> Value:
+        raise_python(tx, KeyError, key)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!=") or not isinstance(other, DictValue):
+            return None
+        return ConstantValue(self._same_items(tx, other) is (op == "=="))
+
+    def _same_items(self, tx: Interpreter, other: DictValue) -> bool:
+        mine, theirs = self.load_all(tx), other.load_all(tx)
+        if mine.keys() != theirs.keys():
+            return False
+        return all(
+            equal(tx, self._value_of(tx, h, mine[h]), other._value_of(tx, h, theirs[h]))
+            for h in list(mine)
+        )
+
+    # -- changing -------------------------------------------------------------------------------
+    def changing(self, tx: Interpreter) -> None:
+        self.load_all(tx)
+        super().changing(tx)
+
+    def put(self, tx: Interpreter, key: Value, value: Value) -> None:
+        """self[key] = value, the change already being recorded."""
+        hashed = key_of(tx, key)
+        known = self.entries.get(hashed)
+        self.entries[hashed] = (key if known is None else known[0], value)
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        key_of(tx, key)
+        self.changing(tx)
+        self.put(tx, key, value)
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        if self.lookup(tx, key) is None:
+            raise_python(tx, KeyError, key)
+        self.changing(tx)
+        del self.entries[key_of(tx, key)]
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        if op == "|=":
+            self.py_update(tx, other)
+            return self
+        if op != "|" or reflected or not isinstance(other, DictValue):
+            return None
+        result = self.py_copy(tx)
+        result.py_update(tx, other)
+        return result
+
+    def fresh(self, entries: dict[Hashable, Entry]) -> DictValue:
+        return type(self)(entries)
+
+    def py_copy(self, tx):
+        return self.fresh(dict(self.load_all(tx)))
+
+    def py_get(self, tx, key, default=None):
+        value = self.lookup(tx, key)
+        if value is None:
+            return ConstantValue(None) if default is None else default
+        return value
+
+    def py_keys(self, tx):
+        return DictView(self, "keys")
+
+    def py_values(self, tx):
+        return DictView(self, "values")
+
+    def py_items(self, tx):
+        return DictView(self, "items")
+
+    def py_setdefault(self, tx, key, default=None):
+        value = self.lookup(tx, key)
+        if value is not None:
+            return value
+        value = ConstantValue(None) if default is None else default
+        self.setitem(tx, key, value)
+        return value
+
+    def py_pop(self, tx, key, default=None):
+        value = self.lookup(tx, key)
+        if value is None:
+            if default is None:
+                raise_python(tx, KeyError, key)
+            return default
+        self.delitem(tx, key)
+        return value
+
+    def py_popitem(self, tx, last=None):
+        if not self.load_all(tx):
+            raise_python(tx, KeyError, "popitem(): dictionary is empty")
+        at_end = last is None or last.truth(tx)
+        hashed = next(reversed(self.entries)) if at_end else next(iter(self.entries))
+        key, value = self.entries[hashed][0], self._value_of(tx, hashed, self.entries[hashed])
+        self.delitem(tx, key)
+        return TupleValue([key, value])
+
+    def py_clear(self, tx):
+        self.changing(tx)
+        self.entries = {}
+
+    def py_update(self, tx, other=None, **named):
+        pairs = [] if other is None else pairs_of(tx, other)
+        self.changing(tx)
+        for key, value in pairs:
+            self.put(tx, key, value)
+        for name, value in named.items():
+            self.put(tx, ConstantValue(name), value)
+
+    # -- code -----------------------------------------------------------------------------------
+    def emit_dict(self, codegen: Codegen) -> None:
+        if self.real is not None:
+            raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        for key, value in self.entries.values():
+            emit_item(codegen, key)
+            emit_item(codegen, value)
+        codegen.build_map(len(self.entries))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        self.emit_dict(codegen)
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        return refill(codegen, self, "update", lambda: self.emit_dict(codegen))
+
+
+def pairs_of(tx: Interpreter, value: Value) -> list[tuple[Value, Value]]:
+    """What dict(value) would hold: the items of a mapping, or an iterable of pairs."""
+    storage = dict_storage(value)
+    if storage is not None:
+        return list(zip(storage.keys(tx), storage.values(tx)))
+    if value.has_special(tx, "keys") or isinstance(value, MappingProxyValue):
+        keys = value.call_method(tx, "keys", [], {}).unpack(tx)
+        return [(k, value.getitem(tx, k)) for k in keys]
+    pairs = []
+    for item in value.unpack(tx):
+        key, item_value = item.unpack(tx)
+        pairs.append((key, item_value))
+    return pairs
+
+
+def dict_storage(value: Value) -> DictValue | None:
+    """The DictValue behind a dict or an instance of a dict subclass whose iteration is dict's own."""
+    if isinstance(value, DictValue):
+        return value
+    storage = getattr(value, "storage", None)
+    if isinstance(storage, DictValue) and value.python_type().__iter__ in _DICT_ITERS:
+        return storage
+    return None
+
+
+_DICT_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
+
+
+class OrderedDictValue(DictValue):
+    cls = collections.OrderedDict
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op in ("==", "!=") and isinstance(other, OrderedDictValue):
+            same = list(self.load_all(tx)) == list(other.load_all(tx))
+            return ConstantValue((same and self._same_items(tx, other)) is (op == "=="))
+        return super().compare(tx, op, other)
+
+    def py_move_to_end(self, tx, key, last=None):
+        hashed = key_of(tx, key)
+        if self.lookup(tx, key) is None:
+            raise_python(tx, KeyError, key)
+        self.changing(tx)
+        entry = self.entries.pop(hashed)
+        if last is None or last.truth(tx):
+            self.entries[hashed] = entry
+        else:
+            self.entries = {hashed: entry, **self.entries}
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(collections.OrderedDict))
+        self.emit_dict(codegen)
+        codegen.call(1)
+
+
+class DefaultDictValue(DictValue):
+    cls = collections.defaultdict
+
+    def __init__(
+        self,
+        entries: dict[Hashable, Entry],
+        source: Source | None = None,
+        real: dict | None = None,
+        factory: Value | None = None,
+    ) -> None:
+        super().__init__(entries, source, real)
+        self.factory = factory if factory is not None else ConstantValue(None)
+
+    def children(self) -> Sequence[Value]:
+        return [*super().children(), self.factory]
+
+    def fresh(self, entries: dict[Hashable, Entry]) -> DictValue:
+        return DefaultDictValue(entries, factory=self.factory)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return self.factory if name == "default_factory" else super().getattr(tx, name)
+
+    def missing(self, tx: Interpreter, key: Value) -> Value:
+        if self.factory.is_constant():
+            return super().missing(tx, key)
+        value = tx.call_function(self.factory, [], {})
+        self.setitem(tx, key, value)
+        return value
+
+    def py___missing__(self, tx, key):
+        return self.missing(tx, key)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(collections.defaultdict))
+        codegen(self.factory)
+        self.emit_dict(codegen)
+        codegen.call(2)
+
+
+class DictView(BuiltinObject):
+    """dict.keys(), .values(), .items(): live."""
+
+    def __init__(self, owner: DictValue, kind: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.kind = kind
+
+    def python_type(self) -> type:
+        return type(getattr(self.owner.python_type()(), self.kind)())
+
+    def children(self) -> Sequence[Value]:
+        return (self.owner,)
+
+    def length(self, tx: Interpreter) -> int:
+        return self.owner.length(tx)
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        owner = self.owner
+        read = {"keys": owner.keys, "values": owner.values, "items": owner.pairs}[self.kind]
+        return read(tx)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.iterators import DictIterator
+
+        return DictIterator(self.owner, self.kind)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        if self.kind == "keys":
+            return self.owner.contains(tx, item)
+        return ConstantValue(any(equal(tx, v, item) for v in self.unpack(tx)))
+
+    def _as_set(self, tx: Interpreter) -> Value:
+        from dynamo.values.sets import SetValue
+
+        return SetValue.of(tx, self.unpack(tx))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        return None if self.kind == "values" else self._as_set(tx).compare(tx, op, other)
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        from dynamo.values.sets import SetValue
+
+        if self.kind == "values" or reflected or op not in ("|", "&", "-", "^"):
+            return None
+        return self._as_set(tx).binary(tx, op, SetValue.of(tx, other.unpack(tx)), False)
+
+    def py_isdisjoint(self, tx, other):
+        return self._as_set(tx).py_isdisjoint(tx, other)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(
+            lambda: (codegen(self.owner), codegen.load_attr(self.kind))
+        )
+        codegen.call(0)
+
+
+class MappingProxyValue(BuiltinObject):
+    """types.MappingProxyType over a dict."""
+
+    def __init__(self, target: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.target = target
+
+    def python_type(self) -> type:
+        import types
+
+        return types.MappingProxyType
+
+    def children(self) -> Sequence[Value]:
+        return (self.target,)
+
+    def method(self, name: str) -> Callable[..., Value] | None:
+        if name not in ("get", "keys", "values", "items", "copy") and not name.startswith("__"):
+            return None
+        return getattr(self.target, f"py_{name}", None)
+
+    def length(self, tx: Interpreter) -> int:
+        return self.target.length(tx)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return self.target.iterate(tx)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return self.target.contains(tx, item)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return self.target.getitem(tx, key)
+
+
+DICT_CLASSES: dict[type, type[DictValue]] = {
+    dict: DictValue,
+    collections.OrderedDict: OrderedDictValue,
+    collections.defaultdict: DefaultDictValue,
+}
+
+
+def make_dict(tx: Interpreter, pairs: Iterable[tuple[Value, Value]]) -> DictValue:
+    """A dict that the frame makes of keys and values (BUILD_MAP)."""
+    result = DictValue({})
+    for key, value in pairs:
+        result.put(tx, key, value)
+    return result
+
+
+@builder(dict, collections.OrderedDict)
+def build_dict(tx: Interpreter, obj: dict, source: Source | None) -> Value:
+    tx.guard(source, "type", type(obj))
+    value = DICT_CLASSES[type(obj)]({}, source, real=obj)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+@builder(collections.defaultdict)
+def build_defaultdict(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    from dynamo.sources import AttrSource
+
+    tx.guard(source, "type", collections.defaultdict)
+    factory_source = None if source is None else AttrSource(source, "default_factory")
+    factory = tx.wrap(obj.default_factory, factory_source)
+    value = DefaultDictValue({}, source, real=obj, factory=factory)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)

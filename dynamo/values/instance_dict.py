@@ -1,0 +1,73 @@
+"""`obj.__dict__`: a live view of an object's instance attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dynamo.capture.side_effects import DELETED
+from dynamo.sources import InstanceDictSource
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.dicts import DictValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+    from dynamo.values.objects import ObjectValue
+
+
+class InstanceDictValue(DictValue):
+    """Reads and writes go to the object's attributes; `entries` is filled for each whole-dict use."""
+
+    def __init__(self, owner: ObjectValue) -> None:
+        super().__init__({})
+        self.owner = owner
+
+    def children(self) -> Sequence[Value]:
+        return (self.owner,)
+
+    def load_all(self, tx: Interpreter):
+        owner = self.owner
+        own = owner.instance_dict()
+        names = [] if own is None else list(own)
+        if own is not None and owner.source is not None:
+            tx.guard(InstanceDictSource(owner.source), "dict_keys", names)
+        stored = tx.output.side_effects.stored_attrs(owner)
+        names = [n for n in names if stored.get(n) is not DELETED]
+        names += [n for n, v in stored.items() if v is not DELETED and n not in names]
+        self.entries = {n: (ConstantValue(n), owner.own_attr(tx, n)) for n in names}
+        return self.entries
+
+    def lookup(self, tx: Interpreter, key: Value) -> Value | None:
+        return self.owner.own_attr(tx, key.as_constant())
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return ConstantValue(self.owner.own_attr(tx, item.as_constant()) is not None)
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.load_all(tx))
+
+    def changing(self, tx: Interpreter) -> None:
+        tx.output.side_effects.mark(self.owner)
+
+    def put(self, tx: Interpreter, key: Value, value: Value) -> None:
+        tx.output.side_effects.store_attr(self.owner, key.as_constant(), value)
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        if self.lookup(tx, key) is None:
+            from dynamo.values.exceptions import raise_python
+
+            raise_python(tx, KeyError, key)
+        tx.output.side_effects.delete_attr(self.owner, key.as_constant())
+
+    def py_clear(self, tx):
+        for name in list(self.load_all(tx)):
+            tx.output.side_effects.delete_attr(self.owner, name)
+
+    def fresh(self, entries):
+        return DictValue(entries)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.owner)
+        codegen.load_attr("__dict__")

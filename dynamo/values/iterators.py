@@ -1,0 +1,515 @@
+"""Iterators: each knows its position, and how to be made again with what is left.
+
+`rebuild()` gives a callable and the arguments that make an equal iterator (`zip` and its iterators); an iterator without
+one is made again as an iterator over the list of its remaining items.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import (
+    BuiltinObject,
+    ListValue,
+    RangeValue,
+    SequenceValue,
+    SliceValue,
+    TupleValue,
+)
+from dynamo.values.exceptions import raise_python
+from dynamo.values.operators import as_index, binary_op
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+    from dynamo.values.dicts import DictValue
+
+Rebuilt = tuple[Callable[..., Any], Sequence[Value]]
+
+
+class IteratorValue(BuiltinObject):
+    """Base class; subclasses define `step` (the next item, or None) and `rebuild`."""
+
+    kind: type = type(iter([]))
+    exhausted = False
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return self
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        if self.exhausted:
+            return None
+        tx.output.side_effects.touch()
+        item = self.step(tx)
+        if item is None:
+            self.exhausted = True
+        return item
+
+    def step(self, tx: Interpreter) -> Value | None:
+        raise NotImplementedError(type(self))
+
+    def rebuild(self) -> Rebuilt:
+        raise NotImplementedError(type(self))
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        from dynamo.values.operators import equal
+
+        while (value := self.next_value(tx)) is not None:
+            if equal(tx, value, item):
+                return ConstantValue(True)
+        return ConstantValue(False)
+
+    def children(self) -> Sequence[Value]:
+        return () if self.exhausted else self.rebuild()[1]
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        make, args = (iter, [TupleValue([])]) if self.exhausted else self.rebuild()
+        codegen.load_callable(lambda: codegen.load_const(make))
+        for arg in args:
+            codegen(arg)
+        codegen.call(len(args))
+
+    def py___next__(self, tx):
+        item = self.next_value(tx)
+        if item is None:
+            raise_python(tx, StopIteration)
+        return item
+
+
+class SequenceIterator(IteratorValue):
+    """iter() of a list, tuple or deque: live, as Python's."""
+
+    def __init__(self, owner: SequenceValue, position: int = 0) -> None:
+        super().__init__()
+        self.owner = owner
+        self.position = position
+
+    def python_type(self) -> type:
+        return type(iter(self.owner.cls())) if self.owner.cls in (list, tuple) else self.kind
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.position >= len(self.owner.contents):
+            return None
+        self.position += 1
+        return self.owner.item(tx, self.position - 1)
+
+    def rebuild(self) -> Rebuilt:
+        if self.position == 0:
+            return iter, [self.owner]
+        return _iterator_at, [self.owner, ConstantValue(self.position)]
+
+
+def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
+    """iter(sequence) after `position` items."""
+    iterator = iter(sequence)
+    if hasattr(iterator, "__setstate__"):
+        iterator.__setstate__(position)
+        return iterator
+    return itertools.islice(iterator, position, None)
+
+
+class ReversedIterator(IteratorValue):
+    kind = type(reversed([]))
+
+    def __init__(self, owner: SequenceValue) -> None:
+        super().__init__()
+        self.owner = owner
+        self.position = len(owner.contents) - 1
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if not 0 <= self.position < len(self.owner.contents):
+            return None
+        self.position -= 1
+        return self.owner.item(tx, self.position + 1)
+
+    def rebuild(self) -> Rebuilt:
+        rest = self.owner.contents[: self.position + 1]
+        return iter, [ListValue(rest[::-1])]
+
+
+class ItemsIterator(IteratorValue):
+    """An iterator over items that are all known."""
+
+    def __init__(self, items: Sequence[Value], position: int = 0) -> None:
+        super().__init__()
+        self.items = items
+        self.position = position
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.position >= len(self.items):
+            return None
+        self.position += 1
+        return self.items[self.position - 1]
+
+    def rebuild(self) -> Rebuilt:
+        return iter, [ListValue(self.items[self.position :])]
+
+
+class RangeIterator(IteratorValue):
+    kind = type(iter(range(0)))
+
+    def __init__(self, rest: range) -> None:
+        super().__init__()
+        self.rest = rest
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if not self.rest:
+            return None
+        item, self.rest = self.rest[0], self.rest[1:]
+        return ConstantValue(item)
+
+    def rebuild(self) -> Rebuilt:
+        return iter, [RangeValue(self.rest)]
+
+
+class DictIterator(IteratorValue):
+    """Over keys, values or items of a dict; a change of size during iteration raises, as Python does."""
+
+    def __init__(self, owner: DictValue, view: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.view = view
+        self.position = 0
+        self.keys: list[Any] | None = None
+
+    def python_type(self) -> type:
+        return type(iter(getattr({}, self.view)()))
+
+    def step(self, tx: Interpreter) -> Value | None:
+        entries = self.owner.load_all(tx)
+        if self.keys is None:
+            self.keys = list(entries)
+        if len(entries) != len(self.keys):
+            raise_python(tx, RuntimeError, "dictionary changed size during iteration")
+        if self.position >= len(self.keys):
+            return None
+        hashed = self.keys[self.position]
+        self.position += 1
+        key = entries[hashed][0]
+        if self.view == "keys":
+            return key
+        value = self.owner._value_of(tx, hashed, entries[hashed])
+        return value if self.view == "values" else TupleValue([key, value])
+
+    def rebuild(self) -> Rebuilt:
+        from dynamo.values.dicts import DictView
+
+        view = DictView(self.owner, self.view)
+        if self.position == 0:
+            return iter, [view]
+        return _skipped, [view, ConstantValue(self.position)]
+
+
+def _skipped(iterable: Any, count: int) -> Iterator[Any]:
+    """iter(iterable) after `count` items."""
+    iterator = iter(iterable)
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+class EnumerateIterator(IteratorValue):
+    kind = enumerate
+
+    def __init__(self, inner: Value, count: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.count = count
+
+    def step(self, tx: Interpreter) -> Value | None:
+        item = self.inner.next_value(tx)
+        if item is None:
+            return None
+        self.count += 1
+        return TupleValue([ConstantValue(self.count - 1), item])
+
+    def rebuild(self) -> Rebuilt:
+        return enumerate, [self.inner, ConstantValue(self.count)]
+
+
+class ZipIterator(IteratorValue):
+    kind = zip
+
+    def __init__(self, inners: Sequence[Value], strict: bool = False) -> None:
+        super().__init__()
+        self.inners = inners
+        self.strict = strict
+
+    def step(self, tx: Interpreter) -> Value | None:
+        items: list[Value] = []
+        for number, inner in enumerate(self.inners):
+            item = inner.next_value(tx)
+            if item is None:
+                self._check_strict(tx, number)
+                return None
+            items.append(item)
+        return TupleValue(items) if items else None
+
+    def _check_strict(self, tx: Interpreter, number: int) -> None:
+        if not self.strict:
+            return
+        if number:
+            raise_python(tx, ValueError, _strict_message(number, "shorter"))
+        for later in range(1, len(self.inners)):
+            if self.inners[later].next_value(tx) is not None:
+                raise_python(tx, ValueError, _strict_message(later, "longer"))
+
+    def rebuild(self) -> Rebuilt:
+        return (_strict_zip if self.strict else zip), self.inners
+
+
+def _strict_message(number: int, word: str) -> str:
+    others = "argument 1" if number == 1 else f"arguments 1-{number}"
+    return f"zip() argument {number + 1} is {word} than {others}"
+
+
+def _strict_zip(*iterables: Any) -> Iterator[Any]:
+    return zip(*iterables, strict=True)
+
+
+class MapIterator(IteratorValue):
+    kind = map
+
+    def __init__(self, function: Value, inners: Sequence[Value]) -> None:
+        super().__init__()
+        self.function = function
+        self.inners = inners
+
+    def step(self, tx: Interpreter) -> Value | None:
+        args = []
+        for inner in self.inners:
+            item = inner.next_value(tx)
+            if item is None:
+                return None
+            args.append(item)
+        return tx.call_function(self.function, args, {})
+
+    def rebuild(self) -> Rebuilt:
+        return map, [self.function, *self.inners]
+
+
+class FilterIterator(IteratorValue):
+    kind = filter
+
+    def __init__(self, function: Value, inner: Value) -> None:
+        super().__init__()
+        self.function = function
+        self.inner = inner
+
+    def step(self, tx: Interpreter) -> Value | None:
+        while (item := self.inner.next_value(tx)) is not None:
+            if self.function.is_constant():
+                verdict = item
+            else:
+                verdict = tx.call_function(self.function, [item], {})
+            if verdict.truth(tx):
+                return item
+        return None
+
+    def rebuild(self) -> Rebuilt:
+        return filter, [self.function, self.inner]
+
+
+class CountIterator(IteratorValue):
+    kind = itertools.count
+
+    def __init__(self, start: Value, step: Value) -> None:
+        super().__init__()
+        self.current = start
+        self.increment = step
+
+    def step(self, tx: Interpreter) -> Value | None:
+        value = self.current
+        self.current = binary_op(tx, "+", value, self.increment)
+        return value
+
+    def rebuild(self) -> Rebuilt:
+        return itertools.count, [self.current, self.increment]
+
+
+class RepeatIterator(IteratorValue):
+    kind = itertools.repeat
+
+    def __init__(self, item: Value, times: int | None) -> None:
+        super().__init__()
+        self.item = item
+        self.times = times
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.times is not None:
+            if self.times <= 0:
+                return None
+            self.times -= 1
+        return self.item
+
+    def rebuild(self) -> Rebuilt:
+        times = [] if self.times is None else [ConstantValue(self.times)]
+        return itertools.repeat, [self.item, *times]
+
+
+class CycleIterator(IteratorValue):
+    kind = itertools.cycle
+
+    def __init__(self, inner: Value) -> None:
+        super().__init__()
+        self.inner = inner
+        self.saved: list[Value] = []
+        self.position: int | None = None  # None: still in the first round
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.position is None:
+            item = self.inner.next_value(tx)
+            if item is not None:
+                self.saved.append(item)
+                return item
+            self.position = 0
+        if not self.saved:
+            return None
+        item = self.saved[self.position % len(self.saved)]
+        self.position += 1
+        return item
+
+    def rebuild(self) -> Rebuilt:
+        return _cycle_after, [
+            self.inner,
+            ListValue(self.saved),
+            ConstantValue(-1 if self.position is None else self.position),
+        ]
+
+
+def _cycle_after(inner: Iterator[Any], saved: list[Any], position: int) -> Iterator[Any]:
+    """A cycle that has given `saved` and, after the first round, `position` items more."""
+    if position >= 0:
+        return itertools.islice(itertools.cycle(saved), position % len(saved), None)
+    rest = list(inner)
+    return itertools.islice(itertools.cycle(saved + rest), len(saved), None)
+
+
+class ChainIterator(IteratorValue):
+    """chain(*iterables) and chain.from_iterable(iterables)."""
+
+    kind = itertools.chain
+
+    def __init__(self, outer: Value) -> None:
+        super().__init__()
+        self.outer = outer  # an iterator of iterables
+        self.inner: Value | None = None
+
+    def step(self, tx: Interpreter) -> Value | None:
+        while True:
+            if self.inner is None:
+                iterable = self.outer.next_value(tx)
+                if iterable is None:
+                    return None
+                self.inner = iterable.iterate(tx)
+            item = self.inner.next_value(tx)
+            if item is not None:
+                return item
+            self.inner = None
+
+    def rebuild(self) -> Rebuilt:
+        if self.inner is None:
+            return itertools.chain.from_iterable, [self.outer]
+        return _chain_after, [self.inner, self.outer]
+
+
+def _chain_after(inner: Iterator[Any], outer: Iterator[Any]) -> Iterator[Any]:
+    return itertools.chain(inner, itertools.chain.from_iterable(outer))
+
+
+class IsliceIterator(IteratorValue):
+    kind = itertools.islice
+
+    def __init__(self, inner: Value, start: int, stop: int | None, stride: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.stop, self.stride = stop, stride
+        self.taken = 0  # items drawn from `inner` so far
+        self.wanted = start  # position of the next item to give
+
+    @classmethod
+    def of(cls, tx: Interpreter, inner: Value, bounds: Sequence[Value]) -> IsliceIterator:
+        none = ConstantValue(None)
+        parts = [none, *bounds, none] if len(bounds) == 1 else [*bounds, none][:3]
+        window = SliceValue(*parts).as_slice(tx)
+        return cls(inner, window.start or 0, window.stop, window.step or 1)
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.stop is not None and self.wanted >= self.stop:
+            self._draw_until(tx, self.stop)
+            return None
+        if not self._draw_until(tx, self.wanted):
+            return None
+        item = self.inner.next_value(tx)
+        self.taken += 1
+        self.wanted += self.stride
+        return item
+
+    def _draw_until(self, tx: Interpreter, position: int) -> bool:
+        while self.taken < position:
+            if self.inner.next_value(tx) is None:
+                return False
+            self.taken += 1
+        return True
+
+    def rebuild(self) -> Rebuilt:
+        stop = None if self.stop is None else max(self.stop - self.taken, 0)
+        start = self.wanted - self.taken
+        if stop is not None:
+            start = min(start, stop)
+        numbers = [ConstantValue(start), ConstantValue(stop), ConstantValue(self.stride)]
+        return itertools.islice, [self.inner, *numbers]
+
+
+class CallIterator(IteratorValue):
+    """iter(callable, sentinel)."""
+
+    kind = type(iter(int, 0))
+
+    def __init__(self, function: Value, sentinel: Value) -> None:
+        super().__init__()
+        self.function = function
+        self.sentinel = sentinel
+
+    def step(self, tx: Interpreter) -> Value | None:
+        from dynamo.values.operators import equal
+
+        item = tx.call_function(self.function, [], {})
+        return None if equal(tx, item, self.sentinel) else item
+
+    def rebuild(self) -> Rebuilt:
+        return iter, [self.function, self.sentinel]
+
+
+class ItemProtocolIterator(IteratorValue):
+    """iter() of an object that has only __getitem__."""
+
+    def __init__(self, owner: Value, position: int = 0) -> None:
+        super().__init__()
+        self.owner = owner
+        self.position = position
+
+    def step(self, tx: Interpreter) -> Value | None:
+        from dynamo.values.exceptions import RaisedException, is_exception
+
+        try:
+            item = self.owner.getitem(tx, ConstantValue(self.position))
+        except RaisedException as error:
+            if is_exception(error, IndexError, StopIteration):
+                return None
+            raise
+        self.position += 1
+        return item
+
+    def rebuild(self) -> Rebuilt:
+        return _iterator_at, [self.owner, ConstantValue(self.position)]

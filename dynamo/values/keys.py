@@ -1,0 +1,62 @@
+"""Hash keys: what stands for a symbolic value as a key of a symbolic dict or set."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from dynamo.values.base import Value
+from dynamo.values.exceptions import raise_python
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+class IdentityKey:
+    """The key of a value that hashes by identity: equal only to itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdentityKey) and self.value is other.value
+
+
+class EqualityKey:
+    """The key of an object with its own `__hash__` and `__eq__`, which are captured like any method."""
+
+    __slots__ = ("hashed", "tx", "value")
+
+    def __init__(self, tx: Interpreter, value: Value, hashed: int) -> None:
+        self.tx = tx
+        self.value = value
+        self.hashed = hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        from dynamo.values.operators import equal
+
+        return isinstance(other, EqualityKey) and equal(self.tx, self.value, other.value)
+
+
+def key_of(tx: Interpreter, value: Value) -> Hashable:
+    """The hash key of `value`; raises TypeError in the program for an unhashable one."""
+    if value.is_constant():
+        constant = value.as_constant()
+        try:
+            hash(constant)
+        except TypeError as error:
+            raise_python(tx, TypeError, *error.args)
+        return constant
+    return value.hash_key(tx)
+
+
+def unhashable(tx: Interpreter, value: Value) -> Any:
+    raise_python(tx, TypeError, f"unhashable type: {value.python_type().__name__!r}")

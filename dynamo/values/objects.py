@@ -1,0 +1,548 @@
+"""Instances of user classes, with Python's attribute protocol: type lookup, data descriptors, instance dict, __getattr__.
+
+Special methods are looked up on the type, and captured like any Python function. What a built-in base class stores (the
+items of a dict subclass, of a list subclass) is in `storage`, a plain container Value.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.capture.output import TRUSTED_PACKAGES
+from dynamo.capture.side_effects import DELETED
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, DictItemSource, InstanceDictSource, Source, TypeSource
+from dynamo.values.base import Value
+from dynamo.values.builder import fallback_builder
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
+# Methods of C types (dict.get, object.__init__): no Python code to capture.
+SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
+
+
+def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
+    """What the MRO of `cls` (from behind `after`, if given) holds under `name`, unbound; MISSING if nothing."""
+    mro = cls.__mro__
+    if after is not None:
+        mro = mro[mro.index(after) + 1 :]
+    for owner in mro:
+        found = owner.__dict__.get(name, MISSING)
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def is_data_descriptor(found: Any) -> bool:
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
+def is_trusted_class(cls: type) -> bool:
+    """Classes of torch and the standard library: nobody swaps their methods under us."""
+    return cls.__module__.split(".")[0] in TRUSTED_PACKAGES
+
+
+def class_value(tx: Interpreter, cls: type, instance_source: Source | None = None) -> Value:
+    """The Value of an instance's class; reached through the instance if by nothing shorter."""
+    from dynamo.values.classes import ClassValue
+
+    entry = tx.output.values_by_id.get(id(cls))
+    if entry is not None:
+        return entry[1]
+    source = None if instance_source is None else TypeSource(instance_source)
+    return tx.output.remember(cls, source, ClassValue(cls, source))
+
+
+def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None:
+    """The source of `type(value).name`."""
+    source = class_value(tx, value.python_type(), value.source).source
+    return None if source is None else AttrSource(source, name)
+
+
+def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    """What `value.name` is, given that the type holds `found` under that name (descriptor protocol)."""
+    binder = _BINDERS.get(type(found))
+    if binder is not None:
+        return binder(tx, value, found, name)
+    if isinstance(found, property):
+        return _bind_property(tx, value, found, name)
+    getter = class_lookup(type(found), "__get__")
+    if isinstance(getter, types.FunctionType):
+        descriptor = _class_attr(tx, value, found, name)
+        owner = class_value(tx, value.python_type(), value.source)
+        return tx.call_function(tx.wrap(getter), [descriptor, value, owner], {})
+    if getter is not MISSING and not isinstance(found, type):
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+    return _class_attr(tx, value, found, name)
+
+
+def _class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    """A plain class attribute."""
+    guard_class_attr(tx, value, name, found)
+    has_get = class_lookup(type(found), "__get__") is not MISSING
+    source = None if has_get else class_attr_source(tx, value, name)
+    return tx.wrap(found, source)
+
+
+def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
+    if not is_trusted_class(value.python_type()):
+        tx.guard(value.source, "type_attr", (name, None if found is MISSING else found))
+
+
+def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    from dynamo.values.function import MethodValue
+
+    return MethodValue(tx.wrap(found, class_attr_source(tx, value, name)), value)
+
+
+def _bind_property(tx: Interpreter, value: Value, found: property, name: str) -> Value:
+    if found.fget is None:
+        raise_python(tx, AttributeError, f"property {name!r} has no getter")
+    source = class_attr_source(tx, value, name)
+    if source is not None:
+        source = AttrSource(source, "fget")
+    return tx.call_function(tx.wrap(found.fget, source), [value], {})
+
+
+def _bind_static(tx: Interpreter, value: Value, found: staticmethod, name: str) -> Value:
+    return tx.wrap(found.__func__, class_attr_source(tx, value, name))
+
+
+def _bind_class(tx: Interpreter, value: Value, found: classmethod, name: str) -> Value:
+    from dynamo.values.function import MethodValue
+
+    source = class_attr_source(tx, value, name)
+    if source is not None:
+        source = AttrSource(source, "__func__")
+    owner = class_value(tx, value.python_type(), value.source)
+    return MethodValue(tx.wrap(found.__func__, source), owner)
+
+
+def _bind_slot_member(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    """__slots__: storage of the instance itself."""
+    stored = tx.output.side_effects.load_attr(value, name)
+    if isinstance(stored, Value):
+        return stored
+    real = getattr(value, "real", None)
+    if stored is None and real is not None:
+        try:
+            content = found.__get__(real)
+        except AttributeError:
+            tx.guard(value.source, "has_attr", (name, False))
+        else:
+            return tx.wrap(content, AttrSource(value.source, name))
+    type_name = value.python_type().__name__
+    raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+
+
+def _bind_getset(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    if name == "__dict__":
+        from dynamo.values.instance_dict import InstanceDictValue
+
+        return InstanceDictValue(value)
+    if name == "__class__":
+        return class_value(tx, value.python_type(), value.source)
+    real = getattr(value, "real", None)
+    if real is None:
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+    return tx.wrap(found.__get__(real), AttrSource(value.source, name))
+
+
+def _bind_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    from dynamo.values.builtins import BuiltinMethod
+
+    return BuiltinMethod(value, name, found)
+
+
+def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    source = class_attr_source(tx, value, name)
+    if source is not None:
+        source = AttrSource(source, "func")
+    result = tx.call_function(tx.wrap(found.func, source), [value], {})
+    tx.output.side_effects.store_attr(value, found.attrname, result)
+    return result
+
+
+def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    from dynamo.values.functional import PartialValue
+
+    method = bind(tx, value, found.func, name)
+    args = [tx.wrap(a) for a in found.args]
+    return PartialValue(method, args, {k: tx.wrap(v) for k, v in found.keywords.items()})
+
+
+def _binders() -> dict[type, Callable[..., Value]]:
+    import functools
+
+    return {
+        types.FunctionType: _bind_function,
+        property: _bind_property,
+        staticmethod: _bind_static,
+        classmethod: _bind_class,
+        types.MemberDescriptorType: _bind_slot_member,
+        types.GetSetDescriptorType: _bind_getset,
+        functools.cached_property: _bind_cached_property,
+        functools.partialmethod: _bind_partial_method,
+        **dict.fromkeys(SLOT_TYPES, _bind_slot),
+    }
+
+
+_BINDERS = _binders()
+
+
+class ObjectValue(Value):
+    """An instance. `real`: the object, where it came from outside; None: the frame makes it."""
+
+    replays_when_new = True
+
+    def __init__(
+        self,
+        cls: type,
+        source: Source | None = None,
+        real: Any = None,
+        storage: Value | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.real = real
+        self.storage = storage
+        self.new_args: Sequence[Value] = ()  # for __new__ of an object that the frame makes
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def identity(self) -> tuple[bool, Any]:
+        return (True, self.real) if self.real is not None else (False, None)
+
+    def describe(self) -> str:
+        where = f" {self.source.name}" if self.source is not None else ""
+        return f"{self.cls.__name__} object{where}"
+
+    def children(self) -> Sequence[Value]:
+        storage = () if self.storage is None else (self.storage,)
+        return (*storage, *self.new_args)
+
+    def as_proxy(self) -> Any:
+        if self.storage is not None:
+            return self.storage.as_proxy()
+        return super().as_proxy()
+
+    # -- attributes -----------------------------------------------------------------------------
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        getter = class_lookup(self.cls, "__getattribute__")
+        if isinstance(getter, types.FunctionType):
+            return self.special(tx, "__getattribute__", ConstantValue(name))
+        return self.getattr_or_fallback(tx, name)
+
+    def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
+        """object.__getattribute__, and __getattr__ if that finds nothing."""
+        fallback = class_lookup(self.cls, "__getattr__")
+        try:
+            return self.generic_getattr(tx, name)
+        except RaisedException as error:
+            if fallback is MISSING or not is_exception(error, AttributeError):
+                raise
+        return self.special(tx, "__getattr__", ConstantValue(name))
+
+    def generic_getattr(self, tx: Interpreter, name: str) -> Value:
+        """object.__getattribute__."""
+        found = class_lookup(self.cls, name)
+        if found is not MISSING and is_data_descriptor(found):
+            return bind(tx, self, found, name)
+        own = self.own_attr(tx, name)
+        if own is not None:
+            return own
+        if found is not MISSING:
+            return bind(tx, self, found, name)
+        raise_python(tx, AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def instance_dict(self) -> dict[str, Any] | None:
+        """The real instance dict; None if there is none."""
+        if self.real is None:
+            return None
+        try:
+            return object.__getattribute__(self.real, "__dict__")
+        except AttributeError:
+            return None
+
+    def own_attr(self, tx: Interpreter, name: str) -> Value | None:
+        """The attribute in the instance dict; guards its absence."""
+        stored = tx.output.side_effects.load_attr(self, name)
+        if stored is not None:
+            return None if stored is DELETED else stored
+        own = self.instance_dict()
+        if own is None:
+            return None
+        if name in own:
+            return tx.wrap(own[name], self.own_source(name))
+        tx.guard(self.source, "no_instance_attr", name)
+        return None
+
+    def own_source(self, name: str) -> Source | None:
+        return None if self.source is None else DictItemSource(InstanceDictSource(self.source), name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        try:
+            self.getattr(tx, name)
+        except RaisedException as error:
+            if is_exception(error, AttributeError):
+                return False
+            raise
+        return True
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        setter = class_lookup(self.cls, "__setattr__")
+        if isinstance(setter, types.FunctionType):
+            self.special(tx, "__setattr__", ConstantValue(name), value)
+        else:
+            self.generic_setattr(tx, name, value)
+
+    def generic_setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        """object.__setattr__."""
+        found = class_lookup(self.cls, name)
+        if isinstance(found, property):
+            if found.fset is None:
+                text = f"property {name!r} of {self.cls.__name__!r} object has no setter"
+                raise_python(tx, AttributeError, text)
+            source = class_attr_source(tx, self, name)
+            source = None if source is None else AttrSource(source, "fset")
+            tx.call_function(tx.wrap(found.fset, source), [self, value], {})
+            return
+        setter = MISSING if found is MISSING else class_lookup(type(found), "__set__")
+        if isinstance(setter, types.FunctionType):
+            descriptor = _class_attr(tx, self, found, name)
+            tx.call_function(tx.wrap(setter), [descriptor, self, value], {})
+            return
+        if isinstance(found, types.GetSetDescriptorType):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        if not self.has_instance_dict() and not isinstance(found, types.MemberDescriptorType):
+            text = f"{self.cls.__name__!r} object has no attribute {name!r}"
+            raise_python(tx, AttributeError, text)
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def has_instance_dict(self) -> bool:
+        return self.cls.__dictoffset__ != 0
+
+    def delattr(self, tx: Interpreter, name: str) -> None:
+        deleter = class_lookup(self.cls, "__delattr__")
+        if isinstance(deleter, types.FunctionType):
+            self.special(tx, "__delattr__", ConstantValue(name))
+        else:
+            self.generic_delattr(tx, name)
+
+    def generic_delattr(self, tx: Interpreter, name: str) -> None:
+        """object.__delattr__."""
+        found = class_lookup(self.cls, name)
+        if isinstance(found, property) and found.fdel is not None:
+            tx.call_function(tx.wrap(found.fdel), [self], {})
+            return
+        if isinstance(found, types.MemberDescriptorType):
+            bind(tx, self, found, name)
+        elif self.own_attr(tx, name) is None:
+            raise_python(tx, AttributeError, name)
+        tx.output.side_effects.delete_attr(self, name)
+
+    # -- special methods ------------------------------------------------------------------------
+    def has_special(self, tx: Interpreter, name: str) -> bool:
+        return isinstance(class_lookup(self.cls, name), types.FunctionType)
+
+    def special_method(self, tx: Interpreter, name: str) -> Value | None:
+        """The special method, looked up on the type as Python does; None if missing or switched off."""
+        found = class_lookup(self.cls, name)
+        if found is MISSING or found is None:
+            return None
+        return bind(tx, self, found, name)
+
+    def special(self, tx: Interpreter, name: str, *args: Value) -> Value:
+        method = self.special_method(tx, name)
+        if method is None:
+            text = f"{self.cls.__name__!r} object does not support {name}"
+            raise_python(tx, TypeError, text)
+        return tx.call_function(method, args, {})
+
+    def is_python_special(self, name: str) -> bool:
+        """The type has the special method, and not just `object`'s."""
+        found = class_lookup(self.cls, name)
+        return found is not MISSING and found is not None and found is not getattr(object, name, None)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        method = self.special_method(tx, "__call__")
+        if method is None:
+            raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not callable")
+        return tx.call_function(method, args, kwargs)
+
+    def truth(self, tx: Interpreter) -> bool:
+        if self.is_python_special("__bool__"):
+            return self.special(tx, "__bool__").truth(tx)
+        return self.length(tx) != 0 if self.is_python_special("__len__") else True
+
+    def length(self, tx: Interpreter) -> int:
+        if not self.is_python_special("__len__"):
+            raise_python(tx, TypeError, f"object of type {self.cls.__name__!r} has no len()")
+        return as_index(tx, self.special(tx, "__len__"))
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if class_lookup(self.cls, "__getitem__") is MISSING:
+            text = f"{self.cls.__name__!r} object is not subscriptable"
+            raise_python(tx, TypeError, text)
+        return self.special(tx, "__getitem__", key)
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        self.special(tx, "__setitem__", key, value)
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        self.special(tx, "__delitem__", key)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.iterators import ItemProtocolIterator
+
+        if self.special_method(tx, "__iter__") is not None:
+            return self.special(tx, "__iter__")
+        if class_lookup(self.cls, "__getitem__") is not MISSING:
+            return ItemProtocolIterator(self)
+        raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not iterable")
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        if class_lookup(self.cls, "__next__") is MISSING:
+            raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not an iterator")
+        try:
+            return self.special(tx, "__next__")
+        except RaisedException as error:
+            if is_exception(error, StopIteration):
+                return None
+            raise
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        from dynamo.values.operators import equal
+
+        if self.is_python_special("__contains__"):
+            return ConstantValue(self.special(tx, "__contains__", item).truth(tx))
+        iterator = self.iterate(tx)
+        while (value := iterator.next_value(tx)) is not None:
+            if equal(tx, value, item):
+                return ConstantValue(True)
+        return ConstantValue(False)
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        from dynamo.values.keys import EqualityKey, unhashable
+
+        found = class_lookup(self.cls, "__hash__")
+        if found is None:
+            return unhashable(tx, self)
+        if self.is_python_special("__hash__"):
+            return EqualityKey(tx, self, self.special(tx, "__hash__").as_constant())
+        return super().hash_key(tx)
+
+    def _answer(self, tx: Interpreter, name: str, *args: Value) -> Value | None:
+        """The result of an operator's method; None for a missing method or NotImplemented."""
+        if not self.is_python_special(name):
+            return None
+        result = self.special(tx, name, *args)
+        if result.is_constant() and result.as_constant() is NotImplemented:
+            return None
+        return result
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        return self._answer(tx, binary_dunder(op, reflected), other)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op == "!=" and not self.is_python_special("__ne__"):
+            same = self._answer(tx, "__eq__", other)
+            return None if same is None else ConstantValue(not same.truth(tx))
+        return self._answer(tx, COMPARE_DUNDERS[op], other)
+
+    def unary(self, tx: Interpreter, op: str) -> Value | None:
+        return self._answer(tx, UNARY_DUNDERS[op])
+
+    # -- code -----------------------------------------------------------------------------------
+    def reconstruct(self, codegen: Codegen) -> None:
+        """A bare object of the class; `replay` fills it."""
+        new = class_lookup(self.cls, "__new__") if self.storage is None else MISSING
+        base_new = new.__func__ if isinstance(new, staticmethod) else builtin_base(self.cls).__new__
+        if isinstance(base_new, types.FunctionType):
+            base_new = builtin_base(self.cls).__new__
+        emit = codegen
+        emit.load_callable(lambda: emit.load_const(base_new))
+        codegen(class_value(codegen.tx, self.cls))
+        for arg in self.new_args:
+            codegen(arg)
+        emit.call(1 + len(self.new_args))
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        from dynamo.values.storage import replay_storage
+
+        writes = [replay_storage(codegen, self)] if self.storage is not None else []
+        attrs = [] if self.mutation is None else list(self.mutation.attrs.items())
+        writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
+
+        def write() -> None:
+            for one in reversed(writes):
+                one()
+
+        return write
+
+    def _replay_attr(self, codegen: Codegen, name: str, value: Any) -> Callable[[], None]:
+        emit = codegen
+        found = class_lookup(self.cls, name)
+        plain = found is MISSING or not is_data_descriptor(found)
+        plain = plain or isinstance(found, types.MemberDescriptorType)
+        if plain and class_lookup(self.cls, "__setattr__") is object.__setattr__:
+            if value is not DELETED:
+                codegen(value)
+            codegen(self)
+            return lambda: emit.delete_attr(name) if value is DELETED else emit.store_attr(name)
+        method = object.__delattr__ if value is DELETED else object.__setattr__
+        emit.load_callable(lambda: emit.load_const(method))
+        codegen(self)
+        emit.load_const(name)
+        if value is not DELETED:
+            codegen(value)
+
+        def write() -> None:
+            emit.call(2 if value is DELETED else 3)
+            emit.pop_top()
+
+        return write
+
+
+def builtin_base(cls: type) -> type:
+    """The C type whose storage instances of `cls` have."""
+    while cls.__flags__ & _HEAP_TYPE and cls.__base__ is not None:
+        cls = cls.__base__
+    return cls
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:
+    """`value.name` where only the type can have it (values without an instance dict)."""
+    found = class_lookup(value.python_type(), name)
+    if found is MISSING:
+        type_name = value.python_type().__name__
+        raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+    return bind(tx, value, found, name)
+
+
+@fallback_builder
+def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """Any object: its type is guarded, its attributes when they are read."""
+    from dynamo.values.storage import wrap_storage
+
+    if source is None:
+        source = tx.output.install(type(obj).__name__, obj)
+    tx.guard(source, "type", type(obj))
+    value = ObjectValue(type(obj), source, obj)
+    tx.output.side_effects.track_existing(value)
+    tx.output.remember(obj, source, value)
+    value.storage = wrap_storage(tx, value)
+    return value

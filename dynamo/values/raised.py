@@ -1,0 +1,124 @@
+"""Exception objects of the captured program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.builder import subclass_builder
+from dynamo.values.constant import ConstantValue
+from dynamo.values.objects import ObjectValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+    from dynamo.sources import Source
+
+_LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
+
+
+class ExceptionValue(ObjectValue):
+    """An exception that the frame makes: its class, its arguments, and what it is linked to."""
+
+    def __init__(self, cls: type, args: list[Value]) -> None:
+        super().__init__(cls)
+        self.args = args
+        self.first_args = list(args)
+        self.links: dict[str, Value] = {}
+
+    def children(self) -> Sequence[Value]:
+        return [*self.args, *self.links.values()]
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        from dynamo.values.containers import TupleValue
+
+        if name == "args":
+            return TupleValue(self.args)
+        if name in _LINKS:
+            default = ConstantValue(False if name == "__suppress_context__" else None)
+            return self.links.get(name, default)
+        if name in ("with_traceback", "add_note"):
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(self, name)
+        if issubclass(self.cls, StopIteration) and name == "value":
+            return self.args[0] if self.args else ConstantValue(None)
+        return super().getattr(tx, name)
+
+    def py_with_traceback(self, tx, traceback):
+        return self
+
+    def py_add_note(self, tx, note):
+        raise Unsupported(breaks.AttributeAccess(self.describe(), "add_note"))
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if name in _LINKS:
+            tx.output.side_effects.mark(self)
+            self.links[name] = value
+        elif name == "args":
+            tx.output.side_effects.mark(self)
+            self.args = value.unpack(tx)
+        else:
+            super().setattr(tx, name, value)
+
+    def text(self) -> str:
+        """str(exception), for constant arguments."""
+        real = [a.as_constant() for a in self.args]
+        if issubclass(self.cls, KeyError) and len(real) == 1:
+            return repr(real[0])
+        return str(real[0]) if len(real) == 1 else str(tuple(real)) if real else ""
+
+    def describe(self) -> str:
+        try:
+            return f"{self.cls.__name__}({self.text()})"
+        except Unsupported:
+            return self.cls.__name__
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(new_exception))
+        codegen.load_const(self.cls)
+        for arg in self.args:
+            codegen(arg)
+        codegen.build_tuple(len(self.args))
+        codegen.call(2)
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        write_attrs = super().replay(codegen)
+        links = [(n, v) for n, v in self.links.items() if n != "__traceback__"]
+        for _, value in links:
+            codegen(value)
+            codegen(self)
+
+        def write() -> None:
+            for name, _ in reversed(links):
+                codegen.store_attr(name)
+            write_attrs()
+
+        return write
+
+
+def new_exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An exception with these arguments, without its class's own __init__ (that was captured)."""
+    exception = cls.__new__(cls, *args)
+    exception.args = args
+    if cls.__init__ in _PLAIN_INITS:
+        cls.__init__(exception, *args)
+    return exception
+
+
+_PLAIN_INITS = (OSError.__init__, StopIteration.__init__, SystemExit.__init__)
+
+
+def make_exception(tx: Interpreter, cls: type[BaseException], args: Sequence[Value]) -> Value:
+    """The Value of a new exception of a built-in class."""
+    return tx.output.side_effects.track_new(ExceptionValue(cls, list(args)))
+
+
+@subclass_builder(BaseException)
+def build_exception(tx: Interpreter, obj: BaseException, source: Source | None) -> Value:
+    from dynamo.values.objects import build_object
+
+    return build_object(tx, obj, source)
