@@ -1,0 +1,77 @@
+"""Which aten operators are rewritten into simpler ones while tracing.
+
+The rules are torch's (torch._decomp); this file picks which apply. Not in the list, on purpose:
+operators that a library computes whole (convolution, mm, attention), those that a fused loop computes
+in one go (softmax, layer norm, batch norm, gelu, silu, pooling), and those whose rule draws other random
+numbers than the operator does (bernoulli, native_dropout).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+# Packet names; every functional overload that has a rule is meant.
+DECOMPOSED = (
+    # pointwise
+    "addcdiv", "addcmul", "celu", "clamp_max", "clamp_min", "deg2rad", "rad2deg", "elu", "frac", "glu",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "isneginf", "isposinf",
+    "leaky_relu", "lerp", "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit", "masked_fill",
+    "mish", "mvlgamma", "nan_to_num", "_prelu_kernel", "relu6", "rsub", "sgn", "sinc", "softplus",
+    "softshrink", "special_entr", "special_log_ndtr", "special_xlog1py", "threshold", "xlogy",
+    # losses
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss",
+    "multi_margin_loss", "multilabel_margin_loss_forward", "nll_loss_forward", "nll_loss2d_forward",
+    "smooth_l1_loss", "soft_margin_loss",
+    # reductions and small linear algebra
+    "addr", "baddbmm", "count_nonzero", "dot", "vdot", "mv", "linalg_cross", "logsumexp", "nansum",
+    "norm", "renorm", "std", "std_mean", "trace", "aminmax",
+    # making tensors
+    "arange", "block_diag", "diag_embed", "eye", "fill", "linspace", "logspace", "new_empty", "new_full",
+    "new_ones", "new_zeros", "ones", "ones_like", "zero", "zeros", "zeros_like", "tril", "triu",
+    # moving elements
+    "affine_grid_generator", "channel_shuffle", "col2im", "im2col", "index_add", "index_copy",
+    "index_fill", "isin", "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d",
+    "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "rot90",
+    "stack", "take", "unfold_copy", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_index",
+    "_unsafe_index_put", "upsample_linear1d", "upsample_trilinear3d", "view_copy", "expand_copy",
+    "permute_copy", "squeeze_copy", "unsqueeze_copy", "transpose_copy", "t_copy", "diagonal_copy",
+    "alias_copy", "slice_copy", "select_copy", "split_copy", "split_with_sizes_copy", "as_strided_copy",
+    "_safe_softmax", "_weight_norm_interface", "_chunk_cat", "_fused_rms_norm", "rms_norm",
+)  # fmt: skip
+
+
+@functools.cache
+def _every_rule() -> dict[Any, Callable[..., Any]]:
+    from torch._decomp import get_decompositions
+
+    packets = [getattr(aten, name) for name in DECOMPOSED if hasattr(aten, name)]
+    rules = get_decompositions(packets)
+    return {
+        op: rule
+        for op, rule in rules.items()
+        if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable
+    }
+
+
+def table(
+    keep: Iterable[Any] = (), more: dict[Any, Callable[..., Any]] | None = None
+) -> dict[Any, Callable[..., Any]]:
+    """Overload -> rule.
+
+    keep: overloads or packets that stay whole. more: rules that are added or that replace ours.
+    """
+    rules = dict(_every_rule())
+    for kept in keep:
+        if isinstance(kept, torch._ops.OpOverloadPacket):
+            for overload in kept.overloads():
+                rules.pop(getattr(kept, overload), None)
+        else:
+            rules.pop(kept, None)
+    rules.update(more or {})
+    return rules

@@ -1,0 +1,140 @@
+"""What functionalising gives: a graph without mutation and aliasing, and how to put both back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fxgraph import effects
+from fxgraph.graph_module import GraphModule, fetch_attribute
+
+
+class Unfunctionalizable(Exception):
+    """This graph cannot become a functional aten graph; the text says why. Run it as it is."""
+
+
+@dataclass
+class OutputSpec:
+    """One tensor or value that the torch-level graph returns.
+
+    kind                     index                          what the caller gets
+    fresh                    into the graph's outputs       that value, in its own memory
+    input                    of a graph input               the very object passed in
+    alias_of_input           of a graph input               a view of it
+    same_as_output           of an earlier output           the same object as that output
+    alias_of_output          of another output (a fresh)    a view of it
+    alias_of_intermediate    into the graph's outputs       a view of that value
+    constant                 -                              `constant` (a view of it if size is given)
+
+    size, stride: of the view. storage_offset: of the view, in elements, relative to the start of the
+    tensor that it is a view of.
+    """
+
+    kind: str
+    index: int = -1
+    size: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    storage_offset: int = 0
+    constant: Any = None
+
+
+@dataclass
+class MutatedInput:
+    """Graph input `index` is written (`data`), or its sizes and strides are changed in place (`metadata`).
+
+    With `metadata`, size/stride/storage_offset are the new ones, relative as in OutputSpec.
+    """
+
+    index: int
+    data: bool
+    metadata: bool
+    size: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    storage_offset: int = 0
+
+
+@dataclass
+class FunctionalGraph:
+    """A functional aten graph and its frame.
+
+    graph_module: placeholders as in the source graph; returns one flat tuple of the values that
+        `outputs` refer to; writes to inputs are the trailing `aten.copy_.default(placeholder, value)`.
+    structure: what the source graph returned, with numbers of `outputs` as leaves.
+    same_inputs: pairs (i, j) of inputs that were the same memory; holds for later calls by assumption,
+        and matters only if some input is written.
+    source: the torch-level graph, for when the assumptions about memory do not hold.
+    """
+
+    graph_module: GraphModule
+    outputs: list[OutputSpec]
+    input_mutations: list[MutatedInput]
+    structure: Any
+    source: GraphModule
+    same_inputs: list[tuple[int, int]] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+
+
+_GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
+_AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "retain_grad"})
+
+
+def needs_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> str | None:
+    """Why this graph must run under autograd, or None if it need not.
+
+    It must if grad mode is on (now, or by a call in the graph) and an input or attribute requires grad,
+    or if the graph itself asks for gradients.
+    """
+    enabled = torch.is_grad_enabled()
+    for node in gm.graph.nodes:
+        if node.op == "call_function":
+            if node.target in _GRAD_SWITCHES and (not node.args or node.args[0] is True):
+                enabled = True
+            if node.target in (torch.autograd.grad, torch.autograd.backward):
+                return f"the graph calls {node.target.__name__}"
+        elif node.op == "call_method" and node.target in _AUTOGRAD_CALLS:
+            return f"the graph calls {node.target}"
+        if node.kwargs.get("requires_grad") is True:
+            return f"{node.name} is made with requires_grad=True"
+    if not enabled:
+        return None
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    for node, value in zip(placeholders, example_inputs):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return f"input {node.meta.get('source', node.name)} requires grad"
+    return _attribute_needing_grad(gm)
+
+
+def _attribute_needing_grad(gm: GraphModule) -> str | None:
+    for node in gm.graph.nodes:
+        if node.op not in ("get_attr", "call_module"):
+            continue
+        value = fetch_attribute(gm, node.target)
+        tensors = value.parameters() if isinstance(value, torch.nn.Module) else [value]
+        if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors):
+            return f"{node.target} requires grad"
+    return None
+
+
+def is_view(op: Any) -> bool:
+    """Whether calls of this overload may return memory of their first argument."""
+    return op in UNMARKED_VIEWS or getattr(op, "is_view", False)
+
+
+aten = torch.ops.aten
+# Return a view of their input although their schemas do not say so.
+UNMARKED_VIEWS = frozenset(
+    {aten._unsafe_view.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default}
+)
+
+__all__ = [
+    "FunctionalGraph",
+    "MutatedInput",
+    "OutputSpec",
+    "Unfunctionalizable",
+    "effects",
+    "is_view",
+    "needs_autograd",
+]

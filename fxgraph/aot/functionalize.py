@@ -1,0 +1,351 @@
+"""Torch-level graph -> functional aten graph, in one pass over fake tensors.
+
+before                                after
+    x.add_(1)                             add = aten.add.Tensor(x, 1)
+    y = x.t()                             relu = aten.relu.default(add)
+    return (y, torch.relu(x))             copy_ = aten.copy_.default(x, add)
+                                          return (relu,)
+                                      outputs: alias_of_input 0, fresh 0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from fxgraph.aot import decompositions as rules
+from fxgraph.aot.fake import dense, geometry
+from fxgraph.aot.functional import (
+    FunctionalGraph,
+    MutatedInput,
+    OutputSpec,
+    Unfunctionalizable,
+    is_view,
+)
+from fxgraph.aot.trace import Alias, Tracer, View
+from fxgraph.args import map_aggregate
+from fxgraph.graph_module import GraphModule
+from fxgraph.interpreter import Interpreter
+from fxgraph.node import Node
+
+aten = torch.ops.aten
+
+
+def functionalize(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    decompositions: dict[Any, Callable[..., Any]] | None = None,
+    *,
+    keep: Iterable[Any] = (),
+) -> FunctionalGraph:
+    """Trace `gm` into a functional aten graph, for running without autograd.
+
+    example_inputs: real tensors, in placeholder order; only metadata and which of them share memory are
+        used. Placeholders whose meta["val"] belongs to gm.meta["fake_mode"] take their metadata from it.
+    decompositions: overload -> rule, instead of decompositions.table(keep).
+    keep: operators (overloads or packets) that stay whole although there is a rule for them.
+
+    Autocast and grad mode are those of the caller, as they are at capture. Raises Unfunctionalizable.
+    """
+    start = time.perf_counter()
+    fake_mode = gm.meta.get("fake_mode") or FakeTensorMode()
+    table = rules.table(keep) if decompositions is None else decompositions
+    tracer = Tracer(fake_mode, table)
+    tracer.attribute_names = _attribute_names(gm)
+    inputs = _Inputs(tracer, gm, example_inputs, fake_mode)
+    with _tracing():
+        with tracer.mode:
+            result = _TracingInterpreter(gm, tracer).run(*inputs.fakes)
+        inputs.check_writes()
+        finished = _Finish(tracer, inputs, result)
+    module = GraphModule(tracer.constants, tracer.graph)
+    module.meta.update(gm.meta, fake_mode=fake_mode)
+    tracer.graph.eliminate_dead_code()
+    for name in set(tracer.constants) - {n.target for n in tracer.graph.find_nodes(op="get_attr")}:
+        _forget(module, name)
+    return FunctionalGraph(
+        graph_module=module,
+        outputs=finished.specs,
+        input_mutations=finished.mutations,
+        structure=finished.structure,
+        source=gm,
+        same_inputs=inputs.same,
+        stages={"functionalize": time.perf_counter() - start},
+    )
+
+
+@contextlib.contextmanager
+def _tracing() -> Any:
+    """Inference mode would hand us composite operators whole; no_grad lets torch take them apart."""
+    grad = torch.is_grad_enabled()
+    with contextlib.ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        try:
+            yield
+        finally:
+            if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+                # Its entries are fake tensors of this trace.
+                torch.clear_autocast_cache()
+    torch._C._set_grad_enabled(grad)
+
+
+def _attribute_names(gm: GraphModule) -> dict[int, str]:
+    names = {id(tensor): name for name, tensor in gm.named_buffers()}
+    names.update((id(tensor), name) for name, tensor in gm.named_parameters())
+    return names
+
+
+def _forget(module: torch.nn.Module, name: str) -> None:
+    parent, _, leaf = name.rpartition(".")
+    delattr(module.get_submodule(parent), leaf)
+
+
+class _TracingInterpreter(Interpreter):
+    """Runs the torch-level graph; what torch does under the mode is recorded by the tracer."""
+
+    def __init__(self, gm: GraphModule, tracer: Tracer) -> None:
+        super().__init__(gm)
+        self.tracer = tracer
+
+    def run_node(self, n: Node) -> Any:
+        if n.op == "call_function" or n.op == "call_method" or n.op == "call_module":
+            self.tracer.stack_trace = n.meta.get("stack_trace")
+        return super().run_node(n)
+
+
+class _Inputs:
+    """The placeholders, and which of them look at the same memory."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        gm: GraphModule,
+        example_inputs: Sequence[Any],
+        fake_mode: FakeTensorMode,
+    ) -> None:
+        self.tracer = tracer
+        self.real = list(example_inputs)
+        self.fakes: list[FakeTensor] = []
+        self.nodes: list[Node] = []
+        self.same: list[tuple[int, int]] = []
+        sources = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        if len(sources) != len(self.real):
+            raise ValueError(f"{len(sources)} placeholders, {len(self.real)} example inputs")
+        self._by_memory: dict[int, list[int]] = {}
+        for index, (source, real) in enumerate(zip(sources, self.real)):
+            self._add(index, source, real, fake_mode)
+
+    def _add(self, index: int, source: Node, real: Any, fake_mode: FakeTensorMode) -> None:
+        _check_input(source, real)
+        val = source.meta.get("val")
+        like = val if isinstance(val, FakeTensor) and val.fake_mode is fake_mode else real
+        twin = self._twin(index, real)
+        if twin is None:
+            fake = self.tracer.add_input(source.name, index, like)
+        else:
+            fake = self.tracer.add_same_input(source.name, like, self.fakes[twin])
+            self.same.append((twin, index))
+        node = next(iter(reversed(self.tracer.graph.nodes)))
+        node.meta.update({key: source.meta[key] for key in _KEPT_META if key in source.meta})
+        self.fakes.append(fake)
+        self.nodes.append(node)
+
+    def _twin(self, index: int, real: torch.Tensor) -> int | None:
+        """An earlier input that is the same memory, seen the same way."""
+        if real.numel() == 0:
+            return None
+        sharers = self._by_memory.setdefault(real.untyped_storage()._cdata, [])
+        sharers.append(index)
+        for other in sharers[:-1]:
+            one = self.real[other]
+            if geometry(one) == geometry(real) and one.storage_offset() == real.storage_offset():
+                return other
+        return None
+
+    def check_writes(self) -> None:
+        """Raise Unfunctionalizable if a written input overlaps another in part."""
+        written = [self.tracer.view_of(fake).alias for fake in self.fakes]
+        for sharers in self._by_memory.values():
+            if len(sharers) < 2 or not any(written[i].version for i in sharers):
+                continue
+            for i in sharers:
+                for j in sharers:
+                    apart = written[i] is not written[j] and _overlap(self.real[i], self.real[j])
+                    if apart and written[i].version:
+                        raise Unfunctionalizable(f"inputs {i} and {j} overlap and one is written")
+
+
+_KEPT_META = ("stack_trace", "source", "static")
+
+
+def _check_input(source: Node, real: Any) -> None:
+    if not isinstance(real, torch.Tensor):
+        raise Unfunctionalizable(f"input {source.name} is a {type(real).__name__}, not a tensor")
+    if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor):
+        raise Unfunctionalizable(f"input {source.name} is a {type(real).__name__}")
+    if real.layout is not torch.strided or real.is_quantized or real.is_nested:
+        raise Unfunctionalizable(f"input {source.name} has layout {real.layout}")
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the memory ranges of two tensors of one storage meet (in bytes, gaps not looked into)."""
+
+    def span(t: torch.Tensor) -> tuple[int, int]:
+        start = t.storage_offset() * t.element_size()
+        last = sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
+        return start, start + (last + 1) * t.element_size()
+
+    (a, b), (c, d) = span(one), span(other)
+    return a < d and c < b
+
+
+class _Finish:
+    """Classifies what the graph returns, adds the trailing writes and the output node."""
+
+    def __init__(self, tracer: Tracer, inputs: _Inputs, result: Any) -> None:
+        self.tracer = tracer
+        self.inputs = inputs
+        self.values: list[Node] = []
+        self.mutations: list[MutatedInput] = []
+        self.tensors: list[Any] = []
+        self._taken: set[Node] = set()
+        self.structure = map_aggregate(result, self._number)
+        self.groups = self._by_memory()
+        self.specs = [self._spec(i, leaf) for i, leaf in enumerate(self.tensors)]
+        writes = self._writes()
+        for target, value in writes:
+            tracer.emit(aten.copy_.default, target, value)
+        tracer.graph.output(tuple(self.values))
+
+    def _number(self, leaf: Any) -> int:
+        self.tensors.append(leaf)
+        return len(self.tensors) - 1
+
+    def _by_memory(self) -> dict[Alias, list[int]]:
+        groups: dict[Alias, list[int]] = {}
+        for index, leaf in enumerate(self.tensors):
+            if isinstance(leaf, torch.Tensor):
+                groups.setdefault(self.tracer.view_of(leaf).alias, []).append(index)
+        return groups
+
+    # -- outputs ----------------------------------------------------------------------------------
+
+    def _spec(self, index: int, leaf: Any) -> OutputSpec:
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise Unfunctionalizable("a symbolic scalar is returned")
+        if not isinstance(leaf, torch.Tensor):
+            return OutputSpec("constant", constant=leaf)
+        for earlier in range(index):
+            if self.tensors[earlier] is leaf:
+                return OutputSpec("same_as_output", earlier)
+        for number, fake in enumerate(self.inputs.fakes):
+            if leaf is fake:
+                return OutputSpec("input", number)
+        view = self.tracer.view_of(leaf)
+        origin = view.alias.origin
+        if isinstance(origin, int):
+            base = self.inputs.nodes[origin].meta["val"]
+            return self._alias("alias_of_input", origin, view, base)
+        if isinstance(origin, str):
+            return self._constant_spec(view, leaf)
+        return self._internal_spec(index, view)
+
+    def _constant_spec(self, view: View, leaf: torch.Tensor) -> OutputSpec:
+        tensor = self.tracer.constants[view.alias.origin]  # type: ignore[index]
+        if leaf is tensor:
+            return OutputSpec("constant", constant=tensor)
+        spec = self._alias("constant", -1, view, view.alias.base.fake)
+        spec.constant = tensor
+        return spec
+
+    def _internal_spec(self, index: int, view: View) -> OutputSpec:
+        members = self.groups[view.alias]
+        objects = {id(self.tensors[m]) for m in members}
+        if (view.parent is None and view is view.alias.base) or (
+            len(objects) == 1 and dense(view.fake)
+        ):
+            return OutputSpec("fresh", self._add_value(self.tracer.value(view)))
+        base = view.alias.base
+        for member in members:
+            if self.tensors[member] is base.fake:
+                return self._alias("alias_of_output", member, view, base.fake)
+        known = self._bases.get(view.alias)
+        if known is None:
+            known = self._bases[view.alias] = self._add_value(self.tracer.value(base))
+        return self._alias("alias_of_intermediate", known, view, base.fake)
+
+    @property
+    def _bases(self) -> dict[Alias, int]:
+        return self.__dict__.setdefault("_base_values", {})
+
+    def _alias(self, kind: str, index: int, view: View, base: torch.Tensor) -> OutputSpec:
+        fake = view.fake
+        if fake.dtype != base.dtype or fake.is_conj() or fake.is_neg():
+            raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
+        offset = fake.storage_offset() - base.storage_offset()
+        return OutputSpec(kind, index, tuple(fake.shape), fake.stride(), offset)
+
+    def _add_value(self, node: Node) -> int:
+        """Return `node` from the graph; a value that is not its own memory by then is copied."""
+        root = _root(node)
+        if root.op in ("placeholder", "get_attr") or root in self._taken:
+            node = root = self.tracer.emit(aten.clone.default, node)
+        self._taken.add(root)
+        self.values.append(node)
+        return len(self.values) - 1
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def _writes(self) -> list[tuple[Node, Node]]:
+        """(place, value) for each written input and attribute; values safe from the other writes."""
+        places: list[tuple[Node, View]] = []
+        seen: set[Alias] = set()
+        for index, (node, fake) in enumerate(zip(self.inputs.nodes, self.inputs.fakes)):
+            view = self.tracer.view_of(fake)
+            alias = view.alias
+            data = alias.version > 0 and alias.origin == index
+            moved = geometry(fake) != geometry(node.meta["val"]) or view.call is not None
+            if data:
+                places.append((node, alias.base))
+            if data or moved:
+                mutation = MutatedInput(index, data, moved)
+                if moved:
+                    self._describe_move(mutation, view)
+                self.mutations.append(mutation)
+            seen.add(alias)
+        for node in self.tracer.graph.find_nodes(op="get_attr"):
+            alias = self.tracer.view_of(node.meta["val"]).alias
+            if alias.version > 0 and alias.origin == node.target and alias not in seen:
+                places.append((node, alias.base))
+                seen.add(alias)
+        targets = {node for node, _ in places}
+        writes = []
+        for node, view in places:
+            value = self.tracer.value(view)
+            if value is node:
+                continue
+            if _root(value) in targets:
+                value = self.tracer.emit(aten.clone.default, value)
+            writes.append((node, value))
+        return writes
+
+    def _describe_move(self, mutation: MutatedInput, view: View) -> None:
+        old = self.inputs.nodes[mutation.index].meta["val"]
+        if view.alias.origin != mutation.index:
+            raise Unfunctionalizable("an input is made to look at other memory")
+        mutation.size, mutation.stride = tuple(view.fake.shape), view.fake.stride()
+        mutation.storage_offset = view.fake.storage_offset() - old.storage_offset()
+
+
+def _root(node: Node) -> Node:
+    """The node whose memory `node` looks at when the graph runs."""
+    while node.op == "call_function" and is_view(node.target):
+        node = node.args[0]
+    return node

@@ -1,0 +1,78 @@
+"""Mutating operators and the functional operator that computes the same values.
+
+    add_.Tensor(self!, other) -> self           add.Tensor(self, other)
+    sort.values(..., values!, indices!)         sort.default(...)
+    _native_batch_norm_legit(.., mean!, var!)   _native_batch_norm_legit_functional(..) -> .., mean, var
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class FunctionalVariant:
+    """`op` returns first what the mutating operator returned afresh (`fresh` values), then the new
+    values of its written arguments in schema order. `drop`: names of arguments that `op` has not."""
+
+    op: torch._ops.OpOverload
+    fresh: int
+    drop: frozenset[str]
+
+
+def written_arguments(op: torch._ops.OpOverload) -> list[Any]:
+    """Schema arguments that `op` writes."""
+    return [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
+def bind(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name, as given."""
+    names = [argument.name for argument in op._schema.arguments]
+    return {**dict(zip(names, args)), **kwargs}
+
+
+@functools.cache
+def functional_variant(op: torch._ops.OpOverload) -> FunctionalVariant | None:
+    """The functional operator for a mutating one, found by its schema, or None."""
+    schema = op._schema
+    written = {argument.name for argument in written_arguments(op)}
+    out = frozenset(a.name for a in schema.arguments if a.is_out)
+    fresh = sum(1 for r in schema.returns if r.alias_info is None)
+    wanted = [(a.name, _type(a)) for a in schema.arguments if a.name not in out]
+    for candidate in _candidates(op):
+        found = candidate._schema
+        if found.is_mutable or any(r.alias_info is not None for r in found.returns):
+            continue
+        if [(a.name, _type(a)) for a in found.arguments] != wanted:
+            continue
+        if len(found.returns) == fresh + len(written):
+            return FunctionalVariant(candidate, fresh, out)
+    return None
+
+
+def _candidates(op: torch._ops.OpOverload) -> Iterator[torch._ops.OpOverload]:
+    namespace, name = op._schema.name.split("::")
+    plain = name.removesuffix("_")
+    # `name` itself holds the functional overload of an out= variant.
+    for packet_name in (plain, f"{plain}_functional", f"{plain}_copy"):
+        try:
+            packet = getattr(getattr(torch.ops, namespace), packet_name)
+        except AttributeError:
+            continue
+        overloads = packet.overloads()
+        for overload in sorted(overloads, key=lambda o: o != op._overloadname):
+            candidate = getattr(packet, overload)
+            if candidate is not op:
+                yield candidate
+
+
+def _type(argument: Any) -> str:
+    # `Tensor(a!)` and `Tensor` are one type here; the alias annotation is not part of it.
+    return str(argument.type)

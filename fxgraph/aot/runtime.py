@@ -1,0 +1,98 @@
+"""Runs a functional graph operator by operator and restores what functionalising took out.
+
+The reference for every backend: values, strides, aliases, identity and version counters equal those of
+the torch-level graph run in eager mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fxgraph.aot.functional import FunctionalGraph, OutputSpec
+from fxgraph.args import map_aggregate
+from fxgraph.interpreter import Interpreter
+
+
+def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> Any:
+    """Run on real tensors; returns what the torch-level graph returns, and writes what it writes.
+
+    If inputs are written and share memory otherwise than when traced, the torch-level graph is run.
+    """
+    if functional.input_mutations and not same_sharing(functional, inputs):
+        return Interpreter(functional.source).run(*inputs)
+    # The casts of autocast are in the graph already.
+    with torch._C._DisableAutocast(), torch.no_grad():
+        values = Interpreter(functional.graph_module).run(*inputs)
+        for mutation in functional.input_mutations:
+            if mutation.metadata:
+                target = inputs[mutation.index]
+                offset = mutation.storage_offset + target.storage_offset()
+                target.as_strided_(mutation.size, mutation.stride, offset)
+    return restore_outputs(functional, values, inputs)
+
+
+def restore_outputs(
+    functional: FunctionalGraph, values: Sequence[Any], inputs: Sequence[torch.Tensor]
+) -> Any:
+    """What the torch-level graph returns, from the values that the functional graph returns."""
+    results: list[Any] = [None] * len(functional.outputs)
+    # Views of outputs come last, since the output they look at may stand behind them.
+    for late in (False, True):
+        for index, spec in enumerate(functional.outputs):
+            if (spec.kind in ("alias_of_output", "same_as_output")) is late:
+                results[index] = _restore(spec, values, inputs, results)
+    return map_aggregate(functional.structure, results.__getitem__)
+
+
+def _restore(
+    spec: OutputSpec, values: Sequence[Any], inputs: Sequence[torch.Tensor], results: list[Any]
+) -> Any:
+    if spec.kind == "constant":
+        return spec.constant if spec.size is None else _view(spec.constant, spec)
+    source = {
+        "fresh": values,
+        "input": inputs,
+        "alias_of_input": inputs,
+        "same_as_output": results,
+        "alias_of_output": results,
+        "alias_of_intermediate": values,
+    }[spec.kind][spec.index]
+    return source if spec.size is None else _view(source, spec)
+
+
+def _view(base: torch.Tensor, spec: OutputSpec) -> torch.Tensor:
+    assert spec.size is not None and spec.stride is not None
+    return base.as_strided(spec.size, spec.stride, base.storage_offset() + spec.storage_offset)
+
+
+def same_sharing(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether written inputs share memory with others exactly as when the graph was traced."""
+    first_of = {second: first for first, second in functional.same_inputs}
+    owners: dict[int, int] = {}
+    sharing = set()
+    for index, tensor in enumerate(inputs):
+        if tensor.numel() == 0:
+            continue
+        first = owners.setdefault(tensor.untyped_storage()._cdata, index)
+        if first != index:
+            if first_of.get(index) != first:
+                return not _written_overlap(functional, inputs)
+            if inputs[first].data_ptr() != tensor.data_ptr():
+                return False
+            sharing.add((first, index))
+    return sharing == set(functional.same_inputs)
+
+
+def _written_overlap(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> bool:
+    from fxgraph.aot.functionalize import _overlap
+
+    written = {mutation.index for mutation in functional.input_mutations if mutation.data}
+    for i in written:
+        for j, other in enumerate(inputs):
+            shared = other.untyped_storage()._cdata == inputs[i].untyped_storage()._cdata
+            if i != j and shared and _overlap(inputs[i], other):
+                return True
+    return False

@@ -1,0 +1,526 @@
+"""The tracer: runs a torch-level graph over fake tensors and records functional aten operators.
+
+Every fake tensor the program holds has a View: which memory (Alias) it looks at, by which chain of view
+operators, and which node computes its present value. A write gives the written tensor a new node, carries
+it up the chain to the memory's base (x[0].add_(1) -> select_scatter), and makes the other views of that
+memory stale; a stale view is computed anew from the base when it is next read. So the recorded graph
+has values only.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fxgraph.aot import inplace, views
+from fxgraph.aot.fake import FakePropagation, geometry, metadata
+from fxgraph.aot.functional import Unfunctionalizable, is_view
+from fxgraph.aot.views import ViewCall
+from fxgraph.graph import Graph
+from fxgraph.node import Node
+
+aten = torch.ops.aten
+_LEAVES = (int, float, bool, str, type(None))
+
+
+class Alias:
+    """One piece of memory. `origin`: the input's number, the attribute's name, or None if made here."""
+
+    __slots__ = ("base", "origin", "version")
+
+    def __init__(self, origin: int | str | None) -> None:
+        self.origin = origin
+        self.version = 0
+        self.base: View
+
+
+class View:
+    """One tensor of the program. `node` holds its value if `version` is that of the memory.
+
+    `call` is None for the base, and for a tensor that is just another object with its parent's value.
+    """
+
+    __slots__ = ("alias", "call", "fake", "node", "parent", "version")
+
+    def __init__(
+        self, alias: Alias, fake: FakeTensor, node: Node, parent: View | None, call: ViewCall | None
+    ) -> None:
+        self.alias = alias
+        self.fake = fake
+        self.node = node
+        self.parent = parent
+        self.call = call
+        self.version = alias.version
+
+
+class Tracer:
+    """Records into `graph`.
+
+    decompositions: overload -> rule; rules run under the tracer, so that their operators are recorded.
+    constants: name -> real tensor, for each get_attr node made.
+    """
+
+    def __init__(
+        self, fake_mode: FakeTensorMode, decompositions: dict[Any, Callable[..., Any]]
+    ) -> None:
+        self.graph = Graph()
+        self.fake = FakePropagation(fake_mode)
+        self.fake_mode = fake_mode
+        self.decompositions = decompositions
+        self.mode = _RecordingMode(self)
+        self.constants: dict[str, torch.Tensor] = {}
+        self.attribute_names: dict[int, str] = {}
+        self.stack_trace: str | None = None
+        self._views: dict[int, View] = {}
+        self._constant_fakes: dict[int, FakeTensor] = {}
+        self._real: dict[Node, torch.Tensor] = {}
+        self._kinds: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {}
+
+    # -- tensors ----------------------------------------------------------------------------------
+
+    def add_input(self, name: str, index: int, like: torch.Tensor) -> FakeTensor:
+        """A placeholder with the metadata of `like`; returns the program's tensor for it."""
+        fake = self.fake.like(like)
+        node = self.graph.placeholder(name)
+        node.meta["val"] = fake
+        self._new_memory(fake, node, origin=index)
+        return fake
+
+    def add_same_input(self, name: str, like: torch.Tensor, first: FakeTensor) -> FakeTensor:
+        """A placeholder for another tensor object with exactly the memory and metadata of `first`."""
+        fake = self.fake.like(like)
+        self.graph.placeholder(name).meta["val"] = fake
+        view = self._views[id(first)]
+        self._views[id(fake)] = View(view.alias, fake, view.node, view, None)
+        return fake
+
+    def view_of(self, tensor: torch.Tensor) -> View:
+        """The View of a tensor of the program (real tensors become constants)."""
+        view = self._views.get(id(tensor))
+        if view is None:
+            view = self._views[id(self._constant(tensor))]
+        return view
+
+    def value(self, view: View) -> Node:
+        """The node that holds the present value of `view`, recorded now if it is stale."""
+        if view.version != view.alias.version:
+            assert view.parent is not None
+            base = self.value(view.parent)
+            view.node = views.replay(self.emit, view.call, base) if view.call else base
+            view.version = view.alias.version
+        return view.node
+
+    def _new_memory(self, fake: FakeTensor, node: Node, origin: int | str | None = None) -> View:
+        alias = Alias(origin)
+        view = alias.base = self._views[id(fake)] = View(alias, fake, node, None, None)
+        return view
+
+    def _constant(self, tensor: torch.Tensor) -> FakeTensor:
+        """The program's tensor for a real tensor, which becomes an attribute of the graph."""
+        known = self._constant_fakes.get(id(tensor))
+        if known is not None:
+            return known
+        if isinstance(tensor, FakeTensor):
+            raise Unfunctionalizable("a fake tensor that does not come from this graph")
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise Unfunctionalizable(f"a constant of type {type(tensor).__name__}")
+        fake = self.fake.like(tensor)
+        name = self.attribute_names.get(id(tensor))
+        if name is None and tensor.dim() == 0 and tensor.device.type == "cpu":
+            # Values that C++ wraps into tensors, such as the right side of `x[mask] = 0`.
+            node = self.emit(
+                aten.full.default, [], tensor.item(), dtype=tensor.dtype, device=tensor.device
+            )
+            self._new_memory(fake, node)
+        else:
+            name = name or f"_tensor_constant{len(self.constants)}"
+            node = self.graph.get_attr(name)
+            node.meta["val"] = fake
+            self._new_memory(fake, node, origin=name)
+            self.constants[name] = tensor
+        self._constant_fakes[id(tensor)] = fake
+        # Also keeps the tensor alive, so that its id stays its own.
+        self._real[node] = tensor
+        return fake
+
+    # -- recording --------------------------------------------------------------------------------
+
+    def emit(self, op: Any, *args: Any, **kwargs: Any) -> Node:
+        """Record `op` on nodes, whose fake values give its result."""
+
+        def fake_of(arg: Any) -> Any:
+            return arg.meta["val"] if isinstance(arg, Node) else arg
+
+        fake_args = _map(args, fake_of)
+        fake_kwargs = {key: fake_of(arg) for key, arg in kwargs.items()}
+        result = self.fake.run(op, fake_args, fake_kwargs, is_view(op))
+        return self._node(op, args, kwargs, result)
+
+    def _node(self, op: Any, args: Any, kwargs: Any, result: Any) -> Node:
+        node = self.graph.call_function(op, args, kwargs)
+        node.meta["val"] = result
+        if self.stack_trace is not None:
+            node.meta["stack_trace"] = self.stack_trace
+        return node
+
+    def record(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record `op` on tensors of the program; its results are new memory."""
+        args, kwargs = self._own(args), self._own(kwargs)
+        node_args, node_kwargs = _map(args, self._to_node), _map(kwargs, self._to_node)
+        result = self.fake.run(op, args, kwargs, is_view(op))
+        node = self._node(op, node_args, node_kwargs, result)
+        if isinstance(result, FakeTensor):
+            self._new_memory(result, node)
+        elif isinstance(result, (tuple, list)):
+            for index, item in enumerate(result):
+                if isinstance(item, FakeTensor):
+                    part = self.graph.call_function(operator.getitem, (node, index))
+                    part.meta.update(node.meta, val=item)
+                    self._new_memory(item, part)
+        elif isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise Unfunctionalizable(f"the result of {op} depends on the data")
+        return result
+
+    def _own(self, arg: Any) -> Any:
+        """The nest `arg` with real tensors replaced by the program's tensors for them."""
+
+        def own(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return self.view_of(leaf).fake if id(leaf) not in self._views else leaf
+            return leaf
+
+        return _map(arg, own)
+
+    def _to_node(self, leaf: Any) -> Any:
+        return self.value(self._views[id(leaf)]) if isinstance(leaf, torch.Tensor) else leaf
+
+    # -- dispatch ---------------------------------------------------------------------------------
+
+    def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the mode calls for each operator that the program runs."""
+        kind = self._kinds.get(op)
+        if kind is None:
+            kind = self._kinds[op] = self._kind(op)
+        return kind(self, op, args, kwargs)
+
+    def _kind(self, op: Any) -> Callable[[Tracer, Any, Any, Any], Any]:
+        special = SPECIAL.get(op)
+        if special is not None:
+            return special
+        if not isinstance(op, torch._ops.OpOverload):
+            raise Unfunctionalizable(f"{op} is not an operator overload")
+        if op in self.decompositions:
+            return Tracer._decompose
+        if op in views.IDENTITY:
+            return Tracer._identity
+        if op in views.RESPELLED:
+            return Tracer._respelled_view
+        if op in views.SEVERAL:
+            return Tracer._several_views
+        if torch.Tag.inplace_view in op.tags:
+            return Tracer._inplace_view
+        if op._schema.is_mutable:
+            return Tracer._mutate
+        if op._schema.name.startswith("prim::"):  # metadata queries: prim.device
+            return lambda tracer, op, args, kwargs: op(*tracer._own(args), **kwargs)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
+            return Tracer._composite
+        if op.is_view:
+            return Tracer._view
+        return Tracer.record
+
+    def _decompose(self, op: Any, args: Any, kwargs: Any) -> Any:
+        with self.mode:
+            result = self.decompositions[op](*args, **kwargs)
+        if result is NotImplemented:
+            return self.record(op, args, kwargs)
+        return self._fresh_results(op, result)
+
+    def _composite(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """Operators that autograd would have taken apart; they come here whole in inference mode."""
+        with self.mode:
+            result = op.decompose(*args, **kwargs)
+        if result is NotImplemented:
+            return self.record(op, args, kwargs)
+        return result
+
+    def _fresh_results(self, op: Any, result: Any) -> Any:
+        """Give results of a decomposed operator their own memory, as the operator itself would."""
+        if any(r.alias_info is not None for r in op._schema.returns):
+            return result
+
+        def fresh(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            view = self.view_of(leaf)
+            if view.parent is None and view.alias.origin is None and view.alias.version == 0:
+                return leaf
+            node = self.value(view)
+            made = self.fake.make(*_compact(view.fake))
+            self._new_memory(made, node)
+            return made
+
+        return _map(result, fresh)
+
+    # -- views ------------------------------------------------------------------------------------
+
+    def _identity(self, op: Any, args: Any, kwargs: Any) -> Any:
+        view = self.view_of(args[0])
+        fake = self.fake.run(aten.alias.default, (view.fake,), {}, view=True)
+        self._views[id(fake)] = View(view.alias, fake, self.value(view), view, None)
+        return fake
+
+    def _lift(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """A constant made in the program: new memory each time the program runs."""
+        view = self.view_of(args[0])
+        fake = self.fake.like(view.fake)
+        self._new_memory(fake, self.value(view))
+        return fake
+
+    def _view(self, op: Any, args: Any, kwargs: Any) -> Any:
+        return self._add_view(self.view_of(args[0]), ViewCall(op, args[1:], kwargs))
+
+    def _respelled_view(self, op: Any, args: Any, kwargs: Any) -> Any:
+        parent = self.view_of(args[0])
+        return self._add_view(parent, views.RESPELLED[op](parent.fake, *args[1:], **kwargs))
+
+    def _several_views(self, op: Any, args: Any, kwargs: Any) -> Any:
+        parent = self.view_of(args[0])
+        calls = views.SEVERAL[op](parent.fake, *args[1:], **kwargs)
+        return [self._add_view(parent, call) for call in calls]
+
+    def _add_view(self, parent: View, call: ViewCall) -> FakeTensor:
+        if call.op is aten.as_strided.default:
+            parent, call = _from_base(parent, call)
+        fake = self.fake.run(call.op, (parent.fake, *call.args), call.kwargs, view=True)
+        node = self._node(call.op, (self.value(parent), *call.args), call.kwargs, fake)
+        self._views[id(fake)] = View(parent.alias, fake, node, parent, call)
+        return fake
+
+    def _inplace_view(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """`x.t_()`: x becomes the view that `x.t()` would be."""
+        this = args[0]
+        name = op._schema.name.removeprefix("aten::").removesuffix("_")
+        if name in ("resize", "set", "resize_as", "resize_as_sparse"):
+            raise Unfunctionalizable(f"{op} changes the memory of a tensor")
+        plain = getattr(getattr(aten, name), op._overloadname)
+        result = self.dispatch(plain, (this, *args[1:]), kwargs)
+        # The old geometry must outlive the change: views of this tensor are replayed from it.
+        old, new = self.view_of(this), self.view_of(result)
+        old.fake = self.fake.make(*metadata(this), base=this)
+        self._views[id(old.fake)] = old
+        self.fake.mode.dispatch(op, (FakeTensor,), args, kwargs)
+        self._views[id(this)] = View(new.alias, this, new.node, new, None)
+        return this
+
+    # -- writes -----------------------------------------------------------------------------------
+
+    def _mutate(self, op: Any, args: Any, kwargs: Any) -> Any:
+        variant = inplace.functional_variant(op)
+        given = inplace.bind(op, args, kwargs)
+        written = {a.name: given.get(a.name) for a in inplace.written_arguments(op)}
+        if variant is None:
+            fresh = self._mutate_copies(op, given, written)
+        else:
+            kept = {name: value for name, value in kwargs.items() if name not in variant.drop}
+            result = self.dispatch(variant.op, args, kept)
+            parts = list(result) if len(variant.op._schema.returns) > 1 else [result]
+            fresh = parts[: variant.fresh]
+            for old, new in zip(written.values(), parts[variant.fresh :]):
+                self._write_nest(old, new)
+        return _returned(op, written, fresh)
+
+    def _mutate_copies(self, op: Any, given: dict[str, Any], written: dict[str, Any]) -> list[Any]:
+        """An operator without functional variant runs on copies, which are then copied back."""
+        copies = {name: self._copy_nest(value) for name, value in written.items()}
+        arguments = {**given, **copies}
+        positional = [a for a in op._schema.arguments if not a.kwarg_only and a.name in arguments]
+        args = tuple(arguments.pop(a.name) for a in positional)
+        result = self.record(op, args, arguments)
+        for name, value in written.items():
+            self._write_nest(value, copies[name])
+        parts = list(result) if len(op._schema.returns) > 1 else [result]
+        kept = [part for part, r in zip(parts, op._schema.returns) if r.alias_info is None]
+        return kept
+
+    def _copy_nest(self, value: Any) -> Any:
+        return _map(
+            value,
+            lambda leaf: self.record(aten.clone.default, (leaf,), {})
+            if isinstance(leaf, torch.Tensor)
+            else leaf,
+        )
+
+    def _write_nest(self, old: Any, new: Any) -> None:
+        if isinstance(old, torch.Tensor):
+            self.write(self.view_of(old), self.value(self.view_of(new)))
+        elif isinstance(old, (tuple, list)):
+            for one, other in zip(old, new):
+                self._write_nest(one, other)
+
+    def write(self, view: View, node: Node) -> None:
+        """Make `node` the value of `view`, and of its memory what follows from that."""
+        while view.call is None and view.parent is not None:
+            view = view.parent
+        node = self._with_size_and_dtype(node, view.fake)
+        new, above = node, view
+        while above.parent is not None:
+            base = self.value(above.parent)
+            new = views.write_through(self.emit, above.call, base, new) if above.call else new
+            above = above.parent
+        alias = view.alias
+        new = self._with_strides(new, alias.base.fake)
+        alias.version += 1
+        alias.base.node, alias.base.version = new, alias.version
+        if view.parent is not None and geometry(node.meta["val"]) == geometry(view.fake):
+            view.node, view.version = node, alias.version
+
+    def _with_size_and_dtype(self, node: Node, want: FakeTensor) -> Node:
+        have = node.meta["val"]
+        if have.is_conj() != want.is_conj() or have.is_neg() != want.is_neg():
+            raise Unfunctionalizable("a write of a lazily conjugated or negated value")
+        if have.dtype != want.dtype or have.device != want.device:
+            options: dict[str, Any] = {"dtype": want.dtype}
+            if have.device != want.device:
+                options["device"] = want.device
+            node = self.emit(aten._to_copy.default, node, **options)
+        if have.shape != want.shape:
+            node = self.emit(aten.expand.default, node, list(want.shape))
+        return node
+
+    def _with_strides(self, node: Node, want: FakeTensor) -> Node:
+        if node.meta["val"].stride() == want.stride():
+            return node
+        memory = self.emit(
+            aten.empty_strided.default,
+            list(want.shape),
+            list(want.stride()),
+            dtype=want.dtype,
+            device=want.device,
+        )
+        return self.emit(aten.copy.default, memory, node)
+
+    def _copy_(self, op: Any, args: Any, kwargs: Any) -> Any:
+        target, source = self.view_of(args[0]), self.view_of(args[1])
+        self.write(target, self.value(source))
+        return args[0]
+
+    def _fill_(self, op: Any, args: Any, kwargs: Any) -> Any:
+        target = self.view_of(args[0])
+        value = args[1] if len(args) > 1 else kwargs.get("value", 0)
+        size, dtype, device = list(target.fake.shape), target.fake.dtype, target.fake.device
+        self.write(target, self.emit(aten.full.default, size, value, dtype=dtype, device=device))
+        return args[0]
+
+    # -- operators with their own treatment -------------------------------------------------------
+
+    def _native_batch_norm(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """The schema hides that the running statistics are written; use the operators that tell."""
+        given = inplace.bind(op, args, kwargs)
+        x, weight, bias, mean, var = (
+            given[name] for name in ("input", "weight", "bias", "running_mean", "running_var")
+        )
+        momentum = given["momentum"]
+        eps = given["eps"] if "eps" in given else given["epsilon"]
+        if not given["training"]:
+            legit = aten._native_batch_norm_legit_no_training.default
+            return self.dispatch(legit, (x, weight, bias, mean, var, momentum, eps), {})
+        if mean is None:
+            legit = aten._native_batch_norm_legit.no_stats
+            return self.dispatch(legit, (x, weight, bias, True, momentum, eps), {})
+        legit = aten._native_batch_norm_legit.default
+        return self.dispatch(legit, (x, weight, bias, mean, var, True, momentum, eps), {})
+
+    def _item(self, op: Any, args: Any, kwargs: Any) -> Any:
+        view = self.view_of(args[0])
+        real = self._real.get(view.node)
+        if real is not None and view.version == view.alias.version and view.fake.dim() == 0:
+            return real.item()
+        raise Unfunctionalizable(f"the result of {op} depends on the data")
+
+
+def _native_batch_norm_with_reserve(tracer: Tracer, op: Any, args: Any, kwargs: Any) -> Any:
+    results = tracer._native_batch_norm(op, args, kwargs)
+    empty = tracer.record(aten.empty.memory_format, ([0],), {"dtype": torch.uint8})
+    return (*results, empty)
+
+
+SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
+    aten.copy_.default: Tracer._copy_,
+    aten.fill_.Tensor: Tracer._copy_,
+    aten.fill_.Scalar: Tracer._fill_,
+    aten.zero_.default: Tracer._fill_,
+    aten.native_batch_norm.default: Tracer._native_batch_norm,
+    aten.cudnn_batch_norm.default: _native_batch_norm_with_reserve,
+    aten._local_scalar_dense.default: Tracer._item,
+    aten.lift_fresh.default: Tracer._lift,
+    aten.lift.default: Tracer._lift,
+}
+
+
+class _RecordingMode(TorchDispatchMode):
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise the base class wraps __torch_dispatch__, which costs time and imports torch's own
+        # compiler at the first call.
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.tracer.dispatch(func, args, kwargs or {})
+
+
+def _map(arg: Any, fn: Callable[[Any], Any]) -> Any:
+    """map_aggregate for operator arguments, without the cases they do not have."""
+    if isinstance(arg, _LEAVES):
+        return arg
+    if isinstance(arg, tuple):
+        return tuple([_map(item, fn) for item in arg])
+    if isinstance(arg, list):
+        return [_map(item, fn) for item in arg]
+    if isinstance(arg, dict):
+        return {key: _map(item, fn) for key, item in arg.items()}
+    return fn(arg)
+
+
+def _compact(fake: torch.Tensor) -> Any:
+    dtype, size, stride, _, device = metadata(fake)
+    return dtype, size, stride, 0, device
+
+
+def _returned(op: Any, written: dict[str, Any], fresh: list[Any]) -> Any:
+    """What a mutating operator returns: its written arguments and fresh results, in schema order."""
+    by_set = {
+        next(iter(a.alias_info.before_set)): written.get(a.name)
+        for a in inplace.written_arguments(op)
+    }
+    rest = iter(fresh)
+    results = [
+        next(rest) if r.alias_info is None else by_set[next(iter(r.alias_info.before_set))]
+        for r in op._schema.returns
+    ]
+    return results[0] if len(results) == 1 else tuple(results) if results else None
+
+
+def _from_base(parent: View, call: ViewCall) -> tuple[View, ViewCall]:
+    """as_strided looks at the memory, whatever view it is called on: make it a view of the base."""
+    if parent.parent is None and len(call.args) == 2 and not call.kwargs:
+        return parent, call
+    size, stride, *rest = call.args
+    offset = rest[0] if rest else call.kwargs.get("storage_offset")
+    if offset is None:
+        offset = parent.fake.storage_offset()
+    base = parent.alias.base
+    if base.fake.storage_offset() != 0 or base.fake.dtype != parent.fake.dtype:
+        raise Unfunctionalizable("as_strided of a tensor that starts inside its memory")
+    return base, ViewCall(call.op, (list(size), list(stride), offset), {})
