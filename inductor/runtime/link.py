@@ -40,10 +40,10 @@ def link(
 ) -> _plan.Plan:
     """A Plan: called with the inputs that are not static, positionally, it returns a tuple.
 
-    `library` is the compiled `spec.source`, needed when there are kernels. `statics` are the tensors
-    of the static inputs, by name or in the order of `spec.inputs`. `callables` are the functions that
-    CallSteps name. The Plan has the attributes `peak_bytes` and `arena_bytes` (see MemoryPlan) and
-    `kernels`, and takes any others that its maker wants to attach.
+    `library` is the compiled `spec.source`, needed when there are kernels. `statics` are the
+    tensors of the static inputs, by name or in the order of `spec.inputs`. `callables` are the
+    functions that CallSteps name. The Plan has the attributes `peak_bytes` and `arena_bytes` (see
+    MemoryPlan) and `kernels`, and takes any others that its maker wants to attach.
 
     Raises PlanError for a plan that contradicts itself, and AttributeError when the library lacks a
     kernel.

@@ -97,7 +97,8 @@ def buffer_bytes(buffer: BufferSpec) -> int:
 def lifetimes(spec: PlanSpec) -> tuple[dict[str, Lifetime], set[str]]:
     """Lifetime of every buffer that some step touches, and the names of the returned ones.
 
-    A use of a view, or of an aten result that may alias its arguments, is a use of what lies behind.
+    A use of a view, or of an aten result that may alias its arguments, is a use of what lies
+    behind.
     """
     names = {b.name for b in spec.buffers}
     behind: dict[str, set[str]] = {}

@@ -1,0 +1,239 @@
+"""The host compiler: C++ text in, loaded kernel library out.
+
+The compiler is $CXX if set, else the first of g++, clang++ and c++ on PATH, else the one inside the
+`ziglang` package. Libraries are kept in the cache (cache.py) under a key of everything that shapes
+them: source, headers, compiler, flags and processor. With no compiler NoCompiler is raised, and the
+pipeline runs the graph on aten instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from inductor.runtime import _plan, cache
+
+log = logging.getLogger(__name__)
+
+# Results must equal eager's: no fast-math, and no contraction of a*b+c into one rounding.
+FLAGS = (
+    "-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno",
+    "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-fvisibility=default",
+)  # fmt: skip
+# The first that a compiler accepts tunes for this processor.
+TUNING = (("-march=native",), ("-mcpu=native",), ())
+CANDIDATES = ("g++", "clang++", "c++")
+INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
+
+
+class NoCompiler(RuntimeError):
+    """There is no C++ compiler. The text says how to get one."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"{detail}. Install g++ or clang (apt install g++, dnf install gcc-c++, "
+            "conda install cxx-compiler), or a compiler from a wheel (pip install ziglang), "
+            "or set CXX."
+        )
+
+
+class CompileError(RuntimeError):
+    """The compiler refused generated code: a bug of ours, or a broken compiler."""
+
+    def __init__(self, command: Sequence[str], output: str) -> None:
+        super().__init__(f"{shlex.join(command)} failed:\n{output.strip()[-4000:]}")
+        self.command = list(command)
+        self.output = output
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: how to start it, and what identifies it (its file, not its version)."""
+
+    command: tuple[str, ...]
+    identity: str
+    tuning: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return FLAGS + self.tuning
+
+
+def find_compiler() -> Compiler:
+    """The compiler to use, looked up again when CXX or PATH changes; else NoCompiler."""
+    return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+
+
+@functools.lru_cache(maxsize=8)
+def _find(cxx: str, path: str) -> Compiler:
+    for command in [shlex.split(cxx)] if cxx else [[name] for name in CANDIDATES]:
+        program = shutil.which(command[0], path=path)
+        if program is not None:
+            compiler = Compiler((program, *command[1:]), _file_identity(program))
+            return _tuned(compiler)
+    if cxx:
+        raise NoCompiler(f"CXX={cxx} names no program")
+    if importlib.util.find_spec("ziglang") is not None:
+        origin = importlib.util.find_spec("ziglang").origin or ""
+        return _tuned(Compiler((sys.executable, "-m", "ziglang", "c++"), _file_identity(origin)))
+    raise NoCompiler("framegraph found no C++ compiler (g++, clang++, c++) on PATH")
+
+
+def _file_identity(program: str) -> str:
+    """A compiler by its file, so that a second process need not run it to know it."""
+    real = os.path.realpath(program)
+    info = os.stat(real)
+    return f"{real} {info.st_size} {info.st_mtime_ns}"
+
+
+def _tuned(compiler: Compiler) -> Compiler:
+    """The compiler with the tuning flags that it accepts; the answer is kept in the cache."""
+    key = cache.digest("tuning", repr(compiler.command), compiler.identity, cache.machine())
+    known = cache.store().read("plans", key, ".tuning")
+    if known is not None:
+        return Compiler(compiler.command, compiler.identity, tuple(json.loads(known)))
+    tuning = next((flags for flags in TUNING if _accepts(compiler, flags)), None)
+    if tuning is None:
+        raise NoCompiler(f"{shlex.join(compiler.command)} does not compile an empty file")
+    with contextlib.suppress(OSError):
+        cache.store().write("plans", key, ".tuning", json.dumps(tuning).encode())
+    return Compiler(compiler.command, compiler.identity, tuning)
+
+
+def _accepts(compiler: Compiler, flags: Sequence[str]) -> bool:
+    command = [*compiler.command, *flags, "-x", "c++", "-fsyntax-only", os.devnull]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+# --- compiling ------------------------------------------------------------------------------------
+
+
+def library_key(sources: Sequence[str], compiler: Compiler) -> str:
+    headers = [path.read_text() for path in sorted(INCLUDE.glob("*.h"))]
+    return cache.digest(
+        *sources, *headers, repr(compiler.command), compiler.identity, repr(compiler.flags),
+        cache.machine(),
+    )  # fmt: skip
+
+
+def compile_library(source: str | Sequence[str]) -> Path:
+    """Path of the shared library of one or more translation units, from the cache or made now.
+
+    Several units are compiled in parallel and linked into one library. Raises NoCompiler or
+    CompileError. Interrupted (Ctrl-C), it kills the compilers that it started and leaves nothing
+    behind.
+    """
+    sources = [source] if isinstance(source, str) else list(source)
+    compiler = find_compiler()
+    try:
+        return _compile_into(cache.store(), sources, compiler)
+    except OSError as error:
+        return _compile_into(cache.fall_back(f"the cache failed ({error})"), sources, compiler)
+
+
+def load_library(source: str | Sequence[str]) -> _plan.Library:
+    """The compiled library, loaded. One that does not load is made again, outside of the cache."""
+    path = compile_library(source)
+    try:
+        return _plan.Library(str(path))
+    except OSError as error:
+        cache.store().remove(path)
+        sources = [source] if isinstance(source, str) else list(source)
+        elsewhere = cache.fall_back(f"a library in the cache does not load ({error})")
+        return _plan.Library(str(_compile_into(elsewhere, sources, find_compiler())))
+
+
+def _compile_into(store: cache.Store, sources: list[str], compiler: Compiler) -> Path:
+    key = library_key(sources, compiler)
+    if (path := store.find("kernels", key, ".so")) is not None:
+        return path
+    with store.lock(key):
+        if (path := store.find("kernels", key, ".so")) is not None:
+            return path  # another process made it while we waited
+        with store.workspace() as folder:
+            started = time.perf_counter()
+            library = _build(sources, compiler, folder)
+            log.debug("compiled %d units in %.2f s", len(sources), time.perf_counter() - started)
+            return store.write("kernels", key, ".so", library.read_bytes())
+
+
+def _build(sources: list[str], compiler: Compiler, folder: Path) -> Path:
+    """Compile the units in `folder` and return the library there."""
+    library = folder / "kernels.so"
+    files = []
+    for number, text in enumerate(sources):
+        files.append(folder / f"unit{number}.cpp")
+        files[-1].write_text(text)
+    base = [*compiler.command, *compiler.flags, "-I", str(INCLUDE)]
+    if len(files) == 1:
+        _run([[*base, str(files[0]), "-o", str(library)]])
+        return library
+    objects = [file.with_suffix(".o") for file in files]
+    units = [flag for flag in base if flag != "-shared"]
+    _run([[*units, "-c", str(f), "-o", str(o)] for f, o in zip(files, objects, strict=True)])
+    _run([[*base, *map(str, objects), "-o", str(library)]])
+    return library
+
+
+def _run(commands: list[list[str]]) -> None:
+    """Run commands, as many at once as there are processors; CompileError if one fails.
+
+    Each runs in a session of its own, so that Ctrl-C reaches us alone and we end it with all that
+    it started.
+    """
+    processors = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        processors = len(os.sched_getaffinity(0))
+    waiting, running = list(reversed(commands)), []
+    try:
+        while waiting or running:
+            while waiting and len(running) < processors:
+                running.append(_start(waiting.pop()))
+            command, process = running[0]
+            output, _ = process.communicate()
+            if process.returncode != 0:
+                raise CompileError(command, output)
+            running.pop(0)
+    finally:
+        for _, process in running:
+            _kill(process)
+
+
+def _start(command: list[str]) -> tuple[list[str], subprocess.Popen]:
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NoCompiler(f"{command[0]} cannot be started ({error})") from error
+    return command, process
+
+
+def _kill(process: subprocess.Popen) -> None:
+    with contextlib.suppress(OSError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    process.stdout.close()
+    process.wait()
