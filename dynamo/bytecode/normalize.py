@@ -52,12 +52,13 @@ class Instruction:
     op: its name in opcodes.CANONICAL. arg: the count or flag that its stack effect depends on (else
     0). argval: the constant, name, operator symbol, ... target: where it jumps to. index: its place
     in the list. native: index of the native instruction at which the frame continues if it is to
-    continue here (a native instruction may be several canonical ones, or less than one).
+    continue here (a native instruction may be several canonical ones, or less than one). landing: of
+    FOR_ITER, where the native one goes: its target, or an END_FOR before it that is never executed.
     """
 
     __slots__ = (
-        "arg", "argval", "handler", "index", "native", "offset", "op", "pending_nulls", "positions",
-        "target",
+        "arg", "argval", "handler", "index", "landing", "native", "offset", "op", "pending_nulls",
+        "positions", "target",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +69,7 @@ class Instruction:
         self.arg = arg
         self.argval = argval
         self.target: Instruction | None = None
+        self.landing: Instruction | None = None
         self.handler: ExceptionHandler | None = None
         self.native = native
         self.offset = offset
@@ -239,9 +241,11 @@ def normalize_natives(natives: Sequence[Native], code: CodeType) -> list[Instruc
             instr.handler = regions[id(region)]
     for i, native in enumerate(natives):
         if native.target is not None:
-            skipped = len(versions.FOR_ITER_LANDING) if native.op == "FOR_ITER" else 0
-            target = draft[first[position[id(native.target)] + skipped]]
-            draft[first[i + 1] - 1].target = target
+            instr, to = draft[first[i + 1] - 1], position[id(native.target)]
+            instr.target = draft[first[to]]
+            if native.op == "FOR_ITER" and versions.FOR_ITER_LANDING:
+                instr.landing = instr.target
+                instr.target = draft[first[to + len(versions.FOR_ITER_LANDING)]]
     if not versions.HAS_END_SEND:
         draft = _add_end_sends(draft)
     for i, instr in enumerate(draft):

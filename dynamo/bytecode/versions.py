@@ -60,6 +60,20 @@ HAS_FORMAT_VALUE = "FORMAT_VALUE" in OPMAP
 CO_HAS_DOCSTRING = 0x4000000 if CURRENT >= (3, 13) else 0
 
 
+def compare_operand(symbol: str) -> int:
+    """Operand of COMPARE_OP for a symbol such as "<"."""
+    index = COMPARE_SYMBOLS.index(symbol)
+    return index << COMPARE_SHIFT | COMPARE_MASKS[index]
+
+
+def intrinsic(name: str) -> tuple[str, int]:
+    """Opcode and operand of an operation that is an opcode on 3.11 and an intrinsic later."""
+    for op, names in (("CALL_INTRINSIC_1", INTRINSICS_1), ("CALL_INTRINSIC_2", INTRINSICS_2)):
+        if f"INTRINSIC_{name}" in names:
+            return op, names.index(f"INTRINSIC_{name}")
+    return name, 0
+
+
 def _cache_entries() -> dict[str, int]:
     """Opcode name -> number of inline cache units that follow it (dis keeps a list or a dict)."""
     entries = dis._inline_cache_entries  # type: ignore[attr-defined]
