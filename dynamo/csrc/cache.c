@@ -262,28 +262,38 @@ static int slot_clear(Slot *self)
     return 0;
 }
 
+/* What a code object keeps of ours, from its first slot until it is freed. (Setting it again would free it.) */
+typedef struct {
+    Slot *slots;
+} CodeExtra;
+
+static CodeExtra *code_extra(PyCodeObject *code)
+{
+    void *extra = NULL;
+    if (CODE_GET_EXTRA((PyObject *)code, extra_index, &extra) < 0) {
+        PyErr_Clear();
+        return NULL;
+    }
+    return extra;
+}
+
+/* The first slot, of any context. Borrowed, may be NULL. */
+Slot *code_slots(PyCodeObject *code)
+{
+    CodeExtra *extra = code_extra(code);
+    return extra ? extra->slots : NULL;
+}
+
 static void slot_unlink_from_code(Slot *slot)
 {
     if (slot->code == NULL) {
         return;
     }
-    void *extra = NULL;
-    if (CODE_GET_EXTRA((PyObject *)slot->code, extra_index, &extra) == 0) {
-        Slot *head = extra;
-        if (head == slot) {
-            /* No setting without a chance to fail, but it fails only where nothing was set before. */
-            if (CODE_SET_EXTRA((PyObject *)slot->code, extra_index, slot->next_of_code) < 0) {
-                PyErr_Clear();
-            }
-        } else {
-            while (head != NULL && head->next_of_code != slot) {
-                head = head->next_of_code;
-            }
-            if (head != NULL) {
-                head->next_of_code = slot->next_of_code;
-            }
-        }
+    Slot **link = &code_extra(slot->code)->slots;
+    while (*link != slot) {
+        link = &(*link)->next_of_code;
     }
+    *link = slot->next_of_code;
     slot->code = NULL;
     slot->next_of_code = NULL;
 }
@@ -320,36 +330,29 @@ PyTypeObject Slot_Type = {
     .tp_clear = (inquiry)slot_clear,
 };
 
-/* Called when a code object is freed, with its first slot. */
+/* Called when a code object is freed. */
 static void code_freed(void *extra)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    Slot *slot = extra;
+    Slot *slot = ((CodeExtra *)extra)->slots;
+    PyMem_Free(extra);
     for (Slot *s = slot; s != NULL; s = s->next_of_code) {
         s->code = NULL;
+        Py_INCREF(s);
     }
     while (slot != NULL) {
         Slot *next = slot->next_of_code;
         slot->next_of_code = NULL;
+        slot_clear(slot);
         if (slot->table != NULL) {
             slot_unlink_from_table(slot);
-            slot_clear(slot);
             Py_DECREF(slot);
         }
+        Py_DECREF(slot);
         slot = next;
     }
     PyErr_Restore(type, value, traceback);
-}
-
-Slot *code_slots(PyCodeObject *code)
-{
-    void *extra = NULL;
-    if (CODE_GET_EXTRA((PyObject *)code, extra_index, &extra) < 0) {
-        PyErr_Clear();
-        return NULL;
-    }
-    return extra;
 }
 
 /* Borrowed; NULL (no exception) if there is none. */
@@ -369,16 +372,24 @@ Slot *slot_get(PyCodeObject *code, Table *table)
     if (slot != NULL) {
         return slot;
     }
+    CodeExtra *extra = code_extra(code);
+    if (extra == NULL) {
+        extra = PyMem_Calloc(1, sizeof *extra);
+        if (extra == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        if (CODE_SET_EXTRA((PyObject *)code, extra_index, extra) < 0) {
+            PyMem_Free(extra);
+            return NULL;
+        }
+    }
     slot = (Slot *)Slot_Type.tp_alloc(&Slot_Type, 0);
     if (slot == NULL) {
         return NULL;
     }
-    slot->next_of_code = code_slots(code);
-    if (CODE_SET_EXTRA((PyObject *)code, extra_index, slot) < 0) {
-        slot->next_of_code = NULL;
-        Py_DECREF(slot);
-        return NULL;
-    }
+    slot->next_of_code = extra->slots;
+    extra->slots = slot;
     slot->code = code;
     slot->table = table;
     slot->next_of_table = table->slots;
