@@ -1,39 +1,75 @@
 """Guards: what a compiled frame assumed about values from outside, and the tree that checks it.
 
-A Guard is a Source, a kind, and what the kind needs. GuardSet collects and deduplicates them while a frame is captured;
-`build()` arranges them by their sources into the tree that csrc/guards.cpp evaluates.
+A Guard is a Source, a kind, and what the kind needs. GuardSet collects and deduplicates them while
+a frame is captured; `build()` arranges them by their sources into the tree that csrc/guards.cpp
+evaluates. When it skips what has not changed stands in csrc/guard_program.h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import copy
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch  # noqa: F401  (the extension is linked against it)
+
+from dynamo._guards import GlobalState, GuardTree
 from dynamo.sources import Source
 
-# kind -> meaning of `payload`. The names are those that csrc/guards.cpp knows.
+__all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree"]
+
+# kind -> meaning of `payload`. The names are those that csrc/guard_leaves.cpp knows.
+# "Weakly": when the object dies, the tree becomes invalid (`is_valid`) and never passes again.
 KINDS = {
-    "type": "type(value) is payload",
-    "id": "value is payload (held by weak reference where that is possible)",
+    "type": "type(value) is payload (held weakly)",
+    "id": "value is payload (held by weak reference where its type allows, else strongly)",
     "none": "value is None",
-    "constant": "type(value) is type(payload) and value == payload (exact: -0.0 != 0.0, nan is nan, 1 is not True)",
-    "tensor": "payload is an example tensor: type, dtype, device, sizes, strides, requires_grad, layout, dispatch keys",
-    "static_tensor": "value is the tensor `payload` itself, and its sizes, strides, dtype and requires_grad are unchanged",
+    "constant": (
+        "type(value) is type(payload) and value == payload (exact at every level: -0.0 != "
+        "0.0, nan is nan, 1 is not True; list, dict and set payloads are copied when the "
+        "guard is added)"
+    ),
+    "tensor": (
+        "payload is an example tensor: type, dtype, device, sizes, strides, requires_grad, "
+        "layout, dispatch keys; or (example, sizes, strides), each None (as the example) or a"
+        " sequence of int | None per dimension (None: any)"
+    ),
+    "static_tensor": (
+        "value is the tensor `payload` itself (held weakly), and its sizes, strides, dtype, "
+        "device and requires_grad are unchanged"
+    ),
     "length": "len(value) == payload, for list, tuple, dict, set, deque",
-    "dict_keys": "list(value) == payload, in order; constant keys are compared, others by identity",
-    "contains": "(key in dict) is payload[1], with payload[0] the key; exact dict or mapping storage",
+    "dict_keys": (
+        "list(value) == payload, in order; constant keys are compared, others by identity "
+        "(held weakly)"
+    ),
+    "contains": "(key in dict) is payload[1], with payload[0] the key; dict storage, else `in`",
     "has_attr": "hasattr(value, payload[0]) is payload[1]",
     "no_instance_attr": "payload not in value.__dict__ (the class attribute is what was seen)",
-    "function_code": "value.__code__ is payload",
-    "type_attr": "looking payload[0] up in type(value).__mro__ finds the object payload[1] (None: nothing)",
-    "not_aliased": "no two of the tensor sources in payload are the same object",
+    "function_code": "value.__code__ is payload (held weakly)",
+    "type_attr": (
+        "looking payload[0] up in type(value).__mro__ finds the object payload[1] (None: "
+        "nothing; an attribute that is None itself is (name, None, True))"
+    ),
+    "not_aliased": "no two of the sources in payload (a tuple) have the same object; source None",
     "aliased": "value is the same object as the value of the Source payload",
-    "grad_mode": "global: torch.is_grad_enabled() is payload; likewise the other globals below",
-    "globals": "payload: snapshot of grad mode, inference mode, autocast (per device, dtype, cache), default dtype, default device, "
-    "deterministic algorithms, num threads not included, torch function mode stack empty",
+    "grad_mode": "global: torch.is_grad_enabled() is payload",
+    "globals": (
+        "payload: GlobalState() made when the frame began, None: made when the guard is "
+        "added. Grad, inference and forward-grad mode, autocast (cpu, cuda: enabled, dtype; "
+        "cache), default dtype, default device (a torch function mode), deterministic "
+        "algorithms, float32 matmul precision, torch function and dispatch modes, and thread-"
+        "local dispatch keys; not the number of threads"
+    ),
     "predicate": "payload(value) is true (slow path; payload has a __name__ that explains it)",
 }
+
+# Kinds about the whole process, not about a value.
+_GLOBAL_KINDS = frozenset({"grad_mode", "globals"})
+# Kinds whose payloads are told apart by identity: hashing or comparing them could run user code.
+_IDENTITY_KINDS = frozenset({"type", "id", "tensor", "static_tensor", "function_code", "predicate"})
+_ROOT = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +82,8 @@ class Guard:
     user_frame: str | None = None  # "file:line in function" that made us assume it, for reports
 
     def key(self) -> Hashable:
+        if self.kind in _IDENTITY_KINDS:
+            return (self.source, self.kind, id(self.payload))
         try:
             hash(self.payload)
             return (self.source, self.kind, type(self.payload), self.payload)
@@ -62,11 +100,74 @@ class GuardSet:
     def add(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if kind not in KINDS:
             raise KeyError(f"unknown guard kind {kind!r}")
+        if kind == "globals" and payload is None:
+            payload = GlobalState()
+        elif kind == "constant" and isinstance(payload, list | dict | set | bytearray):
+            payload = copy.deepcopy(payload)  # the frame may go on to change it
         guard = Guard(source, kind, payload)
         self._guards.setdefault(guard.key(), guard)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Guard]:
         return iter(self._guards.values())
 
     def __len__(self) -> int:
         return len(self._guards)
+
+    def build(self) -> GuardTree:
+        """The tree that checks these guards.
+
+        `check(locals: tuple, globals: dict, builtins: dict | None, closure: tuple | None) -> bool`
+        and, with the same arguments, `explain_failure(...) -> list[str]`; `is_valid`, `describe()`,
+        `str()`.
+        """
+        builder = _TreeBuilder()
+        for guard in self:
+            builder.add(guard)
+        return GuardTree(builder.nodes, builder.guards)
+
+
+class _TreeBuilder:
+    """Gives each source one node, so that what sources share is fetched once."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[int, str, Any, Source | None]] = []
+        self.guards: list[tuple[int, str, Any]] = []
+        self._of_source: dict[Source, int] = {}
+        self._of_step: dict[Hashable, int] = {}
+
+    def add(self, guard: Guard) -> None:
+        payload = guard.payload
+        if guard.kind == "not_aliased":
+            payload = [self._node(source) for source in payload]
+            self.guards.append((_ROOT, guard.kind, payload))
+        elif guard.kind == "aliased":
+            assert guard.source is not None, "an 'aliased' guard has a source"
+            payload = [self._node(guard.source), self._node(payload)]
+            self.guards.append((_ROOT, guard.kind, payload))
+        elif guard.kind in _GLOBAL_KINDS:
+            self.guards.append((_ROOT, guard.kind, payload))
+        else:
+            assert guard.source is not None, f"a {guard.kind!r} guard has a source"
+            self.guards.append((self._node(guard.source), guard.kind, payload))
+
+    def _node(self, source: Source) -> int:
+        index = self._of_source.get(source)
+        if index is None:
+            kind, key = source.accessor
+            if source.base is not None:
+                parent = self._node(source.base)
+            elif kind == "global":
+                parent = self._step(_ROOT, "globals", None, None)
+            else:
+                parent = _ROOT
+            index = self._of_source[source] = self._step(parent, kind, key, source)
+        return index
+
+    def _step(self, parent: int, kind: str, key: Any, source: Source | None) -> int:
+        """The node for one accessor below `parent`; equal sources of different classes share it."""
+        step = (parent, kind, type(key), key)
+        index = self._of_step.get(step)
+        if index is None:
+            self.nodes.append((parent, kind, key, source))
+            index = self._of_step[step] = len(self.nodes)  # node 0 is the root
+        return index

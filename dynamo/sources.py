@@ -1,14 +1,15 @@
 """Where a value came from.
 
-A Source names a value that existed before the frame ran (or that the frame installed somewhere). From it, and from nothing else,
-come three things: the bytecode that loads the value again (`load`), the step of the guard tree that fetches it
-(`base` + `accessor`), and the name that people read (`name`).
+A Source names a value that existed before the frame ran (or that the frame installed somewhere).
+From it, and from nothing else, come three things: the bytecode that loads the value again (`load`),
+the step of the guard tree that fetches it (`base` + `accessor`), and the name that people read
+(`name`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
@@ -16,8 +17,26 @@ if TYPE_CHECKING:
 # One step of the guard tree: (kind, key). The kinds are implemented in csrc/guards.cpp.
 Accessor = tuple[str, Any]
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
+
+@dataclass_transform(frozen_default=True)
+def source_type(cls: type[T]) -> type[T]:
+    """A frozen dataclass that computes its hash once: sources are nested, and keys of dicts."""
+    cls = dataclass(frozen=True)(cls)
+    compute = cls.__hash__
+
+    def __hash__(self: T) -> int:
+        cached = self.__dict__.get("_hash")
+        if cached is None:
+            cached = self.__dict__["_hash"] = compute(self)
+        return cached
+
+    cls.__hash__ = __hash__  # type: ignore[method-assign,assignment]
+    return cls
+
+
+@source_type
 class Source:
     """Base class; equal sources name the same place."""
 
@@ -43,7 +62,7 @@ class Source:
         return self.name
 
 
-@dataclass(frozen=True)
+@source_type
 class LocalSource(Source):
     """An argument of the frame (slot `index` of its fast locals at entry)."""
 
@@ -66,7 +85,7 @@ class LocalSource(Source):
             emit.load_fast(self.local)
 
 
-@dataclass(frozen=True)
+@source_type
 class ClosureSource(Source):
     """The content of a free variable's cell (cell `index` of the function's closure)."""
 
@@ -85,7 +104,7 @@ class ClosureSource(Source):
         emit.load_deref(self.variable)
 
 
-@dataclass(frozen=True)
+@source_type
 class ClosureCellSource(Source):
     """The cell object itself of the frame's own free variable."""
 
@@ -104,7 +123,7 @@ class ClosureCellSource(Source):
         emit.load_closure(self.variable)
 
 
-@dataclass(frozen=True)
+@source_type
 class GlobalSource(Source):
     """A global of the frame; falls back to builtins as LOAD_GLOBAL does."""
 
@@ -122,9 +141,9 @@ class GlobalSource(Source):
         emit.load_global(self.variable)
 
 
-@dataclass(frozen=True)
+@source_type
 class InstalledSource(Source):
-    """An object that compilation put into the frame's globals under a unique name (never guarded)."""
+    """An object that compilation put into the frame's globals, under a unique name; not guarded."""
 
     variable: str
 
@@ -140,7 +159,7 @@ class InstalledSource(Source):
         emit.load_global(self.variable)
 
 
-@dataclass(frozen=True)
+@source_type
 class ChainedSource(Source):
     origin: Source
 
@@ -149,7 +168,7 @@ class ChainedSource(Source):
         return self.origin
 
 
-@dataclass(frozen=True)
+@source_type
 class ModuleSource(Source):
     """A Python module, reached through sys.modules; the root for globals of inlined functions."""
 
@@ -172,7 +191,7 @@ class ModuleSource(Source):
         emit.binary_subscr()
 
 
-@dataclass(frozen=True)
+@source_type
 class AttrSource(ChainedSource):
     """base.attr, by the full attribute protocol."""
 
@@ -191,7 +210,7 @@ class AttrSource(ChainedSource):
         emit.load_attr(self.attr)
 
 
-@dataclass(frozen=True)
+@source_type
 class InstanceDictSource(ChainedSource):
     """base.__dict__, read without descriptors."""
 
@@ -208,7 +227,7 @@ class InstanceDictSource(ChainedSource):
         emit.load_attr("__dict__")
 
 
-@dataclass(frozen=True)
+@source_type
 class DictItemSource(ChainedSource):
     """dict[key] for a constant key, read from the dict itself (no __getitem__, no __missing__)."""
 
@@ -228,7 +247,7 @@ class DictItemSource(ChainedSource):
         emit.binary_subscr()
 
 
-@dataclass(frozen=True)
+@source_type
 class DictKeySource(ChainedSource):
     """The index-th key of a dict, in order (for keys that are not constants)."""
 
@@ -250,7 +269,7 @@ class DictKeySource(ChainedSource):
         emit.binary_subscr()
 
 
-@dataclass(frozen=True)
+@source_type
 class DictValueSource(ChainedSource):
     """dict[key] where the key is itself reached by DictKeySource(index)."""
 
@@ -270,7 +289,7 @@ class DictValueSource(ChainedSource):
         emit.binary_subscr()
 
 
-@dataclass(frozen=True)
+@source_type
 class SequenceItemSource(ChainedSource):
     """list[i] / tuple[i] (and their subclasses), read from the storage itself."""
 
@@ -290,7 +309,7 @@ class SequenceItemSource(ChainedSource):
         emit.binary_subscr()
 
 
-@dataclass(frozen=True)
+@source_type
 class ItemSource(ChainedSource):
     """base[key] by the full item protocol (deque, Sequential, user containers)."""
 
@@ -310,7 +329,7 @@ class ItemSource(ChainedSource):
         emit.binary_subscr()
 
 
-@dataclass(frozen=True)
+@source_type
 class TypeSource(ChainedSource):
     """type(base)."""
 
@@ -328,7 +347,7 @@ class TypeSource(ChainedSource):
         emit.call(1)
 
 
-@dataclass(frozen=True)
+@source_type
 class CellContentsSource(ChainedSource):
     """cell.cell_contents, for the closure of a function value."""
 
@@ -345,9 +364,9 @@ class CellContentsSource(ChainedSource):
         emit.load_attr("cell_contents")
 
 
-@dataclass(frozen=True)
+@source_type
 class CallSource(ChainedSource):
-    """fn(base) for a pure Python callable (slow path of the guard tree; use the others where they fit)."""
+    """fn(base) for a pure Python callable (slow path of the guard tree)."""
 
     fn: Any
     label: str

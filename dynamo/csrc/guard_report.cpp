@@ -1,0 +1,89 @@
+// What a tree says about itself: the first guard that fails, all guards, the tree as text.
+#include "guard_program.h"
+
+namespace guards {
+
+std::string Tree::explain(Frame& frame) {
+  if (!is_valid()) return "an object that the guards refer to no longer exists";
+  std::vector<Ref> slots(static_cast<size_t>(slot_count_));
+  frame.slots = &slots;
+  active_++;
+  std::string text = explain_node(*nodes_[0], nullptr, frame);
+  if (text.empty()) text = explain_relations(frame);
+  active_--;
+  return text;
+}
+
+// The same walk as check_node, without programs and without reordering.
+std::string Tree::explain_node(Node& node, PyObject* value, Frame& frame) {
+  for (const auto& leaf : node.leaves) {
+    int result = leaf->check(value);
+    if (result == 1) continue;
+    std::string start = leaf->subject() + node.name() + ": ";
+    if (result < 0) return start + "the guard that it " + leaf->expected() + " raised " + take_error_text();
+    return start + leaf->difference(value);
+  }
+  if (node.slot >= 0) (*frame.slots)[static_cast<size_t>(node.slot)] = Ref::borrow(value);
+  // By index: user code in a nested check may not reorder, but a copy of the list costs nothing here.
+  std::vector<Node*> children = node.children;
+  for (Node* child : children) {
+    Ref next = Ref::steal(child->accessor->get(value, frame));
+    if (!next) {
+      std::string error = take_error_text();
+      return child->name() + ": cannot be read" + (error.empty() ? ", it is not bound" : " (" + error + ")");
+    }
+    std::string text = explain_node(*child, next.get(), frame);
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+std::string Tree::explain_relations(Frame& frame) {
+  for (const Relation& relation : relations_) {
+    const auto& nodes = relation.nodes;
+    for (size_t i = 0; i < nodes.size(); i++) {
+      for (size_t j = i + 1; j < nodes.size(); j++) {
+        bool same = (*frame.slots)[static_cast<size_t>(nodes[i]->slot)].get() ==
+                    (*frame.slots)[static_cast<size_t>(nodes[j]->slot)].get();
+        if (same == relation.same) continue;
+        return nodes[i]->name() + " and " + nodes[j]->name() +
+               (same ? ": were different objects, are the same" : ": were the same object, are different");
+      }
+    }
+  }
+  return "";
+}
+
+static std::string relation_text(const Relation& relation) {
+  std::string text;
+  for (const Node* node : relation.nodes) text += (text.empty() ? "" : ", ") + node->name();
+  return text + (relation.same ? ": the same object" : ": different objects");
+}
+
+std::vector<std::string> Tree::describe() const {
+  std::vector<std::string> lines;
+  for (const auto& node : nodes_) {
+    if (node->leaves.empty()) continue;
+    std::string name = node->name();
+    for (const auto& leaf : node->leaves)
+      lines.push_back(leaf->subject() + name + " " + leaf->expected());
+  }
+  for (const Relation& relation : relations_) lines.push_back(relation_text(relation));
+  return lines;
+}
+
+void Tree::print_node(const Node& node, std::string indent, std::string& out) const {
+  out += indent + node.name() + "\n";
+  indent += "  ";
+  for (const auto& leaf : node.leaves) out += indent + "- " + leaf->expected() + "\n";
+  for (const Node* child : node.children) print_node(*child, indent, out);
+}
+
+std::string Tree::print() const {
+  std::string out = is_valid() ? "GuardTree\n" : "GuardTree (invalid)\n";
+  print_node(*nodes_[0], "  ", out);
+  for (const Relation& relation : relations_) out += "  " + relation_text(relation) + "\n";
+  return out;
+}
+
+}  // namespace guards

@@ -1,0 +1,98 @@
+// Small pieces that all files of the guard tree use: references, weak holding, text. No torch here.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace guards {
+
+// An owned reference.
+class Ref {
+ public:
+  Ref() = default;
+  static Ref steal(PyObject* object) {
+    Ref ref;
+    ref.object_ = object;
+    return ref;
+  }
+  static Ref borrow(PyObject* object) {
+    Py_XINCREF(object);
+    return steal(object);
+  }
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref&& other) noexcept {
+    Ref old = steal(std::exchange(object_, std::exchange(other.object_, nullptr)));
+    return *this;
+  }
+  Ref(const Ref&) = delete;
+  Ref& operator=(const Ref&) = delete;
+  ~Ref() { Py_XDECREF(object_); }
+
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// Thrown while a tree is built, with a Python exception set.
+struct PythonError {};
+
+inline PyObject* checked(PyObject* object) {
+  if (object == nullptr) throw PythonError();
+  return object;
+}
+
+// Whether all objects that a tree holds weakly still live. A Python object of its own, so that the
+// callbacks of the weak references need not refer to the tree.
+struct Liveness {
+  PyObject_HEAD
+  bool dead;
+  PyObject* callback;  // called with a dying weak reference; refers to this object (traversed)
+};
+
+bool init_liveness();
+Ref make_liveness();
+
+// Holds an object for comparison by identity: weakly where its type allows, else strongly. While the
+// tree's Liveness is not dead the address belongs to the same object.
+class Held {
+ public:
+  Held() = default;
+  Held(PyObject* object, Liveness* liveness);
+  bool is(PyObject* other) const { return other == object_; }
+  PyObject* address() const { return object_; }
+  // "<class 'x.Y'>", or the name of the type if the object has died.
+  std::string text() const;
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  PyObject* object_ = nullptr;
+  Ref keep_;  // the weak reference, or the object
+  Liveness* liveness_ = nullptr;
+  std::string type_name_;
+};
+
+// repr(object), shortened; tensors by their type and shape; never raises.
+std::string short_repr(PyObject* object);
+// The text of the current exception, which it clears.
+std::string take_error_text();
+std::string utf8(PyObject* text);
+
+// Turns "-1 with an exception set" into a guard failure, unless the exception must propagate.
+int settle_error();
+
+// value == payload exactly: types equal at every level, -0.0 != 0.0, nan is nan.  1, 0 or -1.
+int exactly_equal(PyObject* payload, PyObject* value);
+// Of an immutable builtin type all the way down, so that an equal object stays equal.
+bool is_immutable_constant(PyObject* value);
+
+// Implemented in guard_tensor.cpp: text for tensors, "" for other objects.
+std::string tensor_summary(PyObject* object);
+bool is_immutable_torch_constant(PyObject* object);
+
+}  // namespace guards

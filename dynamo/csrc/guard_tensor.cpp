@@ -1,0 +1,290 @@
+// Tensor checks, on at::TensorImpl.
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "guard_program.h"
+
+namespace guards {
+
+namespace {
+
+bool is_tensor(PyObject* object) {
+  return THPVariableClass != nullptr &&
+         PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass));
+}
+
+c10::TensorImpl* impl_of(PyObject* tensor) {
+  return THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+}
+
+// Sizes or strides to compare with; a dimension may be left out.
+struct Dims {
+  std::vector<int64_t> values;
+  std::vector<bool> skipped;  // empty: none is
+
+  void set(c10::IntArrayRef dims) { values = dims.vec(); }
+
+  // `only`: a sequence of int or None (not compared) in place of what the example has.
+  void restrict_to(PyObject* only) {
+    Ref items = Ref::steal(checked(PySequence_List(only)));
+    if (static_cast<size_t>(PyList_GET_SIZE(items.get())) != values.size()) {
+      PyErr_SetString(PyExc_ValueError, "one entry per dimension, an int or None");
+      throw PythonError();
+    }
+    std::vector<bool> skip(values.size());
+    for (size_t i = 0; i < values.size(); i++) {
+      PyObject* item = PyList_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i));
+      skip[i] = item == Py_None;
+      if (skip[i]) continue;
+      values[i] = PyLong_AsLongLong(item);
+      if (values[i] == -1 && PyErr_Occurred()) throw PythonError();
+    }
+    if (std::find(skip.begin(), skip.end(), true) != skip.end()) skipped = skip;
+  }
+
+  bool match(c10::IntArrayRef now) const {
+    size_t n = values.size();
+    if (now.size() != n) return false;
+    if (C10_LIKELY(skipped.empty())) {
+      for (size_t i = 0; i < n; i++)
+        if (now[i] != values[i]) return false;
+      return true;
+    }
+    for (size_t i = 0; i < n; i++)
+      if (!skipped[i] && now[i] != values[i]) return false;
+    return true;
+  }
+
+  std::string text() const {
+    std::string out = "(";
+    for (size_t i = 0; i < values.size(); i++) {
+      out += i ? ", " : "";
+      out += !skipped.empty() && skipped[i] ? "*" : std::to_string(values[i]);
+    }
+    return out + (values.size() == 1 ? ",)" : ")");
+  }
+
+  // "size of dimension 0 was 4, is 5"; "" if they match.
+  std::string difference(const char* what, c10::IntArrayRef now) const {
+    if (now.size() != values.size())
+      return "number of dimensions was " + std::to_string(values.size()) + ", is " +
+             std::to_string(now.size());
+    for (size_t i = 0; i < values.size(); i++)
+      if (now[i] != values[i] && (skipped.empty() || !skipped[i]))
+        return std::string(what) + " of dimension " + std::to_string(i) + " was " +
+               std::to_string(values[i]) + ", is " + std::to_string(now[i]);
+    return "";
+  }
+};
+
+template <typename T>
+std::string as_text(const T& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+const char* yes(bool value) { return value ? "True" : "False"; }
+
+class TensorCheck {
+ public:
+  explicit TensorCheck(PyObject* example) {
+    c10::TensorImpl* impl = impl_of(example);
+    keys_ = impl->key_set();
+    dtype_ = impl->dtype();
+    device_ = impl->device();
+    requires_grad_ = impl->requires_grad();
+    layout_ = impl->layout();
+    sizes_.set(impl->sizes());
+    has_strides_ = layout_ == c10::kStrided;
+    if (has_strides_) strides_.set(impl->strides());
+  }
+
+  Dims& sizes() { return sizes_; }
+  Dims& strides() { return strides_; }
+
+  // The layout is a function of the dispatch keys, so comparing those covers it, and conj, neg, inference,
+  // Python-dispatch and functorch-wrapper tensors too.
+  bool match(c10::TensorImpl* impl) const {
+    if (impl->key_set() != keys_ || impl->dtype() != dtype_ ||
+        impl->requires_grad() != requires_grad_ || !sizes_.match(impl->sizes()))
+      return false;
+    if (has_strides_ && !strides_.match(impl->strides())) return false;
+    return impl->device() == device_;
+  }
+
+  std::string text() const {
+    return std::string("dtype ") + as_text(dtype_.name()) + ", sizes " + sizes_.text() +
+           (has_strides_ ? ", strides " + strides_.text() : "") +
+           ", device " + as_text(device_) + ", requires_grad " + yes(requires_grad_);
+  }
+
+  std::string difference(c10::TensorImpl* impl) const {
+    auto was = [](const std::string& what, const std::string& a, const std::string& b) {
+      return what + " was " + a + ", is " + b;
+    };
+    if (impl->dtype() != dtype_)
+      return was("dtype", as_text(dtype_.name()), as_text(impl->dtype().name()));
+    if (impl->device() != device_) return was("device", as_text(device_), as_text(impl->device()));
+    if (impl->layout() != layout_) return was("layout", as_text(layout_), as_text(impl->layout()));
+    if (impl->requires_grad() != requires_grad_)
+      return was("requires_grad", yes(requires_grad_), yes(impl->requires_grad()));
+    std::string sizes = sizes_.difference("size", impl->sizes());
+    if (!sizes.empty()) return sizes;
+    if (has_strides_) {
+      std::string strides = strides_.difference("stride", impl->strides());
+      if (!strides.empty()) return strides;
+    }
+    if (impl->key_set() != keys_)
+      return was("dispatch keys", c10::toString(keys_ - impl->key_set()) + " among others",
+                 c10::toString(impl->key_set() - keys_) + " instead");
+    return "has changed";
+  }
+
+ private:
+  c10::DispatchKeySet keys_;
+  caffe2::TypeMeta dtype_;
+  c10::Device device_ = c10::kCPU;
+  c10::Layout layout_ = c10::kStrided;
+  bool requires_grad_ = false;
+  bool has_strides_ = true;
+  Dims sizes_, strides_;
+};
+
+PyObject* tensor_payload(PyObject* payload) {
+  if (is_tensor(payload)) return payload;
+  PyErr_SetString(PyExc_TypeError, "the payload of a tensor guard is a tensor");
+  throw PythonError();
+}
+
+// Payload: an example tensor, or (example, sizes, strides), the last two None or sequences of int or None.
+class TensorLeaf : public Leaf {
+ public:
+  TensorLeaf(PyObject* payload, Liveness* liveness) : TensorLeaf(example_of(payload), liveness, 0) {
+    if (!PyTuple_Check(payload)) return;
+    if (PyTuple_GET_ITEM(payload, 1) != Py_None)
+      check_.sizes().restrict_to(PyTuple_GET_ITEM(payload, 1));
+    if (PyTuple_GET_ITEM(payload, 2) != Py_None)
+      check_.strides().restrict_to(PyTuple_GET_ITEM(payload, 2));
+  }
+  int check(PyObject* value) const override {
+    if (!type_.is(reinterpret_cast<PyObject*>(Py_TYPE(value)))) return 0;
+    try {
+      return check_.match(impl_of(value));
+    } catch (const std::exception&) {
+      return PyErr_Occurred() ? -1 : 0;
+    }
+  }
+  std::string subject() const override { return "tensor "; }
+  std::string expected() const override {
+    return "has type " + type_.text() + ", " + check_.text();
+  }
+  std::string difference(PyObject* value) const override {
+    if (!type_.is(reinterpret_cast<PyObject*>(Py_TYPE(value))))
+      return "type was " + type_.text() + ", is " +
+             short_repr(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+    try {
+      return check_.difference(impl_of(value));
+    } catch (const std::exception& error) {
+      PyErr_Clear();
+      return std::string("cannot be inspected: ") + error.what();
+    }
+  }
+  // A subclass may answer for its sizes in Python.
+  bool runs_python() const override { return !plain_; }
+  Verdict record(PyObject* value, Recorder& recorder) const override {
+    return plain_ ? recorder.every_time(this, value) : Verdict::Residual;
+  }
+  int traverse(visitproc visit, void* arg) const override { return type_.traverse(visit, arg); }
+
+ private:
+  static PyObject* example_of(PyObject* payload) {
+    bool tuple = PyTuple_Check(payload) && PyTuple_GET_SIZE(payload) == 3;
+    return tensor_payload(tuple ? PyTuple_GET_ITEM(payload, 0) : payload);
+  }
+  TensorLeaf(PyObject* example, Liveness* liveness, int)
+      : type_(reinterpret_cast<PyObject*>(Py_TYPE(example)), liveness),
+        check_(example),
+        plain_(THPVariable_CheckExact(example)) {}
+
+  Held type_;
+  TensorCheck check_;
+  bool plain_;
+};
+
+// One certain tensor, a parameter or buffer, which may have changed in place (`.data =`, requires_grad_()).
+class StaticTensorLeaf : public Leaf {
+ public:
+  StaticTensorLeaf(PyObject* payload, Liveness* liveness)
+      : tensor_(tensor_payload(payload), liveness), check_(payload) {}
+  int check(PyObject* value) const override {
+    if (!tensor_.is(value)) return 0;
+    try {
+      return check_.match(impl_of(value));
+    } catch (const std::exception&) {
+      return PyErr_Occurred() ? -1 : 0;
+    }
+  }
+  std::string subject() const override { return "tensor "; }
+  std::string expected() const override { return "is the same tensor, " + check_.text(); }
+  std::string difference(PyObject* value) const override {
+    if (!tensor_.is(value)) return "was " + tensor_.text() + ", is another object: " + short_repr(value);
+    try {
+      return check_.difference(impl_of(value));
+    } catch (const std::exception& error) {
+      PyErr_Clear();
+      return std::string("cannot be inspected: ") + error.what();
+    }
+  }
+  Verdict record(PyObject* value, Recorder& recorder) const override {
+    if (!tensor_.is(value)) return Verdict::Fail;
+    return THPVariable_CheckExact(value) ? recorder.every_time(this, value) : Verdict::Residual;
+  }
+  int traverse(visitproc visit, void* arg) const override { return tensor_.traverse(visit, arg); }
+
+ private:
+  Held tensor_;
+  TensorCheck check_;
+};
+
+}  // namespace
+
+std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload,
+                                       Liveness* liveness) {
+  try {
+    if (kind == "tensor") return std::make_unique<TensorLeaf>(payload, liveness);
+    if (kind == "static_tensor") return std::make_unique<StaticTensorLeaf>(payload, liveness);
+  } catch (const std::exception& error) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, error.what());
+    throw PythonError();
+  }
+  return nullptr;
+}
+
+std::string tensor_summary(PyObject* object) {
+  if (!is_tensor(object)) return "";
+  std::string text = std::string("a ") + Py_TYPE(object)->tp_name;
+  try {
+    c10::TensorImpl* impl = impl_of(object);
+    text += " of dtype " + as_text(impl->dtype().name());
+    Dims sizes;
+    sizes.set(impl->sizes());
+    text += ", sizes " + sizes.text();
+  } catch (const std::exception&) {
+    PyErr_Clear();
+  }
+  return text;
+}
+
+bool is_immutable_torch_constant(PyObject* object) {
+  return THPDtype_Check(object) || THPDevice_Check(object) || THPLayout_Check(object) ||
+         THPMemoryFormat_Check(object);
+}
+
+}  // namespace guards
