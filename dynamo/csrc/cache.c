@@ -7,7 +7,7 @@
 #define TABLE_ATTRIBUTE "_hook_table"
 
 static Py_ssize_t extra_index = -1;
-static PyObject *table_attribute;
+static PyObject *table_attribute, *dict_attribute; /* interned names */
 /* id(context) -> table, for contexts that take no attributes. Kept until the process ends. */
 static PyObject *plain_contexts;
 static Table *all_tables;
@@ -563,8 +563,8 @@ static Table *table_new(PyObject *context)
 Table *table_of(PyObject *context, int create)
 {
     PyObject *found = NULL, *key, *home;
-    if (PyObject_HasAttrString(context, "__dict__") && !PyType_Check(context)) {
-        home = PyObject_GetAttrString(context, "__dict__");
+    if (PyObject_HasAttr(context, dict_attribute) && !PyType_Check(context)) {
+        home = PyObject_GetAttr(context, dict_attribute);
         key = Py_NewRef(table_attribute);
     } else {
         home = Py_NewRef(plain_contexts);
@@ -622,9 +622,10 @@ void reset_all_tables(void)
 int cache_init(void)
 {
     table_attribute = PyUnicode_InternFromString(TABLE_ATTRIBUTE);
+    dict_attribute = PyUnicode_InternFromString("__dict__");
     plain_contexts = PyDict_New();
     extra_index = CODE_EXTRA_INDEX(code_freed);
-    if (table_attribute == NULL || plain_contexts == NULL) {
+    if (table_attribute == NULL || dict_attribute == NULL || plain_contexts == NULL) {
         return -1;
     }
     if (extra_index < 0) {

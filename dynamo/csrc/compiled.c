@@ -421,21 +421,35 @@ PyTypeObject Scoped_Type =
     CALLABLE_TYPE("dynamo._hook.Scoped", "A callable that runs the original in another state of the hook.",
                   scoped_members);
 
+#define N_IDENTITY 4
+static PyObject *identity_names[N_IDENTITY];
+
+int compiled_init(void)
+{
+    static const char *names[N_IDENTITY] = {"__module__", "__name__", "__qualname__", "__doc__"};
+    for (int i = 0; i < N_IDENTITY; i++) {
+        identity_names[i] = PyUnicode_InternFromString(names[i]);
+        if (identity_names[i] == NULL) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* Copy what functools.update_wrapper copies, so that type attributes do not hide it. */
 static int copy_identity(Callable *self)
 {
-    static const char *names[] = {"__module__", "__name__", "__qualname__", "__doc__"};
     self->dict = PyDict_New();
     if (self->dict == NULL) {
         return -1;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        PyObject *value = PyObject_GetAttrString(self->fn, names[i]);
+    for (int i = 0; i < N_IDENTITY; i++) {
+        PyObject *value = PyObject_GetAttr(self->fn, identity_names[i]);
         if (value == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
             return -1;
         }
         PyErr_Clear();
-        int failed = value != NULL && PyDict_SetItemString(self->dict, names[i], value) < 0;
+        int failed = value != NULL && PyDict_SetItem(self->dict, identity_names[i], value) < 0;
         Py_XDECREF(value);
         if (failed) {
             return -1;

@@ -145,6 +145,7 @@ PyObject *raise_miss(PyCodeObject *code, int had_entries);
 
 extern PyTypeObject Compiled_Type, Scoped_Type;
 
+int compiled_init(void);
 PyObject *make_compiled(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *make_scoped(PyObject *fn, State state, int error_on_miss);
 

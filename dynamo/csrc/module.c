@@ -191,14 +191,6 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "dynamo._hook",
-    .m_doc = PyDoc_STR("The frame hook (PEP 523): dispatches calls to compiled code, and asks for it to be made."),
-    .m_size = -1,
-    .m_methods = methods,
-};
-
 /* --- sentinels ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -242,34 +234,46 @@ static int init_once(void)
     }
     null_sentinel = make_sentinel("NULL");
     skip_recursively = make_sentinel("SKIP_RECURSIVELY");
-    if (null_sentinel == NULL || skip_recursively == NULL || cache_init() < 0 || eval_frame_init() < 0) {
+    if (null_sentinel == NULL || skip_recursively == NULL || cache_init() < 0 || eval_frame_init() < 0 ||
+        compiled_init() < 0) {
         return -1;
     }
     done = 1;
     return 0;
 }
 
-PyMODINIT_FUNC PyInit__hook(void)
+static int exec_module(PyObject *module)
 {
+    /* The interpreter's evaluation function and all state here are the main interpreter's. */
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(PyExc_ImportError, "dynamo compiles in the main interpreter only, not in a subinterpreter");
-        return NULL;
+        return -1;
     }
-    if (init_once() < 0) {
-        return NULL;
-    }
-    PyObject *module = PyModule_Create(&definition);
-    if (module == NULL) {
-        return NULL;
-    }
-    if (PyModule_AddObjectRef(module, "GuardedCode", (PyObject *)&GuardedCode_Type) < 0 ||
+    if (init_once() < 0 || PyModule_AddObjectRef(module, "GuardedCode", (PyObject *)&GuardedCode_Type) < 0 ||
         PyModule_AddObjectRef(module, "Frame", (PyObject *)&FrameView_Type) < 0 ||
         PyModule_AddObjectRef(module, "Compiled", (PyObject *)&Compiled_Type) < 0 ||
         PyModule_AddObjectRef(module, "Scoped", (PyObject *)&Scoped_Type) < 0 ||
         PyModule_AddObjectRef(module, "NULL", null_sentinel) < 0 ||
         PyModule_AddObjectRef(module, "SKIP_RECURSIVELY", skip_recursively) < 0) {
-        Py_DECREF(module);
-        return NULL;
+        return -1;
     }
-    return module;
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, exec_module},
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "dynamo._hook",
+    .m_doc = PyDoc_STR("The frame hook (PEP 523): dispatches calls to compiled code, and asks for it to be made."),
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__hook(void)
+{
+    return PyModuleDef_Init(&definition);
 }
