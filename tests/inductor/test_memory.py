@@ -1,0 +1,146 @@
+"""The memory plan: lifetimes, placement, reuse, peaks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from inductor.runtime.plan import AtenStep, KernelStep, OutputSpec, PlanSpec, ViewStep
+from inductor.schedule.memory import ALIGNMENT, buffer_bytes, lifetimes, plan_memory
+from tests.inductor.plan_kernels import add1, buffer, chain_plan, tensor_input
+
+
+def kernel(reads, writes, inplace=()):
+    return KernelStep("k", [(n, 0) for n in [*reads, *writes]], list(writes), 1, 1, list(inplace))
+
+
+def plan(steps, buffers, outputs):
+    return PlanSpec(
+        inputs=[tensor_input("x", 64)],
+        buffers=buffers,
+        steps=steps,
+        outputs=[OutputSpec("buffer", name) for name in outputs],
+    )
+
+
+def check_disjoint(spec):
+    """No two temps that live at once overlap, unless they share a place on purpose."""
+    memory = plan_memory(spec)
+    lives, _ = lifetimes(spec)
+    sizes = {b.name: buffer_bytes(b) for b in spec.buffers}
+    shared = {frozenset(pair) for s in spec.steps if s.kind == "kernel" for pair in s.inplace}
+    for a, start in memory.offsets.items():
+        assert start % ALIGNMENT == 0 and start + sizes[a] <= memory.arena_bytes
+        for b, other in memory.offsets.items():
+            if a < b and lives[a].overlaps(lives[b]) and frozenset((a, b)) not in shared:
+                assert start + sizes[a] <= other or other + sizes[b] <= start, (a, b)
+    return memory
+
+
+def test_dead_temps_give_their_place():
+    spec = chain_plan(8, 64)
+    for step in spec.steps:
+        step.inplace = []
+    assert check_disjoint(spec).arena_bytes == 2 * 256
+
+
+def test_in_place_needs_one_place():
+    assert check_disjoint(chain_plan(8, 64)).arena_bytes == 256
+
+
+def test_in_place_only_if_the_input_dies():
+    buffers = [buffer("a", 64), buffer("b", 64), buffer("c", 64), buffer("o", 64, kind="output")]
+    steps = [
+        kernel(["x"], ["a"]),
+        kernel(["a"], ["b"], [("b", "a")]),
+        kernel(["a", "b"], ["o"]),
+    ]
+    memory = check_disjoint(plan(steps, buffers, ["o"]))
+    assert memory.offsets["a"] != memory.offsets["b"]
+    assert "c" not in memory.offsets  # nothing touches it
+
+
+def test_in_place_only_into_enough_room():
+    buffers = [buffer("a", 32), buffer("b", 64), buffer("o", 64, kind="output")]
+    steps = [kernel(["x"], ["a"]), kernel(["a"], ["b"], [("b", "a")]), kernel(["b"], ["o"])]
+    memory = check_disjoint(plan(steps, buffers, ["o"]))
+    assert memory.offsets["a"] != memory.offsets["b"]
+
+
+def test_in_place_not_where_a_view_of_the_input_is_read_too():
+    buffers = [buffer("a", 64), buffer("b", 64), buffer("o", 64, kind="output")]
+    steps = [
+        kernel(["x"], ["a"]),
+        ViewStep("flipped", "a", (64,), (1,), 1),
+        kernel(["a", "flipped"], ["b"], [("b", "a")]),
+        kernel(["b"], ["o"]),
+    ]
+    memory = check_disjoint(plan(steps, buffers, ["o"]))
+    assert memory.offsets["a"] != memory.offsets["b"]
+
+
+def test_a_view_keeps_its_base_alive():
+    buffers = [buffer("a", 64), buffer("b", 64), buffer("o", 64, kind="output")]
+    steps = [
+        kernel(["x"], ["a"]),
+        ViewStep("v", "a", (64,), (1,)),
+        ViewStep("w", "v", (64,), (1,)),
+        kernel(["x"], ["b"]),
+        kernel(["w", "b"], ["o"]),
+    ]
+    memory = check_disjoint(plan(steps, buffers, ["o"]))
+    assert memory.offsets["a"] != memory.offsets["b"]
+
+
+def test_an_aliasing_aten_result_keeps_its_argument_alive():
+    buffers = [
+        buffer("a", 64),
+        buffer("v", 64, kind="aten"),
+        buffer("b", 64),
+        buffer("o", 64, kind="output"),
+    ]
+    steps = [
+        kernel(["x"], ["a"]),
+        AtenStep("aten::view", "", [{"buf": "a"}, [64]], ["v"]),
+        kernel(["x"], ["b"]),
+        kernel(["v", "b"], ["o"]),
+    ]
+    memory = check_disjoint(plan(steps, buffers, ["o"]))
+    assert memory.offsets["a"] != memory.offsets["b"]
+    memory = plan_memory(plan(steps[:2], buffers[:2], ["v"]))
+    assert memory.offsets == {} and memory.allocs[0] == ["a"]  # returned through the view
+
+
+def test_own_tensors_are_made_late_and_dropped_early():
+    buffers = [
+        buffer("r", 64, kind="aten"),
+        buffer("s", 64, kind="output"),
+        buffer("o", 64, kind="output"),
+    ]
+    steps = [
+        AtenStep("aten::neg", "", [{"buf": "x"}], ["r"]),
+        kernel(["r"], ["s"]),
+        kernel(["s"], ["o"]),
+    ]
+    memory = plan_memory(plan(steps, buffers, ["o"]))
+    assert memory.allocs == [[], ["s"], ["o"]]
+    assert memory.frees == [[], ["r"], ["s"]]
+    assert memory.peak_bytes == 2 * 256
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_graphs(seed):
+    rng = random.Random(seed)
+    buffers, steps, known = [], [], ["x"]
+    for i in range(40):
+        name = f"t{i}"
+        buffers.append(buffer(name, rng.choice([1, 16, 64, 300, 1000])))
+        reads = rng.sample(known, min(len(known), rng.randint(1, 3)))
+        inplace = [(name, reads[0])] if rng.random() < 0.3 else []
+        steps.append(kernel(reads, [name], inplace))
+        known = [*known, name][-rng.randint(3, 12) :]
+    buffers.append(buffer("o", 64, kind="output"))
+    steps.append(add1(known[-1], "o", 1))
+    memory = check_disjoint(plan(steps, buffers, ["o"]))
+    assert memory.arena_bytes <= sum(buffer_bytes(b) + ALIGNMENT for b in buffers)

@@ -1,0 +1,239 @@
+"""Finding and running the host compiler, and what happens when that goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+
+from inductor.runtime import cache, toolchain
+from tests.inductor.plan_kernels import SOURCE
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def fake_compiler(folder, name, script):
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    file.write_text("#!/bin/sh\n" + script)
+    file.chmod(0o755)
+    return file
+
+
+def entries(folder):
+    return [p for p in (folder / cache.LAYOUT / "kernels").rglob("*") if p.is_file()]
+
+
+def leftovers(folder):
+    return list((folder / cache.LAYOUT / "tmp").iterdir())
+
+
+def test_compile_load_and_call(own_cache):
+    library = toolchain.load_library(SOURCE)
+    x, out = torch.randn(5), torch.zeros(5)
+    library.call("add1", (x.data_ptr(), out.data_ptr()), 1, 4)
+    want = torch.zeros(5)
+    want[1:4] = x[1:4] + 1
+    assert torch.equal(out, want)
+    assert len(entries(own_cache)) == 1 and not leftovers(own_cache)
+    with pytest.raises(AttributeError):
+        library.call("nowhere", (), 0, 1)
+
+
+def test_second_compile_is_a_lookup(monkeypatch):
+    path = toolchain.compile_library(SOURCE)
+    monkeypatch.setattr(toolchain, "_run", lambda commands: pytest.fail("compiled again"))
+    assert toolchain.compile_library(SOURCE) == path
+
+
+def test_key_depends_on_source_and_flags():
+    compiler = toolchain.find_compiler()
+    other = toolchain.Compiler(compiler.command, compiler.identity, ("-mtune=generic",))
+    keys = {
+        toolchain.library_key(["a"], compiler),
+        toolchain.library_key(["a", ""], compiler),
+        toolchain.library_key(["b"], compiler),
+        toolchain.library_key(["a"], other),
+    }
+    assert len(keys) == 4
+
+
+def test_several_units(own_cache):
+    units = [f'extern "C" int f{i}() {{ return {i}; }}' for i in range(5)]
+    library = toolchain.load_library(units)
+    assert len({library.address(f"f{i}") for i in range(5)}) == 5
+    assert not leftovers(own_cache)
+
+
+def test_generated_code_that_does_not_compile(own_cache):
+    with pytest.raises(toolchain.CompileError, match="not_declared"):
+        toolchain.compile_library("int f() { return not_declared; }")
+    with pytest.raises(toolchain.CompileError, match="not_declared"):
+        toolchain.compile_library(["int g() { return 1; }", "int f() { return not_declared; }"])
+    assert not entries(own_cache) and not leftovers(own_cache)
+
+
+def test_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(toolchain.NoCompiler, match="pip install ziglang"):
+        toolchain.compile_library(SOURCE)
+
+
+def test_cxx_that_names_nothing(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    with pytest.raises(toolchain.NoCompiler, match="CXX=no-such-compiler"):
+        toolchain.find_compiler()
+
+
+def test_cxx_wins_over_path(monkeypatch, tmp_path):
+    wrapper = fake_compiler(tmp_path / "bin", "mycxx", 'exec g++ "$@"\n')
+    monkeypatch.setenv("CXX", f"{wrapper} -DCHOSEN")
+    source = "#ifndef CHOSEN\n#error not chosen\n#endif\n"
+    assert toolchain.find_compiler().command == (str(wrapper), "-DCHOSEN")
+    assert toolchain.compile_library(source).exists()
+
+
+def test_compiler_on_path_that_is_broken(monkeypatch, tmp_path):
+    fake_compiler(tmp_path / "bin", "g++", "echo 'no such license' >&2; exit 3\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(toolchain.NoCompiler, match="empty file"):
+        toolchain.find_compiler()
+
+
+def test_flags_that_the_compiler_lacks(monkeypatch, tmp_path):
+    script = 'case "$*" in *march=native*) exit 1;; *) exec /usr/bin/env c++ "$@";; esac\n'
+    wrapper = fake_compiler(tmp_path / "bin", "old++", script)
+    monkeypatch.setenv("CXX", str(wrapper))
+    assert "-march=native" not in toolchain.find_compiler().flags
+    assert toolchain.load_library(SOURCE).address("add1")
+
+
+def test_damaged_library_is_made_again(own_cache):
+    path = toolchain.compile_library(SOURCE)
+    for damage in (b"", b"\x7fELF", path.read_bytes()[:-100], b"x" + path.read_bytes()[1:]):
+        path.write_bytes(damage)
+        assert toolchain.load_library(SOURCE).address("add1")
+
+
+def test_library_that_does_not_load_is_made_elsewhere(own_cache):
+    compiler = toolchain.find_compiler()
+    key = toolchain.library_key([SOURCE], compiler)
+    cache.store().write("kernels", key, ".so", b"whole, but no library")
+    cache.private_folder.cache_clear()
+    with pytest.warns(cache.CacheWarning, match="does not load"):
+        assert toolchain.load_library(SOURCE).address("add1")
+
+
+@pytest.mark.parametrize("how", ["file", "no permission", "foreign"])
+def test_unusable_cache_folder(how, tmp_path, monkeypatch):
+    folder = tmp_path / "bad"
+    if how == "file":
+        folder.write_text("a file")
+    else:
+        (folder / cache.LAYOUT).mkdir(parents=True)
+        if how == "foreign":
+            monkeypatch.setattr(os, "getuid", lambda: 12345)
+        else:
+            monkeypatch.setattr(cache.tempfile, "TemporaryFile", _refuse)
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(folder))
+    cache.private_folder.cache_clear()
+    with pytest.warns(cache.CacheWarning, match="DYNAMO_CACHE_DIR") as record:
+        path = toolchain.compile_library(SOURCE)
+        toolchain.compile_library(SOURCE + "\n")
+    assert len(record) == 1 and folder not in path.parents
+
+
+def _refuse(*args, **kwargs):
+    raise PermissionError("read-only")
+
+
+def test_disk_that_fills_up(monkeypatch, own_cache):
+    cache.private_folder.cache_clear()
+    real = cache.Store.write
+
+    def full(self, *args):
+        if own_cache in self.root.parents:
+            raise OSError(28, "No space left on device")
+        return real(self, *args)
+
+    monkeypatch.setattr(cache.Store, "write", full)
+    with pytest.warns(cache.CacheWarning, match="No space left"):
+        assert toolchain.load_library(SOURCE).address("add1")
+
+
+def test_cache_folder_is_private(own_cache):
+    toolchain.compile_library(SOURCE)
+    assert stat.S_IMODE((own_cache / cache.LAYOUT).stat().st_mode) == 0o700
+
+
+CHILD = textwrap.dedent("""
+    import sys
+    from inductor.runtime import toolchain
+    from tests.inductor.plan_kernels import SOURCE
+    print("ready", flush=True)
+    sys.stdin.readline()
+    library = toolchain.load_library(SOURCE)
+    print(library.address("add1") != 0, flush=True)
+""")
+
+
+def start_child(script, **env):
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env},
+    )
+
+
+def test_two_processes_compile_once(tmp_path, own_cache):
+    log = tmp_path / "runs"
+    script = (
+        f'case "$*" in *-fsyntax-only*) ;; *) echo x >> {log}; sleep 0.3;; esac\nexec g++ "$@"\n'
+    )
+    wrapper = fake_compiler(tmp_path / "bin", "slow++", script)
+    children = [start_child(CHILD, CXX=str(wrapper)) for _ in range(2)]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        out, err = child.communicate(timeout=120)
+        assert out.strip() == "True", err
+    assert log.read_text() == "x\n"
+    assert len(entries(own_cache)) == 1
+
+
+def test_ctrl_c_kills_the_compiler_and_leaves_nothing(tmp_path, own_cache):
+    pids = tmp_path / "pids"
+    script = f'case "$*" in *-fsyntax-only*) exec g++ "$@";; esac\necho $$ >> {pids}\nsleep 60\n'
+    wrapper = fake_compiler(tmp_path / "bin", "stuck++", script)
+    child = start_child(CHILD, CXX=str(wrapper))
+    assert child.stdout.readline() == "ready\n"
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    deadline = time.time() + 60
+    while not pids.exists() and time.time() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert "KeyboardInterrupt" in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)
+    assert not entries(own_cache) and not leftovers(own_cache)
