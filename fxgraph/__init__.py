@@ -5,6 +5,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node, map_arg
+from fxgraph.tracer import Proxy, TraceError, Tracer, symbolic_trace
 from fxgraph.verify import GraphError, verify
 
 __all__ = [
@@ -13,7 +14,11 @@ __all__ = [
     "GraphModule",
     "Interpreter",
     "Node",
+    "Proxy",
+    "TraceError",
+    "Tracer",
     "map_aggregate",
     "map_arg",
+    "symbolic_trace",
     "verify",
 ]

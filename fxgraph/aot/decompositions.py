@@ -32,7 +32,7 @@ DECOMPOSED = (
     "addr", "baddbmm", "count_nonzero", "dot", "vdot", "mv", "linalg_cross", "logsumexp", "nansum",
     "norm", "renorm", "std", "std_mean", "trace", "aminmax",
     # making tensors
-    "arange", "block_diag", "diag_embed", "eye", "fill", "linspace", "logspace", "new_empty", "new_full",
+    "block_diag", "diag_embed", "eye", "fill", "linspace", "logspace", "new_empty", "new_full",
     "new_ones", "new_zeros", "ones", "ones_like", "zero", "zeros", "zeros_like", "tril", "triu",
     # moving elements
     "affine_grid_generator", "channel_shuffle", "col2im", "im2col", "index_add", "index_copy",

@@ -57,8 +57,8 @@ def functionalize(
     table = rules.table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = _attribute_names(gm)
-    inputs = _Inputs(tracer, gm, example_inputs, fake_mode)
     with _tracing():
+        inputs = _Inputs(tracer, gm, example_inputs, fake_mode)
         with tracer.mode:
             result = _TracingInterpreter(gm, tracer).run(*inputs.fakes)
         inputs.check_writes()
@@ -329,9 +329,7 @@ class _Finish:
         writes = []
         for node, view in places:
             value = self.tracer.value(view)
-            if value is node:
-                continue
-            if _root(value) in targets:
+            if _root(value) in targets and value is not node:
                 value = self.tracer.emit(aten.clone.default, value)
             writes.append((node, value))
         return writes

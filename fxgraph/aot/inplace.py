@@ -57,6 +57,31 @@ def functional_variant(op: torch._ops.OpOverload) -> FunctionalVariant | None:
     return None
 
 
+def arguments_for(
+    variant: FunctionalVariant, op: torch._ops.OpOverload, given: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments for `variant.op` from those given to `op`, with `op`'s defaults where they differ."""
+    defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for argument in variant.op._schema.arguments:
+        name = argument.name
+        if name in given:
+            value = given[name]
+        elif name in defaults and not (
+            argument.has_default_value() and argument.default_value == defaults[name]
+        ):
+            value = defaults[name]
+        else:
+            continue
+        follows = variant.op._schema.arguments[len(args)].name == name
+        if follows and not argument.kwarg_only and not kwargs:
+            args.append(value)
+        else:
+            kwargs[name] = value
+    return tuple(args), kwargs
+
+
 def _candidates(op: torch._ops.OpOverload) -> Iterator[torch._ops.OpOverload]:
     namespace, name = op._schema.name.split("::")
     plain = name.removesuffix("_")

@@ -21,6 +21,7 @@ from fxgraph.aot import inplace, views
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
 from fxgraph.aot.views import ViewCall
+from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 
@@ -314,6 +315,9 @@ class Tracer:
         old, new = self.view_of(this), self.view_of(result)
         old.fake = self.fake.make(*metadata(this), base=this)
         self._views[id(old.fake)] = old
+        for node in self.graph.nodes:
+            if node.meta["val"] is this:
+                node.meta["val"] = old.fake
         self.fake.mode.dispatch(op, (FakeTensor,), args, kwargs)
         self._views[id(this)] = View(new.alias, this, new.node, new, None)
         return this
@@ -324,16 +328,28 @@ class Tracer:
         variant = inplace.functional_variant(op)
         given = inplace.bind(op, args, kwargs)
         written = {a.name: given.get(a.name) for a in inplace.written_arguments(op)}
+        if variant is None or any(isinstance(value, (tuple, list)) for value in written.values()):
+            self._refuse_shared(op, given, written)
         if variant is None:
             fresh = self._mutate_copies(op, given, written)
         else:
-            kept = {name: value for name, value in kwargs.items() if name not in variant.drop}
-            result = self.dispatch(variant.op, args, kept)
+            result = self.dispatch(variant.op, *inplace.arguments_for(variant, op, given))
             parts = list(result) if len(variant.op._schema.returns) > 1 else [result]
             fresh = parts[: variant.fresh]
             for old, new in zip(written.values(), parts[variant.fresh :]):
                 self._write_nest(old, new)
         return _returned(op, written, fresh)
+
+    def _refuse_shared(self, op: Any, given: dict[str, Any], written: dict[str, Any]) -> None:
+        """Computing all results before any write is only right if no write is read by the same call."""
+
+        def memories(values: Any) -> list[Alias]:
+            found = leaves(values)
+            return [self.view_of(leaf).alias for leaf in found if isinstance(leaf, torch.Tensor)]
+
+        every = memories(given)
+        if any(every.count(alias) > 1 for alias in memories(written)):
+            raise Unfunctionalizable(f"{op} writes memory that it is given twice")
 
     def _mutate_copies(self, op: Any, given: dict[str, Any], written: dict[str, Any]) -> list[Any]:
         """An operator without functional variant runs on copies, which are then copied back."""
@@ -501,8 +517,9 @@ def _compact(fake: torch.Tensor) -> Any:
 def _returned(op: Any, written: dict[str, Any], fresh: list[Any]) -> Any:
     """What a mutating operator returns: its written arguments and fresh results, in schema order."""
     by_set = {
-        next(iter(a.alias_info.before_set)): written.get(a.name)
+        name: written.get(a.name)
         for a in inplace.written_arguments(op)
+        for name in a.alias_info.before_set
     }
     rest = iter(fresh)
     results = [
