@@ -130,3 +130,7 @@ UnsupportedGenerator = _reason(
     "UnsupportedGenerator", "GENERATOR_FRAME", "the frame of a generator or coroutine ({0}) is not captured on its own",
     "consume the generator inside the compiled function",
 )
+ModuleImport = _reason(
+    "ModuleImport", "MODULE_IMPORT", "the module {0} is imported for the first time",
+    "import it outside the compiled function",
+)

@@ -110,7 +110,9 @@ def _raise_missing(
     tx: Interpreter, function: FunctionValue, names: Sequence[str], kind: str
 ) -> None:
     quoted = [repr(n) for n in names]
-    listed = " and ".join(quoted) if len(quoted) < 3 else f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
+    listed = (
+        " and ".join(quoted) if len(quoted) < 3 else f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
+    )
     raise_python(
         tx,
         TypeError,

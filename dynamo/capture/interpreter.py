@@ -24,6 +24,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
+from dynamo.bytecode import Instruction, normalize
+from dynamo.bytecode.cache import CodeMap
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
 from dynamo.errors import Unsupported
@@ -38,7 +40,6 @@ from dynamo.values.base import Value
 from dynamo.values.exceptions import RaisedException
 
 if TYPE_CHECKING:
-    from dynamo.bytecode import Instruction
     from dynamo.capture.output import OutputGraph
     from dynamo.values.builder import Lazy
     from dynamo.values.cell import CellValue
@@ -54,14 +55,19 @@ class NullValue(Value):
 
 
 NULL = NullValue()
+UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
-@lru_cache(maxsize=4096)
+_programs: CodeMap[Program] = CodeMap()
+
+
 def program_of(code: types.CodeType) -> Program:
     """The canonical instructions of `code`, each with its handler."""
-    from dynamo.bytecode import normalize
-
-    return [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
+    known = _programs.get(code)
+    if known is not None:
+        return known
+    program = [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
+    return _programs.set(code, program)
 
 
 class Interpreter:

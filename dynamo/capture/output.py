@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,13 @@ class OutputGraph:
         name = f"__framegraph_{_identifier(prefix)}_{next(_installed_counter)}"
         self.installed[name] = obj
         return InstalledSource(name)
+
+    def continuation(self, code: types.CodeType, namespace: dict[str, Any]) -> InstalledSource:
+        """The function over a continuation's code, installed once."""
+        for name, known in self.installed.items():
+            if isinstance(known, types.FunctionType) and known.__code__ is code:
+                return InstalledSource(name)
+        return self.install(f"resume_{code.co_name}", types.FunctionType(code, namespace))
 
     # -- identity -------------------------------------------------------------------------------
     def known_value(self, obj: Any, source: Source | None) -> Value | None:

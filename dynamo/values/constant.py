@@ -116,9 +116,7 @@ class ConstantValue(Value):
     def contains(self, tx: Interpreter, item: Value) -> Value:
         from dynamo.values.exceptions import call_real
 
-        return ConstantValue(
-            call_real(tx, lambda: constant_argument(tx, item) in self.value)
-        )
+        return ConstantValue(call_real(tx, lambda: constant_argument(tx, item) in self.value))
 
     def iterate(self, tx: Interpreter) -> Value:
         from dynamo.values.containers import TupleValue

@@ -242,7 +242,11 @@ def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
     """The Value of a node's result: a tensor, a nest of them, or a plain Python value."""
     if isinstance(result, torch.Tensor):
         return tx.output.tensor_value(node, result, TensorValue)
-    if isinstance(result, (tuple, list)) and type(result) is not torch.Size and _holds_tensor(result):
+    if (
+        isinstance(result, (tuple, list))
+        and type(result) is not torch.Size
+        and _holds_tensor(result)
+    ):
         items = []
         for i, item in enumerate(result):
             if isinstance(item, torch.Tensor) and tx.output.fake_value(item) is not None:
@@ -251,7 +255,9 @@ def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
             if not _holds_tensor(item):
                 items.append(tx.wrap(item))
                 continue
-            child = tx.output.create_node("call_function", operator.getitem, (node, i), {}, item, tx)
+            child = tx.output.create_node(
+                "call_function", operator.getitem, (node, i), {}, item, tx
+            )
             items.append(wrap_result(tx, child, item))
         return _wrap_sequence(tx, result, items)
     return tx.wrap(result)
@@ -292,7 +298,9 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         raise Unsupported(breaks.UncapturedCall(name)) from error
     except Exception as error:
         text = str(error).splitlines()
-        raise Unsupported(breaks.OpError(name, text[0] if text else type(error).__name__)) from error
+        raise Unsupported(
+            breaks.OpError(name, text[0] if text else type(error).__name__)
+        ) from error
 
 
 def to_fake(arg: Any) -> Any:

@@ -125,8 +125,9 @@ def _graph_break(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
     raise Unsupported(breaks.RequestedBreak(message or "no message given"))
 
 
-
-def _collect(namespace: Any, names: str, fold: Callable[[Any], Fold]) -> dict[int, tuple[Any, Fold]]:
+def _collect(
+    namespace: Any, names: str, fold: Callable[[Any], Fold]
+) -> dict[int, tuple[Any, Fold]]:
     found = {}
     for name in names.split():
         function = namespace

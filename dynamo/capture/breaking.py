@@ -1,0 +1,239 @@
+"""A graph break in the rewritten frame: restore, perform the instruction natively, go on in a continuation.
+
+locals and cells     are stored where the user's code has them
+the stack            below the instruction's operands is kept in temporary locals
+the instruction      runs natively on its operands; if it stands in a try or with block, what it raises goes to a
+                     continuation that starts at the handler
+the continuation     takes the stack and the live locals as arguments, cells through its closure
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dynamo.bytecode.normalize import real_order
+from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
+from dynamo.capture.handlers_flow import PreviousException
+from dynamo.capture.interpreter import NULL, UNBOUND
+from dynamo.reconstruct import Codegen
+from dynamo.resume import Item, make_resume_code
+from dynamo.sources import LocalSource
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.capture.root import RootInterpreter, Stop
+
+SideEffectsEmitter = Callable[[Sequence[Value]], None]
+# A stack item of the rewritten frame: what it is, and the local that holds it.
+Kept = tuple[Item, str]
+
+_CONDITIONAL = {
+    "POP_JUMP_IF_TRUE": "pop_jump_if_true",
+    "POP_JUMP_IF_FALSE": "pop_jump_if_false",
+    "POP_JUMP_IF_NONE": "pop_jump_if_none",
+    "POP_JUMP_IF_NOT_NONE": "pop_jump_if_not_none",
+}
+_OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
+
+
+class BreakEmitter:
+    """Emits everything after the graph call for a frame that breaks at `stop.instr`."""
+
+    def __init__(self, root: RootInterpreter, stop: Stop) -> None:
+        self.root = root
+        self.stop = stop
+        self.instr: Instruction = stop.instr
+        popped = self._popped()
+        split = len(root.stack) - popped
+        self.below = root.stack[:split]
+        self.operands = root.stack[split:]
+        self.locals = dict(root.locals)
+
+    def _popped(self) -> int:
+        if self.instr.op == "FOR_ITER":
+            return 1
+        return stack_effect(self.instr.op, self.instr.arg)[0]
+
+    # -- restoring ------------------------------------------------------------------------------
+    def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
+        below = [self._push_kept(codegen, i, value) for i, value in enumerate(self.below)]
+        for _, local in reversed(below):
+            if local:
+                codegen.store_fast(local)
+        self._push_operands(codegen)
+        restored = [name for name, value in self.locals.items() if not self._in_place(name, value)]
+        for name in restored:
+            codegen(self.locals[name])
+        side_effects(self._roots())
+        for name in reversed(restored):
+            codegen.store_fast(name)
+        self._clear_temporaries(codegen)
+        self._perform(codegen, below)
+
+    def _roots(self) -> list[Value]:
+        """What stays alive beyond the graph."""
+        held = [*self.root.stack, *self.locals.values(), *self.root.cells.values()]
+        return [value for value in held if isinstance(value, Value)]
+
+    @staticmethod
+    def _in_place(name: str, value: Value | Lazy) -> bool:
+        """An argument that still has its first value."""
+        source = value.source
+        return isinstance(source, LocalSource) and source.local == name and not source.is_cell
+
+    @staticmethod
+    def _push_kept(codegen: Codegen, index: int, value: Value) -> Kept:
+        if value is NULL:
+            return Item.NULL, ""
+        if value is UNBOUND:
+            return Item.UNBOUND, ""
+        if isinstance(value, PreviousException):
+            codegen(value.handled)
+            return Item.HANDLING, f"__stack_{index}"
+        codegen(value)
+        return Item.VALUE, f"__stack_{index}"
+
+    def _push_operands(self, codegen: Codegen) -> None:
+        operands = list(self.operands)
+        if self.instr.op == "CALL_KW":
+            operands.pop()  # the names come with the instruction itself
+        for value in real_order(operands, lambda value: value is NULL):
+            if value is NULL:
+                codegen.push_null()
+            else:
+                codegen(value)
+
+    def _clear_temporaries(self, codegen: Codegen) -> None:
+        """What the frame made for itself must not live longer than the user's variables do."""
+        names = [*codegen.temporaries, *codegen.output_locals]
+        for name in names:
+            codegen.load_const(None)
+            codegen.store_fast(name)
+
+    # -- the instruction ------------------------------------------------------------------------
+    def _perform(self, codegen: Codegen, below: list[Kept]) -> None:
+        op = self.instr.op
+        if self.stop.terminal or op in ("RETURN_VALUE", "RAISE_VARARGS", "RERAISE"):
+            self._native(codegen, below)
+        elif op in _CONDITIONAL:
+            self._conditional(codegen, below)
+        elif op in _OR_POP:
+            self._jump_or_pop(codegen, below)
+        elif op == "FOR_ITER":
+            self._for_iter(codegen, below)
+        elif op == "JUMP":
+            self._continue(codegen, self.instr.target, below)
+        else:
+            self._native(codegen, below)
+            stack = [*below, *self._store_results(codegen)]
+            self._update_locals()
+            self._continue(codegen, self._next(), stack)
+
+    def _next(self) -> Instruction:
+        return self.root.program[self.instr.index + 1][1]
+
+    def _native(self, codegen: Codegen, below: list[Kept]) -> None:
+        """The instruction itself, with the user's exception handler around it."""
+        with self._handled(codegen, below):
+            codegen.native(self.instr)
+        if self.stop.terminal and self.instr.op not in NO_FALLTHROUGH:
+            # It raised while capturing, under the same guards; code that follows is never reached.
+            codegen.load_const(None)
+            codegen.return_value()
+
+    @contextlib.contextmanager
+    def _handled(self, codegen: Codegen, below: list[Kept]):
+        handler = self.instr.handler
+        if handler is None:
+            yield
+            return
+        caught, after = codegen.label(), codegen.label()
+        with codegen.exception_region(caught, depth=0):
+            yield
+        if self.instr.op not in NO_FALLTHROUGH:
+            codegen.jump(after)
+        codegen.place(caught)
+        codegen.store_fast("__exception")
+        stack = below[: handler.depth]
+        if handler.push_lasti:
+            codegen.load_const(self.instr.offset // 2)
+            codegen.store_fast("__lasti")
+            stack.append((Item.VALUE, "__lasti"))
+        stack.append((Item.VALUE, "__exception"))
+        self._continue(codegen, handler.target, stack)
+        if self.instr.op not in NO_FALLTHROUGH:
+            codegen.place(after)
+
+    def _store_results(self, codegen: Codegen) -> list[Kept]:
+        """Results of the instruction, from the real stack to locals; LOAD_METHOD's NULL has no place there."""
+        pushed = stack_effect(self.instr.op, self.instr.arg)[1]
+        if self.instr.op == "PUSH_NULL":
+            codegen.pop_top()
+            return [(Item.NULL, "")]
+        names = [f"__result_{i}" for i in range(pushed)]
+        for name in reversed(names):
+            codegen.store_fast(name)
+        return [(Item.VALUE, name) for name in names]
+
+    def _update_locals(self) -> None:
+        """Instructions that change locals themselves (where a break was moved to an earlier place)."""
+        if self.instr.op == "STORE_FAST":
+            self.locals[self.instr.argval] = NULL
+        elif self.instr.op == "DELETE_FAST":
+            self.locals.pop(self.instr.argval, None)
+
+    def _conditional(self, codegen: Codegen, below: list[Kept]) -> None:
+        jumped = codegen.label()
+        with self._handled(codegen, below):
+            getattr(codegen, _CONDITIONAL[self.instr.op])(jumped)
+        self._continue(codegen, self._next(), below)
+        codegen.place(jumped)
+        self._continue(codegen, self.instr.target, below)
+
+    def _jump_or_pop(self, codegen: Codegen, below: list[Kept]) -> None:
+        jumped = codegen.label()
+        kept = (Item.VALUE, "__condition")
+        with self._handled(codegen, below):
+            codegen.copy(1)
+            codegen.store_fast("__condition")
+            getattr(codegen, _OR_POP[self.instr.op])(jumped)
+        self._continue(codegen, self._next(), below)
+        codegen.place(jumped)
+        self._continue(codegen, self.instr.target, [*below, kept])
+
+    def _for_iter(self, codegen: Codegen, below: list[Kept]) -> None:
+        exhausted = codegen.label()
+        with self._handled(codegen, below):
+            codegen.for_iter(exhausted)
+        codegen.store_fast("__item")
+        codegen.store_fast("__iterator")
+        stack = [*below, (Item.VALUE, "__iterator"), (Item.VALUE, "__item")]
+        self._continue(codegen, self._next(), stack)
+        codegen.place(exhausted)
+        self._continue(codegen, self.instr.target, below)
+
+    # -- the continuation -----------------------------------------------------------------------
+    def _continue(self, codegen: Codegen, target: Instruction, stack: Sequence[Kept]) -> None:
+        """return continuation(*stack, *locals)"""
+        code = self.root.code
+        names = sorted(self.locals)
+        resume = make_resume_code(
+            code, target.index, stack=[item for item, _ in stack], local_names=names
+        )
+        if resume.co_freevars:
+            codegen.load_callable(lambda: codegen.make_function(resume, resume.co_freevars))
+        else:
+            function = self.root.output.continuation(resume, self.root.f_globals)
+            codegen.load_callable(lambda: function.load(codegen.emit))
+        kept = [local for _, local in stack if local]
+        for local in [*kept, *names]:
+            codegen.load_fast(local)
+        for local in kept:
+            codegen.load_const(None)
+            codegen.store_fast(local)
+        codegen.call(len(kept) + len(names))
+        codegen.return_value()

@@ -1,0 +1,187 @@
+"""convert_frame: one frame from the hook to its rewritten code.
+
+The frame is interpreted from its start. Where capture cannot go on, the analysis starts again and stops before that
+instruction; the rewritten code then runs the graph so far, performs the instruction natively, and calls a
+continuation function, which is a frame of its own for the hook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import time
+import traceback
+import weakref
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+
+from dynamo.capture import handlers_calls, handlers_data, handlers_flow, handlers_names  # noqa: F401
+from dynamo.capture.control import RestartAnalysis, SkipFrame
+from dynamo.capture.output import OutputGraph
+from dynamo.capture.rewrite import Rewritten, rewrite
+from dynamo.capture.root import RootInterpreter, Stop, read_modes
+from dynamo.errors import Unsupported
+from dynamo.records import BreakRecord, FrameRecord
+from dynamo.values.function import is_opaque_module
+
+if TYPE_CHECKING:
+    from dynamo.context import CompileContext
+
+log_breaks = logging.getLogger("dynamo.breaks")
+log_guards = logging.getLogger("dynamo.guards")
+
+_NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def convert_frame(frame: Any, context: CompileContext) -> Any:
+    """GuardedCode for the frame, or None: it runs as it is from now on.
+
+    Raises Unsupported if context.fullgraph and the graph breaks, BackendCompilerFailed if the backend fails.
+    """
+    code = frame.f_code
+    if code.co_flags & _NOT_CAPTURED or is_opaque_module(frame.f_globals.get("__name__")):
+        return None
+    record = FrameRecord("", code.co_name, code.co_filename, code.co_firstlineno)
+    start = time.perf_counter()
+    with preserved_state():
+        try:
+            rewritten = Capture(frame, context, record).run()
+        except SkipFrame:
+            return None
+        guarded = finish(frame, rewritten, record)
+    record.times["total"] = time.perf_counter() - start
+    context.records.append(record)
+    return guarded
+
+
+def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
+    """Build the guard tree, publish what the new code loads by name, and make the cache entry."""
+    from dynamo import _guards, _hook
+
+    start = time.perf_counter()
+    output = rewritten.output
+    output.guards.add(None, "globals", _guards.GlobalState())
+    sources = output.not_aliased_sources()
+    if len(sources) > 1:
+        output.guards.add(None, "not_aliased", tuple(sources))
+    tree = output.guards.build()
+    record.guards = list(tree.describe())
+    record.times["guards"] = time.perf_counter() - start
+    if log_guards.isEnabledFor(logging.DEBUG):
+        log_guards.debug("%s %s\n%s", record.compile_id, record.name, "\n".join(record.guards))
+    frame.f_globals.update(output.installed)
+    weakref.finalize(rewritten.code, _unpublish, frame.f_globals, list(output.installed))
+    return _hook.GuardedCode(rewritten.code, tree, rewritten.needs_hook, record.compile_id)
+
+
+def _unpublish(namespace: dict[str, Any], names: list[str]) -> None:
+    """The new code is gone: so is what only it loads."""
+    for name in names:
+        namespace.pop(name, None)
+
+
+class Capture:
+    """The attempts to capture one frame."""
+
+    def __init__(self, frame: Any, context: CompileContext, record: FrameRecord) -> None:
+        self.frame = frame
+        self.context = context
+        self.record = record
+        self.restart: RestartAnalysis | None = None
+        self.backoff = 1
+
+    def run(self) -> Rewritten:
+        """Attempt until one succeeds."""
+        while True:
+            output = OutputGraph(self.context, self.frame.f_globals)
+            start = time.perf_counter()
+            try:
+                with restored_state():
+                    root = RootInterpreter(output, self.frame, self.restart)
+                    stop = root.execute()
+            except RestartAnalysis as restart:
+                self.restart = restart
+                continue
+            finally:
+                spent = time.perf_counter() - start
+                self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
+            self._check_fullgraph(stop)
+            try:
+                rewritten = rewrite(root, stop, self.record)
+            except Unsupported as error:
+                self._back_off(root, stop, error)
+                continue
+            if stop.is_break:
+                self._record_break(stop)
+            return rewritten
+
+    def _check_fullgraph(self, stop: Stop) -> None:
+        if stop.is_break and self.context.fullgraph:
+            self._record_break(stop)
+            self.context.records.append(self.record)
+            raise Unsupported(FullGraphReason(stop))
+
+    def _back_off(self, root: RootInterpreter, stop: Stop, error: Unsupported) -> None:
+        """Something that lives at the break cannot be made again: break earlier."""
+        if self.context.fullgraph:
+            raise error
+        step = root.steps - self.backoff
+        if step < 0:
+            self._record_break(stop, graph_break=False)
+            self.context.records.append(self.record)
+            raise SkipFrame
+        self.backoff *= 2
+        reason = stop.reason if stop.reason is not None else error.reason
+        self.restart = RestartAnalysis(step, reason, stop.user_stack)
+
+    def _record_break(self, stop: Stop, graph_break: bool = True) -> None:
+        reason = stop.reason
+        if reason is None:
+            return
+        entry = BreakRecord(reason.code, str(reason), reason.hint, stop.user_stack, graph_break)
+        self.record.breaks.append(entry)
+        log_breaks.debug("%s at %s: %s\n  %s", entry.code, entry.location, entry.reason, entry.line)
+
+
+class FullGraphReason:
+    """Why fullgraph=True fails: the break's text with the user's file, line, call chain and a hint."""
+
+    def __init__(self, stop: Stop) -> None:
+        self.reason = stop.reason
+        self.code = stop.reason.code
+        self.hint = stop.reason.hint
+        self.user_stack = stop.user_stack
+
+    def __str__(self) -> str:
+        chain = "".join(traceback.format_list(self.user_stack))
+        return (
+            f"fullgraph=True, and the graph breaks: {self.reason} [{self.code}]\n"
+            f"hint: {self.hint}\n{chain}"
+        )
+
+
+# -- torch's state --------------------------------------------------------------------------------
+@contextlib.contextmanager
+def restored_state() -> Iterator[None]:
+    """Undo what captured code does to torch's modes while it is captured."""
+    modes = read_modes()
+    try:
+        yield
+    finally:
+        for setter, *args in modes:
+            setter(*args)
+
+
+@contextlib.contextmanager
+def preserved_state() -> Iterator[None]:
+    """Compilation leaves no trace in torch's random numbers."""
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)

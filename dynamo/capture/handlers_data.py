@@ -1,0 +1,304 @@
+"""Opcodes that compute and build: operators, items, containers, strings, unpacking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dynamo import breaks
+from dynamo.capture.registry import handler
+from dynamo.errors import Unsupported
+from dynamo.values import operators
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, SliceValue, TupleValue
+from dynamo.values.dicts import make_dict
+from dynamo.values.exceptions import raise_python
+from dynamo.values.sets import SetValue
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.capture.interpreter import Interpreter
+
+
+def new(tx: Interpreter, value: Value) -> Value:
+    """`value` is a mutable object that the captured code just made."""
+    if value.mutation is None:
+        tx.output.side_effects.track_new(value)
+    return value
+
+
+# -- operators ------------------------------------------------------------------------------------
+@handler
+def BINARY_OP(tx: Interpreter, instr: Instruction) -> None:
+    left, right = tx.popn(2)
+    tx.push(operators.binary_op(tx, instr.argval, left, right))
+
+
+@handler
+def COMPARE_OP(tx: Interpreter, instr: Instruction) -> None:
+    left, right = tx.popn(2)
+    tx.push(operators.compare_op(tx, instr.argval, left, right))
+
+
+@handler
+def IS_OP(tx: Interpreter, instr: Instruction) -> None:
+    left, right = tx.popn(2)
+    tx.push(ConstantValue(operators.same_object(left, right) is not bool(instr.argval)))
+
+
+@handler
+def CONTAINS_OP(tx: Interpreter, instr: Instruction) -> None:
+    item, container = tx.popn(2)
+    found = operators.contains_op(tx, item, container)
+    tx.push(ConstantValue(not found.truth(tx)) if instr.argval else found)
+
+
+def _unary(symbol: str) -> Callable[[Interpreter, Instruction], None]:
+    def run(tx: Interpreter, instr: Instruction) -> None:
+        tx.push(operators.unary_op(tx, symbol, tx.pop()))
+
+    return run
+
+
+for _name, _symbol in {"NEGATIVE": "-", "POSITIVE": "+", "INVERT": "~"}.items():
+    handler(f"UNARY_{_name}")(_unary(_symbol))
+
+
+@handler
+def UNARY_NOT(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(ConstantValue(not tx.pop().truth(tx)))
+
+
+# -- items ----------------------------------------------------------------------------------------
+@handler
+def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
+    container, key = tx.popn(2)
+    tx.push(container.getitem(tx, key))
+
+
+@handler
+def STORE_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
+    value, container, key = tx.popn(3)
+    container.setitem(tx, key, value)
+
+
+@handler
+def DELETE_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
+    container, key = tx.popn(2)
+    container.delitem(tx, key)
+
+
+@handler
+def BINARY_SLICE(tx: Interpreter, instr: Instruction) -> None:
+    container, start, stop = tx.popn(3)
+    tx.push(container.getitem(tx, SliceValue(start, stop, ConstantValue(None))))
+
+
+@handler
+def STORE_SLICE(tx: Interpreter, instr: Instruction) -> None:
+    value, container, start, stop = tx.popn(4)
+    container.setitem(tx, SliceValue(start, stop, ConstantValue(None)), value)
+
+
+# -- containers -----------------------------------------------------------------------------------
+@handler
+def BUILD_TUPLE(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(TupleValue(tx.popn(instr.arg)))
+
+
+@handler
+def BUILD_LIST(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(new(tx, ListValue(tx.popn(instr.arg))))
+
+
+@handler
+def BUILD_SET(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(new(tx, SetValue.of(tx, tx.popn(instr.arg))))
+
+
+@handler
+def BUILD_MAP(tx: Interpreter, instr: Instruction) -> None:
+    flat = tx.popn(2 * instr.arg)
+    tx.push(new(tx, make_dict(tx, zip(flat[::2], flat[1::2]))))
+
+
+@handler
+def BUILD_CONST_KEY_MAP(tx: Interpreter, instr: Instruction) -> None:
+    keys = tx.pop().unpack(tx)
+    tx.push(new(tx, make_dict(tx, zip(keys, tx.popn(instr.arg)))))
+
+
+@handler
+def BUILD_SLICE(tx: Interpreter, instr: Instruction) -> None:
+    parts = tx.popn(instr.arg)
+    step = parts[2] if len(parts) == 3 else ConstantValue(None)
+    tx.push(SliceValue(parts[0], parts[1], step))
+
+
+@handler
+def LIST_TO_TUPLE(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(TupleValue(tx.pop().unpack(tx)))
+
+
+def _call_on_container(method: str, operands: int) -> Callable[[Interpreter, Instruction], None]:
+    """LIST_APPEND and its like: pop the operands, call a method of the container below."""
+
+    def run(tx: Interpreter, instr: Instruction) -> None:
+        args = tx.popn(operands)
+        tx.stack[-instr.arg].call_method(tx, method, args, {})
+
+    return run
+
+
+for _op, _method, _operands in (
+    ("LIST_APPEND", "append", 1),
+    ("LIST_EXTEND", "extend", 1),
+    ("SET_ADD", "add", 1),
+    ("SET_UPDATE", "update", 1),
+    ("DICT_UPDATE", "update", 1),
+):
+    handler(_op)(_call_on_container(_method, _operands))
+
+
+@handler
+def MAP_ADD(tx: Interpreter, instr: Instruction) -> None:
+    key, value = tx.popn(2)
+    tx.stack[-instr.arg].setitem(tx, key, value)
+
+
+@handler
+def DICT_MERGE(tx: Interpreter, instr: Instruction) -> None:
+    """f(**a, **b): a key that is there already is a TypeError."""
+    mapping = tx.pop()
+    target = tx.stack[-instr.arg]
+    for key in mapping.iterate(tx).unpack(tx):
+        if target.contains(tx, key).truth(tx):
+            function = tx.stack[-instr.arg - 4]
+            name = getattr(function, "name", function.describe())
+            raise_python(
+                tx,
+                TypeError,
+                f"{name}() got multiple values for keyword argument {key.as_constant()!r}",
+            )
+        target.setitem(tx, key, mapping.getitem(tx, key))
+
+
+# -- unpacking ------------------------------------------------------------------------------------
+@handler
+def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
+    items = tx.pop().unpack(tx)
+    if len(items) != instr.arg:
+        _wrong_count(tx, len(items), instr.arg, "")
+    tx.stack.extend(reversed(items))
+
+
+@handler
+def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
+    before, after = instr.arg & 0xFF, instr.arg >> 8
+    items = tx.pop().unpack(tx)
+    if len(items) < before + after:
+        _wrong_count(tx, len(items), before + after, "at least ")
+    end = len(items) - after
+    middle = new(tx, ListValue(items[before:end]))
+    tx.stack.extend(reversed([*items[:before], middle, *items[end:]]))
+
+
+def _wrong_count(tx: Interpreter, found: int, expected: int, least: str) -> None:
+    if found < expected:
+        message = f"not enough values to unpack (expected {least}{expected}, got {found})"
+    else:
+        message = f"too many values to unpack (expected {expected})"
+    raise_python(tx, ValueError, message)
+
+
+# -- strings --------------------------------------------------------------------------------------
+@handler
+def BUILD_STRING(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(ConstantValue("".join(part.as_constant() for part in tx.popn(instr.arg))))
+
+
+_CONVERSIONS = {"str": str, "repr": repr, "ascii": ascii}
+
+
+@handler
+def CONVERT_VALUE(tx: Interpreter, instr: Instruction) -> None:
+    function = tx.wrap(_CONVERSIONS[instr.argval])
+    tx.push(function.call(tx, [tx.pop()], {}))
+
+
+@handler
+def FORMAT_SIMPLE(tx: Interpreter, instr: Instruction) -> None:
+    value = tx.pop()
+    if value.is_constant():
+        tx.push(ConstantValue(format(value.as_constant())))
+    else:
+        tx.push(tx.wrap(format).call(tx, [value], {}))
+
+
+@handler
+def FORMAT_WITH_SPEC(tx: Interpreter, instr: Instruction) -> None:
+    value, spec = tx.popn(2)
+    tx.push(tx.wrap(format).call(tx, [value, spec], {}))
+
+
+# -- pattern matching -----------------------------------------------------------------------------
+@handler
+def GET_LEN(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(ConstantValue(tx.stack[-1].length(tx)))
+
+
+@handler
+def MATCH_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
+    kind = tx.stack[-1].python_type()
+    tx.push(ConstantValue(bool(kind.__flags__ & (1 << 5))))  # Py_TPFLAGS_SEQUENCE
+
+
+@handler
+def MATCH_MAPPING(tx: Interpreter, instr: Instruction) -> None:
+    kind = tx.stack[-1].python_type()
+    tx.push(ConstantValue(bool(kind.__flags__ & (1 << 6))))  # Py_TPFLAGS_MAPPING
+
+
+@handler
+def MATCH_KEYS(tx: Interpreter, instr: Instruction) -> None:
+    subject, keys = tx.stack[-2:]
+    found = []
+    for key in keys.unpack(tx):
+        if not subject.contains(tx, key).truth(tx):
+            tx.push(ConstantValue(None))
+            return
+        found.append(subject.getitem(tx, key))
+    tx.push(TupleValue(found))
+
+
+@handler
+def MATCH_CLASS(tx: Interpreter, instr: Instruction) -> None:
+    """subject class names -- attributes_or_none, with instr.arg positional patterns."""
+    subject, klass, names = tx.popn(3)
+    known, cls = klass.identity()
+    if not known:
+        raise Unsupported(breaks.UnknownType(klass.describe()))
+    if not issubclass(subject.python_type(), cls):
+        tx.push(ConstantValue(None))
+        return
+    keywords = [name.as_constant() for name in names.unpack(tx)]
+    itself = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+    if instr.arg == 1 and cls in itself:
+        attributes = [subject]
+    else:
+        positional = list(getattr(cls, "__match_args__", ()))[: instr.arg]
+        if len(positional) < instr.arg:
+            raise_python(
+                tx,
+                TypeError,
+                f"{cls.__name__}() accepts {len(positional)} positional sub-patterns "
+                f"({instr.arg} given)",
+            )
+        attributes = [subject.getattr(tx, name) for name in positional]
+    for name in keywords:
+        if not subject.hasattr(tx, name):
+            tx.push(ConstantValue(None))
+            return
+        attributes.append(subject.getattr(tx, name))
+    tx.push(TupleValue(attributes))

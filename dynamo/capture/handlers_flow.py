@@ -1,0 +1,207 @@
+"""Opcodes that decide where execution goes: jumps, loops, with blocks, exceptions, return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynamo import breaks
+from dynamo.capture.registry import handler
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import raise_python
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.capture.interpreter import Interpreter
+
+
+# -- jumps ----------------------------------------------------------------------------------------
+@handler
+def JUMP(tx: Interpreter, instr: Instruction) -> None:
+    tx.jump(instr)
+
+
+CONDITIONAL_JUMPS = frozenset(
+    ["POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"]
+)
+
+
+@handler
+def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
+    """A following conditional jump asks for the truth itself, so that a break stands at the jump."""
+    if tx.program[tx.index][1].op in CONDITIONAL_JUMPS:
+        return
+    tx.push(ConstantValue(tx.pop().truth(tx)))
+
+
+@handler
+def POP_JUMP_IF_TRUE(tx: Interpreter, instr: Instruction) -> None:
+    if tx.pop().truth(tx):
+        tx.jump(instr)
+
+
+@handler
+def POP_JUMP_IF_FALSE(tx: Interpreter, instr: Instruction) -> None:
+    if not tx.pop().truth(tx):
+        tx.jump(instr)
+
+
+def is_none(value: Value) -> bool:
+    return value.is_constant() and value.as_constant() is None
+
+
+@handler
+def POP_JUMP_IF_NONE(tx: Interpreter, instr: Instruction) -> None:
+    if is_none(tx.pop()):
+        tx.jump(instr)
+
+
+@handler
+def POP_JUMP_IF_NOT_NONE(tx: Interpreter, instr: Instruction) -> None:
+    if not is_none(tx.pop()):
+        tx.jump(instr)
+
+
+@handler
+def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
+    if tx.stack[-1].truth(tx):
+        tx.jump(instr)
+    else:
+        tx.pop()
+
+
+@handler
+def JUMP_IF_FALSE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
+    if not tx.stack[-1].truth(tx):
+        tx.jump(instr)
+    else:
+        tx.pop()
+
+
+@handler
+def RETURN_VALUE(tx: Interpreter, instr: Instruction) -> None:
+    tx.result = tx.pop()
+    tx.done = True
+
+
+# -- loops ----------------------------------------------------------------------------------------
+@handler
+def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(tx.pop().iterate(tx))
+
+
+@handler
+def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
+    item = tx.stack[-1].next_value(tx)
+    if item is None:
+        tx.pop()
+        tx.jump(instr)
+    else:
+        tx.push(item)
+
+
+# -- with -----------------------------------------------------------------------------------------
+@handler
+def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
+    """manager -- exit entered: special methods are looked up on the type."""
+    manager = tx.pop()
+    kind = manager.python_type()
+    for name in ("__enter__", "__exit__"):
+        if not hasattr(kind, name):
+            raise_python(
+                tx,
+                TypeError,
+                f"{kind.__name__!r} object does not support the context manager protocol",
+            )
+    leave = manager.getattr(tx, "__exit__")
+    entered = manager.call_method(tx, "__enter__", [], {})
+    tx.push(leave)
+    tx.push(entered)
+
+
+@handler
+def WITH_EXCEPT_START(tx: Interpreter, instr: Instruction) -> None:
+    """exit lasti previous exception -- ... result of exit(type, exception, traceback)."""
+    exception = tx.stack[-1]
+    leave = tx.stack[-4]
+    kind = tx.wrap(exception.python_type())
+    tx.push(leave.call(tx, [kind, exception, ConstantValue(None)], {}))
+
+
+# -- exceptions -----------------------------------------------------------------------------------
+class PreviousException(Value):
+    """What PUSH_EXC_INFO puts below the exception: the one that was being handled before, or None."""
+
+    def __init__(self, exception: Value | None, handled: Value) -> None:
+        super().__init__()
+        self.exception = exception
+        self.handled = handled  # the one that is being handled from here on
+
+    def children(self) -> list[Value]:
+        return [value for value in (self.exception, self.handled) if value is not None]
+
+
+@handler
+def PUSH_EXC_INFO(tx: Interpreter, instr: Instruction) -> None:
+    exception = tx.pop()
+    tx.push(PreviousException(tx.exc_info, exception))
+    tx.push(exception)
+    tx.exc_info = exception
+
+
+@handler
+def POP_EXCEPT(tx: Interpreter, instr: Instruction) -> None:
+    previous = tx.pop()
+    tx.exc_info = previous.exception  # type: ignore[attr-defined]
+
+
+def _classes(tx: Interpreter, value: Value) -> tuple[type, ...]:
+    """The classes of an except clause."""
+    known, cls = value.identity()
+    if known and isinstance(cls, type):
+        if not issubclass(cls, BaseException):
+            raise_python(
+                tx,
+                TypeError,
+                "catching classes that do not inherit from BaseException is not allowed",
+            )
+        return (cls,)
+    if issubclass(value.python_type(), tuple):
+        return tuple(cls for item in value.unpack(tx) for cls in _classes(tx, item))
+    raise Unsupported(breaks.UnknownType(value.describe()))
+
+
+@handler
+def CHECK_EXC_MATCH(tx: Interpreter, instr: Instruction) -> None:
+    classes = _classes(tx, tx.pop())
+    tx.push(ConstantValue(issubclass(tx.stack[-1].python_type(), classes)))
+
+
+@handler
+def RERAISE(tx: Interpreter, instr: Instruction) -> None:
+    tx.raise_exception(tx.pop())
+
+
+@handler
+def RAISE_VARARGS(tx: Interpreter, instr: Instruction) -> None:
+    if instr.arg == 0:
+        handled = tx.handled_exception()
+        if handled is None:
+            raise_python(tx, RuntimeError, "No active exception to reraise")
+        tx.raise_exception(handled)
+    cause = tx.pop() if instr.arg == 2 else None
+    exception = _instance(tx, tx.pop())
+    if cause is not None:
+        exception.setattr(tx, "__cause__", cause if is_none(cause) else _instance(tx, cause))
+    tx.raise_exception(exception)
+
+
+def _instance(tx: Interpreter, value: Value) -> Value:
+    """raise E and raise E(...) both raise an instance."""
+    known, cls = value.identity()
+    if known and isinstance(cls, type):
+        value = value.call(tx, [], {})
+    if not issubclass(value.python_type(), BaseException):
+        raise_python(tx, TypeError, "exceptions must derive from BaseException")
+    return value

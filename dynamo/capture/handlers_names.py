@@ -1,0 +1,261 @@
+"""Opcodes that move values: constants, locals, cells, globals, attributes, the stack, imports."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.capture.interpreter import NULL, UNBOUND
+from dynamo.capture.registry import handler
+from dynamo.capture.side_effects import DELETED
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, ModuleSource
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+from dynamo.values.cell import CellValue
+from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
+from dynamo.values.containers import from_constant
+from dynamo.values.exceptions import raise_python
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.capture.interpreter import Interpreter
+
+
+@handler("NOP", "RESUME", "COPY_FREE_VARS", "SETUP_ANNOTATIONS", "END_FOR")
+def no_operation(tx: Interpreter, instr: Instruction) -> None:
+    """Nothing to do: free variables are bound before the frame starts."""
+
+
+# -- stack ----------------------------------------------------------------------------------------
+@handler
+def POP_TOP(tx: Interpreter, instr: Instruction) -> None:
+    tx.pop()
+
+
+@handler
+def PUSH_NULL(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(NULL)
+
+
+@handler
+def COPY(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(tx.stack[-instr.arg])
+
+
+@handler
+def SWAP(tx: Interpreter, instr: Instruction) -> None:
+    stack = tx.stack
+    stack[-1], stack[-instr.arg] = stack[-instr.arg], stack[-1]
+
+
+# -- constants and locals -------------------------------------------------------------------------
+@handler
+def LOAD_CONST(tx: Interpreter, instr: Instruction) -> None:
+    value = instr.argval
+    constant = type(value) in CONSTANT_TYPES
+    tx.push(ConstantValue(value) if constant else from_constant(value))
+
+
+@handler
+def LOAD_FAST(tx: Interpreter, instr: Instruction) -> None:
+    name = instr.argval
+    value = tx.locals.get(name)
+    if value is None:
+        cell = tx.cells.get(name)  # 3.13 loads a cell itself by LOAD_FAST
+        if cell is None:
+            raise_unbound(tx, name)
+        value = cell
+    elif type(value) is Lazy:
+        value = tx.locals[name] = value.realize(tx)
+    tx.push(value)
+
+
+def raise_unbound(tx: Interpreter, name: str) -> None:
+    raise_python(
+        tx,
+        UnboundLocalError,
+        f"cannot access local variable {name!r} where it is not associated with a value",
+    )
+
+
+@handler
+def LOAD_FAST_AND_CLEAR(tx: Interpreter, instr: Instruction) -> None:
+    value = tx.locals.pop(instr.argval, None)
+    if type(value) is Lazy:
+        value = value.realize(tx)
+    tx.push(UNBOUND if value is None else value)
+
+
+@handler
+def STORE_FAST(tx: Interpreter, instr: Instruction) -> None:
+    value = tx.pop()
+    if value is UNBOUND:
+        tx.locals.pop(instr.argval, None)
+    else:
+        tx.locals[instr.argval] = value
+
+
+@handler
+def DELETE_FAST(tx: Interpreter, instr: Instruction) -> None:
+    if instr.argval not in tx.locals:
+        raise_unbound(tx, instr.argval)
+    del tx.locals[instr.argval]
+
+
+# -- cells ----------------------------------------------------------------------------------------
+@handler
+def MAKE_CELL(tx: Interpreter, instr: Instruction) -> None:
+    """The variable's own value (an argument) moves into a new cell. It is not a change that needs replay: the
+    rewritten frame and the callee's continuation make the same cell themselves."""
+    name = instr.argval
+    cell = CellValue(tx.locals.pop(name, None), local_name=name if tx.parent is None else None)
+    tx.output.side_effects.track_new(cell)
+    if tx.parent is not None and cell.contents is not None:
+        cell.mutation.dirty = True
+    tx.cells[name] = cell
+
+
+@handler
+def LOAD_CLOSURE(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(tx.cells[instr.argval])
+
+
+@handler("LOAD_DEREF", "LOAD_CLASSDEREF")
+def load_deref(tx: Interpreter, instr: Instruction) -> None:
+    value = tx.cells[instr.argval].load(tx)
+    if value is None:
+        if instr.argval in tx.code.co_freevars:
+            raise_python(
+                tx,
+                NameError,
+                f"cannot access free variable {instr.argval!r} where it is not associated with a "
+                "value in enclosing scope",
+            )
+        raise_unbound(tx, instr.argval)
+    tx.push(value)
+
+
+@handler
+def STORE_DEREF(tx: Interpreter, instr: Instruction) -> None:
+    tx.cells[instr.argval].store(tx, tx.pop())
+
+
+@handler
+def DELETE_DEREF(tx: Interpreter, instr: Instruction) -> None:
+    cell = tx.cells[instr.argval]
+    if cell.load(tx) is None:
+        raise_unbound(tx, instr.argval)
+    cell.store(tx, None)
+
+
+# -- globals --------------------------------------------------------------------------------------
+def load_global(tx: Interpreter, name: str) -> Value:
+    """A global of the frame, or a builtin."""
+    stored = tx.output.side_effects.load_global(tx.f_globals, name)
+    if stored is not None and stored is not DELETED:
+        return stored
+    if name in tx.f_globals and stored is not DELETED:
+        return tx.wrap(tx.f_globals[name], tx.global_source(name))
+    if hasattr(builtins, name):
+        return tx.wrap(getattr(builtins, name), AttrSource(ModuleSource("builtins"), name))
+    raise_python(tx, NameError, f"name {name!r} is not defined")
+
+
+@handler("LOAD_GLOBAL", "LOAD_NAME")
+def load_global_handler(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(load_global(tx, instr.argval))
+
+
+@handler("STORE_GLOBAL", "STORE_NAME")
+def store_global(tx: Interpreter, instr: Instruction) -> None:
+    source = tx.globals_dict_source()
+    tx.output.side_effects.store_global(tx.f_globals, source, instr.argval, tx.pop())
+
+
+@handler
+def DELETE_GLOBAL(tx: Interpreter, instr: Instruction) -> None:
+    name = instr.argval
+    stored = tx.output.side_effects.load_global(tx.f_globals, name)
+    if stored is DELETED or (stored is None and name not in tx.f_globals):
+        raise_python(tx, NameError, f"name {name!r} is not defined")
+    tx.output.side_effects.store_global(tx.f_globals, tx.globals_dict_source(), name, DELETED)
+
+
+@handler
+def LOAD_ASSERTION_ERROR(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(tx.wrap(AssertionError))
+
+
+# -- attributes -----------------------------------------------------------------------------------
+@handler
+def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(tx.pop().getattr(tx, instr.argval))
+
+
+@handler
+def LOAD_METHOD(tx: Interpreter, instr: Instruction) -> None:
+    """obj -- callable NULL: the bound method carries its receiver itself."""
+    tx.push(tx.pop().getattr(tx, instr.argval))
+    tx.push(NULL)
+
+
+@handler
+def STORE_ATTR(tx: Interpreter, instr: Instruction) -> None:
+    owner = tx.pop()
+    value = tx.pop()
+    owner.setattr(tx, instr.argval, value)
+
+
+@handler
+def DELETE_ATTR(tx: Interpreter, instr: Instruction) -> None:
+    tx.pop().delattr(tx, instr.argval)
+
+
+def _load_super(tx: Interpreter, argval: Any) -> Value:
+    name, _ = argval
+    super_class, klass, receiver = tx.popn(3)
+    return super_class.call(tx, [klass, receiver], {}).getattr(tx, name)
+
+
+@handler
+def LOAD_SUPER_ATTR(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(_load_super(tx, instr.argval))
+
+
+@handler
+def LOAD_SUPER_METHOD(tx: Interpreter, instr: Instruction) -> None:
+    tx.push(_load_super(tx, instr.argval))
+    tx.push(NULL)
+
+
+# -- imports --------------------------------------------------------------------------------------
+@handler
+def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
+    """`import a.b` pushes a, `from a.b import c` pushes a.b. A module that is not loaded yet is a graph break."""
+    level, fromlist = (value.as_constant() for value in tx.popn(2))
+    name = instr.argval
+    if level:
+        package = tx.f_globals.get("__package__") or tx.f_globals["__name__"].rpartition(".")[0]
+        name = importlib.util.resolve_name("." * level + name, package)
+    if name not in sys.modules:
+        raise Unsupported(breaks.ModuleImport(name))
+    if not fromlist and not level:
+        name = name.partition(".")[0]
+    tx.push(tx.wrap(sys.modules[name], ModuleSource(name)))
+
+
+@handler
+def IMPORT_FROM(tx: Interpreter, instr: Instruction) -> None:
+    module = tx.stack[-1]
+    known, real = module.identity()
+    submodule = f"{real.__name__}.{instr.argval}" if known else ""
+    if known and not hasattr(real, instr.argval) and submodule in sys.modules:
+        tx.push(tx.wrap(sys.modules[submodule], ModuleSource(submodule)))
+        return
+    if known and not hasattr(real, instr.argval):
+        raise Unsupported(breaks.ModuleImport(submodule))
+    tx.push(module.getattr(tx, instr.argval))

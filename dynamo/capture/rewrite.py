@@ -1,0 +1,251 @@
+"""The rewritten frame: call the compiled graph, replay side effects, and return or go on in a continuation.
+
+    (arguments)
+    out = compiled_graph(inputs)                 one call, for all tensor operations
+    result = ... from out, sources, constants    values made again
+    obj.attr = ..., list[:] = ...                side effects, in order
+    return result
+
+or, where the graph breaks, instead of the return: locals and operands are restored, the instruction runs natively,
+and a continuation function gets the rest of the stack and the live locals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.bytecode.emit import Emitter
+from dynamo.capture.breaking import BreakEmitter
+from dynamo.capture.control import SkipFrame
+from dynamo.capture.output import GraphInput, OutputGraph
+from dynamo.capture.side_effects import DELETED
+from dynamo.config import config
+from dynamo.errors import BackendCompilerFailed
+from dynamo.reconstruct import Codegen
+from dynamo.records import FrameRecord, GraphRecord
+from dynamo.values.base import Value
+from fxgraph import GraphModule
+
+if TYPE_CHECKING:
+    from dynamo.capture.root import RootInterpreter, Stop
+    from dynamo.values.tensor import TensorValue
+
+log_graph = logging.getLogger("dynamo.graph")
+log_graph_code = logging.getLogger("dynamo.graph_code")
+log_bytecode = logging.getLogger("dynamo.bytecode")
+
+# Nodes that only change torch's state: a graph of nothing else is not worth a call.
+_STATE_FUNCTIONS = frozenset(
+    "_set_grad_enabled set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled".split()
+)
+_graph_counter = itertools.count()
+
+
+@dataclass
+class Rewritten:
+    """New code for a frame; what it loads by global name is in the frame's globals already."""
+
+    code: Any
+    needs_hook: bool
+    output: OutputGraph
+
+
+def rewrite(root: RootInterpreter, stop: Stop, record: FrameRecord) -> Rewritten:
+    """Compile the graph and assemble the frame's new code.
+
+    Raises Unsupported where a value cannot be made again, SkipFrame where there is nothing to gain.
+    """
+    return FrameRewriter(root, stop, record).rewrite()
+
+
+class FrameRewriter:
+    """One frame's rewriting; see the module's text for the order."""
+
+    def __init__(self, root: RootInterpreter, stop: Stop, record: FrameRecord) -> None:
+        self.root = root
+        self.stop = stop
+        self.record = record
+        self.output = root.output
+        self.breaking = BreakEmitter(root, stop) if stop.instr is not None else None
+
+    def rewrite(self) -> Rewritten:
+        start = time.perf_counter()
+        first = Codegen(self.output, Emitter())
+        self._emit_restore(first)
+        results = list(first.graph_outputs.values())
+        has_graph = self._has_operations()
+        if not has_graph and not self._worth_rewriting():
+            raise SkipFrame
+        spent_in_backend = time.perf_counter()
+        graph_call = self._compile_graph(results) if has_graph else None
+        self.record.times["backend"] = time.perf_counter() - spent_in_backend
+        emit = Emitter()
+        emit.set_location(self.root.code.co_firstlineno)
+        codegen = Codegen(self.output, emit, first)
+        codegen.graph_outputs = dict(first.graph_outputs)
+        if graph_call is not None:
+            self._emit_graph_call(codegen, graph_call)
+        self._emit_state(codegen)
+        self._emit_restore(codegen)
+        code = emit.assemble(self.root.code)
+        self._log_bytecode(code)
+        total = time.perf_counter() - start
+        self.record.times["codegen"] = total - self.record.times["backend"]
+        return Rewritten(code, self.stop.instr is not None, self.output)
+
+    # -- the graph ------------------------------------------------------------------------------
+    def _has_operations(self) -> bool:
+        return any(
+            node.op.startswith("call_")
+            and getattr(node.target, "__name__", "") not in _STATE_FUNCTIONS
+            for node in self.output.graph.nodes
+        )
+
+    def _worth_rewriting(self) -> bool:
+        """A frame without tensor operations is rewritten only to go on after a break."""
+        return self.breaking is not None and not self.stop.terminal
+
+    def _compile_graph(self, results: Sequence[TensorValue]) -> _GraphCall:
+        output, context = self.output, self.output.context
+        graph = output.graph
+        graph.output(tuple(value.node for value in results))
+        graph.eliminate_dead_code()
+        inputs = self._used_inputs()
+        module = GraphModule(torch.nn.Module(), graph)
+        module.meta["fake_mode"] = output.fake_mode
+        module.meta["compile_id"] = self.record.compile_id
+        if log_graph.isEnabledFor(logging.DEBUG):
+            log_graph.debug("%s %s\n%s", self.record.compile_id, self.record.name, graph)
+        if log_graph_code.isEnabledFor(logging.DEBUG):
+            log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
+        compiled = self._call_backend(context.backend, module, [item.example for item in inputs])
+        op_count = output.op_count
+        entry = GraphRecord(module, op_count, dict(getattr(compiled, "compile_report", None) or {}))
+        self.record.graphs.append(entry)
+        if getattr(compiled, "binds_static", False):
+            inputs = [item for item in inputs if not item.static]
+        name = f"__compiled_{next(_graph_counter)}"
+        output.installed[name] = self._guarded_from_hook(compiled)
+        return _GraphCall(name, inputs, len(results))
+
+    def _guarded_from_hook(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """Where the rewritten frame runs with the hook on, the backend's own Python must not be captured."""
+        if self.stop.instr is None:
+            return compiled
+        from dynamo import _hook
+
+        return _hook.disabled(compiled)
+
+    def _used_inputs(self) -> list[GraphInput]:
+        """Drop placeholders that nothing uses; their guards stay."""
+        used = []
+        for item in self.output.inputs:
+            if item.node.users:
+                used.append(item)
+            else:
+                self.output.graph.erase_node(item.node)
+        return used
+
+    def _call_backend(
+        self, backend: Callable[..., Any], module: GraphModule, examples: list[torch.Tensor]
+    ) -> Callable[..., Any]:
+        try:
+            compiled = backend(module, examples)
+            if not callable(compiled):
+                raise TypeError(f"the backend returned {compiled!r}, which cannot be called")
+            return compiled
+        except Exception as error:
+            message = (
+                f"backend {self.output.context.backend_name!r} failed on the graph of "
+                f"{self.record.name} ({self.record.filename}:{self.record.lineno}): "
+                f"{type(error).__name__}: {error}\n{module.code}"
+            )
+            if not config.suppress_errors:
+                raise BackendCompilerFailed(message) from error
+            warnings.warn(f"{message}\nThe graph runs eagerly.", stacklevel=2)
+            return module.forward
+
+    def _emit_graph_call(self, codegen: Codegen, call: _GraphCall) -> None:
+        codegen.load_callable(lambda: codegen.load_global(call.name))
+        for item in call.inputs:
+            item.source.load(codegen.emit)
+        codegen.call(len(call.inputs))
+        if call.results == 0:
+            codegen.pop_top()
+            return
+        codegen.unpack_sequence(call.results)
+        for i in range(call.results):
+            codegen.store_fast(f"__out_{i}")
+
+    def _emit_state(self, codegen: Codegen) -> None:
+        """Leave torch's modes as the captured code left them."""
+        for function, *args in self.root.state_changes:
+            codegen.load_callable(
+                lambda function=function: codegen.load_object(function, function.__name__)
+            )
+            for arg in args:
+                codegen.load_const(arg)
+            codegen.call(len(args))
+            codegen.pop_top()
+
+    # -- the rest of the frame ------------------------------------------------------------------
+    def _emit_restore(self, codegen: Codegen) -> None:
+        if self.breaking is not None:
+            self.breaking.emit(codegen, lambda roots: self._emit_side_effects(codegen, roots))
+            return
+        result = self.root.result
+        codegen(result)
+        self._emit_side_effects(codegen, [result])
+        codegen.return_value()
+
+    def _emit_side_effects(self, codegen: Codegen, roots: Sequence[Value]) -> None:
+        """Push everything that the writes need, then write in order (the first write's operands are on top)."""
+        effects = self.output.side_effects
+        writes = [self._push_global(codegen, *item) for item in reversed(effects.globals.items())]
+        writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]
+        for write in reversed(writes):
+            write()
+
+    def _push_global(
+        self, codegen: Codegen, key: tuple[int, str], entry: tuple[dict, Any, Any]
+    ) -> Callable[[], None]:
+        name = key[1]
+        _, source, value = entry
+        if value is not DELETED:
+            codegen(value)
+        if source is None:
+            if value is DELETED:
+                return lambda: codegen.delete_global(name)
+            return lambda: codegen.store_global(name)
+        codegen.load_source(source)
+        codegen.load_const(name)
+        return codegen.delete_subscr if value is DELETED else codegen.store_subscr
+
+    def _log_bytecode(self, code: Any) -> None:
+        if not log_bytecode.isEnabledFor(logging.DEBUG):
+            return
+        import dis
+
+        log_bytecode.debug(
+            "%s before\n%s\nafter\n%s",
+            self.record.name,
+            dis.Bytecode(self.root.code).dis(),
+            dis.Bytecode(code).dis(),
+        )
+
+
+@dataclass
+class _GraphCall:
+    """How the rewritten frame calls the graph."""
+
+    name: str
+    inputs: list[GraphInput]
+    results: int

@@ -1,0 +1,144 @@
+"""The interpreter of the compiled frame itself: where capture stops, and why."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.capture.control import RestartAnalysis
+from dynamo.capture.interpreter import Interpreter
+from dynamo.config import config
+from dynamo.errors import Unsupported
+from dynamo.sources import ClosureCellSource, LocalSource
+from dynamo.values.builder import Lazy
+from dynamo.values.cell import build_cell
+from dynamo.values.exceptions import RaisedException
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.capture.output import OutputGraph
+
+# Instructions that change nothing before they ask for what may break: they can be broken at in place.
+_BREAK_IN_PLACE = frozenset(
+    "POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP TO_BOOL CALL CALL_KW "
+    "CALL_FUNCTION_EX LOAD_ATTR LOAD_GLOBAL STORE_ATTR BINARY_SUBSCR RAISE_VARARGS".split()
+)
+
+
+@dataclass
+class Stop:
+    """Where capture of the frame stopped.
+
+    instr None: it returned. `terminal`: the instruction raises an exception that leaves the frame, so nothing follows it.
+    """
+
+    instr: Instruction | None = None
+    reason: Any = None
+    user_stack: list[traceback.FrameSummary] = field(default_factory=list)
+    terminal: bool = False
+
+    @property
+    def is_break(self) -> bool:
+        return self.instr is not None and not self.terminal
+
+
+class RootInterpreter(Interpreter):
+    """Interprets the frame until it returns or has to break."""
+
+    def __init__(
+        self, output: OutputGraph, frame: Any, restart: RestartAnalysis | None = None
+    ) -> None:
+        super().__init__(output, frame.f_code, frame.f_globals)
+        self.frame = frame
+        self.restart = restart
+        self.state_changes: list[
+            tuple
+        ] = []  # (setter, *args) that leave torch as captured code did
+        self.steps = 0
+        self._modes = read_modes()
+        self._bind_locals(frame)
+        self._bind_closure(frame)
+
+    def _bind_locals(self, frame: Any) -> None:
+        """Arguments are looked at when they are used."""
+        code = frame.f_code
+        null = frame_null()
+        cells = frozenset(code.co_cellvars)
+        for index, name in enumerate(code.co_varnames):
+            if index >= len(frame.f_locals_array):
+                break
+            obj = frame.f_locals_array[index]
+            if obj is not null:
+                source = LocalSource(name, index, name in cells)
+                self.locals[name] = Lazy(obj, source)
+
+    def _bind_closure(self, frame: Any) -> None:
+        for index, (name, cell) in enumerate(zip(frame.f_code.co_freevars, frame.closure or ())):
+            self.cells[name] = build_cell(self, cell, ClosureCellSource(name, index))
+
+    def execute(self) -> Stop:
+        """Run to the end, or to the instruction before which the frame breaks."""
+        stop = self._execute()
+        before, after = self._modes, read_modes()
+        self.state_changes = [setter for setter in after if setter not in before]
+        return stop
+
+    def _execute(self) -> Stop:
+        while not self.done:
+            if self.restart is not None and self.steps == self.restart.step:
+                return self._stop_at_restart(self.restart)
+            stop = self._step()
+            if stop is not None:
+                return stop
+            self.steps += 1
+        return Stop()
+
+    def _stop_at_restart(self, restart: RestartAnalysis) -> Stop:
+        instr = self.program[self.index][1]
+        self.current = instr
+        terminal = isinstance(restart.reason, breaks.UncaughtException)
+        return Stop(instr, restart.reason, restart.user_stack or self.user_stack(), terminal)
+
+    def _step(self) -> Stop | None:
+        output = self.output
+        stack, epoch = self.stack[:], output.epoch
+        output.steps += 1
+        try:
+            if output.steps > config.loop_limit:
+                raise Unsupported(breaks.LoopLimit(config.loop_limit))
+            self.step()
+            return None
+        except Unsupported as error:
+            self.annotate(error)
+            reason, user_stack, terminal = error.reason, error.user_stack, False
+        except RaisedException as error:
+            # The program's own exception: the instruction runs natively and raises the real one.
+            reason = breaks.UncaughtException(error.value.describe())
+            user_stack, terminal = self.user_stack(), True
+        if output.epoch == epoch and self.current.op in _BREAK_IN_PLACE:
+            self.stack = stack
+            self.index = self.current.index
+            self.done = False
+            return Stop(self.current, reason, user_stack, terminal)
+        raise RestartAnalysis(self.steps, reason, user_stack)
+
+
+def read_modes() -> list[tuple]:
+    """torch's modes that captured code may change, each as (setter, arguments that set it)."""
+    modes: list[tuple] = [(torch._C._set_grad_enabled, torch.is_grad_enabled())]
+    for device in ("cpu", "cuda"):
+        modes.append((torch.set_autocast_enabled, device, torch.is_autocast_enabled(device)))
+        modes.append((torch.set_autocast_dtype, device, torch.get_autocast_dtype(device)))
+    modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
+    return modes
+
+
+def frame_null() -> Any:
+    """What the hook shows for an unbound local."""
+    from dynamo import _hook
+
+    return _hook.NULL

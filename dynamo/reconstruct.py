@@ -1,0 +1,130 @@
+"""Values back to bytecode.
+
+A Codegen wraps an Emitter (all of its methods can be called on the Codegen) and knows how to push any Value:
+from its source, from the graph's outputs, from a temporary local if it was made before, or by `Value.reconstruct`.
+A frame's code is emitted twice: the first run finds which tensors the graph must return and which values are needed more
+than once; only the second is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from dynamo.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+from dynamo.values.constant import CONSTANT_TYPES, is_literal
+
+if TYPE_CHECKING:
+    from dynamo.bytecode.emit import Emitter
+    from dynamo.capture.output import OutputGraph
+    from dynamo.values.tensor import TensorValue
+
+
+class Codegen:
+    """Pushes Values. `first_run` is the Codegen of the first run over the same code, or None in that run."""
+
+    def __init__(
+        self, output: OutputGraph, emit: Emitter, first_run: Codegen | None = None
+    ) -> None:
+        self.output = output
+        self.emit = emit
+        self.first_run = first_run
+        self.uses: Counter[int] = Counter()  # id(value) -> how often it is pushed
+        self.graph_outputs: dict[int, TensorValue] = {}  # in the order of first use
+        self._temporaries: dict[int, str] = {}  # id(value) -> local that holds it
+        self._in_progress: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.emit, name)
+
+    # -- values ---------------------------------------------------------------------------------
+    def __call__(self, value: Value | Lazy) -> None:
+        """Push a value."""
+        if isinstance(value, Lazy):
+            self._lazy(value)
+            return
+        key = id(value)
+        self.uses[key] += 1
+        local = self._temporaries.get(key)
+        if local is not None:
+            self.emit.load_fast(local)
+        elif value.is_constant() and type(value.as_constant()) in CONSTANT_TYPES:
+            self.emit.load_const(value.as_constant())
+        elif value.source is not None:
+            value.source.load(self.emit)
+        else:
+            self._reconstruct(value)
+
+    def _lazy(self, value: Lazy) -> None:
+        if value.source is not None:
+            value.source.load(self.emit)
+        else:
+            self.constant(value.obj)
+
+    def _reconstruct(self, value: Value) -> None:
+        key = id(value)
+        if key in self._in_progress:
+            from dynamo import breaks
+            from dynamo.errors import Unsupported
+
+            raise Unsupported(breaks.CannotReconstruct(f"{value.describe()} (it holds itself)"))
+        self._in_progress.add(key)
+        value.reconstruct(self)
+        self._in_progress.discard(key)
+        # Something mutable is made once; what else is needed twice is cheaper from a local, too.
+        if key in self.graph_outputs:
+            return
+        if self.first_run is None or self.first_run.uses[key] > 1:
+            local = self.new_local()
+            self.emit.copy(1)
+            self.emit.store_fast(local)
+            self._temporaries[key] = local
+
+    def graph_output(self, value: TensorValue) -> None:
+        """Push a tensor that the graph computes."""
+        self.graph_outputs.setdefault(id(value), value)
+        self.emit.load_fast(self.output_local(value))
+
+    def output_local(self, value: TensorValue) -> str:
+        """The local in which the rewritten frame keeps a result of the graph."""
+        return f"__out_{list(self.graph_outputs).index(id(value))}"
+
+    def new_local(self) -> str:
+        return f"__tmp_{len(self._temporaries)}"
+
+    @property
+    def output_locals(self) -> list[str]:
+        """The locals of the graph's results."""
+        return [f"__out_{i}" for i in range(len(self.graph_outputs))]
+
+    @property
+    def temporaries(self) -> list[str]:
+        """Locals that hold values made here, for clearing."""
+        return list(self._temporaries.values())
+
+    # -- objects --------------------------------------------------------------------------------
+    def load_source(self, source: Source) -> None:
+        source.load(self.emit)
+
+    def constant(self, obj: Any) -> None:
+        """Push a real object: a literal of the code, or an installed one."""
+        if is_literal(obj):
+            self.emit.load_const(obj)
+        else:
+            self.load_object(obj, type(obj).__name__)
+
+    def load_object(self, obj: Any, name: str = "object") -> None:
+        """Push an object that exists already (a class, a function)."""
+        self.output.install(name, obj).load(self.emit)
+
+    def load_globals(self, namespace: dict[str, Any]) -> None:
+        """Push a globals dict."""
+        self.load_object(namespace, "globals")
+
+    def build_slice_all(self) -> None:
+        """Push slice(None, None)."""
+        self.emit.load_const(None)
+        self.emit.load_const(None)
+        self.emit.build_slice(2)
