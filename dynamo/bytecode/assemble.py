@@ -23,8 +23,7 @@ from dynamo.errors import InternalError
 
 LABEL = "LABEL"
 _NO_FALLTHROUGH = frozenset(
-    {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
-    | {"RETURN_VALUE", "RAISE_VARARGS", "RERAISE"}
+    {"JUMP", "JUMP_NO_INTERRUPT", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"}
 )
 _INVERSE = {
     "POP_JUMP_IF_TRUE": "POP_JUMP_IF_FALSE",
@@ -65,14 +64,19 @@ class CodeShape:
         )  # fmt: skip
 
 
-def assemble(instructions: Sequence[Native], shape: CodeShape) -> CodeType:
-    """Make a code object. The instructions' targets and handlers must be in the list themselves.
+def assemble(
+    instructions: Sequence[Native],
+    shape: CodeShape,
+    depths_and_largest: tuple[dict[int, int], int] | None = None,
+) -> CodeType:
+    """Make a code object; the instructions are used up.
 
-    Raises InternalError where control runs off the end or paths disagree about the stack depth.
+    Targets and handlers must be in the list themselves. `depths_and_largest` is their `stack_depths`,
+    where the caller has it. Raises InternalError where control runs off the end or paths disagree
+    about the stack depth.
     """
-    natives = _direct_jumps(instructions)
-    depths, max_depth = _stack_depths(natives)
-    natives = [n for n in natives if id(n) in depths or n.op == LABEL]
+    depths, max_depth = depths_and_largest or stack_depths(instructions)
+    natives = _direct_jumps([n for n in instructions if id(n) in depths or n.op == LABEL])
     table = _Tables(shape)
     table.add_locals(natives)
     args = [0 if n.op == LABEL else _operand(n, table) for n in natives]
@@ -135,17 +139,21 @@ def _directed(instr: Native, backward: bool) -> list[Native]:
 
 
 # -- flow -----------------------------------------------------------------------------------------
-# (opcode, operand, jump) -> change of depth. A generator starts with the sent None on its stack, which
-# dis does not say on 3.11.
+# (opcode, operand, jump) -> change of depth, filled from dis. Here is what dis does not know: jumps
+# without direction, and that a generator starts with the sent None on its stack (3.11).
 _EFFECTS: dict[tuple[str, int, bool], int] = {("RETURN_GENERATOR", 0, False): 1}
+for _jump in (False, True):
+    _EFFECTS |= {(op, 0, _jump): 0 for op in ("JUMP", "JUMP_NO_INTERRUPT")}
+    _EFFECTS |= {(op, 0, _jump): -1 for op in _INVERSE}
 
 
 def _effect(op: str, arg: int, jump: bool) -> int:
     key = (op, arg, jump)
     if key not in _EFFECTS:
-        _EFFECTS[key] = dis.stack_effect(
-            _OPMAP[op], arg if op in _HAS_ARGUMENT else None, jump=jump
-        )
+        effect = dis.stack_effect(_OPMAP[op], arg if op in _HAS_ARGUMENT else None, jump=jump)
+        if op == "CALL" and versions.HAS_PRECALL:
+            effect -= arg  # which dis attributes to PRECALL
+        _EFFECTS[key] = effect
     return _EFFECTS[key]
 
 
@@ -159,8 +167,11 @@ def native_effect(instr: Native, jump: bool = False) -> int:
     return _effect(instr.op, instr.flags, jump)
 
 
-def _stack_depths(natives: list[Native]) -> tuple[dict[int, int], int]:
-    """Depth before each instruction that can be reached, by id; and the largest depth."""
+def stack_depths(natives: Sequence[Native]) -> tuple[dict[int, int], int]:
+    """Depth before each instruction that can be reached, by its id; and the largest depth.
+
+    Sets the depth of exception regions that have none.
+    """
     index = {id(n): i for i, n in enumerate(natives)}
     depths: dict[int, int] = {}
     todo: list[tuple[Native, int]] = [(natives[0], 0)]

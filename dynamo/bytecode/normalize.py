@@ -34,6 +34,7 @@ from dynamo.bytecode.opcodes import CANONICAL
 T = TypeVar("T")
 
 FUNCTION_FLAGS = {1: "defaults", 2: "kwdefaults", 4: "annotations", 8: "closure"}
+_HAS_ARGUMENT = frozenset(name for name, op in versions.OPMAP.items() if op in versions.HAS_ARGUMENT)
 _CONVERSIONS = {1: "str", 2: "repr", 3: "ascii"}
 
 
@@ -49,8 +50,8 @@ class ExceptionHandler:
 class Instruction:
     """One canonical instruction; compared by identity.
 
-    op: its name in opcodes.CANONICAL. arg: the count or flag that its stack effect depends on (else
-    0). argval: the constant, name, operator symbol, ... target: where it jumps to. index: its place
+    op: its name in opcodes.CANONICAL. arg: the integer operand, on which the stack effect may depend
+    (0 where there is none). argval: the constant, name, operator symbol, ... target: where it jumps to. index: its place
     in the list. native: index of the native instruction at which the frame continues if it is to
     continue here (a native instruction may be several canonical ones, or less than one). landing: of
     FOR_ITER, where the native one goes: its target, or an END_FOR before it that is never executed.
@@ -97,8 +98,10 @@ _Row = tuple[str, int, Any]
 
 def _same(native: Native) -> list[_Row]:
     """Equal name and meaning: an integer operand is both arg and argval."""
-    value = native.value
-    return [(native.op, value, value) if type(value) is int else (native.op, 0, value)]
+    op, value = native.op, native.value
+    if type(value) is not int:
+        return [(op, 0, value)]
+    return [(op, value, value if op in _HAS_ARGUMENT else None)]
 
 
 def _operand(native: Native) -> list[_Row]:

@@ -1,0 +1,244 @@
+"""Continuation functions: the rest of a function after a graph break, as a function of its own.
+
+    def f(x, y):                     def f(.stack0, y):      # parameters: the stack, then live locals
+        a = x * y                        push .stack0
+        return g(a) + y       ->         jump to A
+    #              ^ break               a = x * y           # the whole body of f, as it was; what
+                                         return g(a) + A: y  # cannot be reached is dropped
+
+A continuation is a faithful copy of the function's instructions, lines and exception table, entered in
+the middle: loops, `try` and `with` around the break work because their code and their part of the stack
+are there. Cells of the function are free variables of the continuation, so they are shared: make the
+function with a closure that has, in the order of `co_freevars`, this frame's cells of these names.
+Continuations of continuations are made from the first function's code, not from the copy.
+
+At a break inside `try`, the instruction that breaks is executed by the rewritten frame, outside of the
+copy. An exception that it raises goes to the user's handler so: surround it with
+`Emitter.exception_region`; at the handler (no PUSH_EXC_INFO) call the continuation that starts at
+`instr.handler.target`, whose stack is the canonical one cut to `handler.depth`, then lasti if
+`handler.push_lasti` (any int), then the exception.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import CodeType
+
+from dynamo.bytecode import Instruction, normalize, real_stack, versions
+from dynamo.bytecode.assemble import CodeShape, assemble, stack_depths
+from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.decode import Native, Region, decode
+from dynamo.bytecode.emit import Emitter, frame_prologue
+
+
+class CannotResume(Exception):  # noqa: N818
+    """A continuation cannot start here (generators and coroutines; the start of a frame)."""
+
+
+class Item(enum.Enum):
+    """What is at a place of the canonical stack."""
+
+    VALUE = enum.auto()  # an object; a parameter
+    NULL = enum.auto()  # of a call (PUSH_NULL, LOAD_METHOD); no parameter
+    UNBOUND = enum.auto()  # a local that had no value (LOAD_FAST_AND_CLEAR); no parameter
+    # What PUSH_EXC_INFO saved below the exception. The parameter is the exception being handled from
+    # that PUSH_EXC_INFO on: the continuation makes it the one that `raise` and sys.exc_info() find.
+    HANDLING = enum.auto()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a continuation was made from; `code` is None once the function's code is gone."""
+
+    code: CodeType | None
+    lineno: int | None
+
+
+_REFUSED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_DROPPED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | versions.CO_HAS_DOCSTRING
+UNBOUND_LOCAL = ".unbound"  # a local that never has a value
+
+
+class _Template:
+    """The instructions of a function, kept for its continuations (it does not keep the code alive)."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = weakref.ref(code)
+        self.shape = CodeShape.of(code)
+        natives = decode(code)
+        self.natives, self.place_of = _explicit_super(natives, code)
+        depths, _ = stack_depths(self.natives)
+        self.depths = [depths.get(id(native)) for native in self.natives]
+        self.start = next(i for i, native in enumerate(self.natives) if native.op == "RESUME")
+        # Weak: who runs a continuation keeps it.
+        self.made: weakref.WeakValueDictionary[object, CodeType] = weakref.WeakValueDictionary()
+
+    def copy(self) -> list[Native]:
+        """Fresh natives; `offset` is their place in the template."""
+        copies = [
+            Native(n.op, n.value, n.flags, positions=n.positions, offset=i)
+            for i, n in enumerate(self.natives)
+        ]
+        place = {id(n): copy for n, copy in zip(self.natives, copies)}
+        regions: dict[int, Region] = {}
+        for native, copy in zip(self.natives, copies):
+            if native.target is not None:
+                copy.target = place[id(native.target)]
+            region = native.handler
+            if region is not None:
+                if id(region) not in regions:
+                    target = place[id(region.target)]
+                    regions[id(region)] = Region(target, region.depth, region.push_lasti)
+                copy.handler = regions[id(region)]
+        return copies
+
+
+@dataclass(frozen=True, slots=True)
+class _Continuation:
+    """Of a continuation's code: where it came from, and where its instructions are in the template."""
+
+    template: _Template
+    lineno: int | None
+    places: list[int]  # by native index; -1: of the continuation's own prologue
+
+
+_templates: CodeMap[_Template] = CodeMap()
+_continuations: CodeMap[_Continuation] = CodeMap()
+
+
+def origin(code: CodeType) -> Origin | None:
+    """The function that a continuation continues, and where; None for any other code."""
+    made = _continuations.get(code)
+    return Origin(made.template.code(), made.lineno) if made is not None else None
+
+
+def parameter_names(stack: Sequence[Item], local_names: Sequence[str]) -> tuple[str, ...]:
+    """The parameters of a continuation: VALUE and HANDLING items from the bottom up, then locals."""
+    items = (f".stack{i}" for i, item in enumerate(stack) if _has_parameter(item))
+    return (*items, *local_names)
+
+
+def make_resume_code(
+    code: CodeType, index: int, *, stack: Sequence[Item], local_names: Sequence[str]
+) -> CodeType:
+    """The continuation of `code` (a function's, or a continuation's) at canonical instruction `index`.
+
+    stack: the canonical stack before that instruction, bottom first. local_names: locals (no cells)
+    that have a value and may be read later; the others start without one. Parameters:
+    `parameter_names`. Equal arguments give the same code object as long as somebody keeps it.
+
+    Raises CannotResume for generators and coroutines; ValueError where stack or locals do not fit.
+    """
+    if code.co_flags & _REFUSED:
+        raise CannotResume(f"{code.co_qualname} is a generator or coroutine")
+    instr = normalize(code)[index]
+    template, place = _locate(code, instr)
+    key = (place, instr.pending_nulls, instr.op == "CALL_KW", tuple(stack), tuple(local_names))
+    known = template.made.get(key)
+    if known is not None:
+        return known
+    shape = _shape(template.shape, parameter_names(stack, local_names))
+    clashes = set(shape.freevars) & set(local_names)
+    if clashes:
+        raise ValueError(f"cells are shared, not passed: {sorted(clashes)}")
+    items = [(item, f".stack{i}") for i, item in enumerate(stack)]
+    null = (Item.NULL, "")
+    real = real_stack(instr, items, lambda item: item[0] is Item.NULL, null)
+    if template.depths[place] != len(real):
+        raise ValueError(
+            f"stack of {len(real)} items where {template.depths[place]} belong, before {instr}"
+        )
+    natives = [*_entry(shape, real, instr.lineno), *template.copy()]
+    natives[-len(template.natives) - 1].target = natives[place - len(template.natives)]
+    depths = stack_depths(natives)
+    places = [native.offset for native in natives if id(native) in depths[0]]
+    made = assemble(natives, shape, depths)
+    template.made[key] = made
+    _continuations.set(made, _Continuation(template, instr.lineno, places))
+    return made
+
+
+def _locate(code: CodeType, instr: Instruction) -> tuple[_Template, int]:
+    """The template of `code`, and the place in it where the frame goes on at `instr`."""
+    made = _continuations.get(code)
+    if made is not None:
+        template, place = made.template, made.places[instr.native]
+    else:
+        template = _templates.get(code) or _templates.set(code, _Template(code))
+        place = template.place_of[instr.native]
+    if place <= template.start:
+        raise CannotResume(f"{code.co_qualname} has not started at {instr}")
+    return template, place
+
+
+def _shape(original: CodeShape, parameters: tuple[str, ...]) -> CodeShape:
+    freevars = original.cellvars + original.freevars
+    return replace(
+        original,
+        flags=original.flags & ~_DROPPED_FLAGS | (inspect.CO_NESTED if freevars else 0),
+        argcount=len(parameters),
+        posonlyargcount=0,
+        kwonlyargcount=0,
+        varnames=parameters,
+        cellvars=(),
+        freevars=freevars,
+        docstring=None,
+    )
+
+
+def _entry(
+    shape: CodeShape, real: Sequence[tuple[Item, str]], lineno: int | None
+) -> list[Native]:
+    """The start of a continuation: the real stack as it was, then a jump (its target still open).
+
+    Parameters are cleared as they are pushed, so that nothing lives longer than it did.
+    """
+    emit = Emitter()
+    emit.set_location(lineno)
+    for item, parameter in real:
+        if item is Item.NULL:
+            emit.push_null()
+        elif item is Item.UNBOUND:
+            emit.emit("LOAD_FAST_AND_CLEAR", UNBOUND_LOCAL)
+        else:
+            emit.load_fast_and_clear(parameter)
+        if item is Item.HANDLING:
+            emit.push_exc_info()
+            emit.pop_top()
+    emit.jump(emit.label())
+    return [*frame_prologue(shape), *emit.natives]
+
+
+def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native], list[int]]:
+    """super() -> super(__class__, self), since it looks for the frame's first argument.
+
+    Returns the new instructions and, by index of the old ones, their places.
+    """
+    result: list[Native] = []
+    place_of: list[int] = []
+    can_be_super = "__class__" in code.co_freevars and code.co_argcount > 0
+    for i, native in enumerate(natives):
+        place_of.append(len(result))
+        if can_be_super and native.op == "CALL" and native.value == 0 and _is_super(natives[:i]):
+            where = {"positions": native.positions, "handler": native.handler}
+            this = code.co_varnames[0]
+            load = "LOAD_DEREF" if this in code.co_cellvars else "LOAD_FAST"
+            result += [Native("LOAD_DEREF", "__class__", **where), Native(load, this, **where)]
+            native.value = 2
+        result.append(native)
+    return result, place_of
+
+
+def _is_super(before: list[Native]) -> bool:
+    """Whether the instructions before a CALL without arguments end in loading `super`."""
+    if before and before[-1].op == "PUSH_NULL":
+        before = before[:-1]
+    return bool(before) and before[-1].op == "LOAD_GLOBAL" and before[-1].value == "super"
+
+
+def _has_parameter(item: Item) -> bool:
+    return item in (Item.VALUE, Item.HANDLING)
