@@ -18,17 +18,16 @@ from dynamo.values.constant import CONSTANT_TYPES, is_literal
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
-    from dynamo.capture.output import OutputGraph
+    from dynamo.capture.interpreter import Interpreter
     from dynamo.values.tensor import TensorValue
 
 
 class Codegen:
     """Pushes Values. `first_run` is the Codegen of the first run over the same code, or None in that run."""
 
-    def __init__(
-        self, output: OutputGraph, emit: Emitter, first_run: Codegen | None = None
-    ) -> None:
-        self.output = output
+    def __init__(self, tx: Interpreter, emit: Emitter, first_run: Codegen | None = None) -> None:
+        self.tx = tx
+        self.output = tx.output
         self.emit = emit
         self.first_run = first_run
         self.uses: Counter[int] = Counter()  # id(value) -> how often it is pushed
@@ -43,7 +42,7 @@ class Codegen:
     def __call__(self, value: Value | Lazy) -> None:
         """Push a value."""
         if isinstance(value, Lazy):
-            self._lazy(value)
+            self.pending(value.obj, value.source)
             return
         key = id(value)
         self.uses[key] += 1
@@ -57,11 +56,12 @@ class Codegen:
         else:
             self._reconstruct(value)
 
-    def _lazy(self, value: Lazy) -> None:
-        if value.source is not None:
-            value.source.load(self.emit)
+    def pending(self, obj: Any, source: Source | None) -> None:
+        """Push an outside object that capture did not look at."""
+        if source is not None:
+            source.load(self.emit)
         else:
-            self.constant(value.obj)
+            self.constant(obj)
 
     def _reconstruct(self, value: Value) -> None:
         key = id(value)

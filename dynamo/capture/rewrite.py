@@ -78,7 +78,7 @@ class FrameRewriter:
 
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
-        first = Codegen(self.output, Emitter())
+        first = Codegen(self.root, Emitter())
         self._emit_restore(first)
         results = list(first.graph_outputs.values())
         has_graph = self._has_operations()
@@ -89,7 +89,7 @@ class FrameRewriter:
         self.record.times["backend"] = time.perf_counter() - spent_in_backend
         emit = Emitter()
         emit.set_location(self.root.code.co_firstlineno)
-        codegen = Codegen(self.output, emit, first)
+        codegen = Codegen(self.root, emit, first)
         codegen.graph_outputs = dict(first.graph_outputs)
         if graph_call is not None:
             self._emit_graph_call(codegen, graph_call)

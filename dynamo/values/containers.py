@@ -263,7 +263,7 @@ class SequenceValue(BuiltinObject):
 
 def emit_item(codegen: Codegen, item: Value | Pending) -> None:
     if isinstance(item, Pending):
-        item.source.load(codegen)
+        codegen.pending(item.real, item.source)
     else:
         codegen(item)
 
