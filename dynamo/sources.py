@@ -248,6 +248,18 @@ class DictItemSource(ChainedSource):
 
 
 @source_type
+class ModuleItemSource(DictItemSource):
+    """A parameter, buffer or child of an nn.Module: an item of its _parameters, _buffers or _modules."""
+
+    @property
+    def name(self) -> str:
+        module = self.origin.base.base  # origin is module.__dict__['_modules']
+        if str(self.key).isdigit():
+            return f"{module.name}[{self.key}]"
+        return f"{module.name}.{self.key}"
+
+
+@source_type
 class DictKeySource(ChainedSource):
     """The index-th key of a dict, in order (for keys that are not constants)."""
 

@@ -182,7 +182,7 @@ class ClassValue(Value):
         return tx.wrap(call_real(tx, self.cls, args[0].as_constant()))
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.cls)
+        codegen.load_object(self.cls, self.cls.__name__)
 
     def replay(self, codegen: Codegen):
         from dynamo.values.function import replay_attributes

@@ -68,7 +68,7 @@ class DictValue(BuiltinObject):
             if is_literal(key):
                 entry = known.get(key) or (
                     ConstantValue(key),
-                    Pending(tx, dict.__getitem__(real, key), self._item_source(key)),
+                    self.pending(tx, dict.__getitem__(real, key), self.item_source(key)),
                 )
                 entries[key] = entry
             else:
@@ -78,7 +78,11 @@ class DictValue(BuiltinObject):
         self.entries = entries
         return entries
 
-    def _item_source(self, key: Hashable) -> Source | None:
+    def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
+        """An item that was not used yet."""
+        return Pending(tx, real, source)
+
+    def item_source(self, key: Hashable) -> Source | None:
         return None if self.source is None else DictItemSource(self.source, key)
 
     def _keyed_by_object(self, tx: Interpreter, key: Any, i: int) -> tuple[Value, Source | None]:
@@ -106,10 +110,10 @@ class DictValue(BuiltinObject):
 
     def _lookup_real(self, tx: Interpreter, key: Hashable) -> Value | None:
         found = dict.get(self.real, key, _MISSING)
-        tx.guard(self.source, "contains", (key, found is not _MISSING))
         if found is _MISSING:
+            tx.guard(self.source, "contains", (key, False))
             return None
-        value = tx.wrap(found, self._item_source(key))
+        value = self.pending(tx, found, self.item_source(key)).wrap()
         self.entries[key] = (ConstantValue(key), value)
         return value
 

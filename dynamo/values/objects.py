@@ -472,7 +472,7 @@ class ObjectValue(Value):
             base_new = builtin_base(self.cls).__new__
         emit = codegen
         emit.load_callable(lambda: emit.load_const(base_new))
-        codegen(class_value(codegen.tx, self.cls))
+        emit_class(codegen, self.cls)
         for arg in self.new_args:
             codegen(arg)
         emit.call(1 + len(self.new_args))
@@ -512,6 +512,15 @@ class ObjectValue(Value):
             emit.pop_top()
 
         return write
+
+
+def emit_class(codegen: Codegen, cls: type) -> None:
+    """Push a class: from its source if it has one."""
+    entry = codegen.output.values_by_id.get(id(cls))
+    if entry is not None and entry[1].source is not None:
+        codegen(entry[1])
+    else:
+        codegen.load_object(cls, cls.__name__)
 
 
 def builtin_base(cls: type) -> type:

@@ -79,7 +79,7 @@ class ExceptionValue(ObjectValue):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(new_exception))
-        codegen.load_const(self.cls)
+        codegen.load_object(self.cls, self.cls.__name__)
         for arg in self.args:
             codegen(arg)
         codegen.build_tuple(len(self.args))

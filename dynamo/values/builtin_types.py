@@ -1,0 +1,316 @@
+"""Calls of built-in container types and of functions over iterables: list(...), zip(...), sorted(...), itertools."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.values import iterators, polyfills
+from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE, handles, is_none, polyfill
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import (
+    DequeValue,
+    ListValue,
+    RangeValue,
+    SequenceValue,
+    SizeValue,
+    SliceValue,
+    TupleValue,
+    sort_values,
+)
+from dynamo.values.dicts import DefaultDictValue, DictValue, DictView, MappingProxyValue, OrderedDictValue
+from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.objects import ObjectValue
+from dynamo.values.operators import as_index, binary_op, compare_op
+from dynamo.values.sets import FrozenSetValue, SetValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+def new(tx: Interpreter, value: Value) -> Any:
+    """A mutable object that the captured code just made."""
+    return tx.output.side_effects.track_new(value)
+
+
+# -- containers -----------------------------------------------------------------------------------
+@handles(list)
+def _list(tx, iterable=None):
+    return new(tx, ListValue([] if iterable is None else iterable.unpack(tx)))
+
+
+@handles(tuple)
+def _tuple(tx, iterable=None):
+    if type(iterable) is TupleValue:
+        return iterable
+    return TupleValue([] if iterable is None else iterable.unpack(tx))
+
+
+@handles(set)
+def _set(tx, iterable=None):
+    return new(tx, SetValue.of(tx, [] if iterable is None else iterable.unpack(tx)))
+
+
+@handles(frozenset)
+def _frozenset(tx, iterable=None):
+    return FrozenSetValue.of(tx, [] if iterable is None else iterable.unpack(tx))
+
+
+@handles(dict)
+def _dict(tx, *args, **kwargs):
+    result = new(tx, DictValue({}))
+    result.py_update(tx, *args, **kwargs)
+    return result
+
+
+@handles(collections.OrderedDict)
+def _ordered_dict(tx, *args, **kwargs):
+    result = new(tx, OrderedDictValue({}))
+    result.py_update(tx, *args, **kwargs)
+    return result
+
+
+@handles(collections.defaultdict)
+def _defaultdict(tx, factory=None, *args, **kwargs):
+    result = new(tx, DefaultDictValue({}, factory=factory))
+    result.py_update(tx, *args, **kwargs)
+    return result
+
+
+@handles(collections.deque)
+def _deque(tx, iterable=None, maxlen=None):
+    limit = None if is_none(maxlen) else as_index(tx, maxlen)
+    return new(tx, DequeValue([] if iterable is None else iterable.unpack(tx), maxlen=limit))
+
+
+@handles(types.MappingProxyType)
+def _mapping_proxy(tx, mapping):
+    return MappingProxyValue(mapping)
+
+
+@handles(torch.Size)
+def _size(tx, iterable=None):
+    return SizeValue([] if iterable is None else iterable.unpack(tx))
+
+
+@handles(range)
+def _range(tx, *args):
+    return RangeValue(call_real(tx, range, *[as_index(tx, a) for a in args]))
+
+
+@handles(slice)
+def _slice(tx, *args):
+    none = ConstantValue(None)
+    parts = [none, *args, none] if len(args) == 1 else [*args, none][:3]
+    return SliceValue(*parts)
+
+
+@handles(types.SimpleNamespace)
+def _namespace(tx, **kwargs):
+    result = new(tx, ObjectValue(types.SimpleNamespace))
+    tx.output.side_effects.mark(result)
+    for name, value in kwargs.items():
+        tx.output.side_effects.store_attr(result, name, value)
+    return result
+
+
+@handles(types.MethodType)
+def _method(tx, function, receiver):
+    from dynamo.values.function import MethodValue
+
+    return MethodValue(function, receiver)
+
+
+# -- iteration ------------------------------------------------------------------------------------
+@handles(iter)
+def _iter(tx, owner, sentinel=None):
+    if sentinel is not None:
+        return iterators.CallIterator(owner, sentinel)
+    return owner.iterate(tx)
+
+
+@handles(next)
+def _next(tx, iterator, default=None):
+    item = iterator.next_value(tx)
+    if item is not None:
+        return item
+    if default is None:
+        raise_python(tx, StopIteration)
+    return default
+
+
+@handles(enumerate)
+def _enumerate(tx, iterable, start=None):
+    return iterators.EnumerateIterator(iterable.iterate(tx), 0 if start is None else as_index(tx, start))
+
+
+@handles(zip)
+def _zip(tx, *iterables, strict=None):
+    inners = [i.iterate(tx) for i in iterables]
+    return iterators.ZipIterator(inners, strict is not None and strict.truth(tx))
+
+
+@handles(map)
+def _map(tx, function, *iterables):
+    return iterators.MapIterator(function, [i.iterate(tx) for i in iterables])
+
+
+@handles(filter)
+def _filter(tx, function, iterable):
+    return iterators.FilterIterator(function, iterable.iterate(tx))
+
+
+@handles(reversed)
+def _reversed(tx, owner):
+    if isinstance(owner, ObjectValue):
+        if owner.is_python_special("__reversed__"):
+            return owner.special(tx, "__reversed__")
+        return polyfill(tx, polyfills.reversed_items, owner)
+    if isinstance(owner, SequenceValue):
+        return iterators.ReversedIterator(owner)
+    if isinstance(owner, (DictValue, DictView, RangeValue)):
+        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
+    if owner.is_constant() and isinstance(owner.as_constant(), (str, bytes)):
+        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
+    if hasattr(owner, "fake"):
+        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
+    raise_python(tx, TypeError, f"{owner.python_type().__name__!r} object is not reversible")
+
+
+@handles(sorted)
+def _sorted(tx, iterable, *, key=None, reverse=None):
+    return new(tx, ListValue(sort_values(tx, iterable.unpack(tx), key, reverse)))
+
+
+@handles(sum)
+def _sum(tx, iterable, start=None):
+    total = ConstantValue(0) if start is None else start
+    for item in iterable.unpack(tx):
+        total = binary_op(tx, "+", total, item)
+    return total
+
+
+@handles(any)
+def _any(tx, iterable):
+    iterator = iterable.iterate(tx)
+    while (item := iterator.next_value(tx)) is not None:
+        if item.truth(tx):
+            return ConstantValue(True)
+    return ConstantValue(False)
+
+
+@handles(all)
+def _all(tx, iterable):
+    iterator = iterable.iterate(tx)
+    while (item := iterator.next_value(tx)) is not None:
+        if not item.truth(tx):
+            return ConstantValue(False)
+    return ConstantValue(True)
+
+
+def _extreme(name: str, op: str) -> Any:
+    def choose(tx, *args, key=None, default=None):
+        items = args if len(args) > 1 else args[0].unpack(tx)
+        if not items:
+            if default is None:
+                raise_python(tx, ValueError, f"{name}() arg is an empty sequence")
+            return default
+        keyed = items if is_none(key) else [tx.call_function(key, [i], {}) for i in items]
+        best = 0
+        for i in range(1, len(items)):
+            if compare_op(tx, op, keyed[i], keyed[best]).truth(tx):
+                best = i
+        return items[best]
+
+    return choose
+
+
+TABLE[min] = _extreme("min", "<")
+TABLE[max] = _extreme("max", ">")
+
+
+# -- itertools ------------------------------------------------------------------------------------
+@handles(itertools.chain)
+def _chain(tx, *iterables):
+    return iterators.ChainIterator(iterators.ItemsIterator(iterables))
+
+
+@handles(itertools.chain.from_iterable)
+def _chain_from(tx, iterables):
+    return iterators.ChainIterator(iterables.iterate(tx))
+
+
+@handles(itertools.islice)
+def _islice(tx, iterable, *bounds):
+    return iterators.IsliceIterator.of(tx, iterable.iterate(tx), bounds)
+
+
+@handles(itertools.repeat)
+def _repeat(tx, item, times=None):
+    return iterators.RepeatIterator(item, None if times is None else as_index(tx, times))
+
+
+@handles(itertools.count)
+def _count(tx, start=None, step=None):
+    return iterators.CountIterator(start or ConstantValue(0), step or ConstantValue(1))
+
+
+@handles(itertools.cycle)
+def _cycle(tx, iterable):
+    return iterators.CycleIterator(iterable.iterate(tx))
+
+
+def _combinatoric(function: Any) -> Any:
+    """product, permutations, ...: the real one, over positions."""
+
+    def call(tx, *args, **kwargs):
+        pools, rest = _pools(tx, function, args)
+        positions = [range(len(pool)) for pool in pools]
+        options = {k: v.as_constant() for k, v in kwargs.items()}
+        chosen = call_real(tx, lambda: list(function(*positions, *rest, **options)))
+        if function is itertools.product:
+            pools = pools * options.get("repeat", 1)
+            rows = [[pool[i] for pool, i in zip(pools, row)] for row in chosen]
+        else:
+            rows = [[pools[0][i] for i in row] for row in chosen]
+        return iterators.ItemsIterator([TupleValue(row) for row in rows])
+
+    return call
+
+
+def _pools(
+    tx: Interpreter, function: Any, args: Sequence[Value]
+) -> tuple[list[list[Value]], list[Any]]:
+    if function is itertools.product:
+        return [a.unpack(tx) for a in args], []
+    return [args[0].unpack(tx)], [a.as_constant() for a in args[1:]]
+
+
+for _function in (
+    itertools.product,
+    itertools.permutations,
+    itertools.combinations,
+    itertools.combinations_with_replacement,
+):
+    TABLE[_function] = _combinatoric(_function)
+
+
+@handles(itertools.tee)
+def _tee(tx, iterable, n=None):
+    items = iterable.unpack(tx)
+    count = 2 if n is None else as_index(tx, n)
+    return TupleValue([iterators.ItemsIterator(items) for _ in range(count)])
+
+
+def _by_polyfill(function: Any) -> Any:
+    return lambda tx, *args, **kwargs: polyfill(tx, function, *args, **kwargs)
+
+
+for _original, _function in polyfills.SUBSTITUTES.items():
+    TABLE[_original] = _by_polyfill(_function)

@@ -1,0 +1,563 @@
+"""Built-in functions and types: one table from the callable to what a call of it means.
+
+A handler is `(tx, *args, **kwargs) -> Value | None` (None stands for Python's None). What is simplest to say in Python is in
+polyfills.py; functions that are pure on constants are folded.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import math
+import operator
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, special_builder
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
+from dynamo.values.operators import (
+    BINARY_FUNCTIONS,
+    COMPARE_FUNCTIONS,
+    UNARY_FUNCTIONS,
+    binary_op,
+    compare_op,
+    contains_op,
+    same_object,
+    unary_op,
+)
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+Handler = Callable[..., "Value | None"]
+TABLE: dict[Any, Handler] = {}
+# Modules whose C functions are pure: with constant arguments they are called while capturing.
+PURE_MODULES = frozenset(["math", "cmath", "_operator", "_struct", "zlib", "binascii", "_json", "_sre"])
+PURE_FUNCTIONS = {
+    abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
+    inspect.isfunction, inspect.isclass, inspect.ismethod, inspect.signature, inspect.getmro,
+    inspect.isgeneratorfunction, inspect.isbuiltin, inspect.isabstract, inspect.ismodule,
+    inspect.iscoroutinefunction, inspect.cleandoc, inspect.getfullargspec,
+}  # fmt: skip
+
+
+def handles(*targets: Any) -> Callable[[Handler], Handler]:
+    """Decorator: the handler of calls of these callables."""
+
+    def register(handler: Handler) -> Handler:
+        for target in targets:
+            TABLE[target] = handler
+        return handler
+
+    return register
+
+
+def is_none(value: Value | None) -> bool:
+    return value is None or (value.is_constant() and value.as_constant() is None)
+
+
+def polyfill(tx: Interpreter, function: types.FunctionType, *args: Value, **kwargs: Value) -> Value:
+    """Capture a call of a Python function of ours."""
+    return tx.inline(tx.wrap(function), args, kwargs)
+
+
+def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a pure function now, on constants."""
+    real = [real_object(a) for a in args]
+    return tx.wrap(call_real(tx, function, *real, **{k: real_object(v) for k, v in kwargs.items()}))
+
+
+def real_object(value: Value) -> Any:
+    """The real object behind a value, if it exists already."""
+    known, real = value.identity()
+    return real if known else value.as_constant()
+
+
+class BuiltinValue(Value):
+    """A built-in function, or a Python function that the table knows."""
+
+    def __init__(self, function: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+
+    def python_type(self) -> type:
+        return type(self.function)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.function
+
+    def as_proxy(self) -> Any:
+        return self.function
+
+    def describe(self) -> str:
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        module = getattr(self.function, "__module__", None)
+        return f"{module}.{name}" if module not in (None, "builtins") else name
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        handler = TABLE.get(self.function)
+        if handler is not None:
+            result = handler(tx, *args, **kwargs)
+            return ConstantValue(None) if result is None else result
+        if self.is_pure():
+            return fold(tx, self.function, args, kwargs)
+        raise Unsupported(breaks.UncapturedCall(self.describe()))
+
+    def is_pure(self) -> bool:
+        return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        try:
+            found = getattr(self.function, name)
+        except AttributeError as error:
+            raise_python(tx, AttributeError, *error.args)
+        return tx.wrap(found)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.function, name)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.function)
+
+
+class BuiltinMethod(Value):
+    """A method of a C type, bound to a value; `found` is the slot itself, if a type lookup gave it."""
+
+    def __init__(self, receiver: Value, name: str, found: Any = None) -> None:
+        super().__init__()
+        self.receiver = receiver
+        self.name = name
+        self.found = found
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def describe(self) -> str:
+        return f"{self.receiver.describe()}.{self.name}"
+
+    def children(self) -> Sequence[Value]:
+        return (self.receiver,)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__self__":
+            return self.receiver
+        if name in ("__name__", "__qualname__"):
+            return ConstantValue(self.name)
+        if self.found is not None and hasattr(self.found, name):
+            return tx.wrap(getattr(self.found, name))
+        raise_python(tx, AttributeError, f"'builtin_function_or_method' has no attribute {name!r}")
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr([].append, name)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!=") or not isinstance(other, BuiltinMethod):
+            return None
+        same = self.name == other.name and self.receiver is other.receiver
+        return ConstantValue(same is (op == "=="))
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from dynamo.values.slots import call_slot
+
+        return call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.receiver)
+        codegen.load_attr(self.name)
+
+
+class SlotValue(Value):
+    """A method of a C type, not bound: dict.get, object.__setattr__, tuple.__new__."""
+
+    def __init__(self, found: Any, cls: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.found = found
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return type(self.found)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.found
+
+    def describe(self) -> str:
+        return f"{self.cls.__name__}.{self.found.__name__}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if not hasattr(self.found, name):
+            raise_python(tx, AttributeError, f"no attribute {name!r}")
+        return tx.wrap(getattr(self.found, name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.found, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from dynamo.values.classes import ClassValue, new_instance
+        from dynamo.values.slots import call_slot
+
+        name = self.found.__name__
+        if name == "__new__" and args and isinstance(args[0], ClassValue):
+            return new_instance(tx, args[0].cls, args[1:], kwargs)
+        if not args:
+            raise Unsupported(breaks.UncapturedCall(self.describe()))
+        return call_slot(tx, args[0], name, self.found, args[1:], kwargs)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.found)
+
+
+# -- attributes and types -------------------------------------------------------------------------
+@handles(getattr)
+def _getattr(tx, owner, name, default=None):
+    try:
+        return owner.getattr(tx, _attr_name(name))
+    except RaisedException as error:
+        if default is None or not is_exception(error, AttributeError):
+            raise
+        return default
+
+
+def _attr_name(name: Value) -> str:
+    return name.as_constant()
+
+
+@handles(setattr)
+def _setattr(tx, owner, name, value):
+    owner.setattr(tx, _attr_name(name), value)
+
+
+@handles(delattr)
+def _delattr(tx, owner, name):
+    owner.delattr(tx, _attr_name(name))
+
+
+@handles(hasattr)
+def _hasattr(tx, owner, name):
+    return ConstantValue(owner.hasattr(tx, _attr_name(name)))
+
+
+@handles(type)
+def _type(tx, owner, *rest, **kwargs):
+    from dynamo.values.objects import class_value
+
+    if rest:
+        raise Unsupported(breaks.UncapturedCall("type() with three arguments"))
+    return class_value(tx, owner.python_type(), owner.source)
+
+
+def class_info(value: Value) -> Any:
+    """The second argument of isinstance and issubclass: a class, a union, or a tuple of them."""
+    if value.python_type() is tuple:
+        return tuple(class_info(v) for v in value.wrapped())  # type: ignore[attr-defined]
+    return real_object(value)
+
+
+@handles(isinstance)
+def _isinstance(tx, owner, info):
+    classes = class_info(info)
+    real = getattr(owner, "real", None)
+    if real is not None:
+        return ConstantValue(call_real(tx, isinstance, real, classes))
+    return ConstantValue(instance_of(tx, owner, classes))
+
+
+def instance_of(tx: Interpreter, owner: Value, classes: Any) -> bool:
+    if isinstance(classes, tuple):
+        return any(instance_of(tx, owner, c) for c in classes)
+    cls = owner.python_type()
+    if classes in (collections.abc.Callable,) and hasattr(owner, "function"):
+        return True
+    check = type(classes).__dict__.get("__instancecheck__")
+    fake = getattr(owner, "fake", None)
+    if fake is not None and isinstance(classes, type) and isinstance(check, types.FunctionType):
+        return issubclass(cls, classes) or bool(isinstance(fake, classes))
+    return call_real(tx, issubclass, cls, classes)
+
+
+@handles(issubclass)
+def _issubclass(tx, cls, info):
+    return ConstantValue(call_real(tx, issubclass, real_object(cls), class_info(info)))
+
+
+@handles(callable)
+def _callable(tx, value):
+    from dynamo.values.objects import ObjectValue
+
+    if isinstance(value, ObjectValue):
+        return ConstantValue(hasattr(value.cls, "__call__"))
+    known, real = value.identity()
+    return ConstantValue(callable(real) if known else hasattr(value.python_type(), "__call__"))
+
+
+@handles(super)
+def _super(tx, cls=None, owner=None):
+    from dynamo.values.classes import SuperValue
+
+    if cls is None:
+        cell = tx.cells.get("__class__")
+        name = tx.code.co_varnames[0] if tx.code.co_varnames else tx.code.co_cellvars[0]
+        if cell is None:
+            raise_python(tx, RuntimeError, "super(): __class__ cell not found")
+        cls, owner = cell.load(tx), first_argument(tx, name)
+    return SuperValue(real_object(cls), owner)
+
+
+def first_argument(tx: Interpreter, name: str) -> Value:
+    """The first argument of the running frame, which may live in a cell."""
+    if name in tx.cells:
+        return tx.cells[name].load(tx)
+    value = tx.locals[name]
+    if isinstance(value, Value):
+        return value
+    value = tx.locals[name] = value.realize(tx)
+    return value
+
+
+@handles(vars)
+def _vars(tx, owner):
+    return owner.getattr(tx, "__dict__")
+
+
+@handles(id)
+def _id(tx, owner):
+    known, real = owner.identity()
+    if known and owner.source is None:
+        return ConstantValue(id(real))
+    if not known:
+        raise Unsupported(breaks.UncapturedCall("id"))
+    tx.guard(owner.source, "id", real)
+    return ConstantValue(id(real))
+
+
+@handles(hash)
+def _hash(tx, owner):
+    from dynamo.values.keys import key_of
+
+    if owner.is_constant():
+        return ConstantValue(call_real(tx, hash, owner.as_constant()))
+    if owner.has_special(tx, "__hash__"):
+        return owner.call_method(tx, "__hash__", [], {})
+    key_of(tx, owner)
+    try:
+        return ConstantValue(hash(owner.as_constant()))
+    except Unsupported:
+        raise Unsupported(breaks.UncapturedCall("hash")) from None
+
+
+@handles(dir)
+def _dir(tx, owner=None):
+    known, real = (False, None) if owner is None else owner.identity()
+    if not known or not isinstance(real, (type, types.ModuleType)):
+        raise Unsupported(breaks.UncapturedCall("dir"))
+    return tx.wrap(dir(real))
+
+
+@handles(len)
+def _len(tx, owner):
+    return ConstantValue(owner.length(tx))
+
+
+@handles(globals)
+def _globals(tx):
+    raise Unsupported(breaks.UncapturedCall("globals"))
+
+
+# -- numbers and text -----------------------------------------------------------------------------
+def _conversion(cls: type, *dunders: str) -> Handler:
+    """int(x), float(x), ...: constants are folded, others convert by their own method."""
+
+    def convert(tx, *args, **kwargs):
+        if not args or all(a.is_constant() for a in args):
+            return fold(tx, cls, args, kwargs)
+        for name in dunders:
+            if args[0].has_special(tx, name):
+                return convert(tx, args[0].call_method(tx, name, [], {}))
+        return args[0].call_method(tx, dunders[0], [], {})
+
+    return convert
+
+
+TABLE[int] = _conversion(int, "__int__", "__index__", "__trunc__")
+TABLE[float] = _conversion(float, "__float__", "__index__")
+TABLE[complex] = _conversion(complex, "__complex__", "__float__")
+
+
+@handles(bool)
+def _bool(tx, value=None):
+    return ConstantValue(False if value is None else value.truth(tx))
+
+
+@handles(operator.truth)
+def _truth(tx, value):
+    return ConstantValue(value.truth(tx))
+
+
+@handles(operator.not_)
+def _not(tx, value):
+    return ConstantValue(not value.truth(tx))
+
+
+@handles(str)
+def _str(tx, value=None, *rest):
+    if value is None:
+        return ConstantValue("")
+    return ConstantValue(text_of(tx, value, str, "__str__"))
+
+
+@handles(repr)
+def _repr(tx, value):
+    return ConstantValue(text_of(tx, value, repr, "__repr__"))
+
+
+def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
+    """str(value) or repr(value)."""
+    from dynamo.values.raised import ExceptionValue
+
+    if value.has_special(tx, method):
+        return value.call_method(tx, method, [], {}).as_constant()
+    if method == "__str__" and value.has_special(tx, "__repr__"):
+        return value.call_method(tx, "__repr__", [], {}).as_constant()
+    if isinstance(value, ExceptionValue):
+        if method == "__str__":
+            return value.text()
+        return f"{value.cls.__name__}({', '.join(repr(a.as_constant()) for a in value.args)})"
+    known, real = value.identity()
+    if known and isinstance(real, type | types.ModuleType):
+        return function(real)
+    try:
+        return function(value.as_constant())
+    except Unsupported:
+        raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
+
+
+@handles(format)
+def _format(tx, value, spec=None):
+    if value.is_constant():
+        return fold(tx, format, [value] if spec is None else [value, spec], {})
+    if value.has_special(tx, "__format__"):
+        return value.call_method(tx, "__format__", [spec or ConstantValue("")], {})
+    text = ConstantValue(text_of(tx, value, str, "__str__"))
+    return text if spec is None else fold(tx, format, [text, spec], {})
+
+
+@handles(abs)
+def _abs(tx, value):
+    if value.is_constant():
+        return fold(tx, abs, [value], {})
+    return value.call_method(tx, "__abs__", [], {})
+
+
+@handles(round)
+def _round(tx, value, digits=None):
+    args = [] if digits is None else [digits]
+    if value.is_constant():
+        return fold(tx, round, [value, *args], {})
+    if value.has_special(tx, "__round__"):
+        return value.call_method(tx, "__round__", args, {})
+    decimals = {} if digits is None else {"decimals": digits}
+    return value.call_method(tx, "round", [], decimals)
+
+
+@handles(pow)
+def _pow(tx, base, exp, mod=None):
+    if mod is not None:
+        return fold(tx, pow, [base, exp, mod], {})
+    return binary_op(tx, "**", base, exp)
+
+
+@handles(divmod)
+def _divmod(tx, left, right):
+    from dynamo.values.containers import TupleValue
+
+    return TupleValue([binary_op(tx, "//", left, right), binary_op(tx, "%", left, right)])
+
+
+def _math(name: str, dunder: str) -> Handler:
+    function = getattr(math, name)
+
+    def call(tx, value):
+        if value.has_special(tx, dunder):
+            return value.call_method(tx, dunder, [], {})
+        return fold(tx, function, [value], {})
+
+    return call
+
+
+for _name in ("ceil", "floor", "trunc"):
+    TABLE[getattr(math, _name)] = _math(_name, f"__{_name}__")
+
+
+# -- the operator module --------------------------------------------------------------------------
+def _register_operators() -> None:
+    for symbol, function in BINARY_FUNCTIONS.items():
+        TABLE[function] = lambda tx, left, right, s=symbol: binary_op(tx, s, left, right)
+    for symbol, function in COMPARE_FUNCTIONS.items():
+        TABLE[function] = lambda tx, left, right, s=symbol: compare_op(tx, s, left, right)
+    for symbol, function in UNARY_FUNCTIONS.items():
+        TABLE[function] = lambda tx, value, s=symbol: unary_op(tx, s, value)
+    TABLE[operator.contains] = lambda tx, container, item: contains_op(tx, item, container)
+    TABLE[operator.is_] = lambda tx, a, b: ConstantValue(same_object(a, b))
+    TABLE[operator.is_not] = lambda tx, a, b: ConstantValue(not same_object(a, b))
+    TABLE[operator.getitem] = lambda tx, owner, key: owner.getitem(tx, key)
+    TABLE[operator.setitem] = lambda tx, owner, key, value: owner.setitem(tx, key, value)
+    TABLE[operator.delitem] = lambda tx, owner, key: owner.delitem(tx, key)
+    TABLE[operator.concat] = TABLE[operator.add]
+    TABLE[operator.abs] = _abs
+    TABLE[operator.index] = TABLE[int]
+
+
+_register_operators()
+
+
+# -- builders -------------------------------------------------------------------------------------
+def build_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A method descriptor of a C type (called by values/torch_function.py for what is not Tensor's)."""
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, SlotValue(obj, obj.__objclass__, source))
+
+
+@special_builder(lambda obj: type(obj) is types.FunctionType and obj in TABLE)
+def build_known_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, BuiltinValue(obj, source))
+
+
+@builder(types.BuiltinFunctionType)
+def build_builtin(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A C function, or a C method bound to an object that exists."""
+    owner = obj.__self__
+    if owner is None or isinstance(owner, types.ModuleType) or obj in TABLE:
+        tx.guard(source, "id", obj)
+        return tx.output.remember(obj, source, BuiltinValue(obj, source))
+    from dynamo.sources import AttrSource
+
+    owner_source = None if source is None else AttrSource(source, "__self__")
+    if isinstance(owner, type):
+        if obj.__name__ == "__new__":
+            return SlotValue(obj, owner, source)
+        return BuiltinMethod(tx.wrap(owner, owner_source), obj.__name__, obj)
+    return tx.wrap(owner, owner_source).getattr(tx, obj.__name__)
+
+
+@builder(types.MethodWrapperType)
+def build_method_wrapper(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    from dynamo.sources import AttrSource
+
+    owner_source = None if source is None else AttrSource(source, "__self__")
+    return BuiltinMethod(tx.wrap(obj.__self__, owner_source), obj.__name__, obj)

@@ -1,0 +1,301 @@
+"""functools and operator objects: partial, lru_cache wrappers, itemgetter, attrgetter, methodcaller; typing and warnings."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+import typing
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.builtins import handles
+from dynamo.values.containers import TupleValue
+from dynamo.values.dicts import DictValue, MappingProxyValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class PartialValue(Value):
+    """functools.partial."""
+
+    def __init__(
+        self,
+        function: Value,
+        args: Sequence[Value],
+        kwargs: dict[str, Value],
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.inner = function
+        self.args = list(args)
+        self.kwargs = kwargs
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def children(self) -> Sequence[Value]:
+        return [self.inner, *self.args, *self.kwargs.values()]
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value):
+            return stored
+        if name == "func":
+            return self.inner
+        if name == "args":
+            return TupleValue(self.args)
+        if name == "keywords":
+            return DictValue.of(tx, self.kwargs)
+        from dynamo.values.objects import class_attribute
+
+        return class_attribute(tx, self, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(functools.partial, name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call_function(self.inner, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(make_partial))
+        codegen(self.inner)
+        emit_arguments(codegen, self.args, self.kwargs)
+        codegen.call(3)
+
+    def replay(self, codegen: Codegen):
+        from dynamo.values.function import replay_attributes
+
+        return replay_attributes(self, codegen)
+
+
+def emit_arguments(codegen: Codegen, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+    """Push a tuple of the positional and a dict of the keyword arguments."""
+    for arg in args:
+        codegen(arg)
+    codegen.build_tuple(len(args))
+    for name, value in kwargs.items():
+        codegen.load_const(name)
+        codegen(value)
+    codegen.build_map(len(kwargs))
+
+
+def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return functools.partial(function, *args, **kwargs)
+
+
+@handles(functools.partial)
+def _partial(tx, function, *args, **kwargs):
+    if isinstance(function, PartialValue):
+        args, kwargs = [*function.args, *args], {**function.kwargs, **kwargs}
+        function = function.inner
+    return tx.output.side_effects.track_new(PartialValue(function, args, kwargs))
+
+
+def _chained(source: Source | None, *names: str) -> Source | None:
+    for name in names:
+        source = None if source is None else AttrSource(source, name)
+    return source
+
+
+@builder(functools.partial)
+def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None) -> Value:
+    tx.guard(source, "type", functools.partial)
+    args_source, kwargs_source = _chained(source, "args"), _chained(source, "keywords")
+    tx.guard(args_source, "length", len(obj.args))
+    if source is not None:
+        tx.guard(kwargs_source, "dict_keys", list(obj.keywords))
+    args = [
+        tx.wrap(a, None if source is None else SequenceItemSource(args_source, i))
+        for i, a in enumerate(obj.args)
+    ]
+    kwargs = {
+        k: tx.wrap(v, None if source is None else DictItemSource(kwargs_source, k))
+        for k, v in obj.keywords.items()
+    }
+    function = tx.wrap(obj.func, _chained(source, "func"))
+    value = PartialValue(function, args, kwargs, source)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
+
+
+class LruCacheValue(Value):
+    """A function behind functools.lru_cache: the function itself is captured (a cache changes no result)."""
+
+    def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+        self.wrapped = wrapped
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.real
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return self.wrapped if name == "__wrapped__" else self.wrapped.getattr(tx, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.real, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call_function(self.wrapped, args, kwargs)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.real)
+
+
+@builder(functools._lru_cache_wrapper)
+def build_lru_cache(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    wrapped = tx.wrap(obj.__wrapped__, _chained(source, "__wrapped__"))
+    return tx.output.remember(obj, source, LruCacheValue(obj, wrapped, source))
+
+
+class GetterValue(Value):
+    """operator.itemgetter, attrgetter, methodcaller."""
+
+    def __init__(self, kind: type, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.args = list(args)
+        self.kwargs = kwargs
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def children(self) -> Sequence[Value]:
+        return [*self.args, *self.kwargs.values()]
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        (owner,) = args
+        if self.kind is operator.methodcaller:
+            name, *rest = self.args
+            return owner.call_method(tx, name.as_constant(), rest, self.kwargs)
+        read = _item if self.kind is operator.itemgetter else _attribute
+        found = [read(tx, owner, key) for key in self.args]
+        return found[0] if len(found) == 1 else TupleValue(found)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(make_getter))
+        codegen.load_const(self.kind)
+        emit_arguments(codegen, self.args, self.kwargs)
+        codegen.call(3)
+
+
+def make_getter(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return kind(*args, **kwargs)
+
+
+def _item(tx: Interpreter, owner: Value, key: Value) -> Value:
+    return owner.getitem(tx, key)
+
+
+def _attribute(tx: Interpreter, owner: Value, path: Value) -> Value:
+    for name in path.as_constant().split("."):
+        owner = owner.getattr(tx, name)
+    return owner
+
+
+def _register_getters() -> None:
+    for kind in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+        handles(kind)(lambda tx, *args, k=kind, **kwargs: GetterValue(k, args, kwargs))
+
+
+_register_getters()
+
+
+@builder(operator.itemgetter, operator.attrgetter, operator.methodcaller)
+def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    reduced = obj.__reduce__()
+    args, kwargs = reduced[1], {}
+    if isinstance(reduced[0], functools.partial):
+        args, kwargs = (*reduced[0].args[0:], *args)[1:], reduced[0].keywords
+    value = GetterValue(type(obj), [tx.wrap(a) for a in args], {k: tx.wrap(v) for k, v in kwargs.items()})
+    value.source = source
+    return tx.output.remember(obj, source, value)
+
+
+@builder(types.MappingProxyType)
+def build_mapping_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """Read-only view of a dict; its content is copied for guarding."""
+    tx.guard(source, "type", types.MappingProxyType)
+    inner = None if source is None else CallSource(source, dict, "dict")
+    return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(dict(obj), inner), source))
+
+
+class WeakRefValue(Value):
+    """weakref.ref to an object that is alive while capturing (guarded)."""
+
+    def __init__(self, target: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.target = target
+
+    def python_type(self) -> type:
+        return weakref.ref
+
+    def children(self) -> Sequence[Value]:
+        return (self.target,)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.target
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(weakref.ref))
+        codegen(self.target)
+        codegen.call(1)
+
+
+@builder(weakref.ref)
+def build_weakref(tx: Interpreter, obj: weakref.ref, source: Source | None) -> Value:
+    inner = None if source is None else CallSource(source, _dereference, "deref")
+    tx.guard(source, "type", weakref.ref)
+    return tx.output.remember(obj, source, WeakRefValue(tx.wrap(obj(), inner), source))
+
+
+def _dereference(ref: weakref.ref) -> Any:
+    return ref()
+
+
+@handles(weakref.ref)
+def _weakref(tx, target, callback=None):
+    return WeakRefValue(target)
+
+
+@handles(typing.cast)
+def _cast(tx, kind, value):
+    return value
+
+
+@handles(warnings.warn)
+def _warn(tx, message, *args, **kwargs):
+    """The warning is given now: once, when the frame is captured, as the default filter would show it."""
+    from dynamo.values.builtins import text_of
+
+    category = kwargs.get("category", args[0] if args else None)
+    known, cls = (False, None) if category is None else category.identity()
+    warnings.warn(text_of(tx, message, str, "__str__"), cls if known and cls else UserWarning)

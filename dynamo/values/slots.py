@@ -1,0 +1,234 @@
+"""Methods of C types called on symbolic values: object.__setattr__(x, ...), dict.get(d, ...), type.mro(cls)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE
+from dynamo.values.classes import ClassValue, builtin_init, construct
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import BuiltinObject, ListValue
+from dynamo.values.dicts import DefaultDictValue, OrderedDictValue
+from dynamo.values.objects import ObjectValue, class_value
+from dynamo.values.operators import same_object
+from dynamo.values.raised import ExceptionValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+NOT_IMPLEMENTED = ConstantValue(NotImplemented)
+
+
+def call_slot(
+    tx: Interpreter,
+    receiver: Value,
+    name: str,
+    found: Any,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+) -> Value:
+    """receiver.name(*args, **kwargs), where `found` (if known) is the C method that Python would call."""
+    result = _dispatch(tx, receiver, name, found, args, kwargs)
+    return ConstantValue(None) if result is None else result
+
+
+def _dispatch(
+    tx: Interpreter,
+    receiver: Value,
+    name: str,
+    found: Any,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+) -> Value | None:
+    if isinstance(receiver, ClassValue):
+        return _class_slot(tx, receiver, name, found, args, kwargs)
+    if isinstance(receiver, ExceptionValue) and hasattr(receiver, f"py_{name}"):
+        return getattr(receiver, f"py_{name}")(tx, *args, **kwargs)
+    if isinstance(receiver, ObjectValue):
+        return _object_slot(tx, receiver, name, found, args, kwargs)
+    if isinstance(receiver, BuiltinObject) and receiver.method(name) is not None:
+        return receiver.call_method(tx, name, args, kwargs)
+    if name in ("__init__", "__init_subclass__"):
+        return None
+    if receiver.is_constant() or isinstance(receiver, BuiltinObject):
+        handler = _CONTAINER_SLOTS.get(name)
+        if handler is not None and isinstance(receiver, BuiltinObject):
+            return handler(tx, receiver, *args)
+    if receiver.is_constant():
+        return receiver.call_method(tx, name, args, kwargs)
+    handler = _OBJECT_SLOTS.get(name)
+    if handler is not None and name not in ("__setattr__", "__delattr__"):
+        return handler(tx, receiver, *args)
+    if found is not None and hasattr(receiver, "fake"):
+        return receiver.call_method(tx, name, args, kwargs)
+    raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.{name}"))
+
+
+# -- instances ------------------------------------------------------------------------------------
+def _object_slot(
+    tx: Interpreter,
+    receiver: ObjectValue,
+    name: str,
+    found: Any,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+) -> Value | None:
+    if name == "__init__":
+        builtin_init(tx, receiver, args, kwargs)
+        return None
+    storage = receiver.storage
+    of_object = found is not None and getattr(found, "__objclass__", None) is object
+    if storage is not None and not of_object:
+        handler = _CONTAINER_SLOTS.get(name)
+        if handler is not None:
+            return handler(tx, storage, *args)
+        if name == "__getitem__" and receiver.has_special(tx, "__missing__"):
+            item = storage.lookup(tx, args[0]) if hasattr(storage, "lookup") else None
+            return item if item is not None else receiver.special(tx, "__missing__", args[0])
+        if name in ("update", "setdefault", "pop") and isinstance(storage, OrderedDictValue):
+            return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
+        result = storage.call_method(tx, name, args, kwargs)
+        return receiver if result is storage else result
+    handler = _OBJECT_SLOTS.get(name)
+    if handler is not None:
+        return handler(tx, receiver, *args)
+    if isinstance(receiver, ExceptionValue) and name == "__str__":
+        return ConstantValue(receiver.text())
+    raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
+
+
+def _ordered_dict_method(tx, receiver, storage, name, args, kwargs):
+    """OrderedDict's update and setdefault go through __setitem__, which a subclass may override."""
+    if not receiver.has_special(tx, "__setitem__") or name == "pop":
+        return storage.call_method(tx, name, args, kwargs)
+    from dynamo.values.classes import fill_mapping
+
+    if name == "update":
+        fill_mapping(tx, receiver, args, kwargs)
+        return None
+    if storage.lookup(tx, args[0]) is None:
+        receiver.setitem(tx, args[0], args[1] if len(args) > 1 else ConstantValue(None))
+    return storage.lookup(tx, args[0])
+
+
+def _eq(tx, receiver, other):
+    return ConstantValue(True) if same_object(receiver, other) else NOT_IMPLEMENTED
+
+
+def _ne(tx, receiver, other):
+    answer = receiver.compare(tx, "==", other)
+    return NOT_IMPLEMENTED if answer is None else ConstantValue(not answer.truth(tx))
+
+
+def _order(tx, receiver, other):
+    return NOT_IMPLEMENTED
+
+
+def _getattribute(tx, receiver, name):
+    if isinstance(receiver, ObjectValue):
+        return receiver.generic_getattr(tx, name.as_constant())
+    return receiver.getattr(tx, name.as_constant())
+
+
+def _setattr(tx, receiver, name, value):
+    receiver.generic_setattr(tx, name.as_constant(), value)
+
+
+def _delattr(tx, receiver, name):
+    receiver.generic_delattr(tx, name.as_constant())
+
+
+def _nothing(tx, receiver, *args):
+    return None
+
+
+def _class(tx, receiver):
+    return class_value(tx, receiver.python_type(), receiver.source)
+
+
+_OBJECT_SLOTS: dict[str, Callable[..., Value | None]] = {
+    "__eq__": _eq,
+    "__ne__": _ne,
+    "__lt__": _order,
+    "__le__": _order,
+    "__gt__": _order,
+    "__ge__": _order,
+    "__getattribute__": _getattribute,
+    "__setattr__": _setattr,
+    "__delattr__": _delattr,
+    "__init_subclass__": _nothing,
+    "__subclasshook__": _order,
+    "__class__": _class,
+}
+
+
+# -- containers -----------------------------------------------------------------------------------
+def _container_init(tx, storage, *args):
+    if isinstance(storage, ListValue):
+        storage.py_clear(tx)
+        if args:
+            storage.py_extend(tx, args[0])
+    elif isinstance(storage, DefaultDictValue) and args:
+        storage.factory = args[0]
+        storage.py_update(tx, *args[1:])
+    elif args:
+        storage.py_update(tx, *args)
+
+
+def _container_reversed(tx, storage):
+    return TABLE[reversed](tx, storage)
+
+
+_CONTAINER_SLOTS: dict[str, Callable[..., Value | None]] = {
+    "__init__": _container_init,
+    "__reversed__": _container_reversed,
+    "__copy__": lambda tx, storage: storage.py_copy(tx),
+}
+
+
+# -- classes --------------------------------------------------------------------------------------
+def _class_slot(
+    tx: Interpreter,
+    receiver: ClassValue,
+    name: str,
+    found: Any,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+) -> Value | None:
+    cls = receiver.cls
+    if name == "__call__":
+        return construct(tx, receiver, args, kwargs)
+    if name == "mro":
+        return tx.wrap(list(cls.mro()))
+    if name == "__subclasses__":
+        return tx.wrap(cls.__subclasses__())
+    if name == "fromkeys" and issubclass(cls, dict):
+        return _fromkeys(tx, receiver, *args)
+    if name in ("__instancecheck__", "__subclasscheck__"):
+        from dynamo.values.builtins import class_info, instance_of
+
+        if name == "__instancecheck__":
+            return ConstantValue(instance_of(tx, args[0], cls))
+        return ConstantValue(issubclass(class_info(args[0]), cls))
+    if name in ("__init_subclass__", "__init__"):
+        return None
+    if name in ("__eq__", "__ne__", "__getattribute__"):
+        return _OBJECT_SLOTS[name](tx, receiver, *args)
+    if cls in (str, bytes, int, float):
+        from dynamo.values.builtins import fold
+
+        return fold(tx, getattr(cls, name), args, kwargs)
+    raise Unsupported(breaks.UncapturedCall(f"{cls.__name__}.{name}"))
+
+
+def _fromkeys(tx: Interpreter, receiver: ClassValue, keys: Value, value: Value | None = None):
+    result = receiver.call(tx, [], {})
+    for key in keys.unpack(tx):
+        result.setitem(tx, key, ConstantValue(None) if value is None else value)
+    return result
+
+
