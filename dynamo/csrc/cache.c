@@ -333,6 +333,9 @@ PyTypeObject Slot_Type = {
 /* Called when a code object is freed. */
 static void code_freed(void *extra)
 {
+    if (extra == NULL) {
+        return; /* code of which only other extras are set */
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     Slot *slot = ((CodeExtra *)extra)->slots;

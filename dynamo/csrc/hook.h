@@ -55,6 +55,7 @@ void mode_leave(Thread *thread, Saved *saved);
 void scope_open(Thread *thread, Saved *saved);
 void scope_close(Thread *thread, const Saved *saved);
 int hook_foreign(void);
+int hook_installed(void);
 int hook_suspend(void);
 void hook_resume(int suspended);
 void hook_heal(void);

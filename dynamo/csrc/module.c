@@ -65,6 +65,11 @@ static PyObject *get_state(PyObject *module, PyObject *unused)
     return Py_BuildValue("(sO)", state_names[mode->state], mode->context ? mode->context : Py_None);
 }
 
+static PyObject *installed(PyObject *module, PyObject *unused)
+{
+    return PyUnicode_FromString(hook_foreign() ? "foreign" : hook_installed() ? "hook" : "none");
+}
+
 static PyObject *set_miss_policy(PyObject *module, PyObject *args)
 {
     const char *name;
@@ -179,6 +184,9 @@ static PyMethodDef methods[] = {
      PyDoc_STR("set_state(state, context=None)\n--\n\nThis thread's state, \"off\", \"run\" or \"trace\"; returns the "
                "arguments that restore the previous one.")},
     {"get_state", get_state, METH_NOARGS, PyDoc_STR("get_state()\n--\n\n(state, context) of this thread.")},
+    {"installed", installed, METH_NOARGS,
+     PyDoc_STR("installed()\n--\n\nThe interpreter's evaluation function: \"none\" (its own), \"hook\" (ours) or "
+               "\"foreign\".")},
     {"set_miss_policy", set_miss_policy, METH_VARARGS,
      PyDoc_STR("set_miss_policy(policy)\n--\n\nWhat happens where no entry serves: \"compile\", \"eager\", \"error\"; or "
                "\"force_eager\", which also ignores the entries. Returns the previous policy.")},

@@ -85,6 +85,11 @@ int hook_foreign(void)
     return installed != _PyEval_EvalFrameDefault && installed != hook_eval;
 }
 
+int hook_installed(void)
+{
+    return installed_eval() == hook_eval;
+}
+
 /* While this thread runs code that needs no hook, take the hook out: the interpreter inlines Python calls only without
  * one. Not if another thread or another evaluation function depends on it. */
 int hook_suspend(void)

@@ -21,6 +21,7 @@ BOTH = pytest.mark.parametrize("needs_hook", [False, True])
 def clean_state():
     yield
     assert _hook.get_state() == ("off", None)
+    assert _hook.installed() == "none"
     assert _hook.set_miss_policy("compile") == "compile"
     _hook.reset_all()
 

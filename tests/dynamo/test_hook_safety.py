@@ -30,6 +30,7 @@ BOTH = pytest.mark.parametrize("needs_hook", [False, True])
 def clean_state():
     yield
     assert _hook.get_state() == ("off", None)
+    assert _hook.installed() == "none"
     _hook.reset_all()
 
 
