@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import logging
 import time
 import traceback
+import types
+import warnings
 import weakref
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-
+from dynamo import _hook
+from dynamo.bytecode.cache import CodeMap
 from dynamo.capture import handlers_calls, handlers_data, handlers_flow, handlers_names  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.rewrite import Rewritten, rewrite
 from dynamo.capture.root import RootInterpreter, Stop, read_modes
-from dynamo.errors import Unsupported
+from dynamo.config import config
+from dynamo.errors import RecompileLimitExceeded, Unsupported
 from dynamo.records import BreakRecord, FrameRecord
 from dynamo.values.function import is_opaque_module
 
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
 log_breaks = logging.getLogger("dynamo.breaks")
 log_guards = logging.getLogger("dynamo.guards")
 
+log_recompiles = logging.getLogger("dynamo.recompiles")
+
+_frame_counter = itertools.count()
+_frame_numbers: CodeMap[int] = CodeMap()
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -46,7 +54,16 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     code = frame.f_code
     if code.co_flags & _NOT_CAPTURED or is_opaque_module(frame.f_globals.get("__name__")):
         return None
-    record = FrameRecord("", code.co_name, code.co_filename, code.co_firstlineno)
+    older = _hook.cache_entries(code, context)
+    record = FrameRecord(
+        f"{_frame_number(code)}/{len(older)}", code.co_name, code.co_filename, code.co_firstlineno
+    )
+    if older:
+        record.recompile_reason = _recompile_reason(frame, older[0])
+        log_recompiles.debug("%s %s: %s", record.compile_id, record.name, record.recompile_reason)
+    if len(older) >= config.recompile_limit:
+        _limit_reached(record, context)
+        return None
     start = time.perf_counter()
     with preserved_state():
         try:
@@ -59,13 +76,36 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     return guarded
 
 
+def _frame_number(code: types.CodeType) -> int:
+    known = _frame_numbers.get(code)
+    return known if known is not None else _frame_numbers.set(code, next(_frame_counter))
+
+
+def _recompile_reason(frame: Any, entry: Any) -> str:
+    """Which guard of the newest older entry failed, with the values."""
+    failures = entry.guard_tree.explain_failure(
+        frame.f_locals_array, frame.f_globals, frame.f_builtins, frame.closure
+    )
+    return "; ".join(failures) or "the guards hold, but the entry is no longer valid"
+
+
+def _limit_reached(record: FrameRecord, context: CompileContext) -> None:
+    """The function runs eagerly from now on where no entry serves."""
+    message = (
+        f"{record.name} ({record.filename}:{record.lineno}) was compiled "
+        f"{config.recompile_limit} times (dynamo.config.recompile_limit); "
+        f"other calls run eagerly. The last reason to compile again: {record.recompile_reason}"
+    )
+    if context.fullgraph:
+        raise RecompileLimitExceeded(message)
+    warnings.warn(message, stacklevel=3)
+
+
 def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     """Build the guard tree, publish what the new code loads by name, and make the cache entry."""
-    from dynamo import _guards, _hook
-
     start = time.perf_counter()
     output = rewritten.output
-    output.guards.add(None, "globals", _guards.GlobalState())
+    output.guards.add(None, "globals")
     sources = output.not_aliased_sources()
     if len(sources) > 1:
         output.guards.add(None, "not_aliased", tuple(sources))
