@@ -1,1 +1,49 @@
-"""Capture of Python bytecode into graphs; the public API."""
+"""A JIT compiler for PyTorch programs: `@dynamo.compile`, `dynamo.explain`, and what belongs to them."""
+
+from dynamo import errors
+from dynamo.api import compile, disable, is_compiling, reset, run, set_stance
+from dynamo.backend_lookup import (
+    list_backends,
+    list_mode_options,
+    list_options,
+    lookup_backend,
+    register_backend,
+)
+from dynamo.config import config
+from dynamo.explain import explain
+from dynamo.export import export
+from dynamo.logs import enable_from_environment as _enable_logs
+from dynamo.rules import (
+    allow_in_graph,
+    assume_constant_result,
+    disallow_in_graph,
+    graph_break,
+    substitute_in_graph,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "config",
+    "disable",
+    "disallow_in_graph",
+    "errors",
+    "explain",
+    "export",
+    "graph_break",
+    "is_compiling",
+    "list_backends",
+    "list_mode_options",
+    "list_options",
+    "lookup_backend",
+    "register_backend",
+    "reset",
+    "run",
+    "set_stance",
+    "substitute_in_graph",
+]
+
+_enable_logs()
