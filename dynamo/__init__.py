@@ -1,7 +1,7 @@
 """A JIT compiler for PyTorch programs: `@dynamo.compile`, `dynamo.explain`, and what belongs to them."""
 
 from dynamo import errors
-from dynamo.api import compile, disable, is_compiling, reset, run, set_stance
+from dynamo.api import compile, disable, reset, run, set_stance
 from dynamo.backend_lookup import (
     list_backends,
     list_mode_options,
@@ -18,6 +18,7 @@ from dynamo.rules import (
     assume_constant_result,
     disallow_in_graph,
     graph_break,
+    is_compiling,
     substitute_in_graph,
 )
 

@@ -144,11 +144,6 @@ def run(fn: Any) -> Any:
     return _hook.run_only(fn)
 
 
-def is_compiling() -> bool:
-    """True inside code that is being captured, False when it runs eagerly."""
-    return False
-
-
 class set_stance:  # noqa: N801  (used like a function)
     """How compiled functions behave from now on; also a context manager and a decorator.
 

@@ -59,3 +59,8 @@ def substitute_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def graph_break(msg: str = "") -> None:
     """Break the graph here; does nothing outside capture."""
+
+
+def is_compiling() -> bool:
+    """True inside code that is being captured, False when it runs eagerly."""
+    return False

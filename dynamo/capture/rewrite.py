@@ -166,7 +166,7 @@ class FrameRewriter:
             message = (
                 f"backend {self.output.context.backend_name!r} failed on the graph of "
                 f"{self.record.name} ({self.record.filename}:{self.record.lineno}): "
-                f"{type(error).__name__}: {error}\n{module.code}"
+                f"{type(error).__name__}: {error}\n{_user_lines(module)}{module.code}"
             )
             if not config.suppress_errors:
                 raise BackendCompilerFailed(message) from error
@@ -249,3 +249,9 @@ class _GraphCall:
     name: str
     inputs: list[GraphInput]
     results: int
+
+
+def _user_lines(module: GraphModule) -> str:
+    """The user's stack at the graph's last operation."""
+    traces = [node.stack_trace for node in module.graph.nodes if node.op.startswith("call_")]
+    return f"The graph ends at\n{traces[-1]}" if traces and traces[-1] else ""

@@ -192,6 +192,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         _pure_state_change,
     )
     table[id(rules.graph_break)] = (rules.graph_break, _graph_break)
+    table[id(rules.is_compiling)] = (rules.is_compiling, _answer(True))
     return table
 
 

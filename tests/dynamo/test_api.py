@@ -216,7 +216,7 @@ def test_stances() -> None:
     assert len(counter.graphs) == 1
     with dynamo.set_stance("fail_on_recompile"):
         compiled(torch.ones(2))
-        with pytest.raises(RuntimeError, match="recompile"):
+        with pytest.raises(RuntimeError, match="no compiled version"):
             compiled(torch.ones(3))
     compiled(torch.ones(3))
     assert len(counter.graphs) == 2
@@ -238,9 +238,8 @@ def test_graph_break() -> None:
 
 
 def scaled(x, factor):
-    if x.sum() > 0:  # would break the graph
-        return x * factor
-    return x
+    print(end="")  # would break the graph
+    return x * factor
 
 
 def test_allow_and_disallow_in_graph() -> None:
