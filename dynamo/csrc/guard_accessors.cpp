@@ -190,12 +190,12 @@ class SequenceItem : public Accessor {
     *value = Ref::steal(get(base, frame));
     PyErr_Clear();
     if (!*value) return Verdict::Fail;
-    if (PyList_Check(base)) {
-      auto* list = reinterpret_cast<PyListObject*>(base);
-      recorder.number(&reinterpret_cast<PyVarObject*>(base)->ob_size);
-      recorder.pointer(&list->ob_item, list->ob_item);
-      recorder.pointer(&list->ob_item[index_], value->get());
-    }
+    if (PyTuple_Check(base) && recorder.is_base_pinned()) return Verdict::Covered;
+    recorder.number(&reinterpret_cast<PyVarObject*>(base)->ob_size);
+    PyObject** items = PySequence_Fast_ITEMS(base);
+    if (PyList_Check(base)) recorder.pointer(&reinterpret_cast<PyListObject*>(base)->ob_item, items);
+    recorder.pointer(&items[index_], value->get());
+    recorder.unpinned();
     return Verdict::Covered;
   }
 
@@ -212,6 +212,7 @@ class CellContents : public Accessor {
     if (!PyCell_Check(base) || PyCell_GET(base) == nullptr) return Verdict::Fail;
     *value = Ref::borrow(PyCell_GET(base));
     recorder.pointer(&reinterpret_cast<PyCellObject*>(base)->ob_ref, value->get());
+    recorder.unpinned();
     return Verdict::Covered;
   }
 };
@@ -225,6 +226,7 @@ class TypeOf : public Accessor {
                  Ref* value) const override {
     if (!recorder.type_of(base)) return Verdict::Residual;
     *value = Ref::steal(get(base, frame));
+    if (PyType_HasFeature(Py_TYPE(base), Py_TPFLAGS_HEAPTYPE)) recorder.unpinned();
     return Verdict::Covered;
   }
 };
@@ -275,6 +277,8 @@ class GetAttr : public Accessor {
   }
   Verdict record(PyObject* base, const Frame&, Recorder& recorder, Ref* value) const override {
     if (PyFunction_Check(base)) return record_function(base, recorder, value);
+    if (PyMethod_Check(base)) return record_method(base, recorder, value);
+    if (PyModule_Check(base) && is_name("__dict__")) return record_dict(base, recorder, value);
     if (PyType_Check(base)) return record_type(base, recorder, value);
     return record_instance(base, recorder, value);
   }
@@ -288,21 +292,52 @@ class GetAttr : public Accessor {
         {"__globals__", &function->func_globals},
     };
     for (auto [field, address] : fields) {
-      if (PyUnicode_CompareWithASCIIString(name_.get(), field) != 0) continue;
+      if (!is_name(field)) continue;
       *value = Ref::borrow(*address != nullptr ? *address : Py_None);
       recorder.pointer(address, *address);
+      recorder.unpinned();
       return Verdict::Covered;
     }
     return record_instance(base, recorder, value);
   }
 
-  // An attribute of a class that no metaclass has a say in and that is no descriptor.
+  Verdict record_method(PyObject* base, Recorder& recorder, Ref* value) const {
+    if (is_name("__func__")) {
+      *value = Ref::borrow(PyMethod_GET_FUNCTION(base));
+    } else if (is_name("__self__")) {
+      *value = Ref::borrow(PyMethod_GET_SELF(base));
+    } else {
+      return Verdict::Residual;
+    }
+    if (!recorder.is_base_pinned()) {
+      auto* method = reinterpret_cast<PyMethodObject*>(base);
+      recorder.pointer(is_name("__func__") ? &method->im_func : &method->im_self, value->get());
+      recorder.unpinned();
+    }
+    return Verdict::Covered;
+  }
+
+  static Verdict record_dict(PyObject* base, Recorder& recorder, Ref* value) {
+    // A subclass of the module type may define __getattribute__ or a __dict__ of its own.
+    if (!PyModule_CheckExact(base) || !recorder.type_of(base)) return Verdict::Residual;
+    *value = Ref::borrow(recorder.instance_dict(base));
+    return *value ? Verdict::Covered : Verdict::Residual;
+  }
+
+  bool is_name(const char* name) const {
+    return PyUnicode_CompareWithASCIIString(name_.get(), name) == 0;
+  }
+
+  // An attribute of a class that no metaclass has a say in and that is found as it is.
   Verdict record_type(PyObject* base, Recorder& recorder, Ref* value) const {
     auto* type = reinterpret_cast<PyTypeObject*>(base);
     if (Py_TYPE(base) != &PyType_Type || _PyType_Lookup(&PyType_Type, name_.get()) != nullptr)
       return Verdict::Residual;
     PyObject* attribute = _PyType_Lookup(type, name_.get());
-    if (attribute == nullptr || may_be_descriptor(attribute)) return Verdict::Residual;
+    if (attribute == nullptr) return Verdict::Residual;
+    // Functions and properties, looked up in the class, give themselves.
+    bool as_it_is = PyFunction_Check(attribute) || Py_TYPE(attribute) == &PyProperty_Type;
+    if (!as_it_is && may_be_descriptor(attribute)) return Verdict::Residual;
     *value = Ref::borrow(attribute);
     // __class__ of a heap type can change: then its metaclass is another.
     bool pinned = recorder.type_of(base) && recorder.attributes_of_type(type);

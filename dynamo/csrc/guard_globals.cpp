@@ -62,8 +62,11 @@ using Fields = std::array<uint64_t, kFieldCount>;
 
 uint64_t matmul_precision() {
   const at::Context& context = at::globalContext();
+  // "Not set anywhere" means IEEE; torch.set_float32_matmul_precision("highest") sets it explicitly.
   auto precision = [&context](at::Float32Backend backend, at::Float32Op op) {
-    return static_cast<uint64_t>(context.float32Precision(backend, op));
+    at::Float32Precision now = context.float32Precision(backend, op);
+    if (now == at::Float32Precision::NONE) now = at::Float32Precision::IEEE;
+    return static_cast<uint64_t>(now);
   };
   return precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL) |
          precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) << 8 |

@@ -85,12 +85,14 @@ class ConstantLeaf : public Leaf {
     return "was " + was + ", is " + now;
   }
   bool runs_python() const override { return !immutable_; }
-  Verdict record(PyObject* value, Recorder&) const override {
-    // An equal value of the same immutable type stays equal: only its place can change.
+  Verdict record(PyObject* value, Recorder& recorder) const override {
+    // An equal value of the same immutable type stays equal.
     if (!immutable_) return Verdict::Residual;
     int equal = check(value);
     if (equal < 0) PyErr_Clear();
-    return equal == 1 ? Verdict::Covered : Verdict::Fail;
+    if (equal != 1) return Verdict::Fail;
+    recorder.same_constant(value);
+    return Verdict::Covered;
   }
   int traverse(visitproc visit, void* arg) const override {
     Py_VISIT(constant_.get());
@@ -121,7 +123,8 @@ class LengthLeaf : public Leaf {
     bool list = PyList_CheckExact(value), dict = is_plain_dict(value);
     if (!list && !dict && !PyTuple_CheckExact(value)) return Verdict::Residual;
     if (length(value) != length_) return Verdict::Fail;
-    if (list) recorder.number(&reinterpret_cast<PyVarObject*>(value)->ob_size);
+    if (!dict && (list || !recorder.is_pinned()))
+      recorder.number(&reinterpret_cast<PyVarObject*>(value)->ob_size);
     if (dict && !recorder.dict_content(value)) return Verdict::Residual;
     return Verdict::Covered;
   }

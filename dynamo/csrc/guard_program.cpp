@@ -157,29 +157,40 @@ bool Recorder::leaves(Node& node, PyObject* value) {
   return true;
 }
 
-bool Recorder::child(Node& parent, Node& node, PyObject* base) {
+bool Recorder::child(Node& parent, Node& node, PyObject* base, bool pinned) {
   Ref value;
   current_ = &parent;
+  base_pinned_ = pinned;
+  pinned_ = true;
   Verdict verdict = parent.is_volatile ? Verdict::Residual
                                        : node.accessor->record(base, frame_, *this, &value);
   if (verdict == Verdict::Residual) {
     program_.residuals.push_back({nullptr, &node, base});
     return true;
   }
-  if (verdict == Verdict::Fail || !leaves(node, value.get())) return false;
+  if (verdict == Verdict::Fail) return false;
+  pinned = pinned_;
+  if (!pinned) pointer(&value.get()->ob_type, Py_TYPE(value.get()));
+  if (!leaves(node, value.get())) return false;
   if (node.slot >= 0) program_.slots.emplace_back(node.slot, value.get());
-  return children(node, value.get());
+  return children(node, value.get(), pinned);
 }
 
-bool Recorder::children(Node& node, PyObject* value) {
+bool Recorder::children(Node& node, PyObject* value, bool pinned) {
   for (size_t i = 0; i < node.children.size(); i++) {
-    if (child(node, *node.children[i], value)) continue;
+    if (child(node, *node.children[i], value, pinned)) continue;
     node.children[i]->failures++;
     if (i > 0 && node.children[i]->failures > node.children[i - 1]->failures)
       std::swap(node.children[i], node.children[i - 1]);
     return false;
   }
   return true;
+}
+
+bool Recorder::program(Node& node, PyObject* value) {
+  current_ = &node;
+  pointer(&value->ob_type, Py_TYPE(value));
+  return children(node, value, /*pinned=*/false);
 }
 
 namespace {

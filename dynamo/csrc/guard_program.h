@@ -10,10 +10,15 @@
 //   leaves     checks of objects that can change in place without a trace in a container: tensors
 //   residuals  leaves and subtrees that have to be evaluated as ever, on the objects that the walk found
 //
-// Soundness: a word is compared only after all words that keep its address alive (parents are recorded before
-// children, and an unchanged container still holds its items); nothing between two words runs Python code; every
-// verdict recorded as Covered depends on nothing but words and watched dicts. Residuals run last, on objects
-// that the run holds a reference to.
+// Soundness:
+// - A word is compared only after the words that keep its address alive: parents are recorded before children, and
+//   nothing between two words runs Python code.
+// - Every verdict recorded as Covered depends on nothing but words and watched dicts.
+// - An address may be used again by another object. What is reached through an unchanged dict, or an unchanged type,
+//   was held by it all the time and is the same object ("pinned"). What is reached through a list, a cell or a
+//   field is only at the same address: its type is compared, even if it cannot change, and nothing is inferred from its
+//   immutability (constants are kept alive instead, so that their address is theirs).
+// - Residuals run last, on objects that the run holds a reference to.
 #pragma once
 
 #include <unordered_set>
@@ -59,16 +64,16 @@ struct Program {
   std::vector<Residual> residuals;
   std::vector<std::pair<int, PyObject*>> slots;
   std::vector<PyObject*> watched;
+  std::vector<Ref> constants;
 };
 
 // Walks a subtree without running Python code; fills a Program.
 class Recorder {
  public:
-  Recorder(Tree& tree, Program& program, const Frame& frame)
-      : tree_(tree), program_(program), frame_(frame) {}
+  Recorder(Program& program, const Frame& frame) : program_(program), frame_(frame) {}
 
-  // False if a guard below `node` fails. The leaves of the node itself are the caller's business.
-  bool children(Node& node, PyObject* value);
+  // False if a guard below `node` fails, whose value the frame brings. Its own leaves are the caller's business.
+  bool program(Node& node, PyObject* value);
 
   // -- what leaves and accessors say that their verdict depends on; false: it cannot be recorded ---------
   void pointer(const void* address, const void* now);
@@ -81,18 +86,29 @@ class Recorder {
   // The instance dict of an object (borrowed), pinned; nullptr if it has none.
   PyObject* instance_dict(PyObject* object);
   void uses_builtins(PyObject* builtins) { program_.builtins = builtins; }
+  // For accessors: is the base known to be the object that was recorded, and not another at its address?
+  bool is_base_pinned() const { return base_pinned_; }
+  // For accessors: the value is reached by its address only.
+  void unpinned() { pinned_ = false; }
+  // For leaves: the verdict rests on `value`, an immutable constant, being the same object.
+  void same_constant(PyObject* value) {
+    if (!pinned_) program_.constants.push_back(Ref::borrow(value));
+  }
+  bool is_pinned() const { return pinned_; }
   // A leaf that runs no Python code and is to be checked every time.
   Verdict every_time(const Leaf* leaf, PyObject* value);
 
  private:
   void word(uintptr_t address, uintptr_t expected);
-  bool child(Node& parent, Node& node, PyObject* base);
+  bool child(Node& parent, Node& node, PyObject* base, bool pinned);
+  bool children(Node& node, PyObject* value, bool pinned);
   bool leaves(Node& node, PyObject* value);
 
-  Tree& tree_;
   Program& program_;
   const Frame& frame_;
   Node* current_ = nullptr;  // whose container is being read
+  bool base_pinned_ = false;
+  bool pinned_ = false;  // of the value being recorded
   std::unordered_set<const void*> seen_;
 };
 

@@ -3,13 +3,30 @@
 
 namespace guards {
 
+namespace {
+
+// The text of the exception that a guard raised; one that must propagate does.
+std::string guard_error_text() {
+  if (!PyErr_Occurred()) return "";
+  if (is_interrupt()) throw PythonError();
+  return take_error_text();
+}
+
+}  // namespace
+
 std::string Tree::explain(Frame& frame) {
   if (!is_valid()) return "an object that the guards refer to no longer exists";
   std::vector<Ref> slots(static_cast<size_t>(slot_count_));
   frame.slots = &slots;
+  std::string text;
   active_++;
-  std::string text = explain_node(*nodes_[0], nullptr, frame);
-  if (text.empty()) text = explain_relations(frame);
+  try {
+    text = explain_node(*nodes_[0], nullptr, frame);
+    if (text.empty()) text = explain_relations(frame);
+  } catch (const PythonError&) {
+    active_--;
+    throw;
+  }
   active_--;
   return text;
 }
@@ -19,8 +36,9 @@ std::string Tree::explain_node(Node& node, PyObject* value, Frame& frame) {
   for (const auto& leaf : node.leaves) {
     int result = leaf->check(value);
     if (result == 1) continue;
+    std::string error = result < 0 ? guard_error_text() : "";
     std::string start = leaf->subject() + node.name() + ": ";
-    if (result < 0) return start + "the guard that it " + leaf->expected() + " raised " + take_error_text();
+    if (result < 0) return start + "cannot tell whether it " + leaf->expected() + " (" + error + ")";
     return start + leaf->difference(value);
   }
   if (node.slot >= 0) (*frame.slots)[static_cast<size_t>(node.slot)] = Ref::borrow(value);
@@ -29,7 +47,7 @@ std::string Tree::explain_node(Node& node, PyObject* value, Frame& frame) {
   for (Node* child : children) {
     Ref next = Ref::steal(child->accessor->get(value, frame));
     if (!next) {
-      std::string error = take_error_text();
+      std::string error = guard_error_text();
       return child->name() + ": cannot be read" + (error.empty() ? ", it is not bound" : " (" + error + ")");
     }
     std::string text = explain_node(*child, next.get(), frame);

@@ -121,10 +121,13 @@ std::string take_error_text() {
   return text;
 }
 
+bool is_interrupt() {
+  return !PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError);
+}
+
 int settle_error() {
   if (!PyErr_Occurred()) return 0;
-  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
-    return -1;
+  if (is_interrupt()) return -1;
   PyErr_Clear();
   return 0;
 }

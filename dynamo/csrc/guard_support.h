@@ -83,6 +83,8 @@ std::string short_repr(PyObject* object);
 std::string take_error_text();
 std::string utf8(PyObject* text);
 
+// Is the current exception one that must propagate: no Exception, or out of memory?
+bool is_interrupt();
 // Turns "-1 with an exception set" into a guard failure, unless the exception must propagate.
 int settle_error();
 

@@ -229,7 +229,7 @@ int Tree::check_recorded(Node& node, PyObject* value, Frame& frame) {
   auto program = std::make_unique<Program>();
   program->root = value;
   recordings++;
-  if (!Recorder(*this, *program, frame).children(node, value)) return 0;
+  if (!Recorder(*program, frame).program(node, value)) return 0;
   if (program->changed(frame, &node) != nullptr) return check_children(node, value, frame);
   node.program = std::move(program);
   return run_residuals(*node.program, frame);

@@ -94,7 +94,13 @@ PyObject* tree_check(PyObject* self, PyObject* args) {
 PyObject* tree_explain(PyObject* self, PyObject* args) {
   FrameArguments arguments;
   if (!arguments.parse(args)) return nullptr;
-  std::string text = tree_of(self)->explain(arguments.frame);
+  Ref alive = Ref::borrow(self);
+  std::string text;
+  try {
+    text = tree_of(self)->explain(arguments.frame);
+  } catch (const PythonError&) {
+    return nullptr;
+  }
   Ref lines = Ref::steal(PyList_New(0));
   if (!lines || text.empty()) return lines.release();
   Ref line = Ref::steal(to_unicode(text));
