@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
+from dynamo.capture.control import SkipFrame
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.reconstruct import Codegen
-from dynamo.resume import Item, make_resume_code
+from dynamo.resume import CannotResume, Item, make_resume_code
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
@@ -221,9 +222,14 @@ class BreakEmitter:
         """return continuation(*stack, *locals)"""
         code = self.root.code
         names = sorted(self.locals)
-        resume = make_resume_code(
-            code, target.index, stack=[item for item, _ in stack], local_names=names
-        )
+        try:
+            resume = make_resume_code(
+                code, target.index, stack=[item for item, _ in stack], local_names=names
+            )
+        except CannotResume:
+            raise SkipFrame from None
+        if resume is code:
+            raise SkipFrame  # the break stands where this continuation starts: it would call itself
         if resume.co_freevars:
             codegen.load_callable(lambda: codegen.make_function(resume, resume.co_freevars))
         else:

@@ -52,8 +52,10 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     Raises Unsupported if context.fullgraph and the graph breaks, BackendCompilerFailed if the backend fails.
     """
     code = frame.f_code
-    if code.co_flags & _NOT_CAPTURED or is_opaque_module(frame.f_globals.get("__name__")):
+    if code.co_flags & _NOT_CAPTURED:
         return None
+    if is_opaque_module(frame.f_globals.get("__name__")):
+        return _hook.SKIP_RECURSIVELY
     older = _hook.cache_entries(code, context)
     record = FrameRecord(
         f"{_frame_number(code)}/{len(older)}", code.co_name, code.co_filename, code.co_firstlineno

@@ -37,6 +37,9 @@ OPAQUE_MODULES = (
     "tqdm",
     "numpy",
     "scipy",
+    "dynamo.capture",
+    "dynamo.bytecode",
+    "dynamo.values.iterators",
     "fxgraph",
     "inductor",
     "backends",
@@ -334,6 +337,12 @@ class MethodValue(Value):
 
     def python_type(self) -> type:
         return types.MethodType
+
+    def identity(self) -> tuple[bool, Any]:
+        function_known, function = self.function.identity()
+        receiver_known, receiver = self.receiver.identity()
+        known = function_known and receiver_known
+        return known, types.MethodType(function, receiver) if known else None
 
     def describe(self) -> str:
         return f"method {getattr(self.function, 'name', self.function.describe())}"

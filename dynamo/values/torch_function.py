@@ -191,6 +191,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache",
         _pure_state_change,
     )
+    table[id(inspect.signature)] = (inspect.signature, _run(inspect.signature))
     table[id(rules.graph_break)] = (rules.graph_break, _graph_break)
     table[id(rules.is_compiling)] = (rules.is_compiling, _answer(True))
     return table
