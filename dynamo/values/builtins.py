@@ -10,6 +10,7 @@ import collections
 import inspect
 import math
 import operator
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -373,6 +374,17 @@ def _len(tx, owner):
     return ConstantValue(owner.length(tx))
 
 
+@handles(sys.exc_info)
+def _exc_info(tx):
+    from dynamo.values.containers import TupleValue
+
+    error = tx.handled_exception()
+    none = ConstantValue(None)
+    if error is None:
+        return TupleValue([none, none, none])
+    return TupleValue([tx.wrap(error.python_type()), error, none])
+
+
 @handles(globals)
 def _globals(tx):
     raise Unsupported(breaks.UncapturedCall("globals"))
@@ -470,8 +482,8 @@ def _round(tx, value, digits=None):
         return fold(tx, round, [value, *args], {})
     if value.has_special(tx, "__round__"):
         return value.call_method(tx, "__round__", args, {})
-    decimals = {} if digits is None else {"decimals": digits}
-    return value.call_method(tx, "round", [], decimals)
+    name = value.python_type().__name__
+    raise_python(tx, TypeError, f"type {name} doesn't define __round__ method")
 
 
 @handles(pow)

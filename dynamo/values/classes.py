@@ -236,6 +236,10 @@ def new_instance(
     storage = new_storage(cls)
     if storage is None and not _makes_plain_objects(cls):
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
+    if issubclass(cls, torch.nn.Module):
+        from dynamo.values.modules import ModuleValue
+
+        return tx.output.side_effects.track_new(ModuleValue(cls))
     instance = ObjectValue(cls, storage=storage)
     value = tx.output.side_effects.track_new(instance)
     if storage is not None:

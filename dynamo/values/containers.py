@@ -64,13 +64,13 @@ class BuiltinObject(Value):
             return BuiltinMethod(self, name)
         if name == "__class__":
             return tx.wrap(self.python_type(), None)
-        if not hasattr(self.python_type(), name):
+        if not self.hasattr(tx, name):
             type_name = self.python_type().__name__
             raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.python_type(), name)
+        return any(name in cls.__dict__ for cls in self.python_type().__mro__)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         type_name = self.python_type().__name__

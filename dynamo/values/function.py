@@ -316,6 +316,13 @@ class FunctionDictValue(Value):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         return _FunctionDictUpdate(self, name)
 
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        stored = tx.output.side_effects.stored_attrs(self.function)
+        return [ConstantValue(name) for name, value in stored.items() if value is not DELETED]
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return self.function.getattr(tx, key.as_constant())
+
 
 class _FunctionDictUpdate(Value):
     def __init__(self, owner: FunctionDictValue, name: str) -> None:

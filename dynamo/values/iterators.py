@@ -133,8 +133,8 @@ class ReversedIterator(IteratorValue):
         return self.owner.item(tx, self.position + 1)
 
     def rebuild(self) -> Rebuilt:
-        rest = self.owner.contents[: self.position + 1]
-        return iter, [ListValue(rest[::-1])]
+        rest = ListValue(self.owner.contents[: self.position + 1])
+        return reversed, [rest]
 
 
 class ItemsIterator(IteratorValue):

@@ -482,6 +482,7 @@ class ObjectValue(Value):
 
         writes = [replay_storage(codegen, self)] if self.storage is not None else []
         attrs = [] if self.mutation is None else list(self.mutation.attrs.items())
+        attrs = [(n, v) for n, v in attrs if v is not DELETED or self._had_attr(n)]
         writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
 
         def write() -> None:
@@ -489,6 +490,12 @@ class ObjectValue(Value):
                 one()
 
         return write
+
+    def _had_attr(self, name: str) -> bool:
+        """The object had the attribute before the frame ran."""
+        if isinstance(class_lookup(self.cls, name), types.MemberDescriptorType):
+            return self.real is not None and hasattr(self.real, name)
+        return name in (self.instance_dict() or ())
 
     def _replay_attr(self, codegen: Codegen, name: str, value: Any) -> Callable[[], None]:
         emit = codegen

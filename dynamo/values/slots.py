@@ -200,6 +200,9 @@ def _class_slot(
     kwargs: dict[str, Value],
 ) -> Value | None:
     cls = receiver.cls
+    handler = TABLE.get(getattr(cls, name, None))
+    if handler is not None:
+        return handler(tx, *args, **kwargs)
     if name == "__call__":
         return construct(tx, receiver, args, kwargs)
     if name == "mro":

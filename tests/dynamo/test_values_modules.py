@@ -1,0 +1,213 @@
+"""nn.Module: attributes, containers, hooks, buffers, stores in forward, iteration over parameters."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from dynamo.api import compile
+from tests.dynamo.values_support import CountingBackend
+
+
+class Block(nn.Module):
+    def __init__(self, n=4):
+        super().__init__()
+        self.linear = nn.Linear(n, n)
+        self.norm = nn.LayerNorm(n)
+        self.register_buffer("scale", torch.ones(n))
+        self.weight = nn.Parameter(torch.ones(n))
+        self.p = 0.5
+        self.act = torch.nn.functional.gelu
+
+    def forward(self, x):
+        y = self.act(self.linear(x)) * self.scale + self.weight
+        if self.training:
+            y = y * 2
+        return self.norm(y) * self.p
+
+
+class Containers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Block() for _ in range(3)])
+        self.named = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.ReLU()})
+        self.seq = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Sequential(nn.Linear(4, 4)))
+        self.params = nn.ParameterList([nn.Parameter(torch.ones(4)) for _ in range(2)])
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(x) + i
+        for layer in self.layers[:2]:
+            x = layer(x)
+        x = self.layers[-1](x)
+        for name, module in self.named.items():
+            x = module(x) if name == "a" else module(x) + 1
+        x = self.seq(x) + self.seq[0](x)
+        for p in self.params:
+            x = x * p
+        return self.named["a"](x), len(self.layers), len(self.seq), "b" in self.named
+
+
+class Norms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.bn = nn.BatchNorm2d(4)
+        self.drop = nn.Dropout(0.0)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x):
+        return self.pool(torch.relu(self.drop(self.bn(self.conv(x))))).flatten(1)
+
+
+class Stores(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.calls = 0
+        self.register_buffer("state", torch.zeros(4))
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = self.linear(x)
+        self.state.add_(1)
+        return self.last * self.calls + self.state
+
+
+class Walks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = Block()
+        self.b = nn.Sequential(nn.Linear(4, 4))
+
+    @property
+    def dtype(self):
+        return next(p.dtype for p in self.parameters())
+
+    def forward(self, x):
+        total = sum(p.sum() for p in self.parameters())
+        names = [n for n, _ in self.named_parameters()] + [n for n, _ in self.named_modules()]
+        kinds = [type(m).__name__ for m in self.modules()]
+        count = len(list(self.children())) + len(list(self.buffers()))
+        return x.to(self.dtype) + total, names, kinds, count, next(self.parameters()).device
+
+
+class Lazy(nn.Module):
+    def forward(self, x):
+        if not hasattr(self, "table"):
+            self.table = torch.arange(4.0)
+        return x + self.table
+
+
+class Dynamic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        for i in range(3):
+            setattr(self, f"fc{i}", nn.Linear(4, 4))
+
+    def forward(self, x):
+        for i in range(3):
+            x = getattr(self, f"fc{i}")(x)
+        return x, self.extra_repr(), self.__class__.__name__
+
+
+CASES = {
+    "block": (Block, (2, 4)),
+    "containers": (Containers, (2, 4)),
+    "norms": (Norms, (2, 3, 6, 6)),
+    "stores": (Stores, (2, 4)),
+    "walks": (Walks, (2, 4)),
+    "lazy": (Lazy, (4,)),
+    "dynamic": (Dynamic, (2, 4)),
+}
+
+
+def compare(left, right):
+    if isinstance(left, torch.Tensor):
+        torch.testing.assert_close(left, right)
+    elif isinstance(left, tuple):
+        assert len(left) == len(right)
+        for a, b in zip(left, right):
+            compare(a, b)
+    else:
+        assert left == right
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_module(name, training):
+    make, shape = CASES[name]
+    torch.manual_seed(0)
+    eager = make().train(training)
+    module = copy.deepcopy(eager)
+    backend = CountingBackend()
+    captured = compile(module, backend=backend, fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(shape)
+        with torch.no_grad():
+            compare(captured(x), eager(x))
+    compare(tuple(module.state_dict().values()), tuple(eager.state_dict().values()))
+    plain = {k: v for k, v in vars(module).items() if isinstance(v, (int, float))}
+    assert plain == {k: v for k, v in vars(eager).items() if isinstance(v, (int, float))}
+    assert backend.graphs <= (4 if name in ("stores", "lazy") else 1)
+
+
+def test_hooks():
+    log = []
+
+    def make():
+        torch.manual_seed(0)
+        module = Containers().eval()
+        module.layers[0].register_forward_pre_hook(lambda m, args: (args[0] + 1,))
+        module.layers[1].register_forward_hook(lambda m, args, out: out * 2)
+        module.seq.register_forward_hook(lambda m, args, kwargs, out: log.append("k"), with_kwargs=True)
+        return module
+
+    eager, module = make(), make()
+    backend = CountingBackend()
+    captured = compile(module, backend=backend, fullgraph=True)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        expected = eager(x)
+        before = len(log)
+        compare(captured(x), expected)
+    assert len(log) == 2 * before and backend.graphs == 1
+
+
+def test_hook_added_later_recompiles():
+    module = Block().eval()
+    captured = compile(module, backend="eager", fullgraph=True)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        before = captured(x)
+        module.linear.register_forward_hook(lambda m, args, out: out * 3)
+        assert not torch.equal(captured(x), before)
+        compare(captured(x), module(x))
+
+
+def test_training_flag_and_plain_attributes_are_guarded():
+    module = Block().eval()
+    captured = compile(module, backend="eager", fullgraph=True)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        compare(captured(x), module(x))
+        module.train()
+        compare(captured(x), module(x))
+        module.p = 0.25
+        compare(captured(x), module(x))
+        module.linear = nn.Linear(4, 4)
+        compare(captured(x), module(x))
+
+
+def test_source_names():
+    sources = []
+
+    def backend(gm, example_inputs):
+        sources.extend(n.meta.get("source") for n in gm.graph.nodes if n.op == "placeholder")
+        return gm.forward
+
+    with torch.no_grad():
+        compile(Containers(), backend=backend)(torch.randn(2, 4))
+    assert "L['self'].layers[0].linear.weight" in sources
+    assert "L['self'].seq[2][0].bias" in sources
