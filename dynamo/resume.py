@@ -45,8 +45,9 @@ class Item(enum.Enum):
     VALUE = enum.auto()  # an object; a parameter
     NULL = enum.auto()  # of a call (PUSH_NULL, LOAD_METHOD); no parameter
     UNBOUND = enum.auto()  # a local that had no value (LOAD_FAST_AND_CLEAR); no parameter
-    # What PUSH_EXC_INFO saved below the exception. The parameter is the exception being handled from
-    # that PUSH_EXC_INFO on: the continuation makes it the one that `raise` and sys.exc_info() find.
+    # What PUSH_EXC_INFO saved below the exception, until POP_EXCEPT. The parameter is the exception
+    # being handled in between: the continuation makes it the one that `raise` and sys.exc_info() find.
+    # (Code may copy what was saved and pop the copy; what stays then is a VALUE, None will do.)
     HANDLING = enum.auto()
 
 
@@ -137,7 +138,7 @@ def make_resume_code(
         raise CannotResume(f"{code.co_qualname} is a generator or coroutine")
     instr = normalize(code)[index]
     template, place = _locate(code, instr)
-    key = (place, instr.pending_nulls, instr.op == "CALL_KW", tuple(stack), tuple(local_names))
+    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names))
     known = template.made.get(key)
     if known is not None:
         return known
@@ -216,6 +217,7 @@ def _entry(
 def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native], list[int]]:
     """super() -> super(__class__, self), since it looks for the frame's first argument.
 
+    On 3.12 and later `super().attribute` has both on the stack and a flag that says to use them.
     Returns the new instructions and, by index of the old ones, their places.
     """
     result: list[Native] = []
@@ -229,6 +231,8 @@ def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native]
             load = "LOAD_DEREF" if this in code.co_cellvars else "LOAD_FAST"
             result += [Native("LOAD_DEREF", "__class__", **where), Native(load, this, **where)]
             native.value = 2
+        elif native.op == "LOAD_SUPER_ATTR":
+            native.flags |= versions.SUPER_TWO_ARGUMENTS
         result.append(native)
     return result, place_of
 

@@ -6,16 +6,16 @@
     PRECALL 1                       LOAD_CONST ('y',)
     CALL 1                          CALL_KW 1
 
-The canonical stack and the frame's real stack hold the same items, with two differences on 3.11 and
-3.12 (`real_stack` converts, given an instruction and the canonical stack before it):
+The canonical stack and the frame's real stack hold the same items, with two differences, of which the
+first is of 3.11 and 3.12 only (`real_stack` converts, given an instruction and the canonical stack
+before it):
 
 - The NULL of a call is below its callable, so `callable NULL` is really `NULL callable`. Code pushes
   it before it evaluates the callable; canonical code does so after. Between the two the real stack
   has one item more, at the depths in `Instruction.pending_nulls`. (A method loaded by LOAD_METHOD is
   `method self` in both orders; without a self it is `callable NULL`, really `NULL callable`.)
-- The tuple of keyword names is no stack item: canonical CALL_KW's topmost operand is not there.
-
-On 3.13 both stacks are equal.
+- The tuple of keyword names is not taken along: a frame that goes on at CALL_KW goes on where its
+  names are loaded (`Instruction.native`). On 3.11 and 3.12 it is no stack item at all.
 """
 
 from __future__ import annotations
@@ -284,8 +284,8 @@ def _translate(
             last.op, last.argval, last.native = "CALL_KW", keyword_names.argval, keyword_names.native
             keyword_names = None
         elif native.op == "CALL_KW":
-            last.argval = draft[-2].argval
-        elif native.op == "LOAD_FAST" and native.value in cells:
+            last.argval, last.native = draft[-2].argval, draft[-2].native
+        elif native.op == "LOAD_FAST" and native.value in cells and _loads_cell(natives, i):
             last.op = "LOAD_CLOSURE"
         elif native.op == "FORMAT_VALUE" and native.value in _CONVERSIONS:
             # One native instruction converts and formats. Formatting a str gives itself, so a frame
@@ -293,6 +293,27 @@ def _translate(
             last.native = i + 1
     first.append(len(draft))
     return draft, first
+
+
+def _loads_cell(natives: Sequence[Native], i: int) -> bool:
+    """Whether LOAD_FAST of a cell variable (3.13) is LOAD_CLOSURE: on the way to a function's closure.
+
+    Else it reads the variable of an inlined comprehension, which is no cell there: the comprehension
+    puts the cell of this name aside and uses its slot. (The cells that class bodies load are no
+    variables of comprehensions.)
+    """
+    if str(natives[i].value).startswith("__class"):
+        return True
+    start = end = i
+    while start and natives[start - 1].op == "LOAD_FAST":
+        start -= 1
+    while natives[end].op == "LOAD_FAST":
+        end += 1
+    if natives[end].op != "BUILD_TUPLE" or natives[end + 1].op != "LOAD_CONST":
+        return False
+    closure = tuple(native.value for native in natives[end - natives[end].value : end])
+    code = natives[end + 1].value
+    return start <= end - len(closure) <= i and closure == getattr(code, "co_freevars", None)
 
 
 def _add_end_sends(draft: list[Instruction]) -> list[Instruction]:
@@ -322,38 +343,41 @@ def _move_nulls(draft: list[Instruction]) -> list[Instruction]:
     except MisplacedNull as error:
         raise NormalizeError(str(error)) from error
     result: list[Instruction] = []
-    entry: dict[int, Instruction] = {}  # index in draft -> where a jump there goes now
-    moved: list[tuple[int, int]] = []  # PUSH_NULLs that went: index in draft, place in result
+    # By index in draft, where a jump there goes now: to the PUSH_NULL put before it, or past that.
+    with_null: dict[int, Instruction] = {}
+    without_null: dict[int, Instruction] = {}
+    removed: list[int] = []  # the PUSH_NULLs right before this instruction
     for i, instr in enumerate(draft):
-        start = len(result)
         pending = flow.pending[i] or 0
         if flow.insert[i]:
             null = Instruction(
                 "PUSH_NULL", native=instr.native, offset=instr.offset, positions=instr.positions
             )
             null.handler = instr.handler
-            null.pending_nulls = bits(pending)
+            null.pending_nulls = bits(pending | flow.insert[i])
+            with_null[i] = null
             result.append(null)
-            pending &= ~flow.insert[i]
         if instr.op == "PUSH_NULL" and flow.depth[i] is not None:
-            moved.append((i, start))
+            removed.append(i)
             continue
-        if moved and draft[i - 1].native == instr.native:  # LOAD_GLOBAL pushes the NULL itself
-            pending = (flow.pending[i - 1] or 0) & ~flow.insert[i - 1]
+        if removed and draft[i - 1].native == instr.native:  # LOAD_GLOBAL pushes the NULL itself
+            pending = flow.pending[i - 1] or 0
         instr.pending_nulls = bits(pending)
         result.append(instr)
-        for index, place in (*moved, (i, start)):
-            entry[index] = result[place]
-        moved.clear()
+        for index in (*removed, i):
+            without_null[index] = instr
+        removed.clear()
     handlers: set[int] = set()
     for instr in draft:
         if instr.target is not None:
-            instr.target = entry[instr.target.index]
+            to = instr.target.index
+            takes_null = flow.jumps_to_insert[instr.index] and to in with_null
+            instr.target = with_null[to] if takes_null else without_null[to]
         handler = instr.handler
         if handler is not None and id(handler) not in handlers:
             handlers.add(id(handler))
             below = (flow.pending[instr.index] or 0) & ((1 << handler.depth) - 1)
-            handler.target = entry[handler.target.index]
+            handler.target = without_null[handler.target.index]
             handler.depth -= below.bit_count()
     return result
 
@@ -382,8 +406,8 @@ def real_stack(
     `null` is put where the real stack has a NULL that the canonical one does not have yet.
     """
     items = list(stack)
-    if instr.op == "CALL_KW" and versions.HAS_KW_NAMES:
-        items.pop()
+    if instr.op == "CALL_KW":
+        items.pop()  # `native` of CALL_KW is where its names are loaded
     items = real_order(items, is_null)
     for depth in instr.pending_nulls:
         items.insert(depth, null)

@@ -9,7 +9,9 @@
 A NULL at depth d is overdue ("pending") from its PUSH_NULL to the point from which no path writes
 slot d + 1, the callable's, before the call. Sets of depths are bit masks. Expressions may contain
 branches, so this is a small data flow problem: forward which NULLs are on the stack, backward which
-callables are still to be written, forward where to put the canonical PUSH_NULL.
+callables are still to be written and which NULLs are used by a call at all, forward where to put the
+canonical PUSH_NULL: as early as possible, by path. Where paths meet, the instruction may have one
+before it that only some of the jumps to it take.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from dynamo.bytecode.normalize import Instruction
 
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
-_PASS_THROUGH = frozenset({"JUMP", "NOP"})
 
 
 class MisplacedNull(Exception):  # noqa: N818
@@ -43,10 +44,12 @@ class NullFlow:
         self.depth: list[int | None] = [None] * count
         self.present = [0] * count  # NULLs of calls on the stack before the instruction
         self.unwritten = [0] * count  # those of them whose callable is still to be written
+        self.called = [0] * count  # those of them that a call will take
         self.pending: list[int | None] = [None] * count  # those without a canonical PUSH_NULL yet
         self.insert = [0] * count  # those whose canonical PUSH_NULL goes before the instruction
+        self.jumps_to_insert = [False] * count  # whether a jump goes to that PUSH_NULL
         self._find_present()
-        self._find_unwritten()
+        self._look_ahead()
         self._find_pending()
 
     def _successors(self, instr: Instruction) -> Iterator[Instruction]:
@@ -83,8 +86,8 @@ class NullFlow:
                 depth = low + pushed
                 i += 1
 
-    def _find_unwritten(self) -> None:
-        unwritten, present = self.unwritten, self.present
+    def _look_ahead(self) -> None:
+        unwritten, called, present = self.unwritten, self.called, self.present
         changed = True
         while changed:
             changed = False
@@ -94,35 +97,46 @@ class NullFlow:
                 if not mask or depth is None:
                     continue
                 low = depth - stack_effect(instr.op, instr.arg)[0]
-                ahead = 1 << (low - 1) if low else 0
+                written = 1 << (low - 1) if low else 0
+                taken = mask >> low << low
                 for successor in self._successors(instr):
-                    ahead |= unwritten[successor.index]
+                    written |= unwritten[successor.index]
+                    taken |= called[successor.index]
                 if instr.handler is not None:
-                    ahead |= unwritten[instr.handler.target.index]
-                if ahead & mask != unwritten[i]:
-                    unwritten[i] = ahead & mask
+                    written |= unwritten[instr.handler.target.index]
+                    taken |= called[instr.handler.target.index]
+                if (written & mask, taken & mask) != (unwritten[i], called[i]):
+                    unwritten[i], called[i] = written & mask, taken & mask
                     changed = True
 
     def _find_pending(self) -> None:
-        todo: list[tuple[int, int]] = [(0, 0)]
+        # (from, to, NULLs that are pending on the way); from is -1 at the start and for handlers.
+        todo: list[tuple[int, int, int]] = [(-1, 0, 0)]
+        falls: list[tuple[int, bool]] = []  # falling through to i: does it meet the PUSH_NULL?
         while todo:
-            i, pending = todo.pop()
-            pending &= self.present[i]
+            source, i, arriving = todo.pop()
+            instr, depth = self.draft[i], self.depth[i]
+            arriving &= self.present[i]
+            done = arriving & self.called[i] & ~self.unwritten[i]
+            if done and (depth is None or done != 1 << (depth - 2)):
+                raise MisplacedNull(f"callable is not on top before {instr}")
+            if source >= 0 and self.draft[source].target is instr:
+                self.jumps_to_insert[source] = bool(done)
+            else:
+                falls.append((i, bool(done)))
+            self.insert[i] |= done
+            pending = arriving & ~done
             if self.pending[i] is not None:
                 if self.pending[i] != pending:
-                    raise MisplacedNull(f"paths disagree before {self.draft[i]}")
+                    raise MisplacedNull(f"paths disagree before {instr}")
                 continue
             self.pending[i] = pending
-            instr, depth = self.draft[i], self.depth[i]
-            done = pending & ~self.unwritten[i]
-            if done and instr.op not in _PASS_THROUGH:
-                if depth is None or done != 1 << (depth - 2):
-                    raise MisplacedNull(f"callable is not on top before {instr}")
-                self.insert[i] = done
-                pending &= ~done
             if instr.handler is not None:
-                todo.append((instr.handler.target.index, pending))
+                todo.append((-1, instr.handler.target.index, pending))
             if instr.op == "PUSH_NULL":
                 assert depth is not None
                 pending |= 1 << depth
-            todo += [(successor.index, pending) for successor in self._successors(instr)]
+            todo += [(i, successor.index, pending) for successor in self._successors(instr)]
+        for i, meets in falls:
+            if self.insert[i] and not meets:
+                raise MisplacedNull(f"paths disagree before {self.draft[i]}")

@@ -29,6 +29,7 @@ NAME_FLAG_BITS = {"LOAD_GLOBAL": 1, "LOAD_SUPER_ATTR": 2}
 if "LOAD_SUPER_ATTR" in OPMAP:
     NAME_FLAG_BITS["LOAD_ATTR"] = 1
 LOAD_ATTR_LOADS_METHODS = "LOAD_ATTR" in NAME_FLAG_BITS
+SUPER_TWO_ARGUMENTS = 2  # flag of LOAD_SUPER_ATTR: super(class, self), not super()
 # COMPARE_OP: the operator's position, and bit 4 "convert to bool" where there is TO_BOOL. The bits
 # below are a hint for the specialising interpreter: which of (unordered, <, >, ==) make it true.
 COMPARE_SHIFT = {(3, 11): 0, (3, 12): 4, (3, 13): 5}[CURRENT]
