@@ -94,7 +94,9 @@ class Tracer:
         if isinstance(leaf, torch.Tensor):
             return self.attribute(leaf).node
         if isinstance(leaf, nn.Module):
-            raise TraceError(f"a module ({type(leaf).__name__}) cannot be an argument of an operation")
+            raise TraceError(
+                f"a module ({type(leaf).__name__}) cannot be an argument of an operation"
+            )
         return leaf
 
     def attribute(self, tensor: torch.Tensor) -> Proxy:
@@ -111,11 +113,15 @@ class Tracer:
             proxy = self._attribute_proxies[name] = self.create_proxy("get_attr", name, (), {})
         return proxy
 
-    def call_module(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def call_module(
+        self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
         """What a call of `module` does while tracing."""
         name = self._module_names.get(id(module))
         if name is None:
-            raise TraceError(f"module {type(module).__name__} is not a submodule of the traced root")
+            raise TraceError(
+                f"module {type(module).__name__} is not a submodule of the traced root"
+            )
         if self.is_leaf_module(module, name):
             return self.create_proxy("call_module", name, args, kwargs)
         return forward(module, *args, **kwargs)
@@ -202,7 +208,9 @@ class Proxy:
         frame = sys._getframe(1)
         count = _unpack_count(frame.f_code, frame.f_lasti)
         if count is None:
-            raise TraceError(f"{self.node.name} is iterated over; its length is not known while tracing")
+            raise TraceError(
+                f"{self.node.name} is iterated over; its length is not known while tracing"
+            )
         return iter([self[index] for index in range(count)])
 
     def __bool__(self) -> bool:
@@ -244,7 +252,9 @@ class Attribute(Proxy):
     @property
     def node(self) -> Node:  # type: ignore[override]
         if self._node is None:
-            made = self._tracer.create_proxy("call_function", getattr, (self._owner, self._name), {})
+            made = self._tracer.create_proxy(
+                "call_function", getattr, (self._owner, self._name), {}
+            )
             self._node = made.node
         return self._node
 

@@ -32,6 +32,7 @@ from fxgraph.args import map_aggregate
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
+from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
 
@@ -53,7 +54,7 @@ def functionalize(
     Autocast and grad mode are those of the caller, as they are at capture. Raises Unfunctionalizable.
     """
     start = time.perf_counter()
-    fake_mode = gm.meta.get("fake_mode") or FakeTensorMode()
+    fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     table = rules.table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = _attribute_names(gm)

@@ -1,8 +1,8 @@
 """Mutating operators and the functional operator that computes the same values.
 
-    add_.Tensor(self!, other) -> self           add.Tensor(self, other)
-    sort.values(..., values!, indices!)         sort.default(...)
-    _native_batch_norm_legit(.., mean!, var!)   _native_batch_norm_legit_functional(..) -> .., mean, var
+add_.Tensor(self!, other) -> self           add.Tensor(self, other)
+sort.values(..., values!, indices!)         sort.default(...)
+_native_batch_norm_legit(.., mean!, var!)   _native_batch_norm_legit_functional(..) -> .., mean, var
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def written_arguments(op: torch._ops.OpOverload) -> list[Any]:
     return [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
-def bind(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bind(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
     """Arguments by name, as given."""
     names = [argument.name for argument in op._schema.arguments]
     return {**dict(zip(names, args)), **kwargs}

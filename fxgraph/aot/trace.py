@@ -367,9 +367,11 @@ class Tracer:
     def _copy_nest(self, value: Any) -> Any:
         return _map(
             value,
-            lambda leaf: self.record(aten.clone.default, (leaf,), {})
-            if isinstance(leaf, torch.Tensor)
-            else leaf,
+            lambda leaf: (
+                self.record(aten.clone.default, (leaf,), {})
+                if isinstance(leaf, torch.Tensor)
+                else leaf
+            ),
         )
 
     def _write_nest(self, old: Any, new: Any) -> None:

@@ -46,10 +46,11 @@ def sharing(inputs: list[torch.Tensor], outputs: list[Any]) -> list[Any]:
             i
             for i, other in enumerate(others)
             if isinstance(other, torch.Tensor)
-            and out.numel()
+            and out.numel() * other.numel()
             and other.untyped_storage().data_ptr() == pointer
         ]
-        offset = out.storage_offset() if shared else None
+        # Between sharers: where a result starts in memory of its own is nobody's business.
+        offset = out.data_ptr() - others[shared[0]].data_ptr() if shared else None
         facts.append((same, shared, offset))
     return facts
 

@@ -337,7 +337,9 @@ def test_one_input_transposed(fn):
 
 
 @pytest.mark.parametrize(
-    "fn", [return_input, copy_from_input, swap, swap_without_clone, foreach], ids=lambda f: f.__name__
+    "fn",
+    [return_input, copy_from_input, swap, swap_without_clone, foreach],
+    ids=lambda f: f.__name__,
 )
 def test_two_inputs(fn):
     check(fn, r(3, 4), r(3, 4) + 1)

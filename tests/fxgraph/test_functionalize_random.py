@@ -68,6 +68,12 @@ def programs(draw):
     return inputs, steps, outputs
 
 
+def overlap(one, other):
+    shared = one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    same = one.shape == other.shape and one.stride() == other.stride()
+    return shared and not (same and one.storage_offset() == other.storage_offset())
+
+
 def build(inputs, steps, outputs):
     """The graph of those steps that are valid in eager."""
     graph = fxgraph.Graph()
@@ -75,6 +81,8 @@ def build(inputs, steps, outputs):
     env = dict(zip(nodes, inputs))
     for (_, make), i, j in steps:
         node, other = nodes[i % len(nodes)], nodes[j % len(nodes)]
+        if make.__code__.co_argcount == 3 and overlap(env[node], env[other]):
+            continue  # reading what the same operator writes is undefined in eager
         before = len(graph.nodes)
         made = make(graph, node, other) if make.__code__.co_argcount == 3 else make(graph, node)
         fresh = list(graph.nodes)[before:]

@@ -1,0 +1,247 @@
+"""Between our graphs and torch.fx, and the one place that knows where torch's own compiler stands.
+
+Outside backends/bridge.py nothing else names torch.fx or torch._dynamo.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node, map_arg
+
+
+def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
+    """The same graph as a torch.fx.GraphModule, sharing parameters and submodules.
+
+    Node meta is carried over; a fake value stands under both "val" and "example_value", since
+    torch.compile's backends read either.
+    """
+    graph = torch.fx.Graph()
+    made: dict[Node, torch.fx.Node] = {}
+    for node in gm.graph.nodes:
+        args, kwargs = map_arg(node.args, made.__getitem__), map_arg(node.kwargs, made.__getitem__)
+        new = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+        new.meta = _both_names(node.meta)
+        made[node] = new
+    converted = torch.fx.GraphModule(gm, graph, gm._class_name)
+    converted.meta.update(gm.meta)
+    return converted
+
+
+def from_torch_fx(gm: torch.fx.GraphModule) -> GraphModule:
+    """A torch.fx graph (from torch.fx, torch.export or a torch.compile backend) as ours."""
+    graph = Graph()
+    made: dict[torch.fx.Node, Node] = {}
+
+    def ours(arg: Any) -> Any:
+        return torch.fx.node.map_aggregate(
+            arg, lambda leaf: made[leaf] if isinstance(leaf, torch.fx.Node) else leaf
+        )
+
+    for node in gm.graph.nodes:
+        args, kwargs = _plain(ours(node.args)), _plain(ours(node.kwargs))
+        new = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+        new.meta = _both_names(node.meta)
+        made[node] = new
+    converted = GraphModule(gm, graph, type(gm).__name__)
+    converted.meta.update(getattr(gm, "meta", {}))
+    return converted
+
+
+def _both_names(meta: Mapping[str, Any]) -> dict[str, Any]:
+    copied = dict(meta)
+    if "val" in copied or "example_value" in copied:
+        value = copied.get("val", copied.get("example_value"))
+        copied.setdefault("val", value)
+        copied.setdefault("example_value", value)
+    return copied
+
+
+def _plain(arg: Any) -> Any:
+    """torch.fx's immutable lists and dicts as plain ones."""
+    if isinstance(arg, tuple):
+        items = [_plain(item) for item in arg]
+        return type(arg)(*items) if hasattr(arg, "_fields") else tuple(items)
+    if isinstance(arg, list):
+        return [_plain(item) for item in arg]
+    if isinstance(arg, dict):
+        return {key: _plain(value) for key, value in arg.items()}
+    return arg
+
+
+class _FakeMode(FakeTensorMode):
+    """A FakeTensorMode for plain sizes that does not load torch's own compiler.
+
+    FakeTensorMode imports torch._dynamo (0.8 s) to read two flags, to wrap __torch_dispatch__, and to
+    name where tensors come from.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.dispatch(func, types, args, kwargs or {})
+
+    def from_tensor(self, tensor: torch.Tensor, **options: Any) -> Any:
+        """The fake of a real tensor: the same one each time; fakes share memory as the tensors do."""
+        if self.shape_env is not None or not _is_simple(tensor):
+            return super().from_tensor(tensor, **options)
+        converter = self.fake_tensor_converter
+        fake = converter._get_memo(tensor)
+        if fake is None:
+            with torch.inference_mode(tensor.is_inference()):
+                elem = torch.empty(0, dtype=tensor.dtype, device="meta")
+                memory = self._meta_memory(tensor.untyped_storage())
+                elem.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
+                fake = FakeTensor(self, elem, tensor.device)
+            if isinstance(tensor, torch.nn.Parameter):
+                fake._is_param = True
+            if tensor.requires_grad:
+                fake.requires_grad_(True)
+            if tensor.grad is not None:
+                fake.grad = self.from_tensor(tensor.grad)
+            converter.set_tensor_memo(tensor, fake)
+        return fake
+
+    def _meta_memory(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        known = self.__dict__.setdefault("_memory", {})
+        entry = known.get(storage._cdata)
+        if entry is None or entry[0].expired():
+            entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
+            known[storage._cdata] = entry
+        return entry[1]
+
+
+def _is_simple(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but memory, sizes and strides, and a leaf for autograd."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and tensor.layout is torch.strided
+        and tensor.is_leaf
+        and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
+        and not (tensor.requires_grad and tensor._is_view())
+        and tensor.device.type != "meta"
+    )
+
+
+def fake_tensor_mode(**options: Any) -> FakeTensorMode:
+    """A new FakeTensorMode for plain (not symbolic) sizes. options: as of FakeTensorMode."""
+    _defer_disabling()
+    return _FakeMode(**options)
+
+
+class _Flags:
+    """torch._dynamo.config, as far as fake tensors read it: its defaults."""
+
+    fake_tensor_cache_enabled = True
+    fake_tensor_cache_crosscheck_enabled = False
+    _custom_ops_profile = None
+
+
+class _Dynamo:
+    config = _Flags
+
+
+class _Torch:
+    """The module torch, with torch._dynamo replaced."""
+
+    _dynamo = _Dynamo
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def _without_dynamo(function: Any) -> Any:
+    """`function`, for which torch._dynamo.config is the stand-in above, imported or named.
+
+    Nothing outside the returned function changes, so that user code may import the real one meanwhile.
+    """
+    facade = _Torch()
+
+    def import_module(
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
+        if name == "torch._dynamo.config":
+            return facade
+        module = builtins.__import__(name, globals, locals, fromlist, level)
+        # `import torch.x` binds torch: keep the facade bound.
+        return facade if module is torch else module
+
+    names = {**vars(builtins), "__import__": import_module}
+    made = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, "__builtins__": names, "torch": facade},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+@functools.cache
+def _defer_disabling() -> None:
+    """Let torch's shape rules run without loading torch._dynamo.
+
+    Many are wrapped so that torch.compile does not look into them; the wrapper loads torch._dynamo at the
+    first call, to ask it for the disabled function. Give it one that asks when torch._dynamo is there.
+    """
+    wrapper = _inner_code(torch._compile._disable_dynamo.__code__, "inner")
+    homes = ("torch._refs", "torch._prims", "torch._decomp.decompositions", "torch._meta_registrations")
+    waiting: list[Any] = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith(homes):
+            waiting += vars(module).values()
+    waiting += torch._decomp.meta_table.values()
+    seen: set[Any] = set()
+    while waiting:
+        function = waiting.pop()
+        if not isinstance(function, types.FunctionType) or function in seen:
+            continue
+        seen.add(function)
+        # What a decorated function calls is in its closure.
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        inside = {name: cell.cell_contents for name, cell in cells.items()}
+        waiting += inside.values()
+        if function.__code__ is wrapper and not hasattr(inside["fn"], "__dynamo_disable"):
+            setattr(inside["fn"], "__dynamo_disable", _disabled_later(inside["fn"]))
+
+
+def _inner_code(code: types.CodeType, name: str) -> types.CodeType | None:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            if constant.co_name == name:
+                return constant
+            found = _inner_code(constant, name)
+            if found is not None:
+                return found
+    return None
+
+
+def _disabled_later(function: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
+        if disable is None:
+            return function(*args, **kwargs)
+        disabled = disable(function, True, wrapping=False)
+        setattr(function, "__dynamo_disable", disabled)
+        return disabled(*args, **kwargs)
+
+    return run
+
+
+for _name in ("__init__", "_dispatch_impl"):
+    setattr(_FakeMode, _name, _without_dynamo(getattr(FakeTensorMode, _name)))
