@@ -225,8 +225,8 @@ int entry_matches(const GuardedCode *entry, PyCodeObject *code)
 }
 
 /* A function of the entry's code with the globals, closure and defaults of `original`. New reference. The last one made
- * is kept, unless that would keep the cells of one of many closures alive. */
-PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original)
+ * is kept for the next call; a closure's only if `keep`, when its cells live as long as the entry anyway. */
+PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, int keep)
 {
     PyFunctionObject *function = entry->function;
     if (function != NULL && function->func_globals == original->func_globals &&
@@ -242,7 +242,7 @@ PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original)
     Py_XSETREF(function->func_closure, Py_XNewRef(original->func_closure));
     Py_XSETREF(function->func_defaults, Py_XNewRef(original->func_defaults));
     Py_XSETREF(function->func_kwdefaults, Py_XNewRef(original->func_kwdefaults));
-    if (original->func_closure == NULL || entry->function == NULL) {
+    if (keep || original->func_closure == NULL) {
         Py_XSETREF(entry->function, (PyFunctionObject *)Py_NewRef(function));
     }
     return function;

@@ -182,7 +182,7 @@ static GuardedCode *call_lookup(Thread *thread, Callable *self, Slot *slot, PyOb
 static PyObject *call_entry(Thread *thread, Callable *self, GuardedCode *entry, PyObject *const *args, size_t nargsf,
                             PyObject *kwnames)
 {
-    PyFunctionObject *function = entry_function(entry, self->function);
+    PyFunctionObject *function = entry_function(entry, self->function, 1);
     if (function == NULL) {
         Py_DECREF(entry);
         return NULL;

@@ -172,7 +172,7 @@ static PyObject *run_new_code(Thread *thread, PyThreadState *tstate, Frame *fram
 /* Run the frame with the entry's code. Steals the entry. */
 static PyObject *run_entry(Thread *thread, PyThreadState *tstate, Frame *frame, GuardedCode *entry)
 {
-    PyFunctionObject *function = entry_function(entry, frame_function(frame));
+    PyFunctionObject *function = entry_function(entry, frame_function(frame), 0);
     int needs_hook = entry->needs_hook;
     Py_DECREF(entry);
     if (function == NULL) {
@@ -320,11 +320,12 @@ static PyObject *run_skipped(Thread *thread, PyThreadState *tstate, Frame *frame
     return result;
 }
 
-/* No entry serves the frame. `slot` (NULL in run-only state) is held by the caller. */
-static PyObject *handle_miss(Thread *thread, PyThreadState *tstate, Frame *frame, Slot *slot, PyObject *seen)
+/* No entry serves the frame. The caller holds `slot`, which is NULL in run-only state, and `seen`, the slot's entries
+ * that were tried. */
+static PyObject *handle_miss(Thread *thread, PyThreadState *tstate, Frame *frame, Slot *slot, int had_entries,
+                             PyObject *seen)
 {
     PyCodeObject *code = frame_code(frame);
-    int had_entries = seen != NULL && PyTuple_GET_SIZE(seen) > 0;
     Skip skip = slot ? slot->skip : SKIP_NOT;
     if (skip == SKIP_NOT && (had_entries || thread->mode.root == code) &&
         (thread->mode.error_on_miss || (thread->mode.state == STATE_TRACE && miss_policy == MISS_ERROR))) {
@@ -345,36 +346,52 @@ static PyObject *handle_miss(Thread *thread, PyThreadState *tstate, Frame *frame
     return entry ? run_entry(thread, tstate, frame, entry) : run_skipped(thread, tstate, frame, slot->skip);
 }
 
+/* Run-only without a context: the entries of every context serve. New reference as slot_lookup. */
+static GuardedCode *lookup_anywhere(Thread *thread, Frame *frame, int *had_entries, int *error)
+{
+    GuardedCode *entry = NULL;
+    Slot *slot = code_slots(frame_code(frame));
+    Py_XINCREF(slot);
+    *error = *had_entries = 0;
+    while (slot != NULL && entry == NULL && !*error) {
+        *had_entries |= slot_has_entries(slot);
+        entry = frame_lookup(thread, frame, slot, error);
+        Slot *next = slot->next_of_code; /* read now: guards may have changed the list */
+        Py_XINCREF(next);
+        Py_DECREF(slot);
+        slot = next;
+    }
+    Py_XDECREF(slot);
+    return entry;
+}
+
 /* A call of a Python function, in state run or trace. Kept out of hook_eval so that frames that are not ours cost no C
  * stack. */
 static Py_NO_INLINE PyObject *eval_call(Thread *thread, PyThreadState *tstate, Frame *frame)
 {
-    PyCodeObject *code = frame_code(frame);
     Table *table = thread->mode.table;
-    Slot *slot;
+    GuardedCode *entry;
+    int error, had_entries;
     if (table == NULL) {
-        slot = code_slots(code);
-        while (slot != NULL && !slot_has_entries(slot)) {
-            slot = slot->next_of_code;
-        }
-    } else if (thread->mode.state == STATE_TRACE) {
-        slot = slot_get(code, table);
-        if (slot == NULL) {
+        entry = lookup_anywhere(thread, frame, &had_entries, &error);
+        if (error) {
             return give_up(tstate, frame);
         }
-    } else {
-        slot = slot_find(code, table);
+        return entry ? run_entry(thread, tstate, frame, entry)
+                     : handle_miss(thread, tstate, frame, NULL, had_entries, NULL);
     }
+    PyCodeObject *code = frame_code(frame);
+    Slot *slot = thread->mode.state == STATE_TRACE ? slot_get(code, table) : slot_find(code, table);
     if (slot == NULL) {
-        return handle_miss(thread, tstate, frame, NULL, NULL);
+        return PyErr_Occurred() ? give_up(tstate, frame) : handle_miss(thread, tstate, frame, NULL, 0, NULL);
     }
     if (slot->skip != SKIP_NOT && !slot_has_entries(slot)) {
         return run_skipped(thread, tstate, frame, slot->skip);
     }
     Py_INCREF(slot);
+    had_entries = slot_has_entries(slot);
     PyObject *seen = Py_XNewRef(slot->entries);
-    int error;
-    GuardedCode *entry = frame_lookup(thread, frame, slot, &error);
+    entry = frame_lookup(thread, frame, slot, &error);
     PyObject *result;
     if (error) {
         result = give_up(tstate, frame);
@@ -382,7 +399,7 @@ static Py_NO_INLINE PyObject *eval_call(Thread *thread, PyThreadState *tstate, F
         Py_CLEAR(seen);
         result = run_entry(thread, tstate, frame, entry);
     } else {
-        result = handle_miss(thread, tstate, frame, slot, seen);
+        result = handle_miss(thread, tstate, frame, slot, had_entries, seen);
     }
     Py_XDECREF(seen);
     Py_DECREF(slot);
@@ -396,8 +413,14 @@ PyObject *hook_eval(PyThreadState *tstate, Frame *frame, int throwflag)
         thread->pass = NULL;
         return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
     }
-    if (thread->mode.state != STATE_OFF && !throwflag && frame_is_fresh_call(frame)) {
-        return eval_call(thread, tstate, frame);
+    if (!throwflag && frame_is_fresh_call(frame)) {
+        if (stack_exhausted(thread)) {
+            PyErr_SetString(PyExc_RecursionError, "the C stack is nearly used up by calls inside a compiled function");
+            return give_up(tstate, frame);
+        }
+        if (thread->mode.state != STATE_OFF) {
+            return eval_call(thread, tstate, frame);
+        }
     }
     if (thread->depth == 0) {
         hook_heal();

@@ -44,6 +44,7 @@ typedef struct {
     int sealed;     /* > 0: frames are run by the interpreter itself, not by another evaluation function */
     int converting; /* > 0: inside convert; compiled functions then run as their originals */
     PyCodeObject *pass; /* borrowed, compared only: a call of this code is compiled code that was just dispatched to */
+    char *stack_low, *stack_limit; /* see stack_exhausted; NULL until known */
     Frame *chained;     /* the frame that was handed to the previous evaluation function */
 } Thread;
 
@@ -60,6 +61,7 @@ int hook_suspend(void);
 void hook_resume(int suspended);
 void hook_heal(void);
 PyObject *eval_next(Thread *thread, PyThreadState *tstate, Frame *frame, int throwflag);
+int stack_exhausted(Thread *thread);
 int convert_lock_acquire(void);
 void convert_lock_release(void);
 
@@ -124,7 +126,7 @@ void slot_reset(Slot *slot);
 Slot *code_slots(PyCodeObject *code);
 void reset_all_tables(void);
 int entry_matches(const GuardedCode *entry, PyCodeObject *code);
-PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original);
+PyFunctionObject *entry_function(GuardedCode *entry, PyFunctionObject *original, int keep);
 
 /* The number of parameters, *args and **kwargs among them: the first so many fast locals. */
 static inline int code_parameters(const PyCodeObject *code)

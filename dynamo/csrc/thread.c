@@ -1,6 +1,10 @@
 /* The state of each thread, the evaluation function of the interpreter, and the lock around compilation. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pthread_getattr_np */
+#endif
 #include "hook.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 _Thread_local Thread current_thread;
@@ -129,6 +133,40 @@ PyObject *eval_next(Thread *thread, PyThreadState *tstate, Frame *frame, int thr
     PyObject *result = previous_eval(tstate, frame, throwflag);
     thread->chained = outer;
     return result;
+}
+
+#define STACK_MARGIN (256 * 1024)
+
+static void find_stack(Thread *thread)
+{
+    char *low = NULL;
+    size_t size = 0;
+#if defined(__linux__)
+    pthread_attr_t attributes;
+    void *address = NULL;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &address, &size) == 0) {
+            low = address;
+        }
+        pthread_attr_destroy(&attributes);
+    }
+#elif defined(__APPLE__)
+    size = pthread_get_stacksize_np(pthread_self());
+    low = (char *)pthread_get_stackaddr_np(pthread_self()) - size;
+#endif
+    thread->stack_low = low;
+    thread->stack_limit = low == NULL ? (char *)1 : low + (size / 4 < STACK_MARGIN ? size / 4 : STACK_MARGIN);
+}
+
+/* With an evaluation function installed every Python call uses C stack, and a raised recursion limit no longer guards
+ * against its end. 1 if little is left; a stack that is not the thread's own is not judged. */
+int stack_exhausted(Thread *thread)
+{
+    if (thread->stack_limit == NULL) {
+        find_stack(thread);
+    }
+    char *here = __builtin_frame_address(0);
+    return here < thread->stack_limit && here >= thread->stack_low;
 }
 
 /* One thread compiles at a time; it may enter again. Waiting lets other threads run, and can be interrupted. */

@@ -34,7 +34,7 @@ def type_guard(frame: Any) -> Callable[..., bool]:
 
 
 class Converter:
-    """A convert that exchanges the constant 1000 for 2000 in functions that have it, and skips all others."""
+    """A convert that exchanges the constant 1000 for 2000; it skips functions without it."""
 
     def __init__(
         self,

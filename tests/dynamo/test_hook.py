@@ -12,7 +12,14 @@ import weakref
 import pytest
 
 from dynamo import _hook
-from tests.dynamo.hook_support import Context, Converter, always, compiled, replace_const, type_guard
+from tests.dynamo.hook_support import (
+    Context,
+    Converter,
+    always,
+    compiled,
+    replace_const,
+    type_guard,
+)
 
 BOTH = pytest.mark.parametrize("needs_hook", [False, True])
 
@@ -209,7 +216,9 @@ def test_skip_after_entries_keeps_using_the_entries():
     def convert(frame, context):
         if frame.failed_entries:
             return None
-        return _hook.GuardedCode(replace_const(frame.f_code, 1000, 2000), type_guard(frame), False, None)
+        return _hook.GuardedCode(
+            replace_const(frame.f_code, 1000, 2000), type_guard(frame), False, None
+        )
 
     g = compiled(f, convert)
     assert [g(1), g("a"), g(1), g("b")] == [2000, "a" * 1000, 2000, "b" * 1000]
@@ -335,7 +344,12 @@ def test_frame_view():
         assert frame.f_globals is globals()
         assert frame.f_builtins["len"] is len
         assert [c.cell_contents for c in frame.closure] == [5]
-        assert frame.f_locals_array == (1, 2, 3, (4,), {"z": 6}, _hook.NULL)[0:2] + (3, (4,), {"z": 6}, _hook.NULL)
+        assert frame.f_locals_array == (1, 2, 3, (4,), {"z": 6}, _hook.NULL)[0:2] + (
+            3,
+            (4,),
+            {"z": 6},
+            _hook.NULL,
+        )
         assert frame.failed_entries == []
         assert isinstance(frame.context, Context)
         return None
@@ -382,7 +396,7 @@ def test_closure_cells_are_not_kept_alive_by_nested_functions():
     g = compiled(outer)
     for _ in range(3):
         assert g() == 2000
-    assert [ref() for ref in alive[1:]] == [None, None]
+    assert [ref() for ref in alive] == [None] * 3
 
 
 @BOTH
@@ -542,6 +556,35 @@ def test_run_only():
     assert run(1) == 2000 and run("a") == "a" * 1000
     assert convert.names == ["f"]
     assert _hook.run_only(g)(1) == 2000
+
+
+def test_run_only_uses_the_entries_of_every_context():
+    def f(x):
+        return x * 1000
+
+    a, b = compiled(f, guard=type_guard), compiled(f, guard=type_guard)
+    assert a(1) == 2000 and b("a") == "a" * 2000
+    run = _hook.run_only(lambda x: f(x))
+    assert run(1) == 2000 and run("a") == "a" * 2000 and run(1.0) == 1000.0
+
+
+def test_compiled_code_may_call_compiled_callables():
+    """As a backend's code may: with the hook out, compiled callables still serve, and compile."""
+
+    def inner(x):
+        return helper(x) + 1000
+
+    def helper(x):
+        return x + 1000
+
+    def outer(x):
+        return other(x) + helper(x) + 1000
+
+    other = compiled(inner, needs_hook=True)
+    g = compiled(outer)
+    for _ in range(3):
+        assert g(1) == 4001 + 1001 + 2000
+    assert compiled(lambda x: g(x))(1) == 4001 + 1001 + 2000
 
 
 def test_run_or_error():

@@ -135,6 +135,34 @@ def test_deep_nesting_in_both_orders():
         assert their_leaf(x)[0] == 1001 and our_leaf(x)[0] == 2001
 
 
+@BOTH
+def test_theirs_inside_convert_and_inside_backend_code(needs_hook):
+    """As a torch.compile backend behind the bridge does."""
+
+    def f(x):
+        return x + 1000
+
+    def convert(frame, context):
+        if frame.f_code is not f.__code__:
+            return _hook.SKIP_RECURSIVELY
+        graph = torch.compile(helper, backend=backend)
+        assert graph(frame.f_locals_array[0])[0] == 1001
+        consts = tuple(graph if const == 1000 else const for const in new.__code__.co_consts)
+        code = new.__code__.replace(co_consts=consts, co_freevars=())
+        return _hook.GuardedCode(code, lambda *args: True, needs_hook, None)
+
+    def new(x):
+        graph = 1000
+        return graph(x)
+
+    backend = Backend()
+    ours = compiled(f, convert)
+    x = torch.ones(3)
+    for _ in range(3):
+        assert ours(x)[0] == 1001
+    assert backend.graphs == 1
+
+
 def test_exceptions_through_both():
     def their_function(x):
         torch._dynamo.graph_break()
@@ -178,9 +206,7 @@ def test_threads_with_both():
         except BaseException as error:
             errors.append(error)
 
-    threads = [
-        threading.Thread(target=work, args=args) for args in [(ours, 4001), (theirs, 3)] * 3
-    ]
+    threads = [threading.Thread(target=work, args=args) for args in [(ours, 4001), (theirs, 3)] * 3]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Guard trees seen through the hook: checked by the C table, dropped once they cannot hold again."""
+"""Guard trees through the hook: checked by the C table, dropped once they cannot hold again."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def test_entries_of_dead_objects_are_dropped(needs_hook):
     def f(x):
         return 1000
 
-    convert = Converter(lambda frame: tree((LocalSource("x", 0), "id", frame.f_locals_array[0])), needs_hook)
+    convert = Converter(
+        lambda frame: tree((LocalSource("x", 0), "id", frame.f_locals_array[0])), needs_hook
+    )
     g = compiled(f, convert)
     first, second = Owner(), Owner()
     assert g(first) == g(second) == 2000

@@ -1,4 +1,4 @@
-"""The frame hook under recursion, generators, exceptions, threads, tracing tools, and over many calls."""
+"""The frame hook under recursion, generators, exceptions, threads and tools; no leaks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ import weakref
 import pytest
 
 from dynamo import _hook
-from tests.dynamo.hook_support import Context, Converter, always, compiled, replace_const, type_guard
+from tests.dynamo.hook_support import (
+    Context,
+    Converter,
+    always,
+    compiled,
+    replace_const,
+    type_guard,
+)
 
 BOTH = pytest.mark.parametrize("needs_hook", [False, True])
 
@@ -61,7 +68,9 @@ def test_frames_anywhere_in_a_stack_chunk(extra_stack):
         return leaf(n, n + 1) if n == 0 else (leaf(n, 2), down(n - 1), leaf(n, b=1, c=4))
 
     def expected(n):
-        return (n, n + 1, 3, 2000) if n == 0 else ((n, 2, 3, 2000), expected(n - 1), (n, 1, 4, 2000))
+        return (
+            (n, n + 1, 3, 2000) if n == 0 else ((n, 2, 3, 2000), expected(n - 1), (n, 1, 4, 2000))
+        )
 
     g = compiled(down, extra_stack=extra_stack)
     for depth in range(0, 150, 10):
@@ -85,6 +94,40 @@ def test_recursion_limit(needs_hook):
         with pytest.raises(RecursionError):
             g(0)
     assert compiled(lambda x: x + 1000)(1) == 2001
+
+
+@pytest.mark.parametrize("stack_size", [0, 512 * 1024])
+def test_end_of_the_c_stack(stack_size):
+    def f(n):
+        return f(n + 1) + 1000
+
+    def skipped(n):
+        return skipped(n + 1)
+
+    def plain(n):
+        return g(n + 1) + 1000
+
+    caught = []
+
+    def work(fn):
+        try:
+            fn(0)
+        except RecursionError as error:
+            caught.append(error)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(200_000)
+    old_size = threading.stack_size(stack_size)
+    try:
+        g = compiled(plain, needs_hook=True)
+        for fn in (compiled(f, needs_hook=True), compiled(skipped), g):
+            thread = threading.Thread(target=work, args=(fn,))
+            thread.start()
+            thread.join()
+    finally:
+        threading.stack_size(old_size)
+        sys.setrecursionlimit(limit)
+    assert len(caught) == 3
 
 
 def test_recursion_limit_during_convert():
@@ -239,7 +282,11 @@ def test_exceptions_from_new_code_have_a_traceback(needs_hook, extra_stack):
 def test_frames_can_be_inspected_from_new_code():
     def who():
         frame = sys._getframe(1)
-        return frame.f_code.co_name, frame.f_locals["x"], frame.f_lineno - frame.f_code.co_firstlineno
+        return (
+            frame.f_code.co_name,
+            frame.f_locals["x"],
+            frame.f_lineno - frame.f_code.co_firstlineno,
+        )
 
     def f(x):
         return who(), locals(), inspect.currentframe(), 1000
@@ -833,16 +880,16 @@ def test_subinterpreter_is_refused():
         except ImportError:
             import _interpreters as interpreters
         from dynamo import _hook
-        one = interpreters.create()
-        script = '''
+        script = f'''
+        import importlib.util
+        spec = importlib.util.spec_from_file_location("dynamo._hook", {_hook.__file__!r})
         try:
-            from dynamo import _hook
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
         except ImportError as error:
-            print("refused:", error)
+            print("refused:", error, flush=True)
         '''
-        import textwrap, sys
-        path = f"import sys; sys.path[:] = {sys.path!r}\\n"
-        interpreters.run_string(one, path + textwrap.dedent(script))
+        import textwrap
+        interpreters.run_string(interpreters.create(), textwrap.dedent(script))
         """
     )
     assert code == 0, err
