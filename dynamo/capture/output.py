@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dynamo.capture.side_effects import SideEffects
 from dynamo.guards import GuardSet
 from dynamo.sources import AttrSource, GlobalSource, InstalledSource, ModuleSource, Source
 from fxgraph import Graph, Node
+from fxgraph.torch_fx import fake_tensor_mode
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -52,7 +52,7 @@ class OutputGraph:
         self.context = context
         self.frame_globals = frame_globals
         self.graph = Graph()
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
+        self.fake_mode = fake_tensor_mode(allow_non_fake_inputs=False)
         self.guards = GuardSet()
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
