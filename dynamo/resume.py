@@ -129,8 +129,9 @@ def make_resume_code(
     """The continuation of `code` (a function's, or a continuation's) at canonical instruction `index`.
 
     stack: the canonical stack before that instruction, bottom first. local_names: locals (no cells)
-    that have a value and may be read later; the others start without one. Parameters:
-    `parameter_names`. Equal arguments give the same code object as long as somebody keeps it.
+    that have a value and may be read later; the others start without one. (A cell's name among them is
+    the variable of an inlined comprehension, which uses the slot while the cell is on the stack.)
+    Parameters: in the order of `parameter_names`. Equal arguments give the same code object as long as somebody keeps it.
 
     Raises CannotResume for generators and coroutines; ValueError where stack or locals do not fit.
     """
@@ -142,10 +143,10 @@ def make_resume_code(
     known = template.made.get(key)
     if known is not None:
         return known
-    shape = _shape(template.shape, parameter_names(stack, local_names))
-    clashes = set(shape.freevars) & set(local_names)
-    if clashes:
-        raise ValueError(f"cells are shared, not passed: {sorted(clashes)}")
+    parameters = parameter_names(stack, local_names)
+    shape = _shape(template.shape, parameters, local_names)
+    if len(set(parameters)) < len(parameters):
+        raise ValueError(f"parameters clash: {', '.join(parameters)}")
     items = [(item, f".stack{i}") for i, item in enumerate(stack)]
     null = (Item.NULL, "")
     real = real_stack(instr, items, lambda item: item[0] is Item.NULL, null)
@@ -176,8 +177,14 @@ def _locate(code: CodeType, instr: Instruction) -> tuple[_Template, int]:
     return template, place
 
 
-def _shape(original: CodeShape, parameters: tuple[str, ...]) -> CodeShape:
+def _shape(
+    original: CodeShape, parameters: tuple[str, ...], local_names: Sequence[str]
+) -> CodeShape:
     freevars = original.cellvars + original.freevars
+    aside = set(freevars).intersection(local_names)
+    if aside and not versions.HAS_LOAD_FAST_AND_CLEAR:
+        raise ValueError(f"cells are shared, not passed: {sorted(aside)}")
+    parameters = tuple(_slot_parameter(n) if n in aside else n for n in parameters)
     return replace(
         original,
         flags=original.flags & ~_DROPPED_FLAGS | (inspect.CO_NESTED if freevars else 0),
@@ -210,6 +217,10 @@ def _entry(
         if item is Item.HANDLING:
             emit.push_exc_info()
             emit.pop_top()
+    for name in shape.freevars:
+        if _slot_parameter(name) in shape.varnames:
+            emit.load_fast_and_clear(_slot_parameter(name))
+            emit.store_fast(name)
     emit.jump(emit.label())
     return [*frame_prologue(shape), *emit.natives]
 
@@ -242,6 +253,10 @@ def _is_super(before: list[Native]) -> bool:
     if before and before[-1].op == "PUSH_NULL":
         before = before[:-1]
     return bool(before) and before[-1].op == "LOAD_GLOBAL" and before[-1].value == "super"
+
+
+def _slot_parameter(name: str) -> str:
+    return f".slot.{name}"
 
 
 def _has_parameter(item: Item) -> bool:

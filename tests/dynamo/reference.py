@@ -103,10 +103,10 @@ class Frame:
             else:
                 items.append(Item.VALUE)
                 args.append(value)
-        names = [name for name in self.locals if name not in self.cells]
+        names = [n for n in self.locals if n not in self.cells and not n.startswith(".")]
         code = make_resume_code(self.code, self.index, stack=items, local_names=names)
-        assert code.co_varnames[: code.co_argcount] == parameter_names(items, names)
-        closure = tuple(self.cells[name] for name in code.co_freevars)
+        assert code.co_argcount == len(parameter_names(items, names)) == len(args) + len(names)
+        closure = tuple(self.cells.get(name, types.CellType()) for name in code.co_freevars)
         args += [self.locals[name] for name in names]
         return types.FunctionType(code, self.globals, closure=closure), args
 
@@ -152,6 +152,7 @@ class Frame:
             self.locals.pop(name, None)
         else:
             self.locals[name] = value
+            self.cells.pop(name, None)
 
     def DELETE_FAST(self, instr):
         if instr.argval not in self.locals:
