@@ -134,3 +134,7 @@ ModuleImport = _reason(
     "ModuleImport", "MODULE_IMPORT", "the module {0} is imported for the first time",
     "import it outside the compiled function",
 )
+OutsideIterator = _reason(
+    "OutsideIterator", "OUTSIDE_ITERATOR", "the loop asks for the next item of {0}, which existed before",
+    "loop over the container itself; inside a loop with a graph break this is how each turn starts",
+)

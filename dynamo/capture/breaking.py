@@ -19,7 +19,7 @@ from dynamo.capture.control import SkipFrame
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.reconstruct import Codegen
-from dynamo.resume import CannotResume, Item, make_resume_code
+from dynamo.resume import CannotResume, Item, make_resume_code, origin
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
@@ -41,6 +41,10 @@ _CONDITIONAL = {
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 
 
+class Next(tuple):
+    """(function, arguments): the call with which a continuation wants to be continued."""
+
+
 class BreakEmitter:
     """Emits everything after the graph call for a frame that breaks at `stop.instr`."""
 
@@ -48,6 +52,7 @@ class BreakEmitter:
         self.root = root
         self.stop = stop
         self.instr: Instruction = stop.instr
+        self.is_continuation = origin(root.code) is not None
         popped = self._popped()
         split = len(root.stack) - popped
         self.below = root.stack[:split]
@@ -219,7 +224,11 @@ class BreakEmitter:
 
     # -- the continuation -----------------------------------------------------------------------
     def _continue(self, codegen: Codegen, target: Instruction, stack: Sequence[Kept]) -> None:
-        """return continuation(*stack, *locals)"""
+        """return continuation(*stack, *locals)
+
+        A continuation returns the call instead, as a Next, to the function's own frame, which makes it: a loop with a
+        break inside does not nest deeper with every turn.
+        """
         code = self.root.code
         names = sorted(self.locals)
         try:
@@ -231,15 +240,58 @@ class BreakEmitter:
         if resume is code:
             raise SkipFrame  # the break stands where this continuation starts: it would call itself
         if resume.co_freevars:
-            codegen.load_callable(lambda: codegen.make_function(resume, resume.co_freevars))
+
+            def load() -> None:
+                codegen.make_function(resume, resume.co_freevars)
         else:
             function = self.root.output.continuation(resume, self.root.f_globals)
-            codegen.load_callable(lambda: function.load(codegen.emit))
+
+            def load() -> None:
+                function.load(codegen.emit)
+
+        if self.is_continuation:
+            codegen.load_callable(lambda: codegen.load_const(Next))
+            load()
+        else:
+            codegen.load_callable(load)
         kept = [local for _, local in stack if local]
         for local in [*kept, *names]:
             codegen.load_fast(local)
         for local in kept:
             codegen.load_const(None)
             codegen.store_fast(local)
-        codegen.call(len(kept) + len(names))
+        count = len(kept) + len(names)
+        if self.is_continuation:
+            codegen.build_tuple(count)
+            codegen.build_tuple(2)
+            codegen.call(1)
+        else:
+            codegen.call(count)
+            self._run_continuations(codegen)
         codegen.return_value()
+
+    def _run_continuations(self, codegen: Codegen) -> None:
+        """while type(result) is Next: result = result[0](*result[1])"""
+        again, end = codegen.label(), codegen.label()
+        codegen.place(again)
+        codegen.store_fast("__result")
+        codegen.load_callable(lambda: codegen.load_const(type))
+        codegen.load_fast("__result")
+        codegen.call(1)
+        codegen.load_const(Next)
+        codegen.is_op()
+        codegen.pop_jump_if_false(end)
+        codegen.load_callable(lambda: self._push_part(codegen, 0))
+        self._push_part(codegen, 1)
+        codegen.load_const(None)
+        codegen.store_fast("__result")
+        codegen.call_function_ex(False)
+        codegen.jump(again)
+        codegen.place(end)
+        codegen.load_fast("__result")
+
+    @staticmethod
+    def _push_part(codegen: Codegen, index: int) -> None:
+        codegen.load_fast("__result")
+        codegen.load_const(index)
+        codegen.binary_subscr()

@@ -109,7 +109,7 @@ def GET_YIELD_FROM_ITER(tx: Interpreter, instr: Instruction) -> None:
 def SEND(tx: Interpreter, instr: Instruction) -> None:
     """receiver value -- receiver yielded, or jump with receiver result when it returns."""
     sent = tx.pop()
-    receiver = tx.stack[-1]
+    receiver = tx.peek()
     if isinstance(receiver, GeneratorValue):
         item = receiver.resume(tx, sent)
         result: Value = receiver.return_value
@@ -155,7 +155,7 @@ def _stop_iteration_error(tx: Interpreter) -> None:
 @handler
 def CLEANUP_THROW(tx: Interpreter, instr: Instruction) -> None:
     """receiver last exception -- none value: a StopIteration from a delegate ends `yield from`."""
-    exception = tx.stack[-1]
+    exception = tx.peek()
     if not issubclass(exception.python_type(), StopIteration):
         tx.raise_exception(exception)
     del tx.stack[-3:]

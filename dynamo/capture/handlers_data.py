@@ -146,7 +146,7 @@ def _call_on_container(method: str, operands: int) -> Callable[[Interpreter, Ins
 
     def run(tx: Interpreter, instr: Instruction) -> None:
         args = tx.popn(operands)
-        tx.stack[-instr.arg].call_method(tx, method, args, {})
+        tx.peek(instr.arg).call_method(tx, method, args, {})
 
     return run
 
@@ -164,17 +164,17 @@ for _op, _method, _operands in (
 @handler
 def MAP_ADD(tx: Interpreter, instr: Instruction) -> None:
     key, value = tx.popn(2)
-    tx.stack[-instr.arg].setitem(tx, key, value)
+    tx.peek(instr.arg).setitem(tx, key, value)
 
 
 @handler
 def DICT_MERGE(tx: Interpreter, instr: Instruction) -> None:
     """f(**a, **b): a key that is there already is a TypeError."""
     mapping = tx.pop()
-    target = tx.stack[-instr.arg]
+    target = tx.peek(instr.arg)
     for key in mapping.iterate(tx).unpack(tx):
         if target.contains(tx, key).truth(tx):
-            function = tx.stack[-instr.arg - 4]
+            function = tx.peek(instr.arg + 4)
             name = getattr(function, "name", function.describe())
             raise_python(
                 tx,
@@ -245,24 +245,24 @@ def FORMAT_WITH_SPEC(tx: Interpreter, instr: Instruction) -> None:
 # -- pattern matching -----------------------------------------------------------------------------
 @handler
 def GET_LEN(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(ConstantValue(tx.stack[-1].length(tx)))
+    tx.push(ConstantValue(tx.peek().length(tx)))
 
 
 @handler
 def MATCH_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
-    kind = tx.stack[-1].python_type()
+    kind = tx.peek().python_type()
     tx.push(ConstantValue(bool(kind.__flags__ & (1 << 5))))  # Py_TPFLAGS_SEQUENCE
 
 
 @handler
 def MATCH_MAPPING(tx: Interpreter, instr: Instruction) -> None:
-    kind = tx.stack[-1].python_type()
+    kind = tx.peek().python_type()
     tx.push(ConstantValue(bool(kind.__flags__ & (1 << 6))))  # Py_TPFLAGS_MAPPING
 
 
 @handler
 def MATCH_KEYS(tx: Interpreter, instr: Instruction) -> None:
-    subject, keys = tx.stack[-2:]
+    subject, keys = tx.peek(2), tx.peek()
     found = []
     for key in keys.unpack(tx):
         if not subject.contains(tx, key).truth(tx):

@@ -65,7 +65,7 @@ def POP_JUMP_IF_NOT_NONE(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
-    if tx.stack[-1].truth(tx):
+    if tx.peek().truth(tx):
         tx.jump(instr)
     else:
         tx.pop()
@@ -73,7 +73,7 @@ def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def JUMP_IF_FALSE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
-    if not tx.stack[-1].truth(tx):
+    if not tx.peek().truth(tx):
         tx.jump(instr)
     else:
         tx.pop()
@@ -93,7 +93,13 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
-    item = tx.stack[-1].next_value(tx)
+    iterator = tx.peek()
+    try:
+        item = iterator.next_value(tx)
+    except Unsupported as error:
+        if iterator.source is None or getattr(error, "user_stack", None) is not None:
+            raise
+        raise Unsupported(breaks.OutsideIterator(iterator.describe())) from error
     if item is None:
         tx.pop()
         tx.jump(instr)
@@ -123,8 +129,8 @@ def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def WITH_EXCEPT_START(tx: Interpreter, instr: Instruction) -> None:
     """exit lasti previous exception -- ... result of exit(type, exception, traceback)."""
-    exception = tx.stack[-1]
-    leave = tx.stack[-4]
+    exception = tx.peek()
+    leave = tx.peek(4)
     kind = tx.wrap(exception.python_type())
     tx.push(leave.call(tx, [kind, exception, ConstantValue(None)], {}))
 
@@ -175,7 +181,7 @@ def _classes(tx: Interpreter, value: Value) -> tuple[type, ...]:
 @handler
 def CHECK_EXC_MATCH(tx: Interpreter, instr: Instruction) -> None:
     classes = _classes(tx, tx.pop())
-    tx.push(ConstantValue(issubclass(tx.stack[-1].python_type(), classes)))
+    tx.push(ConstantValue(issubclass(tx.peek().python_type(), classes)))
 
 
 @handler

@@ -33,7 +33,7 @@ def no_operation(tx: Interpreter, instr: Instruction) -> None:
 # -- stack ----------------------------------------------------------------------------------------
 @handler
 def POP_TOP(tx: Interpreter, instr: Instruction) -> None:
-    tx.pop()
+    tx.stack.pop()
 
 
 @handler
@@ -69,8 +69,6 @@ def LOAD_FAST(tx: Interpreter, instr: Instruction) -> None:
         if cell is None:
             raise_unbound(tx, name)
         value = cell
-    elif type(value) is Lazy:
-        value = tx.locals[name] = value.realize(tx)
     tx.push(value)
 
 
@@ -85,14 +83,12 @@ def raise_unbound(tx: Interpreter, name: str) -> None:
 @handler
 def LOAD_FAST_AND_CLEAR(tx: Interpreter, instr: Instruction) -> None:
     value = tx.locals.pop(instr.argval, None)
-    if type(value) is Lazy:
-        value = value.realize(tx)
     tx.push(UNBOUND if value is None else value)
 
 
 @handler
 def STORE_FAST(tx: Interpreter, instr: Instruction) -> None:
-    value = tx.pop()
+    value = tx.stack.pop()
     if value is UNBOUND:
         tx.locals.pop(instr.argval, None)
     else:
@@ -250,7 +246,7 @@ def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def IMPORT_FROM(tx: Interpreter, instr: Instruction) -> None:
-    module = tx.stack[-1]
+    module = tx.peek()
     known, real = module.identity()
     submodule = f"{real.__name__}.{instr.argval}" if known else ""
     if known and not hasattr(real, instr.argval) and submodule in sys.modules:

@@ -37,11 +37,11 @@ from dynamo.sources import (
     Source,
 )
 from dynamo.values.base import Value
+from dynamo.values.builder import Lazy, build
 from dynamo.values.exceptions import RaisedException
 
 if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
-    from dynamo.values.builder import Lazy
     from dynamo.values.cell import CellValue
 
 Program = list[tuple[Handler, "Instruction"]]
@@ -90,7 +90,7 @@ class Interpreter:
         self.function_source = function_source  # the function's own source, for its globals
         self.index = 0  # of the next instruction
         self.current: Instruction = self.program[0][1]
-        self.stack: list[Value] = []
+        self.stack: list[Value | Lazy] = []
         self.locals: dict[str, Value | Lazy] = {}
         self.cells: dict[str, CellValue] = {}  # cell and free variables
         self.exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
@@ -101,8 +101,6 @@ class Interpreter:
     # -- what values use ------------------------------------------------------------------------
     def wrap(self, obj: Any, source: Source | None = None) -> Value:
         """The Value for a real object reached through `source` (None: a constant of the code, or of ours)."""
-        from dynamo.values.builder import build
-
         return build(self, obj, source)
 
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
@@ -128,19 +126,27 @@ class Interpreter:
         raise RaisedException(value)
 
     # -- stack ----------------------------------------------------------------------------------
-    def push(self, value: Value) -> None:
+    def push(self, value: Value | Lazy) -> None:
         self.stack.append(value)
 
     def pop(self) -> Value:
-        return self.stack.pop()
+        value = self.stack.pop()
+        return value.realize(self) if type(value) is Lazy else value
 
     def popn(self, n: int) -> list[Value]:
         """The top n values, deepest first."""
         if n == 0:
             return []
-        values = self.stack[-n:]
+        values = [v.realize(self) if type(v) is Lazy else v for v in self.stack[-n:]]
         del self.stack[-n:]
         return values
+
+    def peek(self, n: int = 1) -> Value:
+        """The n-th value from the top."""
+        value = self.stack[-n]
+        if type(value) is Lazy:
+            value = self.stack[-n] = value.realize(self)
+        return value
 
     def jump(self, instr: Instruction) -> None:
         self.index = instr.target.index
