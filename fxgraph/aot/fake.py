@@ -19,11 +19,11 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
+from fxgraph.aot.shape_rules import RULES
+from fxgraph.aot.shape_rules import Meta as _Meta
 
 _FAKE_TYPES = (FakeTensor,)
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
-# Metadata of one tensor in an answer: dtype, size, stride, storage offset, device.
-_Meta = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int, torch.device]
 
 
 class FakePropagation:
@@ -44,6 +44,12 @@ class FakePropagation:
             base = args[0] if view else None
             made = [None if meta is None else self.make(*meta, base) for meta in metas]
             return made[0] if single else tuple(made)
+        rule = RULES.get(op)
+        if rule is not None and key is not None:
+            metas = rule(*args, **kwargs)
+            if metas is not None:
+                self._known[key] = (len(metas) == 1, list(metas))
+                return self.run(op, args, kwargs, view)
         try:
             result = self.mode.dispatch(op, _FAKE_TYPES, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
