@@ -17,17 +17,22 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import (
     DequeValue,
     ListValue,
-    RangeValue,
     SequenceValue,
     SizeValue,
-    SliceValue,
     TupleValue,
     sort_values,
 )
-from dynamo.values.dicts import DefaultDictValue, DictValue, DictView, MappingProxyValue, OrderedDictValue
+from dynamo.values.dicts import (
+    DefaultDictValue,
+    DictValue,
+    DictView,
+    MappingProxyValue,
+    OrderedDictValue,
+)
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
+from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
@@ -147,7 +152,9 @@ def _next(tx, iterator, default=None):
 
 @handles(enumerate)
 def _enumerate(tx, iterable, start=None):
-    return iterators.EnumerateIterator(iterable.iterate(tx), 0 if start is None else as_index(tx, start))
+    return iterators.EnumerateIterator(
+        iterable.iterate(tx), 0 if start is None else as_index(tx, start)
+    )
 
 
 @handles(zip)

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 Handler = Callable[..., "Value | None"]
 TABLE: dict[Any, Handler] = {}
 # Modules whose C functions are pure: with constant arguments they are called while capturing.
-PURE_MODULES = frozenset(["math", "cmath", "_operator", "_struct", "zlib", "binascii", "_json", "_sre"])
+PURE_MODULES = frozenset(
+    ["math", "cmath", "_operator", "_struct", "zlib", "binascii", "_json", "_sre"]
+)
 PURE_FUNCTIONS = {
     abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
     inspect.isfunction, inspect.isclass, inspect.ismethod, inspect.signature, inspect.getmro,
@@ -298,12 +300,12 @@ def _issubclass(tx, cls, info):
 
 @handles(callable)
 def _callable(tx, value):
-    from dynamo.values.objects import ObjectValue
+    from dynamo.values.objects import MISSING, ObjectValue, class_lookup
 
     if isinstance(value, ObjectValue):
-        return ConstantValue(hasattr(value.cls, "__call__"))
+        return ConstantValue(class_lookup(value.cls, "__call__") is not MISSING)
     known, real = value.identity()
-    return ConstantValue(callable(real) if known else hasattr(value.python_type(), "__call__"))
+    return ConstantValue(callable(real) if known else "__call__" in dir(value.python_type()))
 
 
 @handles(super)

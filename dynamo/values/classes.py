@@ -454,7 +454,9 @@ class EnumValue(ConstantValue):
             raise_python(tx, AttributeError, text)
         if isinstance(found, property) and type(found) is property:
             return bind(tx, self, found, name)
-        return tx.wrap(real) if is_literal(real) or not callable(real) else super().getattr(tx, name)
+        return (
+            tx.wrap(real) if is_literal(real) or not callable(real) else super().getattr(tx, name)
+        )
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
@@ -524,7 +526,7 @@ def _typing_forms() -> list[type]:
     import inspect
     import typing
 
-    forms = [type(list[int]), type(int | str), type(typing.List[int]), type(typing.Optional[int])]  # noqa: UP006, UP007, UP045
+    forms = [type(list[int]), type(int | str), type(typing.List[int]), type(typing.Optional[int])]  # noqa: UP006, UP045
     forms += [type(typing.Any), type(typing.Union), type(typing.Callable), typing.TypeVar]
     forms += [type(inspect.Parameter.empty), type(property()), classmethod, staticmethod]
     return [f for f in forms if f is not type]

@@ -12,130 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
+from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.keys import key_of, unhashable
 from dynamo.values.operators import as_index, compare_op, equal
+from dynamo.values.ranges import RangeValue, SliceValue
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
-
-
-class Pending:
-    """An item that was not used yet: the real object and where it is."""
-
-    __slots__ = ("real", "source", "tx")
-
-    def __init__(self, tx: Interpreter, real: Any, source: Source | None) -> None:
-        self.tx = tx
-        self.real = real
-        self.source = source
-
-    def wrap(self) -> Value:
-        """The item is used now: its Value, with its guards."""
-        return self.tx.wrap(self.real, self.source)
-
-
-class BuiltinObject(Value):
-    """A value of a built-in type whose methods are the `py_*` functions of its class."""
-
-    def method(self, name: str) -> Callable[..., Value] | None:
-        return getattr(self, f"py_{name}", None)
-
-    def call_method(
-        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> Value:
-        function = self.method(name)
-        if function is None:
-            return self.getattr(tx, name).call(tx, args, kwargs)
-        result = function(tx, *args, **kwargs)
-        return ConstantValue(None) if result is None else result
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        from dynamo.values.builtins import BuiltinMethod
-
-        if self.method(name) is not None:
-            return BuiltinMethod(self, name)
-        if name == "__class__":
-            return tx.wrap(self.python_type(), None)
-        if not self.hasattr(tx, name):
-            type_name = self.python_type().__name__
-            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
-        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return any(name in cls.__dict__ for cls in self.python_type().__mro__)
-
-    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        type_name = self.python_type().__name__
-        raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
-
-    def truth(self, tx: Interpreter) -> bool:
-        return self.length(tx) != 0
-
-    def changing(self, tx: Interpreter) -> None:
-        """Call before every change."""
-        if self.mutation is None:
-            tx.output.side_effects.touch()
-        else:
-            tx.output.side_effects.mark(self)
-
-    # Operators called as methods.
-    def py___len__(self, tx):
-        return ConstantValue(self.length(tx))
-
-    def py___iter__(self, tx):
-        return self.iterate(tx)
-
-    def py___contains__(self, tx, item):
-        return self.contains(tx, item)
-
-    def py___getitem__(self, tx, key):
-        return self.getitem(tx, key)
-
-    def py___setitem__(self, tx, key, value):
-        self.setitem(tx, key, value)
-
-    def py___delitem__(self, tx, key):
-        self.delitem(tx, key)
-
-    def _compared(self, tx, op, other):
-        result = self.compare(tx, op, other)
-        return ConstantValue(NotImplemented) if result is None else result
-
-    def py___eq__(self, tx, other):
-        return self._compared(tx, "==", other)
-
-    def py___ne__(self, tx, other):
-        return self._compared(tx, "!=", other)
-
-    def py___lt__(self, tx, other):
-        return self._compared(tx, "<", other)
-
-    def _combined(self, tx, op, other, reflected=False):
-        result = self.binary(tx, op, other, reflected)
-        return ConstantValue(NotImplemented) if result is None else result
-
-    def py___add__(self, tx, other):
-        return self._combined(tx, "+", other)
-
-    def py___mul__(self, tx, other):
-        return self._combined(tx, "*", other)
-
-    def py___or__(self, tx, other):
-        return self._combined(tx, "|", other)
-
-    def py___ior__(self, tx, other):
-        return self._combined(tx, "|=", other)
-
-    def py___iadd__(self, tx, other):
-        return self._combined(tx, "+=", other)
 
 
 class SequenceValue(BuiltinObject):
@@ -259,13 +149,6 @@ class SequenceValue(BuiltinObject):
         for item in self.contents:
             emit_item(codegen, item)
         return len(self.contents)
-
-
-def emit_item(codegen: Codegen, item: Value | Pending) -> None:
-    if isinstance(item, Pending):
-        codegen.pending(item.real, item.source)
-    else:
-        codegen(item)
 
 
 def _is_int(value: Value) -> bool:
@@ -580,136 +463,6 @@ class DequeValue(MutableSequence):
         return refill(codegen, self, "extend", lambda: codegen.build_list(self.emit_items(codegen)))
 
 
-def refill(
-    codegen: Codegen, value: Value, add: str, emit_contents: Callable[[], None]
-) -> Callable[[], None]:
-    """Emit `value.clear(); value.<add>(contents)` (the contents and the object are pushed now)."""
-    codegen.load_callable(lambda: (codegen(value), codegen.load_attr(add)))
-    emit_contents()
-    codegen.load_callable(lambda: (codegen(value), codegen.load_attr("clear")))
-
-    def write() -> None:
-        codegen.call(0)
-        codegen.pop_top()
-        codegen.call(1)
-        codegen.pop_top()
-
-    return write
-
-
-class SliceValue(BuiltinObject):
-    """slice(start, stop, step); its parts may be symbolic."""
-
-    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.parts = (start, stop, step)
-
-    def python_type(self) -> type:
-        return slice
-
-    def children(self) -> Sequence[Value]:
-        return self.parts
-
-    def as_constant(self) -> Any:
-        return slice(*(p.as_constant() for p in self.parts))
-
-    def as_proxy(self) -> Any:
-        return slice(*(p.as_proxy() for p in self.parts))
-
-    def as_slice(self, tx: Interpreter) -> slice:
-        """The real slice of indices known while capturing."""
-        return slice(
-            *(
-                None if p.is_constant() and p.as_constant() is None else as_index(tx, p)
-                for p in self.parts
-            )
-        )
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        names = ("start", "stop", "step")
-        return self.parts[names.index(name)] if name in names else super().getattr(tx, name)
-
-    def py_indices(self, tx, length):
-        return from_constant(self.as_slice(tx).indices(as_index(tx, length)))
-
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        if not isinstance(other, SliceValue):
-            return None
-        return TupleValue(self.parts).compare(tx, op, TupleValue(other.parts))
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        for part in self.parts:
-            codegen(part)
-        codegen.build_slice(3)
-
-
-class RangeValue(BuiltinObject):
-    """A range of ints known while capturing."""
-
-    def __init__(self, real: range, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        return range
-
-    def as_constant(self) -> Any:
-        return self.real
-
-    def identity(self) -> tuple[bool, Any]:
-        return (False, None)
-
-    def length(self, tx: Interpreter) -> int:
-        return len(self.real)
-
-    def hash_key(self, tx: Interpreter) -> Hashable:
-        return self.real
-
-    def unpack(self, tx: Interpreter) -> list[Value]:
-        return [ConstantValue(i) for i in self.real]
-
-    def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import RangeIterator
-
-        return RangeIterator(self.real)
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        if name in ("start", "stop", "step"):
-            return ConstantValue(getattr(self.real, name))
-        return super().getattr(tx, name)
-
-    def getitem(self, tx: Interpreter, key: Value) -> Value:
-        if isinstance(key, SliceValue):
-            return RangeValue(self.real[key.as_slice(tx)])
-        try:
-            return ConstantValue(self.real[as_index(tx, key)])
-        except IndexError as error:
-            raise_python(tx, IndexError, *error.args)
-
-    def contains(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(item.as_constant() in self.real)
-
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        if op not in ("==", "!=") or not isinstance(other, RangeValue):
-            return None
-        return ConstantValue((self.real == other.real) is (op == "=="))
-
-    def py_index(self, tx, item):
-        return ConstantValue(self.real.index(as_index(tx, item)))
-
-    def py_count(self, tx, item):
-        return ConstantValue(self.real.count(as_index(tx, item)))
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(range))
-        for number in (self.real.start, self.real.stop, self.real.step):
-            codegen.load_const(number)
-        codegen.call(3)
-
-
 def from_constant(real: Any) -> Value:
     """The Value of a literal: scalars, and tuples, frozensets, slices and ranges of literals."""
     if type(real) is tuple:
@@ -783,27 +536,3 @@ def build_named_tuple(tx: Interpreter, obj: Any, source: Source | None) -> Value
         for i, x in enumerate(tuple.__iter__(obj))
     ]
     return tx.output.remember(obj, source, NamedTupleValue(type(obj), items, source))
-
-
-@builder(range)
-def build_range(tx: Interpreter, obj: range, source: Source | None) -> Value:
-    _guard_parts(tx, obj, source)
-    return RangeValue(obj, source)
-
-
-@builder(slice)
-def build_slice(tx: Interpreter, obj: slice, source: Source | None) -> Value:
-    tx.guard(source, "type", slice)
-    return SliceValue(*_parts(tx, obj, source), source=source)
-
-
-def _parts(tx: Interpreter, obj: Any, source: Source | None) -> list[Value]:
-    return [
-        tx.wrap(getattr(obj, name), None if source is None else AttrSource(source, name))
-        for name in ("start", "stop", "step")
-    ]
-
-
-def _guard_parts(tx: Interpreter, obj: range, source: Source | None) -> None:
-    tx.guard(source, "type", range)
-    _parts(tx, obj, source)

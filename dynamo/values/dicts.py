@@ -15,8 +15,9 @@ from dynamo.errors import Unsupported
 from dynamo.sources import DictItemSource, DictKeySource, DictValueSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
+from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.containers import BuiltinObject, Pending, TupleValue, emit_item, refill
+from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.keys import key_of, unhashable
 from dynamo.values.operators import equal
@@ -444,9 +445,7 @@ class DictView(BuiltinObject):
         return self._as_set(tx).py_isdisjoint(tx, other)
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(
-            lambda: (codegen(self.owner), codegen.load_attr(self.kind))
-        )
+        codegen.load_callable(lambda: (codegen(self.owner), codegen.load_attr(self.kind)))
         codegen.call(0)
 
 

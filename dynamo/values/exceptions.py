@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
 
-class RaisedException(Exception):  # noqa: N818
+class RaisedException(Exception):
     """The captured program raises `value` (a Value whose python_type() is an exception class)."""
 
     def __init__(self, value: Value) -> None:

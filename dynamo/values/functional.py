@@ -232,7 +232,9 @@ def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     args, kwargs = reduced[1], {}
     if isinstance(reduced[0], functools.partial):
         args, kwargs = (*reduced[0].args[0:], *args)[1:], reduced[0].keywords
-    value = GetterValue(type(obj), [tx.wrap(a) for a in args], {k: tx.wrap(v) for k, v in kwargs.items()})
+    value = GetterValue(
+        type(obj), [tx.wrap(a) for a in args], {k: tx.wrap(v) for k, v in kwargs.items()}
+    )
     value.source = source
     return tx.output.remember(obj, source, value)
 

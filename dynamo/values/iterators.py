@@ -11,17 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo.values.base import Value
+from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import (
-    BuiltinObject,
-    ListValue,
-    RangeValue,
-    SequenceValue,
-    SliceValue,
-    TupleValue,
-)
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.operators import as_index, binary_op
+from dynamo.values.operators import binary_op
+from dynamo.values.ranges import RangeValue, SliceValue
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

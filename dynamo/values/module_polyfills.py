@@ -7,7 +7,10 @@ from torch.nn.modules import module as _globals
 
 def call_with_hooks(module, args, kwargs):
     """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first."""
-    for key, hook in [*_globals._global_forward_pre_hooks.items(), *module._forward_pre_hooks.items()]:
+    for key, hook in [
+        *_globals._global_forward_pre_hooks.items(),
+        *module._forward_pre_hooks.items(),
+    ]:
         if key in module._forward_pre_hooks_with_kwargs:
             changed = hook(module, args, kwargs)
             if changed is not None:

@@ -22,9 +22,10 @@ from dynamo.sources import (
 from dynamo.values import module_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
+from dynamo.values.builtin_object import Pending
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import Pending, TupleValue, from_constant
+from dynamo.values.containers import TupleValue, from_constant
 from dynamo.values.dicts import DictValue, OrderedDictValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.objects import MISSING, ObjectValue, class_lookup
@@ -224,9 +225,7 @@ def _module_setattr(tx, module, name, value):
     for table_name in TABLES:
         if _holds(tx, module, table_name, attr):
             if table_name == "_parameters" and not value.is_constant():
-                text = (
-                    f"cannot assign as parameter {attr!r} (torch.nn.Parameter or None expected)"
-                )
+                text = f"cannot assign as parameter {attr!r} (torch.nn.Parameter or None expected)"
                 raise_python(tx, TypeError, text)
             module.table(tx, table_name).setitem(tx, name, value)
             return
@@ -287,5 +286,3 @@ def build_module(tx: Interpreter, obj: torch.nn.Module, source: Source | None) -
     value = ModuleValue(type(obj), source, obj)
     tx.output.side_effects.track_existing(value)
     return tx.output.remember(obj, source, value)
-
-

@@ -288,7 +288,9 @@ class ObjectValue(Value):
         return None
 
     def own_source(self, name: str) -> Source | None:
-        return None if self.source is None else DictItemSource(InstanceDictSource(self.source), name)
+        return (
+            None if self.source is None else DictItemSource(InstanceDictSource(self.source), name)
+        )
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         try:
@@ -372,7 +374,9 @@ class ObjectValue(Value):
     def is_python_special(self, name: str) -> bool:
         """The type has the special method, and not just `object`'s."""
         found = class_lookup(self.cls, name)
-        return found is not MISSING and found is not None and found is not getattr(object, name, None)
+        return (
+            found is not MISSING and found is not None and found is not getattr(object, name, None)
+        )
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         method = self.special_method(tx, "__call__")

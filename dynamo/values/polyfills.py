@@ -129,7 +129,9 @@ def count_elements(mapping, iterable):
 def shallow_copy(x):
     if isinstance(x, (list, dict, set, collections.deque)) and hasattr(type(x), "copy"):
         return x.copy()
-    if isinstance(x, (int, float, complex, bool, str, bytes, tuple, frozenset, type, type(None), range, slice)):
+    if isinstance(
+        x, (int, float, complex, bool, str, bytes, tuple, frozenset, type, type(None), range, slice)
+    ):
         return x
     cls = type(x)
     if hasattr(cls, "__copy__"):

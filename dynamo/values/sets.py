@@ -13,8 +13,8 @@ from dynamo.errors import Unsupported
 from dynamo.sources import CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
+from dynamo.values.builtin_object import BuiltinObject, refill
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.containers import BuiltinObject, refill
 from dynamo.values.exceptions import raise_python
 from dynamo.values.keys import key_of, unhashable
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE
 from dynamo.values.classes import ClassValue, builtin_init, construct
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import BuiltinObject, ListValue
+from dynamo.values.containers import ListValue
 from dynamo.values.dicts import DefaultDictValue, OrderedDictValue
 from dynamo.values.objects import ObjectValue, class_value
 from dynamo.values.operators import same_object
@@ -233,5 +234,3 @@ def _fromkeys(tx: Interpreter, receiver: ClassValue, keys: Value, value: Value |
     for key in keys.unpack(tx):
         result.setitem(tx, key, ConstantValue(None) if value is None else value)
     return result
-
-

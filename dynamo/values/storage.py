@@ -76,7 +76,9 @@ def fill_list(obj: list, items: list[Any]) -> None:
 def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     """Emit what fills the object's storage, past any method that the class overrides."""
     storage, emit = value.storage, codegen
-    if isinstance(storage, TupleValue) or (isinstance(storage, DictValue) and storage.real is not None):
+    if isinstance(storage, TupleValue) or (
+        isinstance(storage, DictValue) and storage.real is not None
+    ):
         return lambda: None
     if isinstance(storage, OrderedDictValue):
         fill: Callable[..., None] = fill_ordered

@@ -68,24 +68,62 @@ def scope(log, name):
 @program(tensor)
 def numbers(x):
     return (
-        abs(-3), round(2.567, 1), round(2.5), pow(2, 3), pow(2, 3, 5), divmod(7, 2), int("12"), float(3), bool([]),
-        complex(1, 2), hex(255), chr(97), ord("a"), bin(3), hash("a") == hash("a"), x + 1, abs(x - 2),
+        abs(-3),
+        round(2.567, 1),
+        round(2.5),
+        pow(2, 3),
+        pow(2, 3, 5),
+        divmod(7, 2),
+        int("12"),
+        float(3),
+        bool([]),
+        complex(1, 2),
+        hex(255),
+        chr(97),
+        ord("a"),
+        bin(3),
+        hash("a") == hash("a"),
+        x + 1,
+        abs(x - 2),
     )
 
 
 @program(tensor)
 def math_functions(x):
-    return math.sqrt(4), math.pi, math.ceil(1.2), math.floor(-1.2), math.prod([1, 2, 3]), math.isnan(1.0), x * math.log(2)
+    return (
+        math.sqrt(4),
+        math.pi,
+        math.ceil(1.2),
+        math.floor(-1.2),
+        math.prod([1, 2, 3]),
+        math.isnan(1.0),
+        x * math.log(2),
+    )
 
 
 @program(tensor)
 def types_and_checks(x):
     return (
-        isinstance(x, torch.Tensor), isinstance(x, torch.nn.Parameter), isinstance(1, (str, int)), isinstance(True, int),
-        isinstance([], collections.abc.Sequence), isinstance({}, collections.abc.Mapping), isinstance(1, int | str),
-        issubclass(bool, int), type(x) is torch.Tensor, type([1]) == list, callable(len), callable(3), type(1).__name__,
-        isinstance(len, types.BuiltinFunctionType), isinstance(lambda: 0, collections.abc.Callable), x + 1,
-        isinstance(x.dtype, torch.dtype), x.dtype == torch.float32, x.device.type, isinstance("a", typing.Hashable),
+        isinstance(x, torch.Tensor),
+        isinstance(x, torch.nn.Parameter),
+        isinstance(1, (str, int)),
+        isinstance(True, int),
+        isinstance([], collections.abc.Sequence),
+        isinstance({}, collections.abc.Mapping),
+        isinstance(1, int | str),
+        issubclass(bool, int),
+        type(x) is torch.Tensor,
+        type([1]) == list,
+        callable(len),
+        callable(3),
+        type(1).__name__,
+        isinstance(len, types.BuiltinFunctionType),
+        isinstance(lambda: 0, collections.abc.Callable),
+        x + 1,
+        isinstance(x.dtype, torch.dtype),
+        x.dtype == torch.float32,
+        x.device.type,
+        isinstance("a", typing.Hashable),
     )
 
 
@@ -103,18 +141,41 @@ def operator_functions(x):
     get = operator.itemgetter(1, 0)
     name = operator.attrgetter("shape")
     return (
-        operator.add(x, 1), operator.mul(2, 3), operator.itemgetter(0)([5]), get([1, 2]), name(x), operator.not_(0),
-        operator.methodcaller("sum")(x), operator.contains([1], 1), operator.is_(None, None), operator.index(3),
-        operator.getitem({"a": 1}, "a"), operator.neg(x), operator.eq(1, 2), functools.reduce(operator.add, [x, x]),
+        operator.add(x, 1),
+        operator.mul(2, 3),
+        operator.itemgetter(0)([5]),
+        get([1, 2]),
+        name(x),
+        operator.not_(0),
+        operator.methodcaller("sum")(x),
+        operator.contains([1], 1),
+        operator.is_(None, None),
+        operator.index(3),
+        operator.getitem({"a": 1}, "a"),
+        operator.neg(x),
+        operator.eq(1, 2),
+        functools.reduce(operator.add, [x, x]),
     )
 
 
 @program(tensor)
 def enums(x):
     return (
-        Color.RED, Color(2), Color["RED"], Color.RED.name, Color.BLUE.value, Color.RED is Color.RED, Color.RED == Color.BLUE,
-        Color.RED.shout(), [c.name for c in Color], Level.HIGH > Level.LOW, x + Level.HIGH, {Color.RED: 1}[Color.RED],
-        isinstance(Color.RED, Color), len(Color), Color.RED in (Color.RED,),
+        Color.RED,
+        Color(2),
+        Color["RED"],
+        Color.RED.name,
+        Color.BLUE.value,
+        Color.RED is Color.RED,
+        Color.RED == Color.BLUE,
+        Color.RED.shout(),
+        [c.name for c in Color],
+        Level.HIGH > Level.LOW,
+        x + Level.HIGH,
+        {Color.RED: 1}[Color.RED],
+        isinstance(Color.RED, Color),
+        len(Color),
+        Color.RED in (Color.RED,),
     )
 
 
@@ -134,7 +195,16 @@ def dataclasses_inside(x):
         ok = False
     except dataclasses.FrozenInstanceError:
         ok = True
-    return c, f, d.a, ok, f == Frozen(1), [g.name for g in dataclasses.fields(c)], dataclasses.asdict(d), x + c.width
+    return (
+        c,
+        f,
+        d.a,
+        ok,
+        f == Frozen(1),
+        [g.name for g in dataclasses.fields(c)],
+        dataclasses.asdict(d),
+        x + c.width,
+    )
 
 
 @program(tensor)
@@ -238,7 +308,12 @@ def warning(x):
 @program(tensor)
 def default_dtype_queries(x):
     info = torch.finfo(x.dtype)
-    return x + info.eps, torch.iinfo(torch.int32).max, torch.get_default_dtype(), x.is_floating_point()
+    return (
+        x + info.eps,
+        torch.iinfo(torch.int32).max,
+        torch.get_default_dtype(),
+        x.is_floating_point(),
+    )
 
 
 @pytest.mark.parametrize("function, args, graphs, ops", PROGRAMS[__name__])

@@ -94,7 +94,17 @@ def nested_lists(x, rows):
 def tuple_methods(x):
     t = (x, 1, 2, 1)
     a, *b = t
-    return t[1:], t[1:].count(1), t[1:].index(2), t[1:] + (3,), b, x * 2, len(t), (1, 2) < (1, 3), t[1:] * 2
+    return (
+        t[1:],
+        t[1:].count(1),
+        t[1:].index(2),
+        t[1:] + (3,),
+        b,
+        x * 2,
+        len(t),
+        (1, 2) < (1, 3),
+        t[1:] * 2,
+    )
 
 
 @program(tensor, Point(1, 2))
@@ -108,7 +118,16 @@ def named_tuples(x, p):
 @program(tensor)
 def torch_size(x):
     size = x.unsqueeze(0).shape
-    return size, size[0], size[-1], size.numel(), list(size), size + (1,), x.view(*size), tuple(size)
+    return (
+        size,
+        size[0],
+        size[-1],
+        size.numel(),
+        list(size),
+        size + (1,),
+        x.view(*size),
+        tuple(size),
+    )
 
 
 @program(tensor)
@@ -124,7 +143,17 @@ def dict_methods(x):
     d.update({"b": 2}, e=5)
     d.setdefault("f", 6)
     gone = d.pop("a")
-    return d, gone, d.get("zz"), d.get("b", 0), "c" in d, len(d), list(d), list(d.values()), list(d.items())
+    return (
+        d,
+        gone,
+        d.get("zz"),
+        d.get("b", 0),
+        "c" in d,
+        len(d),
+        list(d),
+        list(d.values()),
+        list(d.items()),
+    )
 
 
 @program(tensor, {"a": 1, "b": [2]})
@@ -227,7 +256,17 @@ def set_methods(x):
     s.add(3)
     s.discard(1)
     s |= {7}
-    return s, s & {2}, s - {2}, s ^ {9}, 2 in s, len(s), s.issubset({2, 3, 7, 8}), frozenset(s), x + len(s)
+    return (
+        s,
+        s & {2},
+        s - {2},
+        s ^ {9},
+        2 in s,
+        len(s),
+        s.issubset({2, 3, 7, 8}),
+        frozenset(s),
+        x + len(s),
+    )
 
 
 @program(tensor, {1, 2, 3})
@@ -251,19 +290,47 @@ def tensors_in_sets(x):
 def ranges_and_slices(x):
     r = range(2, 10, 3)
     s = slice(1, 3)
-    return list(r), len(r), r[1], 5 in r, x[s], s.start, s.indices(4), list(reversed(r)), r == range(2, 10, 3)
+    return (
+        list(r),
+        len(r),
+        r[1],
+        5 in r,
+        x[s],
+        s.start,
+        s.indices(4),
+        list(reversed(r)),
+        r == range(2, 10, 3),
+    )
 
 
 @program(tensor)
 def strings(x):
     name = "layer"
-    text = f"{name}.{len(x)}:{3.14159:.2f}!" + name.upper() + ",".join(["a", "b"]) + "%d-%s" % (1, "z")
-    return x + len(text), text, name.startswith("la"), "a,b".split(","), name[::-1], "{} {k}".format(1, k=2), name * 2
+    text = (
+        f"{name}.{len(x)}:{3.14159:.2f}!" + name.upper() + ",".join(["a", "b"]) + "%d-%s" % (1, "z")
+    )
+    return (
+        x + len(text),
+        text,
+        name.startswith("la"),
+        "a,b".split(","),
+        name[::-1],
+        "{} {k}".format(1, k=2),
+        name * 2,
+    )
 
 
 @program(tensor)
 def string_of_containers(x):
-    return str([1, "a"]), repr((1,)), f"{ {'a': 1} }", str(x.dtype), f"{x.shape}", f"{x.shape[0]!r:>4}", x + 1
+    return (
+        str([1, "a"]),
+        repr((1,)),
+        f"{ {'a': 1} }",
+        str(x.dtype),
+        f"{x.shape}",
+        f"{x.shape[0]!r:>4}",
+        x + 1,
+    )
 
 
 @program(tensor)

@@ -17,7 +17,12 @@ def tensor():
 def enumerate_zip_map_filter(x):
     for i, (a, b) in enumerate(zip([1, 2], (3, 4)), start=5):
         x = x * a + b + i
-    return x, list(map(lambda v: v + 1, [1, 2])), list(filter(None, [0, 1, 2])), list(filter(lambda v: v > 1, [1, 2]))
+    return (
+        x,
+        list(map(lambda v: v + 1, [1, 2])),
+        list(filter(None, [0, 1, 2])),
+        list(filter(lambda v: v > 1, [1, 2])),
+    )
 
 
 @program(tensor)
@@ -61,7 +66,12 @@ def itertools_endless(x):
             break
         total = total + i
     c = itertools.cycle("ab")
-    return total, [next(c) for _ in range(5)], list(itertools.repeat(1, 3)), list(zip(range(3), itertools.repeat(x)))
+    return (
+        total,
+        [next(c) for _ in range(5)],
+        list(itertools.repeat(1, 3)),
+        list(zip(range(3), itertools.repeat(x))),
+    )
 
 
 @program(tensor)
@@ -103,7 +113,13 @@ def generators(x):
     g = numbers(2)
     first = next(g)
     second = g.send("hello")
-    return first, second, list(outer()), sum(v * x for v in range(3)), [*(i for i in range(4) if i % 2)]
+    return (
+        first,
+        second,
+        list(outer()),
+        sum(v * x for v in range(3)),
+        [*(i for i in range(4) if i % 2)],
+    )
 
 
 @program(tensor)
@@ -130,8 +146,16 @@ def generator_with_try(x):
 @program(tensor)
 def any_all_sum_min_max(x):
     return (
-        any([0, 1]), all([]), sum([x, x]), sum([[1], [2]], []), min(3, 1, 2), max([1, 5], key=lambda v: -v),
-        max([], default=7), min("b", "a"), max(x.shape[0], 2), sum(i for i in range(3)),
+        any([0, 1]),
+        all([]),
+        sum([x, x]),
+        sum([[1], [2]], []),
+        min(3, 1, 2),
+        max([1, 5], key=lambda v: -v),
+        max([], default=7),
+        min("b", "a"),
+        max(x.shape[0], 2),
+        sum(i for i in range(3)),
     )
 
 
@@ -158,7 +182,11 @@ def iterate_a_tensor(x):
 
 @program(tensor)
 def comprehensions(x):
-    return {i: x + i for i in range(2)}, {i % 2 for i in range(5)}, [[j for j in range(i)] for i in range(3)]
+    return (
+        {i: x + i for i in range(2)},
+        {i % 2 for i in range(5)},
+        [[j for j in range(i)] for i in range(3)],
+    )
 
 
 @program(tensor, lambda: iter([1, 2, 3]), graphs=3)

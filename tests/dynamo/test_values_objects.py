@@ -84,7 +84,11 @@ class Vec:
         self.items = items
 
     def __add__(self, other):
-        return Vec([a + b for a, b in zip(self.items, other.items)]) if isinstance(other, Vec) else NotImplemented
+        return (
+            Vec([a + b for a, b in zip(self.items, other.items)])
+            if isinstance(other, Vec)
+            else NotImplemented
+        )
 
     def __radd__(self, other):
         return Vec([other + a for a in self.items])
@@ -214,7 +218,16 @@ class Single:
 
 @program(tensor, Plain(3))
 def attributes_from_outside(x, p):
-    return p.value + x, p.double, p.static(1), p.method(x), p.shared, Plain.shared, p.make(4).value, type(p).__name__
+    return (
+        p.value + x,
+        p.double,
+        p.static(1),
+        p.method(x),
+        p.shared,
+        Plain.shared,
+        p.make(4).value,
+        type(p).__name__,
+    )
 
 
 @program(tensor, Plain(3))
@@ -275,8 +288,26 @@ def operators(x, v):
     n = -v
     v += 1
     return (
-        w.items, u.items, n.items, v.items, v == w, v != w, v < w, len(v), v[0], 2 in v, list(v), v(1), bool(v),
-        repr(v), f"{v}", {v: 1}[w], not v, [i for i in v], sorted([v, w])[0] is v, x + 1,
+        w.items,
+        u.items,
+        n.items,
+        v.items,
+        v == w,
+        v != w,
+        v < w,
+        len(v),
+        v[0],
+        2 in v,
+        list(v),
+        v(1),
+        bool(v),
+        repr(v),
+        f"{v}",
+        {v: 1}[w],
+        not v,
+        [i for i in v],
+        sorted([v, w])[0] is v,
+        x + 1,
     )
 
 
@@ -294,7 +325,12 @@ def descriptors(x, d):
 
 @program(tensor)
 def user_iterators(x):
-    return [i for i in Counting(3)], sum(Counting(4)), list(zip(Counting(2), "ab")), x + next(Counting(2))
+    return (
+        [i for i in Counting(3)],
+        sum(Counting(4)),
+        list(zip(Counting(2), "ab")),
+        x + next(Counting(2)),
+    )
 
 
 @program(tensor)

@@ -63,7 +63,12 @@ def same(left: Any, right: Any) -> bool:
         return same(left.state_dict(), right.state_dict())
     if isinstance(left, BaseException):
         return same(left.args, right.args)
-    if hasattr(left, "__dict__") and not callable(left) and not isinstance(left, (str, torch.Tensor)) and type(left).__eq__ in _PLAIN_EQ:
+    if (
+        hasattr(left, "__dict__")
+        and not callable(left)
+        and not isinstance(left, (str, torch.Tensor))
+        and type(left).__eq__ in _PLAIN_EQ
+    ):
         return same(vars(left), vars(right))
     if type(left).__name__ in ("dict_keys", "dict_values", "dict_items", "deque"):
         return same(list(left), list(right))
@@ -88,7 +93,10 @@ def outcome(function: Callable[..., Any], args: Any) -> tuple[str, Any]:
 
 def make_args(args: Any) -> list[Any]:
     torch.manual_seed(0)
-    return [a() if callable(a) and not isinstance(a, (type, torch.nn.Module)) else copy.deepcopy(a) for a in args]
+    return [
+        a() if callable(a) and not isinstance(a, (type, torch.nn.Module)) else copy.deepcopy(a)
+        for a in args
+    ]
 
 
 def check(function: Callable[..., Any], args: Any, graphs: int = 1, ops: int | None = None) -> None:
@@ -105,7 +113,9 @@ def check(function: Callable[..., Any], args: Any, graphs: int = 1, ops: int | N
             raise found[1]
         assert found[0] == expected[0], f"expected {expected}, got {found}"
         assert same(found[1], expected[1]), f"expected {expected}, got {found}"
-        assert same(settled(captured_args), eager_args), f"arguments: {eager_args}, got {captured_args}"
+        assert same(settled(captured_args), eager_args), (
+            f"arguments: {eager_args}, got {captured_args}"
+        )
     assert backend.graphs <= graphs, f"{backend.graphs} graphs"
     if ops is not None:
         assert backend.ops == ops

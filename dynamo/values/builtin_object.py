@@ -1,0 +1,152 @@
+"""What values of built-in types share: methods by name, changes that are recorded, items that wrap when used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import raise_python
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class Pending:
+    """An item that was not used yet: the real object and where it is."""
+
+    __slots__ = ("real", "source", "tx")
+
+    def __init__(self, tx: Interpreter, real: Any, source: Source | None) -> None:
+        self.tx = tx
+        self.real = real
+        self.source = source
+
+    def wrap(self) -> Value:
+        """The item is used now: its Value, with its guards."""
+        return self.tx.wrap(self.real, self.source)
+
+
+class BuiltinObject(Value):
+    """A value of a built-in type whose methods are the `py_*` functions of its class."""
+
+    def method(self, name: str) -> Callable[..., Value] | None:
+        return getattr(self, f"py_{name}", None)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        function = self.method(name)
+        if function is None:
+            return self.getattr(tx, name).call(tx, args, kwargs)
+        result = function(tx, *args, **kwargs)
+        return ConstantValue(None) if result is None else result
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        from dynamo.values.builtins import BuiltinMethod
+
+        if self.method(name) is not None:
+            return BuiltinMethod(self, name)
+        if name == "__class__":
+            return tx.wrap(self.python_type(), None)
+        if not self.hasattr(tx, name):
+            type_name = self.python_type().__name__
+            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return any(name in cls.__dict__ for cls in self.python_type().__mro__)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        type_name = self.python_type().__name__
+        raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+
+    def truth(self, tx: Interpreter) -> bool:
+        return self.length(tx) != 0
+
+    def changing(self, tx: Interpreter) -> None:
+        """Call before every change."""
+        if self.mutation is None:
+            tx.output.side_effects.touch()
+        else:
+            tx.output.side_effects.mark(self)
+
+    # Operators called as methods.
+    def py___len__(self, tx):
+        return ConstantValue(self.length(tx))
+
+    def py___iter__(self, tx):
+        return self.iterate(tx)
+
+    def py___contains__(self, tx, item):
+        return self.contains(tx, item)
+
+    def py___getitem__(self, tx, key):
+        return self.getitem(tx, key)
+
+    def py___setitem__(self, tx, key, value):
+        self.setitem(tx, key, value)
+
+    def py___delitem__(self, tx, key):
+        self.delitem(tx, key)
+
+    def _compared(self, tx, op, other):
+        result = self.compare(tx, op, other)
+        return ConstantValue(NotImplemented) if result is None else result
+
+    def py___eq__(self, tx, other):
+        return self._compared(tx, "==", other)
+
+    def py___ne__(self, tx, other):
+        return self._compared(tx, "!=", other)
+
+    def py___lt__(self, tx, other):
+        return self._compared(tx, "<", other)
+
+    def _combined(self, tx, op, other, reflected=False):
+        result = self.binary(tx, op, other, reflected)
+        return ConstantValue(NotImplemented) if result is None else result
+
+    def py___add__(self, tx, other):
+        return self._combined(tx, "+", other)
+
+    def py___mul__(self, tx, other):
+        return self._combined(tx, "*", other)
+
+    def py___or__(self, tx, other):
+        return self._combined(tx, "|", other)
+
+    def py___ior__(self, tx, other):
+        return self._combined(tx, "|=", other)
+
+    def py___iadd__(self, tx, other):
+        return self._combined(tx, "+=", other)
+
+
+def emit_item(codegen: Codegen, item: Value | Pending) -> None:
+    if isinstance(item, Pending):
+        codegen.pending(item.real, item.source)
+    else:
+        codegen(item)
+
+
+def refill(
+    codegen: Codegen, value: Value, add: str, emit_contents: Callable[[], None]
+) -> Callable[[], None]:
+    """Emit `value.clear(); value.<add>(contents)` (the contents and the object are pushed now)."""
+    codegen.load_callable(lambda: (codegen(value), codegen.load_attr(add)))
+    emit_contents()
+    codegen.load_callable(lambda: (codegen(value), codegen.load_attr("clear")))
+
+    def write() -> None:
+        codegen.call(0)
+        codegen.pop_top()
+        codegen.call(1)
+        codegen.pop_top()
+
+    return write

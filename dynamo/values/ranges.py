@@ -1,0 +1,161 @@
+"""range and slice."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo.sources import AttrSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.builtin_object import BuiltinObject
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import raise_python
+from dynamo.values.operators import as_index
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class SliceValue(BuiltinObject):
+    """slice(start, stop, step); its parts may be symbolic."""
+
+    def __init__(
+        self, start: Value, stop: Value, step: Value, source: Source | None = None
+    ) -> None:
+        super().__init__(source)
+        self.parts = (start, stop, step)
+
+    def python_type(self) -> type:
+        return slice
+
+    def children(self) -> Sequence[Value]:
+        return self.parts
+
+    def as_constant(self) -> Any:
+        return slice(*(p.as_constant() for p in self.parts))
+
+    def as_proxy(self) -> Any:
+        return slice(*(p.as_proxy() for p in self.parts))
+
+    def as_slice(self, tx: Interpreter) -> slice:
+        """The real slice of indices known while capturing."""
+        return slice(
+            *(
+                None if p.is_constant() and p.as_constant() is None else as_index(tx, p)
+                for p in self.parts
+            )
+        )
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        names = ("start", "stop", "step")
+        return self.parts[names.index(name)] if name in names else super().getattr(tx, name)
+
+    def py_indices(self, tx, length):
+        from dynamo.values.containers import from_constant
+
+        return from_constant(self.as_slice(tx).indices(as_index(tx, length)))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if not isinstance(other, SliceValue):
+            return None
+        from dynamo.values.containers import TupleValue
+
+        return TupleValue(self.parts).compare(tx, op, TupleValue(other.parts))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        for part in self.parts:
+            codegen(part)
+        codegen.build_slice(3)
+
+
+class RangeValue(BuiltinObject):
+    """A range of ints known while capturing."""
+
+    def __init__(self, real: range, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return range
+
+    def as_constant(self) -> Any:
+        return self.real
+
+    def identity(self) -> tuple[bool, Any]:
+        return (False, None)
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.real)
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        return self.real
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return [ConstantValue(i) for i in self.real]
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.iterators import RangeIterator
+
+        return RangeIterator(self.real)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("start", "stop", "step"):
+            return ConstantValue(getattr(self.real, name))
+        return super().getattr(tx, name)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            return RangeValue(self.real[key.as_slice(tx)])
+        try:
+            return ConstantValue(self.real[as_index(tx, key)])
+        except IndexError as error:
+            raise_python(tx, IndexError, *error.args)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return ConstantValue(item.as_constant() in self.real)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!=") or not isinstance(other, RangeValue):
+            return None
+        return ConstantValue((self.real == other.real) is (op == "=="))
+
+    def py_index(self, tx, item):
+        return ConstantValue(self.real.index(as_index(tx, item)))
+
+    def py_count(self, tx, item):
+        return ConstantValue(self.real.count(as_index(tx, item)))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(range))
+        for number in (self.real.start, self.real.stop, self.real.step):
+            codegen.load_const(number)
+        codegen.call(3)
+
+
+@builder(range)
+def build_range(tx: Interpreter, obj: range, source: Source | None) -> Value:
+    _guard_parts(tx, obj, source)
+    return RangeValue(obj, source)
+
+
+@builder(slice)
+def build_slice(tx: Interpreter, obj: slice, source: Source | None) -> Value:
+    tx.guard(source, "type", slice)
+    return SliceValue(*_parts(tx, obj, source), source=source)
+
+
+def _parts(tx: Interpreter, obj: Any, source: Source | None) -> list[Value]:
+    return [
+        tx.wrap(getattr(obj, name), None if source is None else AttrSource(source, name))
+        for name in ("start", "stop", "step")
+    ]
+
+
+def _guard_parts(tx: Interpreter, obj: range, source: Source | None) -> None:
+    tx.guard(source, "type", range)
+    _parts(tx, obj, source)
