@@ -41,6 +41,14 @@ class Lowering:
         self.node: Any = None
         self._names = itertools.count()
 
+    @classmethod
+    def resume(cls, program: Program) -> Lowering:
+        """Go on building a program whose graph has been lowered."""
+        ctx = cls()
+        ctx.program = program
+        ctx._names = itertools.count(len(program.buffers) + 1_000_000)
+        return ctx
+
     # -- names and buffers ----------------------------------------------------------------------
 
     def new_buffer(

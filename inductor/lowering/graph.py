@@ -26,30 +26,34 @@ from inductor.ops import COMPUTE_TYPES
 TRIVIAL_WORK, TRIVIAL_READS = 1, 1
 
 
-def lower_graph(gm: Any, *, parameters: Sequence[bool] = ()) -> tuple[Program, list[Any]]:
+def lower_graph(
+    gm: Any, *, static: Sequence[bool] = (), aten_ops: Sequence[str] = ()
+) -> tuple[Program, list[Any]]:
     """Lower a functional graph module. Returns the program and, per graph output, a Tensor or plain value.
 
-    `parameters[i]` tells whether placeholder i is static.
+    `static[i]`: placeholder i is a parameter. `aten_ops`: operators to leave to aten, by name.
     """
-    run = _Run(gm)
+    run = _Run(gm, static, frozenset(aten_ops))
     for node in gm.graph.nodes:
-        run.node(node, parameters)
+        run.node(node)
     return run.ctx.program, run.results
 
 
 class _Run:
-    def __init__(self, gm: Any) -> None:
+    def __init__(self, gm: Any, static: Sequence[bool], aten_ops: frozenset[str]) -> None:
         self.gm = gm
+        self.static = static
+        self.aten_ops = aten_ops
         self.ctx = Lowering()
         self.env: dict[Any, Any] = {}
         self.results: list[Any] = []
         self.mutating = False
 
-    def node(self, node: Any, parameters: Sequence[bool]) -> None:
+    def node(self, node: Any) -> None:
         self.ctx.node = node
         match node.op:
             case "placeholder":
-                self.env[node] = self._placeholder(node, parameters)
+                self.env[node] = self._placeholder(node)
             case "get_attr":
                 self.env[node] = self._constant(node)
             case "call_function":
@@ -65,13 +69,13 @@ class _Run:
             return [self._value(a) for a in arg]
         return self.env[arg] if hasattr(arg, "op") and hasattr(arg, "graph") else arg
 
-    def _placeholder(self, node: Any, parameters: Sequence[bool]) -> Any:
+    def _placeholder(self, node: Any) -> Any:
         program, val = self.ctx.program, node.meta.get("val")
         position = len(program.inputs)
         if not isinstance(val, torch.Tensor):
             program.inputs.append(None)
             return val
-        static = parameters[position] if position < len(parameters) else False
+        static = self.static[position] if position < len(self.static) else False
         buffer = Buffer(
             f"arg{position}",
             val.dtype,
@@ -118,6 +122,8 @@ class _Run:
 
     def _lowered(self, target: Any, args: Any, kwargs: Any, node: Any) -> Any:
         lowering = LOWERINGS.get(target)
+        if self.aten_ops and (str(target) in self.aten_ops or str(target.overloadpacket) in self.aten_ops):
+            lowering = None
         if lowering is not None and _representable([args, kwargs], node.meta.get("val")):
             before = len(self.ctx.program.steps)
             try:
@@ -135,7 +141,7 @@ class _Run:
             return
         result.hint = val.stride()
         trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
-        if len(node.users) > 1 and not trivial and result.split is None or result.split and len(node.users) > 1:
+        if len(node.users) > 1 and (result.split is not None or not trivial):
             self.ctx.realize(result)
 
     def _copy_(self, target: Tensor, source: Tensor) -> Tensor:

@@ -113,9 +113,8 @@ class Linker:
         for offset, constant in enumerate(self.spec.constants):
             self._add(constant, "static", static + offset)
         for buffer in self.spec.buffers:
-            offset = self.memory.offsets.get(buffer.name)
-            if offset is not None:
-                self._add(buffer, "arena", offset)
+            if buffer.name in self.memory.offsets:
+                self._add(buffer, "arena", self.memory.offsets[buffer.name])
             else:
                 self._add(buffer, "produced" if buffer.kind == "aten" else "own", 0)
         for step in self.spec.steps:

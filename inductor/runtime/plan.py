@@ -238,16 +238,16 @@ class PlanSpec:
 
     def validate(self) -> None:
         """Raise PlanError unless every name is defined before its use, exactly once."""
-        defined = {t.name: t for t in [*self.inputs, *self.constants]}
+        defined = {t.name for t in self.inputs} | {c.name for c in self.constants}
         if len(defined) != len(self.inputs) + len(self.constants):
             raise PlanError("an input or constant name is used twice")
         specs = {b.name: b for b in self.buffers}
-        if len(specs) != len(self.buffers) or specs.keys() & defined.keys():
+        if len(specs) != len(self.buffers) or specs.keys() & defined:
             raise PlanError("a buffer name is used twice")
         for buffer in self.buffers:
             if buffer.kind not in BUFFER_KINDS:
                 raise PlanError(f"buffer {buffer.name}: unknown kind {buffer.kind!r}")
-        known = set(defined) | {b.name for b in self.buffers if b.kind != "aten"}
+        known = defined | {b.name for b in self.buffers if b.kind != "aten"}
         for index, step in enumerate(self.steps):
             where = f"step {index} ({step.kind} {_step_label(step)})"
             for name in step.names():

@@ -28,10 +28,10 @@ from inductor.runtime import _plan, cache
 
 log = logging.getLogger(__name__)
 
-# Results must equal eager's: no fast-math, and no contraction of a*b+c into one rounding.
+# Results must equal eager's: no fast-math, no contraction of a*b+c into one rounding, integers that wrap.
 FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno",
-    "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-fvisibility=default",
+    "-fno-trapping-math", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-fvisibility=default",
 )  # fmt: skip
 # The first that a compiler accepts tunes for this processor.
 TUNING = (("-march=native",), ("-mcpu=native",), ())
@@ -86,9 +86,10 @@ def _find(cxx: str, path: str) -> Compiler:
             return _tuned(compiler)
     if cxx:
         raise NoCompiler(f"CXX={cxx} names no program")
-    if importlib.util.find_spec("ziglang") is not None:
-        origin = importlib.util.find_spec("ziglang").origin or ""
-        return _tuned(Compiler((sys.executable, "-m", "ziglang", "c++"), _file_identity(origin)))
+    zig = importlib.util.find_spec("ziglang")
+    if zig is not None and zig.origin:
+        command = (sys.executable, "-m", "ziglang", "c++")
+        return _tuned(Compiler(command, _file_identity(zig.origin)))
     raise NoCompiler("framegraph found no C++ compiler (g++, clang++, c++) on PATH")
 
 
@@ -200,7 +201,8 @@ def _run(commands: list[list[str]]) -> None:
     processors = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))
-    waiting, running = list(reversed(commands)), []
+    waiting = list(reversed(commands))
+    running: list[tuple[list[str], subprocess.Popen]] = []
     try:
         while waiting or running:
             while waiting and len(running) < processors:
@@ -235,5 +237,6 @@ def _kill(process: subprocess.Popen) -> None:
     with contextlib.suppress(OSError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    process.stdout.close()
+    if process.stdout is not None:
+        process.stdout.close()
     process.wait()

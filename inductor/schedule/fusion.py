@@ -94,10 +94,12 @@ Item = Kernel | Call
 Scheduled = Kernel | Call | Bundle
 
 
-def schedule(program: Program, wanted: Iterable[str]) -> list[Scheduled]:
-    """Fuse and order. `wanted`: buffers that outlive the program."""
+def schedule(
+    program: Program, wanted: Iterable[str], *, fusion: bool = True
+) -> list[Scheduled]:
+    """Fuse (unless told not to) and order. `wanted`: buffers that outlive the program."""
     steps = live_steps(program.steps, set(wanted))
-    run = _Fusion(program)
+    run = _Fusion(program, fusion)
     for step in steps:
         run.add(step)
     return _bundle(run.ordered())
@@ -118,8 +120,9 @@ def live_steps(steps: list[Step], wanted: set[str]) -> list[Step]:
 
 
 class _Fusion:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, fusion: bool) -> None:
         self.program = program
+        self.fusion = fusion
         self.items: dict[int, Item] = {}
         self.writers: dict[str, list[int]] = {}  # buffer -> items that wrote it
         self.readers: dict[str, list[int]] = {}
@@ -169,7 +172,7 @@ class _Fusion:
         return mask
 
     def _join(self, step: Loops, deps: set[int]) -> Kernel | None:
-        if 0 in [v.size for v in step.reduced]:
+        if not self.fusion:
             return None
         candidates = dict.fromkeys(sorted(deps, reverse=True))
         for name in step.reads:  # siblings, which read what this step reads

@@ -1,0 +1,436 @@
+"""C++ for fused kernels.
+
+    static void f0(void* const* P, int64_t begin, int64_t end, int64_t n0) {   // sizes are parameters, so that
+      for (int64_t t = begin; t < end; ++t) {                                  // kernels of one shape share text
+        ...one row: vector loops over it, one after another...
+      }
+    }
+    extern "C" void k0(void* const* P, int64_t begin, int64_t end) { f0(P, begin, end, 768); }
+
+`CppModule.add` takes a scheduled kernel or bundle and returns its KernelStep; `source()` is the translation unit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from inductor.codegen.cpp_body import CPP_TYPES, Body
+from inductor.codegen.kernel import Pass, lane_variable, merge_loops, passes
+from inductor.index import Var
+from inductor.ir import Buffer, Program
+from inductor.ops import COMPUTE_TYPES
+from inductor.schedule.fusion import Bundle, Kernel
+
+# Work (in elementary operations on one element) that is worth a thread's while.
+GRAIN_WORK = 65536
+# Rows of intermediates up to this many bytes stay on the stack of the thread.
+MAX_SCRATCH = 48 * 1024
+# Longest run of additions into one accumulator, per lane.
+CHUNK = 4096
+# An index constant below this stays a literal; larger ones become parameters.
+LITERAL = 10
+# Reductions whose body is at most this long get four accumulators.
+UNROLL_VALUES = 8
+
+
+@dataclass
+class Emitted:
+    """One kernel's function text and what to call it with."""
+
+    text: str
+    constants: list[int]
+    buffers: list[str]
+    writes: list[str]
+    total: int
+    work: int  # elementary operations for each of `total`
+
+
+class CppModule:
+    """The kernels of one graph. `live`: buffers that something outside their kernel reads."""
+
+    def __init__(self, program: Program, live: set[str]) -> None:
+        self.program = program
+        self.live = live
+        self._functions: dict[str, str] = {}
+        self._entries: list[str] = []
+        self.kernels: list[Emitted] = []
+
+    def add(self, item: Kernel | Bundle, name: str) -> dict[str, Any]:
+        """Emit one kernel; returns the fields of its KernelStep."""
+        kernels = item.kernels if isinstance(item, Bundle) else [item]
+        parts = [emit(self.program, k, self.live) for k in kernels]
+        self.kernels.extend(parts)
+        pointers = list(dict.fromkeys(b for p in parts for b in p.buffers))
+        total = sum(p.total for p in parts)
+        work = max(p.work for p in parts)
+        if len(parts) == 1:
+            self._entries.append(self._entry(name, parts[0]))
+        else:
+            self._entries.append(self._bundle(name, parts, pointers))
+        writes = list(dict.fromkeys(b for p in parts for b in p.writes))
+        return {
+            "symbol": name,
+            "args": [(b, 0) for b in pointers],
+            "writes": writes,
+            "total": total,
+            "grain": max(1, GRAIN_WORK // max(work, 1)),
+        }
+
+    def _function(self, part: Emitted) -> str:
+        return self._functions.setdefault(part.text, f"f{len(self._functions)}")
+
+    def _entry(self, name: str, part: Emitted) -> str:
+        args = "".join(f", {c}" for c in part.constants)
+        return (
+            f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) '
+            f"{{ {self._function(part)}(P, begin, end{args}); }}"
+        )
+
+    def _bundle(self, name: str, parts: list[Emitted], pointers: list[str]) -> str:
+        """Parts laid end to end in one range; each runs what of it falls in its stretch."""
+        lines = [f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{']
+        start = 0
+        for part in parts:
+            stop = start + part.total
+            own = ", ".join(f"P[{pointers.index(b)}]" for b in part.buffers)
+            args = "".join(f", {c}" for c in part.constants)
+            lines.append(f"  if (begin < {stop} && end > {start}) {{")
+            lines.append(f"    void* const Q[] = {{{own}}};")
+            lines.append(
+                f"    {self._function(part)}(Q, max(begin, {start}) - {start}, "
+                f"min(end, {stop}) - {start}{args});"
+            )
+            lines.append("  }")
+            start = stop
+        return "\n".join([*lines, "}"])
+
+    def source(self) -> str:
+        """All kernels as one translation unit; "" if there are none."""
+        return self._unit(self._entries) if self._entries else ""
+
+    def units(self, count: int) -> list[str]:
+        """The same kernels in up to `count` units of about equal length."""
+        order = sorted(self._entries, key=self._needs)  # those that share functions stay together
+        total = sum(len(text) for text in self._functions)
+        units: list[list[str]] = [[]]
+        seen: set[str] = set()
+        length = 0
+        for entry in order:
+            new = set(self._needs(entry)) - seen
+            if length > total / count and new and len(units) < count:
+                units.append([])
+                seen, length, new = set(), 0, set(self._needs(entry))
+            seen |= new
+            length += sum(len(t) for t, n in self._functions.items() if n in new)
+            units[-1].append(entry)
+        return [self._unit(entries) for entries in units]
+
+    @staticmethod
+    def _needs(entry: str) -> list[str]:
+        return sorted(set(re.findall(r"\b(f\d+)\(", entry)))
+
+    def _unit(self, entries: list[str]) -> str:
+        needed = {name for entry in entries for name in self._needs(entry)}
+        functions = [
+            text.replace("FUNCTION", name)
+            for text, name in self._functions.items()
+            if name in needed
+        ]
+        return "\n\n".join(
+            ['#include "vec.h"\n\nnamespace fg {', *functions, "\n".join(entries), "}\n"]
+        )
+
+
+def emit(program: Program, kernel: Kernel, live: set[str]) -> Emitted:
+    return _Emitter(program, merge_loops(kernel), live).run()
+
+
+class _Emitter:
+    """Writes one kernel's function."""
+
+    def __init__(self, program: Program, kernel: Kernel, live: set[str]) -> None:
+        self.program = program
+        self.kernel = kernel
+        self.lane = lane_variable(kernel)
+        self.rows = kernel.is_rows or any(s.reduction for s in kernel.steps)
+        outer, inner = list(kernel.outer), list(kernel.inner)
+        if not self.rows and outer:  # a pointwise kernel: its rows are the vectorised dimension
+            last = self.lane or outer[-1]
+            outer.remove(last)
+            inner = [last]
+        elif self.lane in inner:
+            inner.remove(self.lane)
+            inner.append(self.lane)
+        elif self.lane in outer:
+            outer.remove(self.lane)
+            outer.append(self.lane)
+        self.outer, self.inner = outer, inner
+        self.lane_outer = self.rows and self.lane in outer
+        self.passes = passes(kernel)
+        self.scratch = self._scratch(live)
+        self.live = live
+        self.constants: list[int] = []
+        self.buffers: list[str] = []
+        self.body = Body(self)
+        self.half = self._needs_half()
+
+    # -- decisions --------------------------------------------------------------------------------
+
+    def _scratch(self, live: set[str]) -> dict[str, int]:
+        """Intermediates of full rows that a later pass reads and nobody outside does -> elements."""
+        length = prod(v.size for v in self.inner)
+        made: dict[str, int] = {}
+        result: dict[str, int] = {}
+        for number, one in enumerate(self.passes):
+            for step in [*one.row, *one.full]:
+                for name in step.reads:
+                    if made.get(name, number) < number and name not in live:
+                        result[name] = length
+            for step in one.full:
+                if self.kernel.role(step) == "full":
+                    made[step.target.name] = number
+        size = sum(
+            n * COMPUTE_TYPES[self.program.buffers[b].dtype].itemsize for b, n in result.items()
+        )
+        if size > MAX_SCRATCH or self.lane_outer:
+            live.update(result)  # too long for the stack: in memory after all
+            return {}
+        return result
+
+    def _needs_half(self) -> bool:
+        """Whether a vector of 64-bit elements occurs."""
+        if self.lane is None:
+            return False
+        for step in self.kernel.steps:
+            varying = set()
+            for v in step.tape.values:
+                index = v.attr.index if v.op == "load" else v.attr if v.op == "index_expr" else None
+                if (index is not None and self.lane in index.variables()) or any(
+                    a in varying for a in v.args
+                ):
+                    varying.add(v)
+                    if v.dtype.itemsize == 8:
+                        return True
+            if step.reduction and step.values[0].dtype.itemsize == 8:
+                return True
+            if step.target.dtype.itemsize == 8:
+                return True
+        return False
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def constant(self, value: int) -> str:
+        """A number in the text: a literal if small, else a parameter shared by equal values."""
+        if abs(value) < LITERAL:
+            return str(value)
+        if value < 0:
+            return f"-{self.constant(-value)}"
+        if value not in self.constants:
+            self.constants.append(value)
+        return f"n{self.constants.index(value)}"
+
+    def pointer(self, buffer: str) -> str:
+        if buffer not in self.buffers:
+            self.buffers.append(buffer)
+        return f"p{self.buffers.index(buffer)}"
+
+    def target(self, name: str) -> Buffer:
+        return self.program.buffers[name]
+
+    # -- text -------------------------------------------------------------------------------------
+
+    def run(self) -> Emitted:
+        if not self.rows:
+            lines, total = self._pointwise()
+        elif self.lane_outer:
+            lines, total = self._columns()
+        else:
+            lines, total = self._rows()
+        text = self._function(lines)
+        stored = {s.target.name for s in self.kernel.steps}
+        per_row = prod(v.size for v in self.inner) if self.rows else 1
+        values = sum(len(s.tape.values) + 1 for s in self.kernel.steps)
+        return Emitted(
+            text,
+            self.constants,
+            self.buffers,
+            [b for b in self.buffers if b in stored],
+            total,
+            max(1, per_row * values) if self.rows else max(1, values),
+        )
+
+    def _function(self, lines: list[str]) -> str:
+        declared = [
+            f"  {CPP_TYPES[self.target(b).dtype]}* const p{k} = "
+            f"({CPP_TYPES[self.target(b).dtype]}*)P[{k}];"
+            for k, b in enumerate(self.buffers)
+        ]
+        scratch = [
+            f"  alignas(64) {CPP_TYPES[COMPUTE_TYPES[self.target(b).dtype]]} s{k}[{n}];"
+            for k, (b, n) in enumerate(self.scratch.items())
+        ]
+        parameters = "".join(f", int64_t n{k}" for k in range(len(self.constants)))
+        head = (
+            "static __attribute__((noinline)) void FUNCTION"
+            f"(void* const* P, int64_t begin, int64_t end{parameters}) {{"
+        )
+        using = [f"  using namespace {'half' if self.half else 'wide'};"] if self.lane else []
+        return "\n".join([head, *using, *declared, *scratch, *lines, "}"])
+
+    def _decode(self, vars: list[Var], position: str) -> list[str]:
+        """The outer variables from the row-major position among them."""
+        lines, step = [], 1
+        for v in reversed(vars):
+            whole = position if step == 1 else f"{position} / {self._product(step)}"
+            last = v is vars[0]
+            text = whole if last else f"{whole} % {self.constant(v.size)}"
+            lines.append(f"const int64_t {v.name} = {text};")
+            step *= v.size
+        return lines
+
+    def _product(self, value: int) -> str:
+        return self.constant(value)
+
+    def _pointwise(self) -> tuple[list[str], int]:
+        """The range counts elements; a thread's piece may begin and end within a row."""
+        row, loop = self._pass(self.passes[0], "j0", "j1")
+        total = prod(v.size for v in self.kernel.outer)
+        if not self.inner:
+            return _indent([*row, *loop]), 1
+        if not self.outer:
+            head = ["const int64_t j0 = begin, j1 = end;"]
+            return _indent([*head, *row, *loop]), total
+        extent = self.constant(self.inner[0].size)
+        lines = [
+            "for (int64_t e = begin; e < end;) {",
+            *_indent(
+                [
+                    f"const int64_t t = e / {extent}, j0 = e - t * {extent};",
+                    f"const int64_t j1 = min({extent}, j0 + end - e);",
+                    *self._decode(self.outer, "t"),
+                    *row,
+                    *loop,
+                    "e += j1 - j0;",
+                ]
+            ),
+            "}",
+        ]
+        return _indent(lines), total
+
+    def _rows(self) -> tuple[list[str], int]:
+        lines = self._decode(self.outer, "t")
+        for one in self.passes:
+            row, loop = self._pass(one, "0", None)
+            lines += [*row, *loop]
+        total = prod(v.size for v in self.outer)
+        return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(lines), "}"]), total
+
+    def _columns(self) -> tuple[list[str], int]:
+        """Rows in the lanes: each vector holds W neighbouring rows."""
+        assert self.lane is not None
+        others, width = self.outer[:-1], self.constant(self.lane.size)
+        lanes = 8 if self.half else 16  # of the widest machine; narrower ones take several steps
+        lines: list[str] = []
+        for one in self.passes:
+            row, loop = self._pass(one, "0", None)
+            lines += [*row, *loop]
+        blocks = -(-self.lane.size // lanes)
+        decode = self._decode(others, f"t / {self.constant(blocks)}") if others else []
+        block = f"t % {self.constant(blocks)}" if others else "t"
+        body = [
+            *decode,
+            f"const int64_t first = {block} * {lanes}, last = min({width}, first + {lanes});",
+            f"for (int64_t {self.lane.name} = first; {self.lane.name} < last; {self.lane.name} += W) {{",
+            f"  one_vector<W>(last - {self.lane.name}, [&](auto lanes) __attribute__((always_inline)) {{",
+            *_indent(_indent(lines)),
+            "  });",
+            "}",
+        ]
+        total = prod(v.size for v in others) * blocks
+        return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(body), "}"]), total
+
+    def _pass(self, one: Pass, low: str, high: str | None) -> tuple[list[str], list[str]]:
+        """(lines before, lines of the loop) of one pass over a row."""
+        body = self.body
+        body.begin_pass()
+        for step in one.row:
+            body.step(step)
+        self.unroll = self._unrolls(one)
+        self.two_level = self._two_level(one)
+        for step in one.full:
+            body.step(step)
+        row = body.take_row()
+        if not one.full:
+            return row, body.take_after()
+        return row, self._loop(low, high)
+
+    def _unrolls(self, one: Pass) -> bool:
+        return (
+            self.lane is not None
+            and bool(self.inner)
+            and self.lane is self.inner[-1]
+            and self.lane.size >= 128
+            and all(s.reduction for s in one.full)
+            and not any(s.reduction.startswith("arg") for s in one.full if s.reduction)
+            and sum(len(s.tape.values) for s in one.full) <= UNROLL_VALUES
+        )
+
+    def _two_level(self, one: Pass) -> bool:
+        """Whether sums are taken per stretch and then added, which keeps rounding errors small."""
+        sums = any(
+            s.reduction == "sum" and s.values[0].dtype.is_floating_point for s in one.full
+        )
+        lanes = 1 if self.lane_outer or self.lane is None else 64 if self.unroll else 16
+        return sums and (
+            len(self.inner) > 1 or bool(self.inner) and self.inner[-1].size > CHUNK * lanes // 16
+        )
+
+    def _loop(self, low: str, high: str | None) -> list[str]:
+        body = self.body
+        mid, inside, after = body.take_mid(), body.take_body(), body.take_after()
+        if not self.inner:
+            return [*body.take_declarations(), *mid, *inside, *after]
+        last = self.inner[-1]
+        stop = high if high is not None else self.constant(last.size)
+        chunked = self.two_level and last.size > CHUNK
+        start, end = (("c", f"min(c + {CHUNK}, {stop})")) if chunked else (low, stop)
+        if self.lane is last:
+            each = "each_vector4" if self.unroll else "each_vector"
+            lines = [
+                f"{each}<W>({start}, {end}, "
+                f"[&](int64_t {last.name}, auto lanes, auto u) __attribute__((always_inline)) {{",
+                *_indent(inside),
+                "});",
+            ]
+        else:
+            lines = [
+                f"for (int64_t {last.name} = {start}; {last.name} < {end}; ++{last.name}) {{",
+                *_indent(inside),
+                "}",
+            ]
+        opened, closed = body.take_inner_accumulators()
+        lines = [*opened, *lines, *closed]
+        if chunked:
+            lines = [
+                f"for (int64_t c = {low}; c < {stop}; c += {CHUNK}) {{",
+                *_indent(lines),
+                "}",
+            ]
+        lines = [*mid, *lines]
+        for v in reversed(self.inner[:-1]):
+            lines = [
+                f"for (int64_t {v.name} = 0; {v.name} < {self.constant(v.size)}; ++{v.name}) {{",
+                *_indent(lines),
+                "}",
+            ]
+        return [*body.take_declarations(), *lines, *after]
+
+
+def _indent(lines: list[str]) -> list[str]:
+    return ["  " + line for line in lines]
+
+
+__all__ = ["CppModule", "Emitted", "emit"]

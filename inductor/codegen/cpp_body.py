@@ -1,0 +1,490 @@
+"""The handler that renders tapes as C++ statements.
+
+A statement goes to the block of the innermost loop its value depends on: `row` (before the loops over a row), `mid`
+(inside all but the last of them) or `body`. A value is a vector exactly if it depends on the vectorised variable;
+scalars are splatted where a vector needs them, in the block they were made in. The same text serves scalars and
+vectors, since vec.h overloads every name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from inductor.index import FloorDiv, Index, Indirect, Mod, Var
+from inductor.ir import Loops
+from inductor.ops import COMPUTE_TYPES, Access, Value
+
+CPP_TYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "int64_t",
+    torch.int32: "int32_t",
+    torch.int16: "int16_t",
+    torch.int8: "int8_t",
+    torch.uint8: "uint8_t",
+    torch.bool: "bool",
+}
+
+INFIX = {"add": "+", "sub": "-", "mul": "*"}
+ROW, MID, BODY = range(3)
+
+# reduction: (start value, combining expression of a and v, lanes of a to one value)
+REDUCTIONS = {
+    "sum": ("0", "{a} + {v}", "sum_lanes"),
+    "prod": ("1", "{a} * {v}", "prod_lanes"),
+    "max": ("lowest", "maximum({a}, {v})", "max_lanes"),
+    "min": ("highest", "minimum({a}, {v})", "min_lanes"),
+    "any": ("false", "logical_or({a}, {v})", "any_lanes"),
+    "all": ("true", "logical_and({a}, {v})", "all_lanes"),
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A rendered value: its C++ text, compute type, whether it is a vector, and its block."""
+
+    text: str
+    dtype: torch.dtype
+    vector: bool = False
+    level: int = ROW
+
+
+@dataclass
+class _Accumulator:
+    name: str
+    kind: str
+    dtype: torch.dtype
+    vector: bool
+    extra: str = ""  # positions, for argmax
+
+
+def literal(value: Any, dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if not dtype.is_floating_point:
+        if value == torch.iinfo(torch.int64).min:
+            return "INT64_MIN"
+        return f"({CPP_TYPES[dtype]}){value}"
+    suffix = "f" if dtype == torch.float32 else ""
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+    if dtype == torch.float32:
+        value = float(torch.tensor(value, dtype=torch.float32))
+        if math.isinf(value):
+            return literal(value, dtype)
+    return f"{value!r}{suffix}"
+
+
+def limit(dtype: torch.dtype, low: bool) -> Any:
+    """The least (or greatest) value of a type: where a maximum (minimum) starts."""
+    if dtype.is_floating_point:
+        return -math.inf if low else math.inf
+    if dtype == torch.bool:
+        return not low
+    info = torch.iinfo(dtype)
+    return info.min if low else info.max
+
+
+class Body:
+    """Renders the steps of one kernel; `emitter` names constants and pointers and knows the loops."""
+
+    def __init__(self, emitter: Any) -> None:
+        self.emitter = emitter
+        self.count = 0
+        self.blocks: list[list[str]] = [[], [], []]
+        self.declarations: list[str] = []
+        self.after: list[str] = []
+        self.known: dict[Any, Operand] = {}  # row-level values, for the whole kernel
+        self.known_here: dict[Any, Operand] = {}  # deeper ones, for this pass
+        self.made: dict[str, Operand] = {}  # buffers made at row level
+        self.made_here: dict[str, Operand] = {}
+        self.accumulators: list[_Accumulator] = []
+
+    # -- blocks -----------------------------------------------------------------------------------
+
+    def begin_pass(self) -> None:
+        self.known_here, self.made_here, self.accumulators = {}, {}, []
+
+    def _take(self, level: int) -> list[str]:
+        lines, self.blocks[level] = self.blocks[level], []
+        return lines
+
+    def take_row(self) -> list[str]:
+        return self._take(ROW)
+
+    def take_mid(self) -> list[str]:
+        return self._take(MID)
+
+    def take_body(self) -> list[str]:
+        return self._take(BODY)
+
+    def take_declarations(self) -> list[str]:
+        lines, self.declarations = self.declarations, []
+        return lines
+
+    def take_after(self) -> list[str]:
+        lines, self.after = self.after, []
+        return lines
+
+    def take_inner_accumulators(self) -> tuple[list[str], list[str]]:
+        """With sums taken in two levels: lines before and after each innermost loop."""
+        opened, closed = [], []
+        for a in self.accumulators:
+            if self._has_total(a):
+                opened += self._start(a, a.name)
+                closed += self._join_unrolled(a)
+                closed.append(f"{a.name}t = {self._combine(a.kind, a.name + 't', self._first(a))};")
+            else:
+                self.declarations += self._start(a, a.name)
+                self.after[:0] = self._join_unrolled(a)
+        return opened, closed
+
+    def _has_total(self, a: _Accumulator) -> bool:
+        return bool(self.emitter.two_level) and not a.extra
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def _level(self, vars: set[Var]) -> int:
+        inner = self.emitter.inner
+        if inner and inner[-1] in vars:
+            return BODY
+        return MID if any(v in vars for v in inner) else ROW
+
+    def _type(self, dtype: torch.dtype, vector: bool) -> str:
+        if not vector:
+            return CPP_TYPES[dtype]
+        return "mask" if dtype == torch.bool else f"vec<{CPP_TYPES[dtype]}>"
+
+    def _emit(
+        self, key: Any, text: str, dtype: torch.dtype, vector: bool, level: int
+    ) -> Operand:
+        found = self.known.get(key) or self.known_here.get(key)
+        if found is not None:
+            return found
+        name = f"t{self.count}"
+        self.count += 1
+        self.blocks[level].append(f"const {self._type(dtype, vector)} {name} = {text};")
+        operand = Operand(name, dtype, vector, level)
+        (self.known if level == ROW else self.known_here)[key] = operand
+        return operand
+
+    def _vector(self, x: Operand) -> Operand:
+        if x.vector:
+            return x
+        return self._emit(("splat", x.text), f"splat({x.text})", x.dtype, True, x.level)
+
+    def _same_kind(self, args: tuple[Operand, ...]) -> tuple[list[Operand], bool]:
+        vector = any(a.vector for a in args)
+        return [self._vector(a) for a in args] if vector else list(args), vector
+
+    # -- index expressions ------------------------------------------------------------------------
+
+    def index(self, index: Index, lane: str | None = None) -> str:
+        """C++ of an index; `lane` is added to the vectorised variable (and picks lanes of loaded indices)."""
+        emitter = self.emitter
+        parts: list[str] = []
+        for atom, coefficient in sorted(index.terms.items(), key=lambda t: _rank(t[0], emitter)):
+            text = self._atom(atom, lane)
+            if coefficient == 1:
+                parts.append(text)
+            elif coefficient == -1:
+                parts.append(f"-{text}")
+            else:
+                parts.append(f"{emitter.constant(coefficient)} * {text}")
+        if index.const or not parts:
+            parts.append(emitter.constant(index.const))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    def _atom(self, atom: Any, lane: str | None) -> str:
+        if isinstance(atom, Var):
+            if lane is not None and atom is self.emitter.lane:
+                return f"({atom.name} + {lane})"
+            return atom.name
+        if isinstance(atom, Indirect):
+            operand = self.values[atom.value]
+            return f"{operand.text}[{lane}]" if operand.vector else operand.text
+        assert isinstance(atom, (FloorDiv, Mod))
+        dividend = self.index(atom.dividend, lane)
+        divisor = self.emitter.constant(atom.divisor)
+        if atom.dividend.bounds()[0] < 0:
+            return f"{'idiv' if isinstance(atom, FloorDiv) else 'imod'}({dividend}, {divisor})"
+        inner = dividend if dividend.isidentifier() else f"({dividend})"
+        return f"({inner} {'/' if isinstance(atom, FloorDiv) else '%'} {divisor})"
+
+    def _along_lane(self, index: Index) -> int | None:
+        """The stride along the vectorised variable, or None if it is not a constant."""
+        lane = self.emitter.lane
+        if lane is None:
+            return 0
+        for atom in index.terms:
+            if isinstance(atom, (FloorDiv, Mod)):
+                if self._varies(atom.dividend):
+                    return None
+            elif isinstance(atom, Indirect) and self.values[atom.value].vector:
+                return None
+        return index.terms.get(lane, 0)
+
+    def _varies(self, index: Index) -> bool:
+        return any(
+            a is self.emitter.lane or isinstance(a, Indirect) and self.values[a.value].vector
+            for a in index.atoms()
+        )
+
+    def _index_level(self, index: Index) -> int:
+        level = self._level(index.variables())
+        for atom in index.atoms():
+            if isinstance(atom, Indirect):
+                level = max(level, self.values[atom.value].level)
+        return level
+
+    def _index_key(self, index: Index) -> Any:
+        """Equal for equal positions, also between tapes (whose loaded indices are different objects)."""
+        if not any(isinstance(a, Indirect) for a in index.atoms()):
+            return index
+        return self.index(index, "l")
+
+    # -- the handler ------------------------------------------------------------------------------
+
+    def step(self, step: Loops) -> None:
+        self.values: dict[Value, Operand] = {}
+        for v in step.tape.values:
+            args = tuple(self.values[a] for a in v.args)
+            method = getattr(self, f"_op_{v.op}", self._op_call)
+            self.values[v] = method(v, *args)
+        results = [self.values[v] for v in step.values]
+        if step.reduction is not None:
+            self._reduce(step, results)
+        else:
+            self._store(step, results[0], self._index_level(step.index))
+
+    def _op_constant(self, v: Value) -> Operand:
+        return Operand(literal(v.attr, v.dtype), v.dtype)
+
+    def _op_load(self, v: Value, *args: Operand) -> Operand:
+        access: Access = v.attr
+        name = access.buffer
+        made = self.made.get(name) or self.made_here.get(name)
+        if made is not None:
+            return made
+        mask = args[0] if access.masked else None
+        stride = self._along_lane(access.index)
+        vector = stride != 0
+        level = self._index_level(access.index)
+        if name in self.emitter.scratch:
+            pointer, position = self._scratch(name)
+            level = BODY if self.emitter.inner else ROW
+            stride, vector = (1, True) if self.emitter.lane is not None else (0, False)
+        else:
+            pointer, position = self.emitter.pointer(name), self.index(access.index)
+        if mask is not None:
+            level = max(level, mask.level)
+            if mask.vector and not vector:
+                vector, stride = True, None
+        key = ("load", name, self._index_key(access.index), mask.text if mask else None)
+        if not vector:
+            at = f"{pointer}[{position}]"
+            text = f"get({at})" if mask is None else f"get_if({mask.text}, &{at})"
+            return self._emit(key, text, v.dtype, False, level)
+        condition = f"{mask.text}, " if mask else ""
+        suffix = "_if" if mask else ""
+        lanes = self._lanes()
+        if stride == 1:
+            text = f"load{suffix}({condition}{pointer} + {position}, {lanes})"
+        else:
+            each = self.index(access.index, "l")
+            text = (
+                f"gather{suffix}({condition}{pointer}, {lanes}, [&](int64_t l) {{ return {each}; }})"
+            )
+        return self._emit(key, text, v.dtype, True, level)
+
+    def _lanes(self) -> str:
+        return "lanes"
+
+    def _op_index_expr(self, v: Value, *args: Operand) -> Operand:
+        index: Index = v.attr
+        stride = self._along_lane(index)
+        level = self._index_level(index)
+        key = ("index", self._index_key(index), v.dtype)
+        kind = CPP_TYPES[v.dtype]
+        if stride == 0:
+            return self._emit(key, f"({kind})({self.index(index)})", v.dtype, False, level)
+        if stride is None:
+            each = f"[&](int64_t l) {{ return {self.index(index, 'l')}; }}"
+            return self._emit(key, f"each_lane<{kind}>({each})", v.dtype, True, level)
+        text = f"iota<{kind}>({self.index(index)}, {self.emitter.constant(stride)})"
+        return self._emit(key, text, v.dtype, True, level)
+
+    def _op_to_dtype(self, v: Value, x: Operand) -> Operand:
+        to = v.attr
+        key = ("cast", to, x.text)
+        if to != COMPUTE_TYPES[to]:
+            text = f"round_{CPP_TYPES[to]}({x.text})"
+        elif to == torch.bool:
+            text = f"nonzero({x.text})" if x.vector else f"{x.text} != 0"
+        elif x.dtype == torch.bool and x.vector:
+            text = f"cast_mask<{CPP_TYPES[to]}>({x.text})"
+        else:
+            text = f"cast<{CPP_TYPES[to]}>({x.text})"
+        return self._emit(key, text, v.dtype, x.vector, x.level)
+
+    def _op_where(self, v: Value, condition: Operand, yes: Operand, no: Operand) -> Operand:
+        (c, y, n), vector = self._same_kind((condition, yes, no))
+        level = max(c.level, y.level, n.level)
+        text = f"select({c.text}, {y.text}, {n.text})"
+        return self._emit(text, text, v.dtype, vector, level)
+
+    def _op_call(self, v: Value, *args: Operand) -> Operand:
+        operands, vector = self._same_kind(args)
+        level = max(a.level for a in operands)
+        if v.op in INFIX:
+            text = f"{operands[0].text} {INFIX[v.op]} {operands[1].text}"
+        else:
+            text = f"{v.op}({', '.join(a.text for a in operands)})"
+        return self._emit(text, text, v.dtype, vector, level)
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def _scratch(self, name: str) -> tuple[str, str]:
+        """Pointer and position of the current element in a row kept on the stack."""
+        number = list(self.emitter.scratch).index(name)
+        position, step = "", 1
+        for v in reversed(self.emitter.inner):
+            term = v.name if step == 1 else f"{self.emitter.constant(step)} * {v.name}"
+            position = f"{term} + {position}" if position else term
+            step *= v.size
+        return f"s{number}", position or "0"
+
+    def _store(self, step: Loops, value: Operand, level: int) -> None:
+        name = step.target.name
+        table = self.made if level == ROW else self.made_here
+        table[name] = value
+        level = max(level, value.level)
+        lines = self.blocks[level]
+        if name in self.emitter.scratch:
+            pointer, position = self._scratch(name)
+            if self.emitter.lane is None:
+                lines.append(f"put({pointer} + {position}, {value.text});")
+            else:
+                lines = self.blocks[BODY]
+                lines.append(f"store({pointer} + {position}, {self._vector(value).text}, lanes);")
+        elif name in self.emitter.live:
+            self._write(step, value, lines)
+
+    def _write(self, step: Loops, value: Operand, lines: list[str]) -> None:
+        pointer = self.emitter.pointer(step.target.name)
+        position = self.index(step.index)
+        stride = self._along_lane(step.index)
+        if stride == 0 or self.emitter.lane is None:
+            assert not value.vector, "a vector for one element"
+            lines.append(f"put({pointer} + {position}, {value.text});")
+        elif stride == 1:
+            text = self._vector(value).text
+            lines.append(f"store({pointer} + {position}, {text}, {self._lanes()});")
+        else:
+            each = self.index(step.index, "l")
+            text = self._vector(value).text
+            lines.append(
+                f"scatter({pointer}, {text}, {self._lanes()}, [&](int64_t l) {{ return {each}; }});"
+            )
+
+    # -- reductions -------------------------------------------------------------------------------
+
+    def _start(self, a: _Accumulator, name: str) -> list[str]:
+        """Declaration of an accumulator (or of four, see each_vector4)."""
+        start = self._start_value(a)
+        kind = self._type(a.dtype, a.vector)
+        if a.vector:
+            start = f"splat({start})"
+        if self.emitter.unroll and name == a.name:
+            return [f"{kind} {name}[4] = {{{', '.join([start] * 4)}}};"]
+        lines = [f"{kind} {name} = {start};"]
+        if a.extra:
+            position = "splat(INT64_MAX)" if a.vector else "INT64_MAX"
+            lines.append(f"{self._type(torch.int64, a.vector)} {a.extra} = {position};")
+        return lines
+
+    @staticmethod
+    def _start_value(a: _Accumulator) -> str:
+        if a.kind in ("argmax", "argmin"):
+            return literal(limit(a.dtype, a.kind == "argmax"), a.dtype)
+        start = REDUCTIONS[a.kind][0]
+        if start in ("lowest", "highest"):
+            return literal(limit(a.dtype, start == "lowest"), a.dtype)
+        if a.dtype == torch.bool:
+            return start
+        return literal(float(start) if a.dtype.is_floating_point else int(start), a.dtype)
+
+    @staticmethod
+    def _combine(kind: str, a: str, v: str) -> str:
+        return REDUCTIONS[kind][1].format(a=a, v=v)
+
+    def _first(self, a: _Accumulator) -> str:
+        return f"{a.name}[0]" if self.emitter.unroll else a.name
+
+    def _join_unrolled(self, a: _Accumulator) -> list[str]:
+        if not self.emitter.unroll:
+            return []
+        pairs = [(0, 1), (2, 3), (0, 2)]
+        return [
+            f"{a.name}[{i}] = {self._combine(a.kind, f'{a.name}[{i}]', f'{a.name}[{j}]')};"
+            for i, j in pairs
+        ]
+
+    def _reduce(self, step: Loops, results: list[Operand]) -> None:
+        emitter = self.emitter
+        kind = step.reduction
+        assert kind is not None
+        looped = emitter.lane is not None and bool(emitter.inner) and emitter.lane is emitter.inner[-1]
+        operands = [self._vector(r) for r in results] if looped else results
+        if any(r.vector for r in operands):
+            operands = [self._vector(r) for r in operands]
+        vector = operands[0].vector
+        name = f"a{self.count}"
+        self.count += 1
+        arg = kind in ("argmax", "argmin")
+        accumulator = _Accumulator(name, kind, results[0].dtype, vector, f"{name}i" if arg else "")
+        self.accumulators.append(accumulator)
+        if self._has_total(accumulator):
+            self.declarations += self._start(accumulator, f"{name}t")
+        lines = self.blocks[BODY]
+        if arg:
+            x, i = operands[0].text, operands[1].text
+            better = f"{'arg_greater' if kind == 'argmax' else 'arg_less'}({x}, {i}, {name}, {name}i)"
+            if looped:
+                better = f"some(lanes, {better})"
+            lines.append(f"arg_step({better}, {name}, {name}i, {x}, {i});")
+            text = f"{kind}_lanes({name}, {name}i)" if looped else f"{name}i"
+            dtype = torch.int64
+        else:
+            target = f"{name}[decltype(u)::value]" if emitter.unroll else name
+            combined = self._combine(kind, target, operands[0].text)
+            if looped:
+                combined = f"keep(lanes, {combined}, {target})"
+            lines.append(f"{target} = {combined};")
+            final = f"{name}t" if emitter.two_level else self._first(accumulator)
+            text = f"{REDUCTIONS[kind][2]}({final})" if looped else final
+            dtype = results[0].dtype
+        out = f"t{self.count}"
+        self.count += 1
+        kept_vector = vector and not looped
+        self.after.append(f"const {self._type(dtype, kept_vector)} {out} = {text};")
+        operand = Operand(out, dtype, kept_vector, ROW)
+        self.made[step.target.name] = operand
+        if step.target.name in emitter.live:
+            self._write(step, operand, self.after)
+
+
+def _rank(atom: Any, emitter: Any) -> tuple[int, str]:
+    """A fixed order of the terms of an index: outer variables, inner ones, the rest."""
+    order = [*emitter.outer, *emitter.inner]
+    if isinstance(atom, Var):
+        return order.index(atom) if atom in order else len(order), atom.name
+    return len(order) + 1, ""

@@ -1,0 +1,135 @@
+"""What every code generator needs to know about a fused kernel before it writes text: merged loops, which
+variable is vectorised, and in which pass over a row each step runs. Neutral of language and device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from inductor.index import ZERO, FloorDiv, Index, Mod, Var
+from inductor.ir import Loops
+from inductor.schedule.align import rewrite
+from inductor.schedule.fusion import Kernel
+
+
+def merge_loops(kernel: Kernel) -> Kernel:
+    """Neighbouring loops that every index walks as one become one: (8, 512) with strides (393216, 768) is 4096
+    with stride 768. Variables are renamed by position, so that equal kernels read equal."""
+    forms = [
+        f for s in kernel.steps for i in [*s.tape.indices(), s.index] for f in _linear_forms(i)
+    ]
+    outer_groups = _merged(kernel.outer, forms)
+    inner_groups = _merged(kernel.inner, forms)
+    outer, renaming = _renamed("i", outer_groups)
+    inner, more = _renamed("r", inner_groups)
+    renaming |= more
+    result = Kernel(kernel.id, outer, inner, before=kernel.before)
+    for step in kernel.steps:
+        role = kernel.role(step)
+        dims = outer if role in ("reduce", "row") else [*outer, *inner]
+        result.steps.append(rewrite(step, renaming, dims, inner if role == "reduce" else []))
+    return result
+
+
+def _linear_forms(index: Index) -> Iterable[dict[object, int]]:
+    """The index's own coefficients, and those of every dividend inside it."""
+    yield index.terms
+    for atom in index.atoms():
+        if isinstance(atom, (FloorDiv, Mod)):
+            yield atom.dividend.terms
+
+
+def _merged(vars: Sequence[Var], forms: list[dict[object, int]]) -> list[list[Var]]:
+    groups: list[list[Var]] = []
+    for v in vars:
+        if v.size == 1:
+            continue
+        last = groups[-1][-1] if groups else None
+        if last is not None and all(f.get(last, 0) == f.get(v, 0) * v.size for f in forms):
+            groups[-1].append(v)
+        else:
+            groups.append([v])
+    return groups
+
+
+def _renamed(prefix: str, groups: list[list[Var]]) -> tuple[list[Var], dict[Var, Index]]:
+    vars, renaming = [], {}
+    for k, group in enumerate(groups):
+        new = Var(f"{prefix}{k}", prod(v.size for v in group))
+        vars.append(new)
+        rest, step = Index({new: 1}), 1
+        for v in reversed(group):
+            # every index is linear in the group as a whole, so its innermost variable can stand for it
+            renaming[v] = rest if step == 1 else ZERO
+            step *= v.size
+    return vars, _default_zero(renaming)
+
+
+class _default_zero(dict):  # type: ignore[type-arg]
+    """Variables of extent 1 are in no group: they are 0."""
+
+    def get(self, key: object, default: object = None) -> object:
+        if isinstance(key, Var):
+            return dict.get(self, key, ZERO if key.size == 1 else default)
+        return dict.get(self, key, default)
+
+    def __or__(self, other: dict) -> _default_zero:  # type: ignore[type-arg]
+        return _default_zero({**self, **other})
+
+    def __ior__(self, other: dict) -> _default_zero:  # type: ignore[type-arg,override,misc]
+        return self | other
+
+
+def lane_variable(kernel: Kernel) -> Var | None:
+    """The variable to vectorise: the one along which most accesses are contiguous. For equal scores the
+    innermost loop wins, since it needs no loop interchange."""
+    vars = [*kernel.outer, *kernel.inner]
+    if not vars:
+        return None
+    order = list(reversed(kernel.inner)) + list(reversed(kernel.outer))
+    accesses: list[tuple[Index, int]] = []
+    for s in kernel.steps:
+        accesses.extend((a.index, 2) for a in s.tape.loads())
+        accesses.append((s.index, 3))
+
+    def score(v: Var) -> float:
+        total = 0.0
+        for index, weight in accesses:
+            coefficient = index.terms.get(v, 0)
+            if coefficient == 1 and not _inside_quotient(index, v):
+                total += weight
+            elif coefficient or _inside_quotient(index, v):
+                total -= weight
+        return total * min(v.size, 16) / 16 if total > 0 else total
+
+    best = max(order, key=score)  # the first of equals
+    return best if best.size > 1 else None
+
+
+def _inside_quotient(index: Index, v: Var) -> bool:
+    return any(
+        isinstance(a, (FloorDiv, Mod)) and v in a.dividend.variables() for a in index.terms
+    )
+
+
+@dataclass
+class Pass:
+    """One pass over the rows' inner range: `row` steps run before it, `full` ones in its loop."""
+
+    row: list[Loops] = field(default_factory=list)
+    full: list[Loops] = field(default_factory=list)
+
+
+def passes(kernel: Kernel) -> list[Pass]:
+    """Steps by pass. A step goes to the first pass after the reductions whose results it needs."""
+    result: list[Pass] = []
+    available: dict[str, int] = {}  # buffer made here -> first pass that can read it
+    for step in kernel.steps:
+        number = max((available[b] for b in step.reads if b in available), default=0)
+        while len(result) <= number:
+            result.append(Pass())
+        role = kernel.role(step)
+        (result[number].row if role == "row" else result[number].full).append(step)
+        available[step.target.name] = number + 1 if role == "reduce" else number
+    return result

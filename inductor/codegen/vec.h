@@ -1,0 +1,265 @@
+// The vector vocabulary of generated kernels.
+//
+// Every function exists for a scalar (namespace fg) and for vectors (fg::wide, fg::half) under one name, so that one
+// rendered body serves all. Vectors are the compiler's own vector types. The lanes of fg::wide fill a register with
+// 32-bit elements; fg::half has half as many, for kernels with 64-bit elements, so that no type exceeds a register.
+// A boolean vector is a `mask`, lanes 0 or -1. No library header is included: a kernel compiles in a fraction of a
+// second. Everything is exact in NaN, infinity and signed zero; the polynomials (vec_math.h) stay within 2 ulp.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define INLINE inline __attribute__((always_inline))
+#define LANES for (int l = 0; l < W; ++l)
+
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpsabi"
+#else
+#pragma GCC diagnostic ignored "-Wpsabi"
+#define FG_GCC 1
+#endif
+
+#if defined(FG_GCC) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+#define FG_AVX512 1
+#endif
+#if defined(__AVX512F__)
+#define FG_WIDE 16
+#elif defined(__AVX__)
+#define FG_WIDE 8
+#else
+#define FG_WIDE 4
+#endif
+
+namespace fg {
+
+struct bf16 { uint16_t bits; };
+struct f16 { uint16_t bits; };
+
+// How many lanes of a vector take part: all, or the first n at the end of a row.
+struct Full {};
+struct Part { int64_t n; };
+// A number that the compiler knows, to index accumulators with.
+template <int N> struct Int { static constexpr int value = N; };
+
+INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Index arithmetic rounds towards minus infinity; divisors are positive.
+INLINE int64_t idiv(int64_t a, int64_t b) { int64_t q = a / b; return q - (a - q * b < 0); }
+INLINE int64_t imod(int64_t a, int64_t b) { int64_t r = a % b; return r < 0 ? r + b : r; }
+
+// --- scalars -------------------------------------------------------------------------------------
+
+// Keeps the templates for numbers from competing with those for vectors.
+template <class T> struct number_type {};
+template <> struct number_type<float> { typedef int ok; };
+template <> struct number_type<double> { typedef int ok; };
+template <> struct number_type<int64_t> { typedef int ok; };
+template <> struct number_type<int32_t> { typedef int ok; };
+template <> struct number_type<int16_t> { typedef int ok; };
+template <> struct number_type<int8_t> { typedef int ok; };
+template <> struct number_type<uint8_t> { typedef int ok; };
+template <> struct number_type<bool> { typedef int ok; };
+template <class T> using is_number = typename number_type<T>::ok;
+
+INLINE int32_t to_bits(float x) { int32_t r; __builtin_memcpy(&r, &x, 4); return r; }
+INLINE float from_bits(int32_t x) { float r; __builtin_memcpy(&r, &x, 4); return r; }
+template <class V> INLINE V lit(float c) { return c; }
+template <class V> INLINE V ilit(int32_t c) { return c; }
+template <class T> INLINE T select(bool c, T a, T b) { return c ? a : b; }
+INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+INLINE int32_t round_to_int(float x) { return (int32_t)__builtin_rintf(x); }
+INLINE float scale(float x, float n) { return __builtin_scalbnf(x, (int)n); }
+INLINE float to_float(int32_t x) { return (float)x; }
+
+#define FG_COMPARE(NAME, OP) template <class T, is_number<T> = 0> INLINE bool NAME(T a, T b) { return a OP b; }
+FG_COMPARE(eq, ==) FG_COMPARE(ne, !=) FG_COMPARE(lt, <) FG_COMPARE(le, <=) FG_COMPARE(gt, >) FG_COMPARE(ge, >=)
+INLINE bool logical_and(bool a, bool b) { return a & b; }
+INLINE bool logical_or(bool a, bool b) { return a | b; }
+INLINE bool logical_xor(bool a, bool b) { return a ^ b; }
+INLINE bool logical_not(bool a) { return !a; }
+
+#define FG_LIBM1(NAME, FN)                                                                        \
+  INLINE float NAME(float x) { return __builtin_##FN##f(x); }                                      \
+  INLINE double NAME(double x) { return __builtin_##FN(x); }
+#define FG_LIBM2(NAME, FN)                                                                        \
+  INLINE float NAME(float x, float y) { return __builtin_##FN##f(x, y); }                          \
+  INLINE double NAME(double x, double y) { return __builtin_##FN(x, y); }
+FG_LIBM1(sqrt, sqrt) FG_LIBM1(floor, floor) FG_LIBM1(ceil, ceil) FG_LIBM1(trunc, trunc) FG_LIBM1(round, nearbyint)
+FG_LIBM1(exp2, exp2) FG_LIBM1(log2, log2) FG_LIBM1(log10, log10) FG_LIBM1(sin, sin) FG_LIBM1(cos, cos)
+FG_LIBM1(tan, tan) FG_LIBM1(asin, asin) FG_LIBM1(acos, acos) FG_LIBM1(atan, atan) FG_LIBM1(sinh, sinh)
+FG_LIBM1(cosh, cosh) FG_LIBM1(asinh, asinh) FG_LIBM1(acosh, acosh) FG_LIBM1(atanh, atanh) FG_LIBM1(erfc, erfc)
+FG_LIBM1(lgamma, lgamma)
+FG_LIBM2(fmod, fmod) FG_LIBM2(atan2, atan2) FG_LIBM2(hypot, hypot) FG_LIBM2(copysign, copysign)
+FG_LIBM2(fmax, fmax) FG_LIBM2(fmin, fmin)
+#define FG_DOUBLE(NAME) INLINE double NAME(double x) { return __builtin_##NAME(x); }
+FG_DOUBLE(exp) FG_DOUBLE(log) FG_DOUBLE(tanh) FG_DOUBLE(erf) FG_DOUBLE(expm1) FG_DOUBLE(log1p)
+INLINE double sigmoid(double x) { return 1.0 / (1.0 + __builtin_exp(-x)); }
+template <class T, is_number<T> = 0> INLINE T rsqrt(T x) { return T(1) / sqrt(x); }
+template <class T, is_number<T> = 0> INLINE T reciprocal(T x) { return T(1) / x; }
+template <class T, is_number<T> = 0> INLINE T abs(T x) { return x < 0 ? -x : x; }
+INLINE float abs(float x) { return __builtin_fabsf(x); }
+INLINE double abs(double x) { return __builtin_fabs(x); }
+INLINE uint8_t abs(uint8_t x) { return x; }
+template <class T, is_number<T> = 0> INLINE T neg(T x) { return -x; }
+template <class T, is_number<T> = 0> INLINE T sign(T x) { return T((x > 0) - (x < 0)); }
+template <class T, is_number<T> = 0> INLINE bool isinf(T x) { return abs(x) == (T)__builtin_inff(); }
+INLINE bool signbit(float x) { return __builtin_signbitf(x) != 0; }
+INLINE bool signbit(double x) { return __builtin_signbit(x) != 0; }
+// NaN in either operand is the result, as torch has it.
+template <class T, is_number<T> = 0> INLINE T maximum(T a, T b) { return (a > b || a != a) ? a : b; }
+template <class T, is_number<T> = 0> INLINE T minimum(T a, T b) { return (a < b || a != a) ? a : b; }
+template <class T, is_number<T> = 0> INLINE T fmax(T a, T b) { return a > b ? a : b; }
+template <class T, is_number<T> = 0> INLINE T fmin(T a, T b) { return a < b ? a : b; }
+template <class T, is_number<T> = 0> INLINE T relu(T x) { return (x > 0 || x != x) ? x : T(0); }
+template <class T, is_number<T> = 0> INLINE T add(T a, T b) { return a + b; }
+template <class T, is_number<T> = 0> INLINE T sub(T a, T b) { return a - b; }
+template <class T, is_number<T> = 0> INLINE T mul(T a, T b) { return a * b; }
+template <class T, is_number<T> = 0> INLINE T bit_and(T a, T b) { return a & b; }
+template <class T, is_number<T> = 0> INLINE T bit_or(T a, T b) { return a | b; }
+template <class T, is_number<T> = 0> INLINE T bit_xor(T a, T b) { return a ^ b; }
+template <class T, is_number<T> = 0> INLINE T bit_not(T a) { return ~a; }
+template <class T, is_number<T> = 0> INLINE T shift_left(T a, T b) {
+  return b < 0 || b >= T(sizeof(T) * 8) ? T(0) : T(a << b);
+}
+template <class T, is_number<T> = 0> INLINE T shift_right(T a, T b) {
+  return b < 0 || b >= T(sizeof(T) * 8) ? T(a < 0 ? -1 : 0) : T(a >> b);
+}
+
+// Integer division by zero raises in eager; here it gives 0 rather than ending the process.
+template <class T, is_number<T> = 0> INLINE T div(T a, T b) { return b == 0 ? T(0) : T(a / b); }
+INLINE float div(float a, float b) { return a / b; }
+INLINE double div(double a, double b) { return a / b; }
+template <class T, is_number<T> = 0> INLINE T div_trunc(T a, T b) {
+  return b == 0 ? T(0) : b == T(-1) ? T(T(0) - a) : T(a / b);
+}
+INLINE float div_trunc(float a, float b) { return trunc(a / b); }
+INLINE double div_trunc(double a, double b) { return trunc(a / b); }
+template <class T, is_number<T> = 0> INLINE T div_floor(T a, T b) {
+  if (b == 0) return 0;
+  if (b == T(-1)) return T(0) - a;
+  T q = a / b;
+  return q - (a % b != 0 && ((a < 0) != (b < 0)));
+}
+template <class T, is_number<T> = 0> INLINE T float_div_floor(T a, T b) {
+  if (b == 0) return a / b;
+  T m = fmod(a, b), q = (a - m) / b;
+  if (m != 0 && (b < 0) != (m < 0)) q -= 1;
+  if (q == 0) return copysign(T(0), a / b);
+  T f = floor(q);
+  return q - f > T(0.5) ? f + 1 : f;
+}
+INLINE float div_floor(float a, float b) { return float_div_floor(a, b); }
+INLINE double div_floor(double a, double b) { return float_div_floor(a, b); }
+template <class T, is_number<T> = 0> INLINE T remainder(T a, T b) {
+  if (b == 0 || b == T(-1)) return 0;
+  T m = a % b;
+  return m != 0 && ((m < 0) != (b < 0)) ? T(m + b) : m;
+}
+template <class T, is_number<T> = 0> INLINE T float_remainder(T a, T b) {
+  T m = fmod(a, b);
+  return m != 0 && (b < 0) != (m < 0) ? m + b : m;
+}
+INLINE float remainder(float a, float b) { return float_remainder(a, b); }
+INLINE double remainder(double a, double b) { return float_remainder(a, b); }
+template <class T, is_number<T> = 0> INLINE T fmod(T a, T b) { return b == 0 || b == T(-1) ? T(0) : T(a % b); }
+template <class T, is_number<T> = 0> INLINE T pow(T a, T b) {
+  if (b < 0) return a == 1 ? T(1) : a == T(-1) ? (b & 1 ? T(-1) : T(1)) : T(0);
+  T r = 1;
+  for (; b; b >>= 1, a *= a)
+    if (b & 1) r *= a;
+  return r;
+}
+INLINE float pow(float a, float b) { return __builtin_powf(a, b); }
+INLINE double pow(double a, double b) { return __builtin_pow(a, b); }
+
+// Conversions. A half type is float in registers and rounds to nearest even when stored.
+INLINE float get(bf16 x) { return from_bits((int32_t)((uint32_t)x.bits << 16)); }
+INLINE float get(f16 h) {
+  uint32_t m = (uint32_t)(h.bits & 0x7fff) << 13;
+  float f = from_bits((int32_t)m) * 0x1p112f;
+  uint32_t b = (uint32_t)to_bits(f) | ((h.bits & 0x7c00) == 0x7c00 ? 0x7f800000u : 0u);
+  return from_bits((int32_t)(b | ((uint32_t)(h.bits & 0x8000) << 16)));
+}
+template <class T, is_number<T> = 0> INLINE T get(T x) { return x; }
+INLINE uint16_t bf16_bits(float x) {
+  uint32_t b = (uint32_t)to_bits(x);
+  if (x != x) return (uint16_t)((b >> 16) | 0x40);
+  return (uint16_t)((b + 0x7fff + ((b >> 16) & 1)) >> 16);
+}
+INLINE uint16_t f16_bits(float x) {
+  uint32_t b = (uint32_t)to_bits(x), s = (b >> 16) & 0x8000, m = b & 0x7fffffff;
+  if (m > 0x7f800000) return (uint16_t)(s | 0x7e00 | ((m >> 13) & 0x3ff));
+  if (m >= 0x477ff000) return (uint16_t)(s | 0x7c00);
+  if (m < 0x38800000) return (uint16_t)(s | (uint32_t)(to_bits(from_bits((int32_t)m) + 0.5f) - 0x3f000000));
+  return (uint16_t)(s | ((m + 0xfff + ((m >> 13) & 1) - (112u << 23)) >> 13));
+}
+INLINE float round_bf16(float x) { return get(bf16{bf16_bits(x)}); }
+INLINE float round_f16(float x) { return get(f16{f16_bits(x)}); }
+template <class T, class S, is_number<S> = 0> INLINE T cast(S x) { return (T)x; }
+template <class T, class S> INLINE void put(T* p, S x) { *p = (T)x; }
+INLINE void put(bf16* p, float x) { p->bits = bf16_bits(x); }
+INLINE void put(f16* p, float x) { p->bits = f16_bits(x); }
+template <class T> INLINE auto get_if(bool m, const T* p) { return m ? get(*p) : decltype(get(*p))(0); }
+
+// Reductions: one step, and where to start.
+template <class T> INLINE void arg_step(bool better, T& best, int64_t& at, T x, int64_t i) {
+  if (better) best = x, at = i;
+}
+template <class T> INLINE bool arg_greater(T x, int64_t i, T best, int64_t at) {
+  return x != x ? (best == best || i < at) : (x > best || (x == best && i < at));
+}
+template <class T> INLINE bool arg_less(T x, int64_t i, T best, int64_t at) {
+  return x != x ? (best == best || i < at) : (x < best || (x == best && i < at));
+}
+template <class T, is_number<T> = 0> INLINE T keep(Full, T now, T) { return now; }
+
+}  // namespace fg
+
+namespace fg {
+#define FG_VEC float
+#define FG_IVEC int32_t
+#include "vec_math.h"
+#undef FG_VEC
+#undef FG_IVEC
+namespace wide {
+#define FG_LANES FG_WIDE
+#include "vec_lanes.h"
+#undef FG_LANES
+}  // namespace wide
+namespace half {
+#define FG_LANES (FG_WIDE / 2)
+#include "vec_lanes.h"
+#undef FG_LANES
+}  // namespace half
+}  // namespace fg
+
+// --- loops over lanes ----------------------------------------------------------------------------
+
+namespace fg {
+
+// f(j, Full) for whole vectors from `begin`, then f(j, Part) for what is left before `end`.
+template <int W, class F> INLINE void each_vector(int64_t begin, int64_t end, F f) {
+  int64_t j = begin;
+  for (; j + W <= end; j += W) f(j, Full{}, Int<0>{});
+  if (j < end) f(j, Part{end - j}, Int<0>{});
+}
+// The same with four vectors in flight: f's last argument picks one of four accumulators.
+template <int W, class F> INLINE void each_vector4(int64_t begin, int64_t end, F f) {
+  int64_t j = begin;
+  for (; j + 4 * W <= end; j += 4 * W) {
+    f(j, Full{}, Int<0>{});
+    f(j + W, Full{}, Int<1>{});
+    f(j + 2 * W, Full{}, Int<2>{});
+    f(j + 3 * W, Full{}, Int<3>{});
+  }
+  for (; j + W <= end; j += W) f(j, Full{}, Int<0>{});
+  if (j < end) f(j, Part{end - j}, Int<0>{});
+}
+// One block of columns, whole or cut short.
+template <int W, class F> INLINE void one_vector(int64_t n, F f) {
+  if (n >= W) f(Full{});
+  else f(Part{n});
+}
+
+}  // namespace fg

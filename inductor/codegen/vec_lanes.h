@@ -1,0 +1,399 @@
+// Vectors of FG_LANES lanes: the functions of vec.h again, in a namespace of their own. Included by vec.h.
+
+constexpr int W = FG_LANES;
+template <class T> struct vec_of { typedef T type __attribute__((vector_size(sizeof(T) * W))); };
+template <class T> using vec = typename vec_of<T>::type;
+typedef vec<int32_t> mask;
+
+// The integer of a vector's element size, for lane masks of that width.
+template <int N> struct int_of;
+template <> struct int_of<1> { typedef int8_t type; };
+template <> struct int_of<2> { typedef int16_t type; };
+template <> struct int_of<4> { typedef int32_t type; };
+template <> struct int_of<8> { typedef int64_t type; };
+template <class V> struct lanes_of { typedef vec<typename int_of<sizeof(V) / W>::type> type; };
+
+template <class V, class T> INLINE V fill(T x) {
+  V r;
+  LANES r[l] = x;
+  return r;
+}
+#define FG_SPLAT(T) INLINE vec<T> splat(T x) { return fill<vec<T>>(x); }
+FG_SPLAT(float) FG_SPLAT(double) FG_SPLAT(int64_t) FG_SPLAT(int32_t) FG_SPLAT(int16_t) FG_SPLAT(int8_t)
+FG_SPLAT(uint8_t)
+INLINE mask splat(bool x) { return fill<mask>(x ? -1 : 0); }
+template <class V> INLINE V lit(float c) { return fill<V>(c); }
+template <class V> INLINE V ilit(int32_t c) { return fill<V>(c); }
+INLINE vec<int32_t> to_bits(vec<float> x) { return (vec<int32_t>)x; }
+INLINE vec<float> from_bits(vec<int32_t> x) { return (vec<float>)x; }
+INLINE vec<float> to_float(vec<int32_t> x) { return __builtin_convertvector(x, vec<float>); }
+
+// lane l -> base + l * step
+template <class T> INLINE vec<T> iota(int64_t base, int64_t step) {
+  vec<T> r;
+  LANES r[l] = (T)(base + l * step);
+  return r;
+}
+template <class T, class F> INLINE vec<T> each_lane(F f) {
+  vec<T> r;
+  LANES r[l] = f(l);
+  return r;
+}
+
+INLINE mask first_lanes(int64_t n) { return iota<int32_t>(0, 1) < fill<mask>((int32_t)n); }
+
+// The lanes of m that take part.
+INLINE mask some(Full, mask m) { return m; }
+INLINE mask some(Part k, mask m) { return m & first_lanes(k.n); }
+
+// --- selection and comparison --------------------------------------------------------------------
+
+template <class V> INLINE V select(mask c, V a, V b) {
+  return __builtin_convertvector(c, typename lanes_of<V>::type) ? a : b;
+}
+template <class V> INLINE V keep(Full, V now, V) { return now; }
+template <class V> INLINE V keep(Part k, V now, V before) { return select(first_lanes(k.n), now, before); }
+
+#define FG_VCOMPARE(NAME, OP)                                                                     \
+  template <class V> INLINE mask NAME(V a, V b) { return __builtin_convertvector(a OP b, mask); }
+FG_VCOMPARE(eq, ==) FG_VCOMPARE(ne, !=) FG_VCOMPARE(lt, <) FG_VCOMPARE(le, <=) FG_VCOMPARE(gt, >) FG_VCOMPARE(ge, >=)
+INLINE mask logical_and(mask a, mask b) { return a & b; }
+INLINE mask logical_or(mask a, mask b) { return a | b; }
+INLINE mask logical_xor(mask a, mask b) { return a ^ b; }
+INLINE mask logical_not(mask a) { return ~a; }
+
+// --- arithmetic ----------------------------------------------------------------------------------
+
+template <class V> INLINE V add(V a, V b) { return a + b; }
+template <class V> INLINE V sub(V a, V b) { return a - b; }
+template <class V> INLINE V mul(V a, V b) { return a * b; }
+template <class V> INLINE V neg(V a) { return -a; }
+template <class V> INLINE V bit_and(V a, V b) { return a & b; }
+template <class V> INLINE V bit_or(V a, V b) { return a | b; }
+template <class V> INLINE V bit_xor(V a, V b) { return a ^ b; }
+template <class V> INLINE V bit_not(V a) { return ~a; }
+template <class V> INLINE V abs(V x) { return x < 0 ? -x : x; }
+INLINE vec<float> abs(vec<float> x) { return from_bits(to_bits(x) & 0x7fffffff); }
+INLINE vec<double> abs(vec<double> x) { return (vec<double>)((vec<int64_t>)x & 0x7fffffffffffffffLL); }
+template <class V> INLINE V maximum(V a, V b) { return ((a > b) | (a != a)) ? a : b; }
+template <class V> INLINE V minimum(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
+template <class V> INLINE V fmax(V a, V b) { return ((a > b) | (b != b)) ? a : b; }
+template <class V> INLINE V fmin(V a, V b) { return ((a < b) | (b != b)) ? a : b; }
+template <class V> INLINE V relu(V x) { return ((x > 0) | (x != x)) ? x : V{}; }
+template <class V> INLINE V sign(V x) { return x > 0 ? V{} + 1 : x < 0 ? V{} - 1 : V{}; }
+template <class V> INLINE V reciprocal(V x) { return (V{} + 1) / x; }
+INLINE vec<float> copysign(vec<float> x, vec<float> s) {
+  return from_bits((to_bits(x) & 0x7fffffff) | (to_bits(s) & (int32_t)0x80000000));
+}
+INLINE mask isinf(vec<float> x) { return abs(x) == lit<vec<float>>(__builtin_inff()); }
+INLINE mask isinf(vec<double> x) { return eq(abs(x), splat((double)__builtin_inff())); }
+INLINE mask signbit(vec<float> x) { return to_bits(x) < 0; }
+INLINE mask signbit(vec<double> x) { return lt((vec<int64_t>)x, vec<int64_t>{}); }
+INLINE vec<float> div(vec<float> a, vec<float> b) { return a / b; }
+INLINE vec<double> div(vec<double> a, vec<double> b) { return a / b; }
+
+// Lane by lane, for what has no vector instruction or is rare.
+#define FG_EACH1(NAME)                                                                            \
+  template <class V> INLINE V NAME##_lanes(V x) {                                                  \
+    V r;                                                                                           \
+    LANES r[l] = fg::NAME(x[l]);                                                                   \
+    return r;                                                                                      \
+  }
+#define FG_EACH2(NAME)                                                                            \
+  template <class V> INLINE V NAME(V x, V y) {                                                     \
+    V r;                                                                                           \
+    LANES r[l] = fg::NAME(x[l], y[l]);                                                             \
+    return r;                                                                                      \
+  }
+#define FG_EACH(NAME)                                                                             \
+  FG_EACH1(NAME)                                                                                   \
+  INLINE vec<float> NAME(vec<float> x) { return NAME##_lanes(x); }                                 \
+  INLINE vec<double> NAME(vec<double> x) { return NAME##_lanes(x); }
+#define FG_EACH_DOUBLE(NAME)                                                                      \
+  FG_EACH1(NAME)                                                                                   \
+  INLINE vec<double> NAME(vec<double> x) { return NAME##_lanes(x); }
+FG_EACH(exp2) FG_EACH(log2) FG_EACH(log10) FG_EACH(sin) FG_EACH(cos) FG_EACH(tan) FG_EACH(asin) FG_EACH(acos)
+FG_EACH(atan) FG_EACH(sinh) FG_EACH(cosh) FG_EACH(asinh) FG_EACH(acosh) FG_EACH(atanh) FG_EACH(erfc) FG_EACH(lgamma)
+FG_EACH_DOUBLE(exp) FG_EACH_DOUBLE(log) FG_EACH_DOUBLE(tanh) FG_EACH_DOUBLE(erf) FG_EACH_DOUBLE(expm1)
+FG_EACH_DOUBLE(log1p) FG_EACH_DOUBLE(sigmoid)
+FG_EACH2(div) FG_EACH2(div_trunc) FG_EACH2(div_floor) FG_EACH2(remainder) FG_EACH2(fmod) FG_EACH2(pow)
+FG_EACH2(atan2) FG_EACH2(hypot) FG_EACH2(copysign) FG_EACH2(shift_left) FG_EACH2(shift_right)
+FG_EACH1(sqrt) FG_EACH1(floor) FG_EACH1(ceil) FG_EACH1(trunc) FG_EACH1(round)
+
+#if defined(FG_AVX512)
+// One instruction each. The builtins are the compiler's names for what <immintrin.h> wraps.
+#if FG_LANES == 16
+#define FG_ROUNDING(NAME, MODE)                                                                   \
+  INLINE vec<float> NAME(vec<float> x) {                                                           \
+    return __builtin_ia32_rndscaleps_mask(x, MODE, x, (uint16_t)-1, 4);                            \
+  }                                                                                                \
+  INLINE vec<double> NAME(vec<double> x) { return NAME##_lanes(x); }
+INLINE vec<float> sqrt(vec<float> x) { return __builtin_ia32_sqrtps512_mask(x, x, (uint16_t)-1, 4); }
+INLINE vec<double> sqrt(vec<double> x) { return sqrt_lanes(x); }
+INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, (uint16_t)-1, 4);
+}
+INLINE vec<float> scale(vec<float> x, vec<float> n) {
+  return __builtin_ia32_scalefps512_mask(x, n, x, (uint16_t)-1, 4);
+}
+#else
+#define FG_ROUNDING(NAME, MODE)                                                                   \
+  INLINE vec<float> NAME(vec<float> x) { return __builtin_ia32_rndscaleps_256_mask(x, MODE, x, (uint8_t)-1); } \
+  INLINE vec<double> NAME(vec<double> x) {                                                         \
+    return __builtin_ia32_rndscalepd_mask(x, MODE, x, (uint8_t)-1, 4);                             \
+  }
+INLINE vec<float> sqrt(vec<float> x) { return __builtin_ia32_sqrtps256(x); }
+INLINE vec<double> sqrt(vec<double> x) { return __builtin_ia32_sqrtpd512_mask(x, x, (uint8_t)-1, 4); }
+INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) { return __builtin_ia32_vfmaddps256(a, b, c); }
+INLINE vec<float> scale(vec<float> x, vec<float> n) {
+  return __builtin_ia32_scalefps256_mask(x, n, x, (uint8_t)-1);
+}
+#endif
+#else
+#define FG_ROUNDING(NAME, MODE)                                                                   \
+  INLINE vec<float> NAME(vec<float> x) { return NAME##_lanes(x); }                                 \
+  INLINE vec<double> NAME(vec<double> x) { return NAME##_lanes(x); }
+INLINE vec<float> sqrt(vec<float> x) { return sqrt_lanes(x); }
+INLINE vec<double> sqrt(vec<double> x) { return sqrt_lanes(x); }
+INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
+  vec<float> r;
+  LANES r[l] = __builtin_fmaf(a[l], b[l], c[l]);
+  return r;
+}
+INLINE vec<float> scale(vec<float> x, vec<float> n) {  // in two steps, since 2^n alone may be out of range
+  vec<int32_t> k = __builtin_convertvector(n, vec<int32_t>), h = k >> 1;
+  return x * from_bits((h + 127) << 23) * from_bits((k - h + 127) << 23);
+}
+#endif
+FG_ROUNDING(floor, 9) FG_ROUNDING(ceil, 10) FG_ROUNDING(trunc, 11) FG_ROUNDING(round, 8)
+template <class V> INLINE V rsqrt(V x) { return (V{} + 1) / sqrt(x); }
+
+#define FG_VEC vec<float>
+#define FG_IVEC vec<int32_t>
+#include "vec_math.h"
+#undef FG_VEC
+#undef FG_IVEC
+#undef FG_ROUNDING
+
+// --- conversion ----------------------------------------------------------------------------------
+
+template <class T> struct caster {
+  template <class V> static INLINE vec<T> run(V x) { return __builtin_convertvector(x, vec<T>); }
+};
+template <> struct caster<bool> {
+  template <class V> static INLINE mask run(V x) { return x != V{} ? mask{} - 1 : mask{}; }
+};
+template <class T, class V> INLINE auto cast(V x) { return caster<T>::run(x); }
+INLINE mask nonzero(vec<float> x) { return x != vec<float>{}; }
+template <class V> INLINE mask nonzero(V x) { return __builtin_convertvector(x != V{}, mask); }
+template <class T> INLINE vec<T> cast_mask(mask m) { return select(m, splat((T)1), vec<T>{}); }
+
+INLINE vec<float> from_bf16(vec<uint16_t> x) {
+  return from_bits((vec<int32_t>)(__builtin_convertvector(x, vec<uint32_t>) << 16));
+}
+INLINE vec<uint16_t> bf16_bits(vec<float> x) {
+  vec<uint32_t> b = (vec<uint32_t>)x, r = (b + 0x7fff + ((b >> 16) & 1)) >> 16;
+  r = x != x ? (b >> 16) | 0x40 : r;
+  return __builtin_convertvector(r, vec<uint16_t>);
+}
+INLINE vec<float> from_f16(vec<uint16_t> x) {
+  vec<uint32_t> h = __builtin_convertvector(x, vec<uint32_t>);
+  vec<uint32_t> b = (vec<uint32_t>)((vec<float>)((h & 0x7fff) << 13) * 0x1p112f);
+  b |= (h & 0x7c00) == 0x7c00 ? vec<uint32_t>{} + 0x7f800000u : vec<uint32_t>{};
+  return (vec<float>)(b | ((h & 0x8000) << 16));
+}
+INLINE vec<uint16_t> f16_bits(vec<float> x) {
+  vec<uint32_t> b = (vec<uint32_t>)x, s = (b >> 16) & 0x8000, m = b & 0x7fffffff;
+  vec<uint32_t> normal = (m + 0xfff + ((m >> 13) & 1) - (112u << 23)) >> 13;
+  vec<uint32_t> small = (vec<uint32_t>)((vec<float>)m + 0.5f) - 0x3f000000;
+  vec<uint32_t> r = m < 0x38800000 ? small : normal;
+  r = m >= 0x477ff000 ? vec<uint32_t>{} + 0x7c00 : r;
+  r = m > 0x7f800000 ? 0x7e00 | ((m >> 13) & 0x3ff) : r;
+  return __builtin_convertvector(r | s, vec<uint16_t>);
+}
+INLINE vec<float> round_bf16(vec<float> x) { return from_bf16(bf16_bits(x)); }
+INLINE vec<float> round_f16(vec<float> x) { return from_f16(f16_bits(x)); }
+
+// --- memory --------------------------------------------------------------------------------------
+
+template <class T> INLINE vec<T> raw_load(const T* p, Full) {
+  vec<T> r;
+  __builtin_memcpy(&r, p, sizeof r);
+  return r;
+}
+template <class T> INLINE void raw_store(T* p, vec<T> x, Full) { __builtin_memcpy(p, &x, sizeof x); }
+
+#if defined(FG_AVX512)
+// Masked moves touch no memory outside their lanes. Dispatched on the size of an element and of the vector.
+template <int ELEMENT, int BYTES> struct moves;
+#define FG_MOVES(ELEMENT, BYTES, INT, LOAD, STORE, BITS)                                          \
+  template <> struct moves<ELEMENT, BYTES> {                                                       \
+    typedef INT V __attribute__((vector_size(BYTES)));                                             \
+    static INLINE V load(const void* p, uint32_t m) {                                              \
+      return (V)__builtin_ia32_##LOAD((const INT*)p, V{}, (BITS)m);                                \
+    }                                                                                              \
+    static INLINE void store(void* p, V x, uint32_t m) { __builtin_ia32_##STORE((INT*)p, x, (BITS)m); } \
+  };
+#if FG_LANES == 16
+INLINE uint32_t mask_bits(mask m) { return (uint16_t)__builtin_ia32_cvtd2mask512(m); }
+FG_MOVES(4, 64, int, loaddqusi512_mask, storedqusi512_mask, uint16_t)
+FG_MOVES(2, 32, short, loaddquhi256_mask, storedquhi256_mask, uint16_t)
+FG_MOVES(1, 16, char, loaddquqi128_mask, storedquqi128_mask, uint16_t)
+#else
+INLINE uint32_t mask_bits(mask m) { return (uint8_t)__builtin_ia32_cvtd2mask256(m); }
+FG_MOVES(8, 64, long long, loaddqudi512_mask, storedqudi512_mask, uint8_t)
+FG_MOVES(4, 32, int, loaddqusi256_mask, storedqusi256_mask, uint8_t)
+FG_MOVES(2, 16, short, loaddquhi128_mask, storedquhi128_mask, uint8_t)
+#endif
+#undef FG_MOVES
+template <class T> struct has_moves {
+  static constexpr bool value = (sizeof(T) * W >= 16) && (sizeof(T) * W <= 64);
+};
+#else
+template <class T> struct has_moves { static constexpr bool value = false; };
+template <int ELEMENT, int BYTES> struct moves;
+#endif
+
+template <class T> INLINE vec<T> raw_load(const T* p, Part k) {
+  if constexpr (has_moves<T>::value) {
+    return (vec<T>)moves<sizeof(T), sizeof(T) * W>::load(p, (1u << k.n) - 1);
+  } else {
+    vec<T> r{};
+    LANES if (l < k.n) r[l] = p[l];
+    return r;
+  }
+}
+template <class T> INLINE void raw_store(T* p, vec<T> x, Part k) {
+  if constexpr (has_moves<T>::value) {
+    typedef moves<sizeof(T), sizeof(T) * W> M;
+    M::store(p, (typename M::V)x, (1u << k.n) - 1);
+  } else {
+    LANES if (l < k.n) p[l] = x[l];
+  }
+}
+
+template <class T, class L> INLINE vec<T> load(const T* p, L k) { return raw_load(p, k); }
+template <class L> INLINE vec<float> load(const bf16* p, L k) { return from_bf16(raw_load((const uint16_t*)p, k)); }
+template <class L> INLINE vec<float> load(const f16* p, L k) { return from_f16(raw_load((const uint16_t*)p, k)); }
+template <class L> INLINE mask load(const bool* p, L k) {
+  return __builtin_convertvector(raw_load((const int8_t*)p, k) != 0, mask);
+}
+template <class T, class L> INLINE void store(T* p, vec<T> x, L k) { raw_store(p, x, k); }
+template <class L> INLINE void store(bf16* p, vec<float> x, L k) { raw_store((uint16_t*)p, bf16_bits(x), k); }
+template <class L> INLINE void store(f16* p, vec<float> x, L k) { raw_store((uint16_t*)p, f16_bits(x), k); }
+template <class L> INLINE void store(bool* p, mask x, L k) {
+  raw_store((int8_t*)p, __builtin_convertvector(-x, vec<int8_t>), k);
+}
+
+// What a loaded element is in a vector: a mask for bool, float for the half types.
+template <class T> struct lane_of { typedef vec<T> type; };
+template <> struct lane_of<bool> { typedef mask type; };
+template <> struct lane_of<bf16> { typedef vec<float> type; };
+template <> struct lane_of<f16> { typedef vec<float> type; };
+template <class T> INLINE auto lane_value(const T& x) { return get(x); }
+INLINE int32_t lane_value(const bool& x) { return x ? -1 : 0; }
+
+INLINE int lane_count(Full) { return W; }
+INLINE int lane_count(Part k) { return (int)k.n; }
+
+// Lane l reads p[at(l)], where m (if given) holds; other lanes are 0.
+template <class T, class F> INLINE auto gather(const T* p, Full, F at) {
+  typename lane_of<T>::type r{};
+  LANES r[l] = lane_value(p[at(l)]);
+  return r;
+}
+template <class T, class F> INLINE auto gather(const T* p, Part k, F at) {
+  typename lane_of<T>::type r{};
+  for (int l = 0; l < (int)k.n; ++l) r[l] = lane_value(p[at(l)]);
+  return r;
+}
+template <class T, class L, class F> INLINE auto gather_if(mask m, const T* p, L k, F at) {
+  typename lane_of<T>::type r{};
+  for (int l = 0; l < lane_count(k); ++l)
+    if (m[l]) r[l] = lane_value(p[at(l)]);
+  return r;
+}
+template <class T, class L> INLINE auto load_if(mask m, const T* p, L k) {
+#if defined(FG_AVX512)
+  if constexpr (has_moves<T>::value && (sizeof(T) == 4 || sizeof(T) == 8)) {
+    return (vec<T>)moves<sizeof(T), sizeof(T) * W>::load(p, mask_bits(some(k, m)));
+  } else
+#endif
+    return gather_if(m, p, k, [](int64_t l) { return l; });
+}
+// One mask for all lanes.
+template <class T, class L> INLINE auto load_if(bool m, const T* p, L k) {
+  typename lane_of<T>::type r{};
+  if (m) r = load(p, k);
+  return r;
+}
+template <class T, class L, class F> INLINE auto gather_if(bool m, const T* p, L k, F at) {
+  typename lane_of<T>::type r{};
+  if (m) r = gather(p, k, at);
+  return r;
+}
+template <class T, class V, class L, class F> INLINE void scatter(T* p, V x, L k, F at) {
+  for (int l = 0; l < lane_count(k); ++l) put(p + at(l), x[l]);
+}
+
+// --- reductions ----------------------------------------------------------------------------------
+
+template <class V, class F> INLINE auto across(V x, F step) {
+  auto r = x[0];
+  for (int l = 1; l < W; ++l) r = step(r, x[l]);
+  return r;
+}
+// Pairwise: the halves are added until one lane is left.
+template <class V> INLINE auto sum_lanes(V x) {
+  typedef decltype(+x[0]) T;
+  T part[W];
+  LANES part[l] = x[l];
+  for (int n = W / 2; n > 0; n /= 2)
+    for (int l = 0; l < n; ++l) part[l] = part[l] + part[l + n];
+  return part[0];
+}
+template <class V> INLINE auto prod_lanes(V x) { return across(x, [](auto a, auto b) { return a * b; }); }
+template <class V> INLINE auto max_lanes(V x) { return across(x, [](auto a, auto b) { return fg::maximum(a, b); }); }
+template <class V> INLINE auto min_lanes(V x) { return across(x, [](auto a, auto b) { return fg::minimum(a, b); }); }
+INLINE bool any_lanes(mask x) {
+  int32_t r = 0;
+  LANES r |= x[l];
+  return r != 0;
+}
+INLINE bool all_lanes(mask x) {
+  int32_t r = -1;
+  LANES r &= x[l];
+  return r != 0;
+}
+template <class V> INLINE mask arg_greater(V x, vec<int64_t> i, V best, vec<int64_t> at) {
+  mask earlier = lt(i, at), nan = ne(x, x);
+  mask beats = gt(x, best) | (eq(x, best) & earlier);
+  return (nan & (eq(best, best) | earlier)) | (~nan & eq(best, best) & beats);
+}
+template <class V> INLINE mask arg_less(V x, vec<int64_t> i, V best, vec<int64_t> at) {
+  mask earlier = lt(i, at), nan = ne(x, x);
+  mask beats = lt(x, best) | (eq(x, best) & earlier);
+  return (nan & (eq(best, best) | earlier)) | (~nan & eq(best, best) & beats);
+}
+template <class V> INLINE void arg_step(mask better, V& best, vec<int64_t>& at, V x, vec<int64_t> i) {
+  best = select(better, x, best);
+  at = select(better, i, at);
+}
+template <class V> INLINE int64_t argmax_lanes(V x, vec<int64_t> at) {
+  auto best = x[0];
+  int64_t r = at[0];
+  for (int l = 1; l < W; ++l) fg::arg_step(fg::arg_greater(x[l], at[l], best, r), best, r, x[l], (int64_t)at[l]);
+  return r;
+}
+template <class V> INLINE int64_t argmin_lanes(V x, vec<int64_t> at) {
+  auto best = x[0];
+  int64_t r = at[0];
+  for (int l = 1; l < W; ++l) fg::arg_step(fg::arg_less(x[l], at[l], best, r), best, r, x[l], (int64_t)at[l]);
+  return r;
+}
+#undef FG_SPLAT
+#undef FG_VCOMPARE
+#undef FG_EACH
+#undef FG_EACH1
+#undef FG_EACH2
+#undef FG_EACH_DOUBLE

@@ -1,0 +1,116 @@
+// Elementary functions of float, written once for scalars and vectors. Included by vec.h and vec_lanes.h with FG_VEC
+// and FG_IVEC naming the float and int32 type. Coefficients: weighted minimax fits in double precision, rounded.
+
+INLINE FG_VEC exp(FG_VEC x) {
+  typedef FG_VEC V;
+  // x = n ln2 + r with |r| <= ln2/2, ln2 in two parts; e^r = 1 + r + r^2 q(r)
+  V limited = select(gt(x, lit<V>(89.0f)), lit<V>(89.0f), x);
+  limited = select(lt(limited, lit<V>(-104.5f)), lit<V>(-104.5f), limited);
+  V n = round(limited * lit<V>(1.44269504f));
+  V r = fma(n, lit<V>(-0.693145751953125f), limited);
+  r = fma(n, lit<V>(-1.42860677e-6f), r);
+  V q = lit<V>(1.9917973e-4f);
+  q = fma(q, r, lit<V>(1.394618972e-3f));
+  q = fma(q, r, lit<V>(8.333265164e-3f));
+  q = fma(q, r, lit<V>(4.166626826e-2f));
+  q = fma(q, r, lit<V>(0.16666666857f));
+  q = fma(q, r, lit<V>(0.50000000784f));
+  V y = fma(q, r * r, r) + lit<V>(1.0f);
+  return scale(y, n);
+}
+
+INLINE FG_VEC log(FG_VEC x) {
+  typedef FG_VEC V;
+  typedef FG_IVEC I;
+  auto tiny = lt(x, lit<V>(1.17549435e-38f));
+  V scaled = select(tiny, x * lit<V>(16777216.0f), x);
+  // scaled = 2^e m with m in [sqrt(1/2), sqrt(2))
+  I bits = to_bits(scaled);
+  I e = (bits - ilit<I>(0x3f3504f3)) >> 23;
+  V f = from_bits(bits - (e << 23)) - lit<V>(1.0f);
+  V n = to_float(e) - select(tiny, lit<V>(24.0f), lit<V>(0.0f));
+  V q = lit<V>(0.067466013f);
+  q = fma(q, f, lit<V>(-0.116756413f));
+  q = fma(q, f, lit<V>(0.118881746f));
+  q = fma(q, f, lit<V>(-0.124055914f));
+  q = fma(q, f, lit<V>(0.142195509f));
+  q = fma(q, f, lit<V>(-0.166679957f));
+  q = fma(q, f, lit<V>(0.200021187f));
+  q = fma(q, f, lit<V>(-0.250000096f));
+  q = fma(q, f, lit<V>(0.333333126f));
+  V s = f * f;
+  V low = fma(n, lit<V>(-2.12194440e-4f), s * f * q);
+  V y = fma(s, lit<V>(-0.5f), low) + f;
+  y = fma(n, lit<V>(0.693359375f), y);
+  V inf = lit<V>(__builtin_inff());
+  y = select(eq(x, inf), inf, y);
+  y = select(eq(x, lit<V>(0.0f)), -inf, y);
+  return select(lt(x, lit<V>(0.0f)), lit<V>(__builtin_nanf("")), select(ne(x, x), x, y));
+}
+
+INLINE FG_VEC expm1(FG_VEC x) {
+  typedef FG_VEC V;
+  V q = lit<V>(2.4970255e-5f);
+  q = fma(q, x, lit<V>(1.9974020e-4f));
+  q = fma(q, x, lit<V>(1.388854344e-3f));
+  q = fma(q, x, lit<V>(8.333140749e-3f));
+  q = fma(q, x, lit<V>(4.166666927e-2f));
+  q = fma(q, x, lit<V>(0.16666667460f));
+  q = fma(q, x, lit<V>(0.5f));
+  V near = fma(x * x, q, x);
+  near = select(eq(x, lit<V>(0.0f)), x, near);  // keeps -0.0
+  return select(lt(abs(x), lit<V>(0.5f)), near, exp(x) - lit<V>(1.0f));
+}
+
+INLINE FG_VEC log1p(FG_VEC x) {
+  typedef FG_VEC V;
+  // log(u) x / (u - 1) with u = fl(1 + x): the rounding of u cancels
+  V u = x + lit<V>(1.0f), d = u - lit<V>(1.0f);
+  V y = log(u) * (x / d);
+  y = select(eq(d, lit<V>(0.0f)), x, y);
+  return select(gt(abs(u), lit<V>(3.0e38f)), log(u), y);
+}
+
+INLINE FG_VEC sigmoid(FG_VEC x) {
+  typedef FG_VEC V;
+  return lit<V>(1.0f) / (lit<V>(1.0f) + exp(-x));
+}
+
+INLINE FG_VEC tanh(FG_VEC x) {
+  typedef FG_VEC V;
+  V a = abs(x), s = x * x;
+  V q = lit<V>(2.147536858e-3f);
+  q = fma(q, s, lit<V>(-8.182673856e-3f));
+  q = fma(q, s, lit<V>(2.170296710e-2f));
+  q = fma(q, s, lit<V>(-5.394720427e-2f));
+  q = fma(q, s, lit<V>(0.13333209764f));
+  q = fma(q, s, lit<V>(-0.33333330907f));
+  V near = fma(x * s, q, x);
+  V far = lit<V>(1.0f) - lit<V>(2.0f) / (exp(a + a) + lit<V>(1.0f));
+  return select(lt(a, lit<V>(0.625f)), copysign(near, x), copysign(far, x));
+}
+
+INLINE FG_VEC erf(FG_VEC x) {
+  typedef FG_VEC V;
+  V a = abs(x), s = x * x;
+  V q = lit<V>(7.889119530e-5f);
+  q = fma(q, s, lit<V>(-8.020841279e-4f));
+  q = fma(q, s, lit<V>(5.189535339e-3f));
+  q = fma(q, s, lit<V>(-2.685444459e-2f));
+  q = fma(q, s, lit<V>(0.11283600176f));
+  q = fma(q, s, lit<V>(-0.37612627136f));
+  q = fma(q, s, lit<V>(0.12837916591f));
+  V near = fma(x, q, x);
+  // erf a = 1 - exp(-(a + a p(a))) for 1 <= a < 4, and 1 beyond
+  V t = select(gt(a, lit<V>(4.0f)), lit<V>(4.0f), a);
+  V p = lit<V>(3.557005523e-6f);
+  p = fma(p, t, lit<V>(-2.843535880e-5f));
+  p = fma(p, t, lit<V>(-1.387497228e-4f));
+  p = fma(p, t, lit<V>(3.182015676e-3f));
+  p = fma(p, t, lit<V>(-2.309164214e-2f));
+  p = fma(p, t, lit<V>(0.10566906109f));
+  p = fma(p, t, lit<V>(0.63541011870f));
+  p = fma(p, t, lit<V>(0.12859958544f));
+  V far = lit<V>(1.0f) - exp(-fma(t, p, t));
+  return select(lt(a, lit<V>(1.0f)), near, copysign(select(ne(x, x), x, far), x));
+}

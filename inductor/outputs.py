@@ -1,0 +1,131 @@
+"""What the plan returns: every value of the functional graph's frame as a buffer, input, view or constant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from inductor.index import contiguous_strides
+from inductor.ir import Buffer, Program, Tensor, Window
+from inductor.lowering.context import Lowering, is_dense
+from inductor.runtime.plan import OutputSpec
+
+
+def plan_outputs(program: Program, functional: Any, results: list[Any]) -> list[OutputSpec]:
+    """Realise what is returned, with eager's strides, and describe it. `results` are the values that the
+    functional graph returns."""
+    run = _Outputs(program, functional, results)
+    return run.all()
+
+
+class _Outputs:
+    def __init__(self, program: Program, functional: Any, results: list[Any]) -> None:
+        self.program = program
+        self.functional = functional
+        self.results = results
+        output = next(n for n in reversed(list(functional.graph_module.graph.nodes)))
+        self.vals = [
+            a.meta.get("val") if hasattr(a, "meta") else a for a in output.args[0]
+        ]
+        self.ctx = Lowering.resume(program)
+        self.owned: dict[int, Buffer] = {}  # graph output -> the buffer made for it
+        self.taken: set[str] = set()
+
+    def all(self) -> list[OutputSpec]:
+        specs = self.functional.outputs
+        done: dict[int, OutputSpec] = {}
+        for late in (False, True):
+            for number, spec in enumerate(specs):
+                if (spec.kind in ("alias_of_output", "same_as_output")) is late:
+                    done[number] = self._one(spec, done)
+        return [done[n] for n in range(len(specs))]
+
+    def _one(self, spec: Any, done: dict[int, OutputSpec]) -> OutputSpec:
+        match spec.kind:
+            case "input":
+                return OutputSpec("input", f"arg{spec.index}")
+            case "alias_of_input":
+                return self._view(spec, f"arg{spec.index}")
+            case "same_as_output":
+                return done[spec.index]
+            case "alias_of_output":
+                return self._view(spec, done[spec.index].name)
+            case "constant":
+                return self._constant(spec)
+        value = self.results[spec.index]
+        if not isinstance(value, Tensor):
+            return OutputSpec("value", value=value)
+        buffer = self._own(spec.index, value)
+        if spec.kind == "alias_of_intermediate":
+            return self._view(spec, buffer.name)
+        return OutputSpec("buffer", buffer.name)
+
+    @staticmethod
+    def _view(spec: Any, name: str) -> OutputSpec:
+        return OutputSpec("view", name, tuple(spec.size), tuple(spec.stride), spec.storage_offset)
+
+    def _constant(self, spec: Any) -> OutputSpec:
+        value = spec.constant
+        if not isinstance(value, torch.Tensor):
+            return OutputSpec("value", value=value)
+        name = f"const{len(self.program.constants)}"
+        self.program.constants[name] = value.detach()
+        if spec.size is not None:
+            return self._view(spec, name)
+        return OutputSpec("buffer", name)
+
+    def _own(self, number: int, value: Tensor) -> Buffer:
+        """The buffer that holds graph output `number`, nothing else, with eager's strides."""
+        if number in self.owned:
+            return self.owned[number]
+        val = self.vals[number]
+        stride = tuple(val.stride())
+        if not is_dense(val.shape, stride):
+            stride = contiguous_strides(val.shape)
+        if value.window is None:
+            self.ctx.realize(value, stride)
+        window = value.window
+        assert window is not None
+        buffer = window.buffer
+        if (
+            buffer.kind in ("input", "constant")
+            or buffer.name in self.taken
+            or not _holds(window, tuple(val.shape), stride)
+        ):
+            buffer = self._copied(value, stride)
+        if buffer.kind == "temp":
+            buffer.kind = "output"
+        self.taken.add(buffer.name)
+        self.owned[number] = buffer
+        return buffer
+
+    def _copied(self, value: Tensor, stride: tuple[int, ...]) -> Buffer:
+        fresh = self.ctx.copy(value, stride)
+        assert fresh.window is not None
+        return fresh.window.buffer
+
+
+def _holds(window: Window, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether the buffer is exactly this tensor. A kernel-made buffer of the same elements in the same order but
+    another shape is simply given the shape."""
+    buffer = window.buffer
+    if window.offset or not _same_strides(size, window.stride, stride):
+        return False
+    if buffer.size == size and _same_strides(size, buffer.stride, stride):
+        buffer.stride = stride
+        return True
+    numel = 1
+    for n in buffer.size:
+        numel *= n
+    mine = 1
+    for n in size:
+        mine *= n
+    if buffer.kind == "temp" and numel == mine and is_dense(buffer.size, buffer.stride):
+        buffer.size, buffer.stride = size, stride
+        return True
+    return False
+
+
+def _same_strides(size: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return all(n == 1 or x == y for n, x, y in zip(size, a, b, strict=True))

@@ -1,0 +1,231 @@
+"""The stages of the default backend, in order, and the one driver that runs them.
+
+    functionalize   torch-level graph -> functional aten graph          shown by DYNAMO_LOGS=aten's channel `aot`
+    lower           aten operators -> loops over buffers                `schedule`
+    schedule        loops -> fused kernels, in order                    `schedule`
+    codegen         kernels -> C++ text and the plan's steps            `kernel`, `plan`
+    compile         C++ text -> shared library (cached on disk)
+    link            plan + library + parameters -> callable
+
+Each stage takes the `Compilation` and fills in its part; the driver times it and logs what it made.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+from fxgraph.aot import FunctionalGraph, functionalize, run_functional
+from fxgraph.aot.runtime import same_sharing
+from inductor.codegen.cpp import CppModule
+from inductor.ir import Program
+from inductor.lowering.graph import lower_graph
+from inductor.options import Options
+from inductor.outputs import plan_outputs
+from inductor.plan_steps import build_plan
+from inductor.runtime import toolchain
+from inductor.runtime.link import link
+from inductor.runtime.plan import PlanSpec
+from inductor.schedule.fusion import Scheduled, schedule
+
+# Kernel text longer than this is compiled as two translation units.
+SPLIT_CHARACTERS = 24_000
+
+
+@dataclass
+class Compilation:
+    """One graph on its way through the stages."""
+
+    gm: Any
+    inputs: list[Any]
+    static: list[bool]
+    options: Options
+    functional: FunctionalGraph | None = None
+    program: Program | None = None
+    results: list[Any] = field(default_factory=list)
+    items: list[Scheduled] = field(default_factory=list)
+    module: CppModule | None = None
+    spec: PlanSpec | None = None
+    library: Any = None
+    compiled: Any = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def _functionalize(c: Compilation) -> None:
+    c.functional = functionalize(c.gm, c.inputs)
+
+
+def _lower(c: Compilation) -> None:
+    assert c.functional is not None
+    c.program, c.results = lower_graph(
+        c.functional.graph_module, static=c.static, aten_ops=c.options.aten_ops
+    )
+    c.program.outputs = plan_outputs(c.program, c.functional, c.results)
+
+
+def _schedule(c: Compilation) -> None:
+    assert c.program is not None
+    wanted = [out.name for out in c.program.outputs if out.name]
+    c.items = schedule(c.program, wanted, fusion=c.options.fusion)
+
+
+def _codegen(c: Compilation) -> None:
+    assert c.program is not None
+    c.module, c.spec = build_plan(c.program, c.items)
+
+
+def _compile(c: Compilation) -> None:
+    assert c.spec is not None and c.module is not None
+    if not c.spec.source:
+        return
+    units = c.module.units(2) if c.options.parallel_compile else [c.spec.source]
+    if len(c.spec.source) < SPLIT_CHARACTERS:
+        units = [c.spec.source]
+    c.library = toolchain.load_library(units)
+
+
+def _link(c: Compilation) -> None:
+    assert c.spec is not None and c.program is not None
+    statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
+    c.compiled = link(c.spec, c.library, statics=statics)
+
+
+# stage name, function, log channel and what to show of the result
+STAGES: tuple[
+    tuple[str, Callable[[Compilation], None], str | None, Callable[[Compilation], Any] | None], ...
+] = (
+    ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
+    ("lower", _lower, "schedule", lambda c: c.program),
+    ("schedule", _schedule, "schedule", lambda c: "\n".join(map(str, c.items))),
+    ("codegen", _codegen, "kernel", lambda c: c.spec.source),
+    ("compile", _compile, "plan", lambda c: "\n".join(map(str, c.spec.steps))),
+    ("link", _link, None, None),
+)
+
+
+def run_stages(c: Compilation, *, until: str | None = None) -> Compilation:
+    """Run the stages up to and including `until`."""
+    for name, stage, channel, show in STAGES:
+        started = time.perf_counter()
+        stage(c)
+        c.seconds[name] = c.seconds.get(name, 0.0) + time.perf_counter() - started
+        if channel is not None and show is not None:
+            logger = logging.getLogger(f"inductor.{channel}")
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s:\n%s", name, show(c))
+        if name == until:
+            break
+    return c
+
+
+def new_compilation(
+    gm: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> Compilation:
+    nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    static = [bool(n.meta.get("static")) for n in nodes]
+    return Compilation(gm, list(example_inputs), static, Options.of(options))
+
+
+def compile_graph(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+) -> Any:
+    """Compile one graph. The result takes the inputs that are not static and returns a tuple.
+
+    Attributes of the result: binds_static (True), compile_report (see `explain`). Raises Unfunctionalizable for
+    a graph that cannot be made functional. With no C++ compiler it warns once and runs the graph on aten.
+    """
+    c = new_compilation(gm, example_inputs, options)
+    try:
+        run_stages(c)
+    except toolchain.NoCompiler as error:
+        _warn_no_compiler(str(error))
+        c.notes.append(str(error))
+        c.compiled = _OnAten(c)
+    assert c.functional is not None
+    if not isinstance(c.compiled, _OnAten) and _needs_frame(c):
+        c.compiled = _Framed(c)
+    c.compiled.binds_static = True
+    c.compiled.compile_report = report(c)
+    return c.compiled
+
+
+def report(c: Compilation) -> dict[str, Any]:
+    kernels = sum(s.kind == "kernel" for s in c.spec.steps) if c.spec and c.library else 0
+    return {
+        "fallback_ops": dict(c.program.fallbacks) if c.program else {},
+        "kernels": kernels,
+        "autograd": None,
+        "stages": dict(c.seconds),
+        "notes": list(c.notes),
+    }
+
+
+_warned: set[str] = set()
+
+
+def _warn_no_compiler(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(f"{text} Compiled functions run on aten meanwhile.", stacklevel=3)
+
+
+def _needs_frame(c: Compilation) -> bool:
+    """Whether a call has to check or do something that the plan does not: how written inputs share memory, and
+    changes of their sizes."""
+    assert c.functional is not None
+    written = c.functional.input_mutations
+    if any(m.metadata for m in written):
+        return True
+    varying = sum(not s for s in c.static)
+    return any(not c.static[m.index] for m in written) and varying > 1 or bool(
+        c.functional.same_inputs
+    )
+
+
+class _WithStatics:
+    """A callable that takes the varying inputs and holds the static ones."""
+
+    def __init__(self, c: Compilation) -> None:
+        assert c.functional is not None
+        self.functional = c.functional
+        self.static = c.static
+        self.held = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
+
+    def all_inputs(self, varying: Sequence[Any]) -> list[Any]:
+        given, held = iter(varying), iter(self.held)
+        return [next(held) if static else next(given) for static in self.static]
+
+
+class _OnAten(_WithStatics):
+    """The functional graph, operator by operator."""
+
+    def __call__(self, *varying: Any) -> Any:
+        return run_functional(self.functional, self.all_inputs(varying))
+
+
+class _Framed(_WithStatics):
+    """The plan, and around it what concerns the memory of written inputs."""
+
+    def __init__(self, c: Compilation) -> None:
+        super().__init__(c)
+        self.plan = c.compiled
+
+    def __call__(self, *varying: Any) -> Any:
+        inputs = self.all_inputs(varying)
+        if self.functional.input_mutations and not same_sharing(self.functional, inputs):
+            return run_functional(self.functional, inputs)
+        results = self.plan(*varying)
+        for m in self.functional.input_mutations:
+            if m.metadata:
+                target = inputs[m.index]
+                target.as_strided_(m.size, m.stride, m.storage_offset + target.storage_offset())
+        return results
+
+
+__all__ = ["STAGES", "Compilation", "compile_graph", "new_compilation", "run_stages"]

@@ -1,0 +1,121 @@
+"""From a schedule to the plan: kernels to C++ and KernelSteps, operators to AtenSteps, windows to ViewSteps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inductor.codegen.cpp import CppModule
+from inductor.ir import AtenCall, Buffer, Program, Window, windows
+from inductor.runtime.plan import (
+    AtenStep,
+    BufferSpec,
+    ConstantSpec,
+    KernelStep,
+    PlanSpec,
+    TensorSpec,
+    ViewStep,
+    dtype_name,
+    encode,
+)
+from inductor.schedule.fusion import Bundle, Call, Kernel, Scheduled
+
+
+def build_plan(program: Program, items: list[Scheduled]) -> tuple[CppModule, PlanSpec]:
+    """Generate the kernels and spell out the steps."""
+    module = CppModule(program, live_buffers(program, items))
+    steps: list[Any] = []
+    views: dict[Window, str] = {}
+    for number, item in enumerate(items):
+        if isinstance(item, Call):
+            steps += _call(item.step, views)
+        else:
+            steps.append(KernelStep(**module.add(item, f"k{number}")))
+    used = {name for step in steps for name in [*step.names(), *step.produces()]}
+    used |= {name for step in steps if isinstance(step, KernelStep) for name in step.writes}
+    used |= {out.name for out in program.outputs}
+    spec = PlanSpec(
+        inputs=[_input(b, k) for k, b in enumerate(program.inputs)],
+        buffers=[
+            _buffer(b)
+            for b in program.buffers.values()
+            if b.kind in ("temp", "output", "aten") and b.name in used
+        ],
+        steps=steps,
+        outputs=program.outputs,
+        constants=[ConstantSpec.of(name, t) for name, t in program.constants.items()],
+        source=module.source(),
+    )
+    return module, spec
+
+
+def live_buffers(program: Program, items: list[Scheduled]) -> set[str]:
+    """Buffers that must be in memory: returned, inputs, made by aten, or read outside their kernel."""
+    live = {out.name for out in program.outputs}
+    live |= {b.name for b in program.buffers.values() if b.kind != "temp"}
+    for item in items:
+        kernels = item.kernels if isinstance(item, Bundle) else [item]
+        for one in kernels:
+            if isinstance(one, Kernel):
+                live |= one.reads() - one.writes().keys()
+                # read and written, but read first: the old contents count
+                written: set[str] = set()
+                for step in one.steps:
+                    live |= step.reads.keys() - written
+                    written.add(step.target.name)
+            else:
+                live |= one.step.reads.keys()
+    return live
+
+
+def _input(buffer: Buffer | None, number: int) -> TensorSpec:
+    if buffer is None:
+        raise TypeError(f"graph input {number} is not a tensor; sizes as inputs are not supported")
+    return TensorSpec(
+        buffer.name,
+        dtype_name(buffer.dtype),
+        buffer.size,
+        buffer.stride,
+        device=str(buffer.device),
+        static=buffer.static,
+    )
+
+
+def _buffer(buffer: Buffer) -> BufferSpec:
+    return BufferSpec(
+        buffer.name,
+        dtype_name(buffer.dtype),
+        buffer.size,
+        buffer.stride,
+        str(buffer.device),
+        buffer.kind,
+    )
+
+
+def _call(step: AtenCall, views: dict[Window, str]) -> list[Any]:
+    """The operator's step, after the views that its arguments need."""
+    before: list[Any] = []
+    for window in windows([step.args, step.kwargs]):
+        if not window.is_whole() and window not in views:
+            views[window] = f"view{len(views)}"
+            before.append(
+                ViewStep(
+                    views[window], window.buffer.name, window.size, window.stride, window.offset
+                )
+            )
+
+    def name_of(leaf: Any) -> str | None:
+        if not isinstance(leaf, Window):
+            return None
+        return leaf.buffer.name if leaf.is_whole() else views[leaf]
+
+    schema = step.target._schema
+    return [
+        *before,
+        AtenStep(
+            schema.name,
+            schema.overload_name,
+            [encode(a, name_of) for a in step.args],
+            [b.name if b is not None else "" for b in step.outputs],
+            {k: encode(v, name_of) for k, v in step.kwargs.items()},
+        ),
+    ]

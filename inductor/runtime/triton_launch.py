@@ -1,0 +1,62 @@
+"""Loading, launching and cross-compiling generated Triton kernels."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import linecache
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from inductor.codegen.triton import TritonKernel
+from inductor.runtime.plan import CallStep
+
+
+@functools.lru_cache(maxsize=4096)
+def load(source: str, name: str) -> Any:
+    """The @triton.jit function in a kernel's text; equal texts are loaded once."""
+    file = f"<framegraph triton {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    # Triton compiles from source lines, which it looks up by file name.
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": "framegraph_kernels", "__file__": file}
+    exec(compile(source, file, "exec"), namespace)
+    return namespace[name]
+
+
+class Launcher:
+    """A kernel as a callable over tensors, in the order of `kernel.args`."""
+
+    def __init__(self, kernel: TritonKernel) -> None:
+        self.kernel = kernel
+        self.function = load(kernel.source, kernel.name)
+        self._run = self.function[(kernel.programs,)]
+        self._options = {**kernel.constants, "num_warps": kernel.num_warps}
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        if self.kernel.programs:
+            self._run(*tensors, **self._options)
+
+
+def call_step(kernel: TritonKernel) -> CallStep:
+    """The plan step that launches a kernel: link it with `callables={kernel.name: Launcher}`."""
+    args = [{"buf": name} for name in kernel.args]
+    return CallStep(kernel.name, args, outputs=[], writes=list(kernel.writes))
+
+
+def compile_for(kernel: TritonKernel, capability: int) -> dict[str, Any]:
+    """Compile for an NVIDIA target (80: A100, 90: H100), whether or not there is one here.
+
+    Returns what Triton made, by stage: "ttir", "ttgir", "llir", "ptx", "cubin".
+    """
+    source = ASTSource(
+        fn=load(kernel.source, kernel.name),
+        signature=kernel.signature,
+        constexprs=dict(kernel.constants),
+    )
+    target = GPUTarget("cuda", capability, 32)
+    compiled = triton.compile(source, target=target, options={"num_warps": kernel.num_warps})
+    return dict(compiled.asm)
