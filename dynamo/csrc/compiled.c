@@ -296,7 +296,9 @@ static PyObject *scoped_vectorcall(PyObject *callable, PyObject *const *args, si
     if (self->state == STATE_OFF) {
         State state = thread->mode.state;
         thread->mode.state = STATE_OFF;
+        int suspended = thread->depth > 0 && hook_suspend();
         result = PyObject_Vectorcall(self->fn, args, nargsf, kwnames);
+        hook_resume(suspended);
         thread->mode.state = state;
     } else {
         Mode mode = {self->state, self->error_on_miss, NULL, NULL, NULL, NULL};
