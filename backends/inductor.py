@@ -1,4 +1,8 @@
-"""backend="inductor": fused C++ and Triton kernels; the default."""
+"""backend="inductor": fused C++ and Triton kernels; the default.
+
+The function carries `options` (name -> (default, meaning)) and `modes` (name -> the options it sets), which
+dynamo.compile checks. The modes differ in what they do on devices; on CPUs they are alike.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from backends.autograd import OpByOp, under_autograd
 from backends.registry import register_backend
 from fxgraph import GraphModule
 from fxgraph.aot import Unfunctionalizable
+from inductor.options import describe
 
 
 @register_backend
@@ -26,3 +31,12 @@ def inductor(
         return compiler.compile_graph(gm, example_inputs, options=options)
     except Unfunctionalizable as error:
         return OpByOp(gm, str(error), autograd=False)
+
+
+inductor.options = describe()  # type: ignore[attr-defined]
+inductor.modes = {  # type: ignore[attr-defined]
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {},
+    "max-autotune-no-cudagraphs": {},
+}

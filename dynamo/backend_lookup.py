@@ -92,7 +92,8 @@ def _check(name: str, known: Any, what: str) -> None:
 
 def _check_type(name: str, value: Any, declared: Any) -> None:
     default = declared[0]
-    if default is not None and type(value) is not type(default):
+    given = tuple(value) if isinstance(value, list) else value
+    if default is not None and type(given) is not type(default):
         raise InvalidOption(
             f"option {name!r} takes {type(default).__name__}, not {type(value).__name__}: {declared[1]}"
         )

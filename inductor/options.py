@@ -34,3 +34,10 @@ class Options:
 
 def names() -> list[str]:
     return [f.name for f in fields(Options)]
+
+
+def describe() -> dict[str, tuple[Any, str]]:
+    """Option name -> (default, meaning)."""
+    lines = [line.strip() for line in (Options.__doc__ or "").splitlines() if line.strip()]
+    meanings = dict(line.split(": ", 1) for line in lines)
+    return {f.name: (f.default, meanings[f.name]) for f in fields(Options)}
