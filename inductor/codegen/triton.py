@@ -232,7 +232,7 @@ class _Emitter:
             found = self.r.meaning.get(v)
         return found
 
-    # --- rows longer than a tile ----------------------------------------------------------------------
+    # --- rows longer than a tile ---
 
     def _emit_looped(self) -> None:
         """Passes over the rows; each ends with the reductions that its elements allow."""
@@ -340,7 +340,7 @@ class _Pass:
         self.lines.append(f"{name} = {text}")
         return Term(name, frozenset(axes))
 
-    # --- steps ----------------------------------------------------------------------------------------
+    # --- steps ---
 
     def run(self, step: Loops, store: bool = True) -> None:
         """Compute a step and store it unless nobody outside looks."""
@@ -375,7 +375,7 @@ class _Pass:
             value = f"tl.broadcast_to({value}, {self.shape(axes)})"
         self.lines.append(f"tl.store({pointer}, {value}{self.mask_argument(axes)})")
 
-    # --- addressing -----------------------------------------------------------------------------------
+    # --- addressing ---
 
     def shape(self, axes: Collection[str]) -> str:
         if self.rank == 1:
@@ -435,7 +435,7 @@ class _Pass:
             address = f"tl.broadcast_to({address}, {self.shape(wanted)})"
         return address, wanted
 
-    # --- values ---------------------------------------------------------------------------------------
+    # --- values ---
 
     def _value(self, value: Value, args: list[Term]) -> Term:
         axes = frozenset().union(*(a.axes for a in args), frozenset())

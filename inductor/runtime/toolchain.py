@@ -28,7 +28,8 @@ from inductor.runtime import _plan, cache
 
 log = logging.getLogger(__name__)
 
-# Results must equal eager's: no fast-math, no contraction of a*b+c into one rounding, integers that wrap.
+# Results must equal eager's: no fast-math, no contraction of a*b+c into one rounding, integers
+# that wrap.
 FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno",
     "-fno-trapping-math", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-fvisibility=default",
@@ -88,8 +89,8 @@ def _find(cxx: str, path: str) -> Compiler:
         raise NoCompiler(f"CXX={cxx} names no program")
     zig = importlib.util.find_spec("ziglang")
     if zig is not None and zig.origin:
-        command = (sys.executable, "-m", "ziglang", "c++")
-        return _tuned(Compiler(command, _file_identity(zig.origin)))
+        zig_command = (sys.executable, "-m", "ziglang", "c++")
+        return _tuned(Compiler(zig_command, _file_identity(zig.origin)))
     raise NoCompiler("framegraph found no C++ compiler (g++, clang++, c++) on PATH")
 
 

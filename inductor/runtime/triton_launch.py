@@ -27,6 +27,11 @@ def load(source: str, name: str) -> Any:
     return namespace[name]
 
 
+def _options(kernel: TritonKernel) -> dict[str, Any]:
+    # Eager does not contract a * b + c into one rounding.
+    return {"num_warps": kernel.num_warps, "enable_fp_fusion": False}
+
+
 class Launcher:
     """A kernel as a callable over tensors, in the order of `kernel.args`."""
 
@@ -34,7 +39,7 @@ class Launcher:
         self.kernel = kernel
         self.function = load(kernel.source, kernel.name)
         self._run = self.function[(kernel.programs,)]
-        self._options = {**kernel.constants, "num_warps": kernel.num_warps}
+        self._options = {**kernel.constants, **_options(kernel)}
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         if self.kernel.programs:
@@ -58,5 +63,5 @@ def compile_for(kernel: TritonKernel, capability: int) -> dict[str, Any]:
         constexprs=dict(kernel.constants),
     )
     target = GPUTarget("cuda", capability, 32)
-    compiled = triton.compile(source, target=target, options={"num_warps": kernel.num_warps})
+    compiled = triton.compile(source, target=target, options=_options(kernel))
     return dict(compiled.asm)

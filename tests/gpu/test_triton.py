@@ -1,0 +1,37 @@
+"""The Triton cases of tests/inductor/triton_cases.py on a device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from tests.inductor.triton_cases import CASES, emit_case, run_case
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_eager(name):
+    run_case(name, "cuda")
+
+
+def test_inside_a_plan():
+    from inductor.runtime.link import link
+    from inductor.runtime.plan import BufferSpec, OutputSpec, PlanSpec, TensorSpec
+    from inductor.runtime.triton_launch import Launcher, call_step
+
+    _, (kernel,), _, _ = emit_case("several_blocks")
+    spec = PlanSpec(
+        inputs=[TensorSpec("arg0", "float32", (3000,), (1,), device="cuda:0")],
+        buffers=[BufferSpec("buf0", "float32", (3000,), (1,), device="cuda:0", kind="output")],
+        steps=[call_step(kernel)],
+        outputs=[OutputSpec("buffer", "buf0")],
+    )
+    plan = link(spec, callables={kernel.name: Launcher(kernel)})
+    x = torch.randn(3000, device="cuda")
+    assert torch.equal(plan(x)[0], x + 1)

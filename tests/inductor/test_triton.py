@@ -1,0 +1,143 @@
+"""Triton kernels without a GPU: interpreted against eager, compiled to cubin, and as text."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from inductor.codegen.triton import NoTriton, emit
+from inductor.index import Var
+from inductor.ops import ops
+from tests.inductor import triton_cases
+from tests.inductor.triton_cases import CASES, Builder, emit_case
+
+GOLDENS = Path(__file__).parents[1] / "goldens" / "triton"
+ON_FILE = (
+    "broadcast_add",
+    "strided",
+    "padded",
+    "gathered",
+    "softmax_4x1000_float32",
+    "layer_norm_2x9000_float16",
+    "extremes_with_nan_4100",
+)
+# One of each shape and type for each target; the interpreter covers the rest.
+COMPILED = (
+    *ON_FILE,
+    "unary_on_special_values",
+    "binary_on_special_values",
+    "integers_int8",
+    "any_all_9",
+)
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """Errors by case, from one process that runs all of them in Triton's interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.inductor.triton_cases"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[2],
+        timeout=500,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    return {line["case"]: line["error"] for line in lines}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreted(interpreted, name):
+    assert interpreted[name] is None, interpreted[name]
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_to_machine_code(name, capability, tmp_path, monkeypatch):
+    from inductor.runtime.triton_launch import compile_for
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    _, kernels, _, _ = emit_case(name)
+    for kernel in kernels:
+        made = compile_for(kernel, capability)
+        assert made["cubin"][:4] == b"\x7fELF" and f"sm_{capability}" in made["ptx"]
+
+
+@pytest.mark.parametrize("name", ON_FILE)
+def test_text(name, request):
+    _, kernels, _, _ = emit_case(name)
+    text = "\n\n".join(kernel.source for kernel in kernels)
+    file = GOLDENS / f"{name}.py.expected"
+    if request.config.getoption("--accept", default=False):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert file.read_text() == text, f"{file.name} differs; `make accept` takes the new text"
+
+
+def test_local_buffers_are_not_stored():
+    b = Builder()
+    triton_cases.softmax(b, b.input(torch.randn(4, 8)))
+    (kernel,) = b.kernels()
+    inner = {name for name in kernel.writes() if name != b.outputs[0].name}
+    made = emit(kernel, b.ctx.program.buffers, "k", local=inner)
+    assert made.args == ["arg0", b.outputs[0].name] == [*made.args[:1], *made.writes]
+
+
+def test_large_tensors_are_indexed_by_int64():
+    b = Builder()
+    x = torch.empty(1, device="meta").expand(1 << 16, 1 << 16)
+    b.output(b.map(lambda v: ops.neg(v), b.input(x)))
+    (kernel,) = b.kernels()
+    made = emit(kernel, b.ctx.program.buffers, "k")
+    assert "tl.program_id(0).to(tl.int64)" in made.source and made.programs == 1 << 22
+
+
+def test_what_has_no_triton_form():
+    b = Builder()
+    b.output(b.map(ops.digamma, b.input(torch.randn(3))))
+    (kernel,) = b.kernels()
+    with pytest.raises(NoTriton, match="digamma"):
+        emit(kernel, b.ctx.program.buffers, "k")
+
+
+def test_plan_launches_by_call_step():
+    """A kernel's step in a plan; eager stands in for the device."""
+    from inductor.runtime.link import link
+    from inductor.runtime.plan import OutputSpec, PlanSpec
+    from inductor.runtime.triton_launch import call_step
+    from tests.inductor.plan_kernels import buffer, tensor_input
+
+    _, (kernel,), _, _ = emit_case("several_blocks")
+    spec = PlanSpec(
+        inputs=[tensor_input("arg0", 3000)],
+        buffers=[buffer("buf0", 3000, kind="output")],
+        steps=[call_step(kernel)],
+        outputs=[OutputSpec("buffer", "buf0")],
+    )
+
+    def launch(x, out):
+        torch.add(x, 1, out=out)
+
+    x = torch.randn(3000)
+    assert torch.equal(link(spec, callables={kernel.name: launch})(x)[0], x + 1)
+
+
+def test_neighbouring_variables_merge():
+    from inductor.codegen.triton import merge
+    from inductor.index import Index
+
+    i, j, k = Var("i", 2), Var("j", 3), Var("k", 4)
+    whole = Index({i: 12, j: 4, k: 1})
+    assert merge([i, j, k], [whole]) == [[i, j, k]]
+    assert merge([i, j, k], [whole, Index({i: 3, j: 1})]) == [[i, j], [k]]
+    assert merge([i, j, k], [whole, Index({k: 1})]) == [[i, j], [k]]
+    assert merge([i, j], [(Index({i: 3, j: 1}) * 2 + 1) // 4]) == [[i], [j]]
