@@ -199,11 +199,13 @@ UNSUPPORTED = frozenset(
 
 def canonical_ops(native_op: str) -> str | None:
     """How a native opcode gets to be canonical: "removed", "rule", "same"; None: it does not."""
+    if native_op in UNSUPPORTED:
+        return None
     if native_op in REMOVED:
         return "removed"
     if native_op in _RULES:
         return "rule"
-    if native_op in _DIRECTED or (native_op in CANONICAL and native_op not in UNSUPPORTED):
+    if native_op in _DIRECTED or (native_op in CANONICAL):
         return "same"
     return None
 

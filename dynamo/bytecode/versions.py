@@ -58,7 +58,7 @@ HAS_LOAD_CLOSURE = OPMAP.get("LOAD_CLOSURE", 256) < 256
 HAS_SET_FUNCTION_ATTRIBUTE = "SET_FUNCTION_ATTRIBUTE" in OPMAP
 HAS_FORMAT_VALUE = "FORMAT_VALUE" in OPMAP
 # The bit of co_flags that says "the first constant is the docstring"; 0: it always is, if a str.
-CO_HAS_DOCSTRING = 0x4000000 if CURRENT >= (3, 13) else 0
+CO_HAS_DOCSTRING = 0x4000000 if CURRENT >= (3, 14) else 0
 
 
 def compare_operand(symbol: str) -> int:

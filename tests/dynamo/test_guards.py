@@ -7,6 +7,7 @@ import types
 
 import pytest
 import torch
+import torch.utils._python_dispatch
 
 from dynamo import guards, sources
 from dynamo.guards import GlobalState, GuardSet
@@ -470,8 +471,6 @@ class TestGlobalState:
         ],
     )
     def test_contexts(self, context):
-        import torch.utils._python_dispatch
-
         outside = build((None, "globals", GlobalState()))
         with context():
             inside = build((None, "globals", GlobalState()))
