@@ -29,7 +29,7 @@ def doctor() -> int:
         _capture_row(),
         *doctors.trials(),
     ]
-    print(tabulate(rows, headers=["what", "found", "works"], tablefmt="simple"))
+    print(tabulate(rows, headers=["what", "found", "works"], tablefmt="simple", maxcolwidths=80))
     return int(any(works == "no" for _, _, works in rows))
 
 

@@ -70,9 +70,10 @@ def _kernel() -> str:
     from inductor import compile_graph
 
     x = torch.linspace(-2, 2, 100)
-    compiled = compile_graph(symbolic_trace(lambda x: torch.tanh(x) * 2 + 1), [x])
+    toolchain.find_compiler()
+    compiled = compile_graph(symbolic_trace(lambda x: (torch.tanh(x) * 2 + 1,)), [x])
     (out,) = compiled(x)
     torch.testing.assert_close(out, torch.tanh(x) * 2 + 1)
-    if not compiled.compile_report.get("kernels"):
-        raise toolchain.NoCompiler("no kernel was compiled")
+    if not compiled.compile_report["kernels"]:
+        raise RuntimeError("no kernel was compiled")
     return "compiled and ran tanh(x) * 2 + 1"
