@@ -185,6 +185,7 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)
+    next_buffer: int = 0
 
     def __str__(self) -> str:
         buffers = "\n".join(repr(b) for b in self.buffers.values())

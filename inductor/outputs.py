@@ -28,7 +28,7 @@ class _Outputs:
         self.vals = [
             a.meta.get("val") if hasattr(a, "meta") else a for a in output.args[0]
         ]
-        self.ctx = Lowering.resume(program)
+        self.ctx = Lowering(program)
         self.owned: dict[int, Buffer] = {}  # graph output -> the buffer made for it
         self.taken: set[str] = set()
 

@@ -228,6 +228,9 @@ class _Emitter:
             return str(value)
         if value < 0:
             return f"-{self.constant(-value)}"
+        return self.parameter(value)
+
+    def parameter(self, value: int) -> str:
         if value not in self.constants:
             self.constants.append(value)
         return f"n{self.constants.index(value)}"
@@ -284,15 +287,12 @@ class _Emitter:
         """The outer variables from the row-major position among them."""
         lines, step = [], 1
         for v in reversed(vars):
-            whole = position if step == 1 else f"{position} / {self._product(step)}"
+            whole = position if step == 1 else f"{position} / {self.parameter(step)}"
             last = v is vars[0]
-            text = whole if last else f"{whole} % {self.constant(v.size)}"
+            text = whole if last else f"{whole} % {self.parameter(v.size)}"
             lines.append(f"const int64_t {v.name} = {text};")
             step *= v.size
         return lines
-
-    def _product(self, value: int) -> str:
-        return self.constant(value)
 
     def _pointwise(self) -> tuple[list[str], int]:
         """The range counts elements; a thread's piece may begin and end within a row."""
@@ -303,7 +303,7 @@ class _Emitter:
         if not self.outer:
             head = ["const int64_t j0 = begin, j1 = end;"]
             return _indent([*head, *row, *loop]), total
-        extent = self.constant(self.inner[0].size)
+        extent = self.parameter(self.inner[0].size)
         lines = [
             "for (int64_t e = begin; e < end;) {",
             *_indent(
@@ -390,7 +390,9 @@ class _Emitter:
 
     def _loop(self, low: str, high: str | None) -> list[str]:
         body = self.body
-        mid, inside, after = body.take_mid(), body.take_body(), body.take_after()
+        mid, inside = body.take_mid(), body.take_body()
+        opened, closed = body.take_inner_accumulators()
+        after = body.take_after()
         if not self.inner:
             return [*body.take_declarations(), *mid, *inside, *after]
         last = self.inner[-1]
@@ -411,7 +413,6 @@ class _Emitter:
                 *_indent(inside),
                 "}",
             ]
-        opened, closed = body.take_inner_accumulators()
         lines = [*opened, *lines, *closed]
         if chunked:
             lines = [

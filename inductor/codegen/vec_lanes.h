@@ -5,6 +5,17 @@ template <class T> struct vec_of { typedef T type __attribute__((vector_size(siz
 template <class T> using vec = typename vec_of<T>::type;
 typedef vec<int32_t> mask;
 
+// Keeps the templates for vectors from competing with those for numbers.
+template <class V> struct vector_type {};
+template <> struct vector_type<vec<float>> { typedef int ok; };
+template <> struct vector_type<vec<double>> { typedef int ok; };
+template <> struct vector_type<vec<int64_t>> { typedef int ok; };
+template <> struct vector_type<vec<int32_t>> { typedef int ok; };
+template <> struct vector_type<vec<int16_t>> { typedef int ok; };
+template <> struct vector_type<vec<int8_t>> { typedef int ok; };
+template <> struct vector_type<vec<uint8_t>> { typedef int ok; };
+template <class V> using is_vector = typename vector_type<V>::ok;
+
 // The integer of a vector's element size, for lane masks of that width.
 template <int N> struct int_of;
 template <> struct int_of<1> { typedef int8_t type; };
@@ -48,14 +59,14 @@ INLINE mask some(Part k, mask m) { return m & first_lanes(k.n); }
 
 // --- selection and comparison --------------------------------------------------------------------
 
-template <class V> INLINE V select(mask c, V a, V b) {
+template <class V, is_vector<V> = 0> INLINE V select(mask c, V a, V b) {
   return __builtin_convertvector(c, typename lanes_of<V>::type) ? a : b;
 }
-template <class V> INLINE V keep(Full, V now, V) { return now; }
-template <class V> INLINE V keep(Part k, V now, V before) { return select(first_lanes(k.n), now, before); }
+template <class V, is_vector<V> = 0> INLINE V keep(Full, V now, V) { return now; }
+template <class V, is_vector<V> = 0> INLINE V keep(Part k, V now, V before) { return select(first_lanes(k.n), now, before); }
 
 #define FG_VCOMPARE(NAME, OP)                                                                     \
-  template <class V> INLINE mask NAME(V a, V b) { return __builtin_convertvector(a OP b, mask); }
+  template <class V, is_vector<V> = 0> INLINE mask NAME(V a, V b) { return __builtin_convertvector(a OP b, mask); }
 FG_VCOMPARE(eq, ==) FG_VCOMPARE(ne, !=) FG_VCOMPARE(lt, <) FG_VCOMPARE(le, <=) FG_VCOMPARE(gt, >) FG_VCOMPARE(ge, >=)
 INLINE mask logical_and(mask a, mask b) { return a & b; }
 INLINE mask logical_or(mask a, mask b) { return a | b; }
@@ -64,24 +75,24 @@ INLINE mask logical_not(mask a) { return ~a; }
 
 // --- arithmetic ----------------------------------------------------------------------------------
 
-template <class V> INLINE V add(V a, V b) { return a + b; }
-template <class V> INLINE V sub(V a, V b) { return a - b; }
-template <class V> INLINE V mul(V a, V b) { return a * b; }
-template <class V> INLINE V neg(V a) { return -a; }
-template <class V> INLINE V bit_and(V a, V b) { return a & b; }
-template <class V> INLINE V bit_or(V a, V b) { return a | b; }
-template <class V> INLINE V bit_xor(V a, V b) { return a ^ b; }
-template <class V> INLINE V bit_not(V a) { return ~a; }
-template <class V> INLINE V abs(V x) { return x < 0 ? -x : x; }
+template <class V, is_vector<V> = 0> INLINE V add(V a, V b) { return a + b; }
+template <class V, is_vector<V> = 0> INLINE V sub(V a, V b) { return a - b; }
+template <class V, is_vector<V> = 0> INLINE V mul(V a, V b) { return a * b; }
+template <class V, is_vector<V> = 0> INLINE V neg(V a) { return -a; }
+template <class V, is_vector<V> = 0> INLINE V bit_and(V a, V b) { return a & b; }
+template <class V, is_vector<V> = 0> INLINE V bit_or(V a, V b) { return a | b; }
+template <class V, is_vector<V> = 0> INLINE V bit_xor(V a, V b) { return a ^ b; }
+template <class V, is_vector<V> = 0> INLINE V bit_not(V a) { return ~a; }
+template <class V, is_vector<V> = 0> INLINE V abs(V x) { return x < 0 ? -x : x; }
 INLINE vec<float> abs(vec<float> x) { return from_bits(to_bits(x) & 0x7fffffff); }
 INLINE vec<double> abs(vec<double> x) { return (vec<double>)((vec<int64_t>)x & 0x7fffffffffffffffLL); }
-template <class V> INLINE V maximum(V a, V b) { return ((a > b) | (a != a)) ? a : b; }
-template <class V> INLINE V minimum(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
-template <class V> INLINE V fmax(V a, V b) { return ((a > b) | (b != b)) ? a : b; }
-template <class V> INLINE V fmin(V a, V b) { return ((a < b) | (b != b)) ? a : b; }
-template <class V> INLINE V relu(V x) { return ((x > 0) | (x != x)) ? x : V{}; }
-template <class V> INLINE V sign(V x) { return x > 0 ? V{} + 1 : x < 0 ? V{} - 1 : V{}; }
-template <class V> INLINE V reciprocal(V x) { return (V{} + 1) / x; }
+template <class V, is_vector<V> = 0> INLINE V maximum(V a, V b) { return ((a > b) | (a != a)) ? a : b; }
+template <class V, is_vector<V> = 0> INLINE V minimum(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
+template <class V, is_vector<V> = 0> INLINE V fmax(V a, V b) { return ((a > b) | (b != b)) ? a : b; }
+template <class V, is_vector<V> = 0> INLINE V fmin(V a, V b) { return ((a < b) | (b != b)) ? a : b; }
+template <class V, is_vector<V> = 0> INLINE V relu(V x) { return ((x > 0) | (x != x)) ? x : V{}; }
+template <class V, is_vector<V> = 0> INLINE V sign(V x) { return x > 0 ? V{} + 1 : x < 0 ? V{} - 1 : V{}; }
+template <class V, is_vector<V> = 0> INLINE V reciprocal(V x) { return (V{} + 1) / x; }
 INLINE vec<float> copysign(vec<float> x, vec<float> s) {
   return from_bits((to_bits(x) & 0x7fffffff) | (to_bits(s) & (int32_t)0x80000000));
 }
@@ -94,13 +105,13 @@ INLINE vec<double> div(vec<double> a, vec<double> b) { return a / b; }
 
 // Lane by lane, for what has no vector instruction or is rare.
 #define FG_EACH1(NAME)                                                                            \
-  template <class V> INLINE V NAME##_lanes(V x) {                                                  \
+  template <class V, is_vector<V> = 0> INLINE V NAME##_lanes(V x) {                                                  \
     V r;                                                                                           \
     LANES r[l] = fg::NAME(x[l]);                                                                   \
     return r;                                                                                      \
   }
 #define FG_EACH2(NAME)                                                                            \
-  template <class V> INLINE V NAME(V x, V y) {                                                     \
+  template <class V, is_vector<V> = 0> INLINE V NAME(V x, V y) {                                                     \
     V r;                                                                                           \
     LANES r[l] = fg::NAME(x[l], y[l]);                                                             \
     return r;                                                                                      \
@@ -166,7 +177,7 @@ INLINE vec<float> scale(vec<float> x, vec<float> n) {  // in two steps, since 2^
 }
 #endif
 FG_ROUNDING(floor, 9) FG_ROUNDING(ceil, 10) FG_ROUNDING(trunc, 11) FG_ROUNDING(round, 8)
-template <class V> INLINE V rsqrt(V x) { return (V{} + 1) / sqrt(x); }
+template <class V, is_vector<V> = 0> INLINE V rsqrt(V x) { return (V{} + 1) / sqrt(x); }
 
 #define FG_VEC vec<float>
 #define FG_IVEC vec<int32_t>
@@ -183,9 +194,9 @@ template <class T> struct caster {
 template <> struct caster<bool> {
   template <class V> static INLINE mask run(V x) { return x != V{} ? mask{} - 1 : mask{}; }
 };
-template <class T, class V> INLINE auto cast(V x) { return caster<T>::run(x); }
+template <class T, class V, is_vector<V> = 0> INLINE auto cast(V x) { return caster<T>::run(x); }
 INLINE mask nonzero(vec<float> x) { return x != vec<float>{}; }
-template <class V> INLINE mask nonzero(V x) { return __builtin_convertvector(x != V{}, mask); }
+template <class V, is_vector<V> = 0> INLINE mask nonzero(V x) { return __builtin_convertvector(x != V{}, mask); }
 template <class T> INLINE vec<T> cast_mask(mask m) { return select(m, splat((T)1), vec<T>{}); }
 
 INLINE vec<float> from_bf16(vec<uint16_t> x) {
@@ -344,7 +355,7 @@ template <class V, class F> INLINE auto across(V x, F step) {
   return r;
 }
 // Pairwise: the halves are added until one lane is left.
-template <class V> INLINE auto sum_lanes(V x) {
+template <class V, is_vector<V> = 0> INLINE auto sum_lanes(V x) {
   typedef decltype(+x[0]) T;
   T part[W];
   LANES part[l] = x[l];
@@ -352,9 +363,9 @@ template <class V> INLINE auto sum_lanes(V x) {
     for (int l = 0; l < n; ++l) part[l] = part[l] + part[l + n];
   return part[0];
 }
-template <class V> INLINE auto prod_lanes(V x) { return across(x, [](auto a, auto b) { return a * b; }); }
-template <class V> INLINE auto max_lanes(V x) { return across(x, [](auto a, auto b) { return fg::maximum(a, b); }); }
-template <class V> INLINE auto min_lanes(V x) { return across(x, [](auto a, auto b) { return fg::minimum(a, b); }); }
+template <class V, is_vector<V> = 0> INLINE auto prod_lanes(V x) { return across(x, [](auto a, auto b) { return a * b; }); }
+template <class V, is_vector<V> = 0> INLINE auto max_lanes(V x) { return across(x, [](auto a, auto b) { return fg::maximum(a, b); }); }
+template <class V, is_vector<V> = 0> INLINE auto min_lanes(V x) { return across(x, [](auto a, auto b) { return fg::minimum(a, b); }); }
 INLINE bool any_lanes(mask x) {
   int32_t r = 0;
   LANES r |= x[l];
@@ -365,27 +376,27 @@ INLINE bool all_lanes(mask x) {
   LANES r &= x[l];
   return r != 0;
 }
-template <class V> INLINE mask arg_greater(V x, vec<int64_t> i, V best, vec<int64_t> at) {
+template <class V, is_vector<V> = 0> INLINE mask arg_greater(V x, vec<int64_t> i, V best, vec<int64_t> at) {
   mask earlier = lt(i, at), nan = ne(x, x);
   mask beats = gt(x, best) | (eq(x, best) & earlier);
   return (nan & (eq(best, best) | earlier)) | (~nan & eq(best, best) & beats);
 }
-template <class V> INLINE mask arg_less(V x, vec<int64_t> i, V best, vec<int64_t> at) {
+template <class V, is_vector<V> = 0> INLINE mask arg_less(V x, vec<int64_t> i, V best, vec<int64_t> at) {
   mask earlier = lt(i, at), nan = ne(x, x);
   mask beats = lt(x, best) | (eq(x, best) & earlier);
   return (nan & (eq(best, best) | earlier)) | (~nan & eq(best, best) & beats);
 }
-template <class V> INLINE void arg_step(mask better, V& best, vec<int64_t>& at, V x, vec<int64_t> i) {
+template <class V, is_vector<V> = 0> INLINE void arg_step(mask better, V& best, vec<int64_t>& at, V x, vec<int64_t> i) {
   best = select(better, x, best);
   at = select(better, i, at);
 }
-template <class V> INLINE int64_t argmax_lanes(V x, vec<int64_t> at) {
+template <class V, is_vector<V> = 0> INLINE int64_t argmax_lanes(V x, vec<int64_t> at) {
   auto best = x[0];
   int64_t r = at[0];
   for (int l = 1; l < W; ++l) fg::arg_step(fg::arg_greater(x[l], at[l], best, r), best, r, x[l], (int64_t)at[l]);
   return r;
 }
-template <class V> INLINE int64_t argmin_lanes(V x, vec<int64_t> at) {
+template <class V, is_vector<V> = 0> INLINE int64_t argmin_lanes(V x, vec<int64_t> at) {
   auto best = x[0];
   int64_t r = at[0];
   for (int l = 1; l < W; ++l) fg::arg_step(fg::arg_less(x[l], at[l], best, r), best, r, x[l], (int64_t)at[l]);

@@ -36,25 +36,16 @@ BROADCAST_FACTOR = 8
 class Lowering:
     """Builds one Program. `node` is the graph node being lowered."""
 
-    def __init__(self) -> None:
-        self.program = Program()
+    def __init__(self, program: Program | None = None) -> None:
+        self.program = program if program is not None else Program()
         self.node: Any = None
-        self._names = itertools.count()
-
-    @classmethod
-    def resume(cls, program: Program) -> Lowering:
-        """Go on building a program whose graph has been lowered."""
-        ctx = cls()
-        ctx.program = program
-        ctx._names = itertools.count(len(program.buffers) + 1_000_000)
-        return ctx
-
     # -- names and buffers ----------------------------------------------------------------------
 
     def new_buffer(
         self, size: Sequence[int], stride: Sequence[int], like: Tensor, kind: str = "temp"
     ) -> Buffer:
-        name = f"buf{next(self._names)}"
+        name = f"buf{self.program.next_buffer}"
+        self.program.next_buffer += 1
         buffer = Buffer(name, like.dtype, tuple(size), tuple(stride), like.device, kind)
         self.program.buffers[name] = buffer
         return buffer
@@ -242,6 +233,8 @@ class Lowering:
                 flat = flat + i * step
             return value, ops.index_expr(flat, torch.int64)
 
+        if prod(reduced) == 1 and prod(out_size):
+            return self._reduce_one(t, out_size, dtype, body, compute, position)
         result = Tensor(out_size, dtype, t.device)
         buffer = self.new_buffer(out_size, contiguous_strides(out_size), result)
         result.window = Window(buffer, buffer.size, buffer.stride)
@@ -257,6 +250,22 @@ class Lowering:
         if prod(out_size):
             self.loops(size, range(len(size)), reduced, both, where, kind, buffer)
         return result
+
+    def _reduce_one(
+        self,
+        t: Tensor,
+        size: tuple[int, ...],
+        dtype: torch.dtype,
+        body: Callable[[Value], Value],
+        compute: torch.dtype,
+        position: bool,
+    ) -> Tensor:
+        """A reduction of one element each: the element, or position 0."""
+
+        def fn(v: Value) -> Value:
+            return ops.constant(0, torch.int64) if position else body(v)
+
+        return self.pointwise(fn, [t], dtype, compute, size=size)
 
     def loops(
         self,

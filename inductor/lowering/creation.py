@@ -1,1 +1,103 @@
-"""stub"""
+"""Tensors made from nothing: constants, ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from inductor.ir import Indices, Tensor, Value
+from inductor.lowering.context import Lowering, Number
+from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.ops import ops
+
+
+def constant(ctx: Lowering, value: Number) -> Tensor:
+    """The node's result filled with one number."""
+    val = ctx.val()
+    if val.device.type not in ("cpu", "cuda") or not isinstance(value, (bool, int, float)):
+        raise NotLowered("fill")
+    dtype = val.dtype
+
+    def inner(idx: Indices) -> Value:
+        filled = ops.constant(value, dtype)
+        return ops.to_dtype(filled, dtype)
+
+    return Tensor(tuple(val.shape), dtype, val.device, inner=inner, work=0, reads=0)
+
+
+@lower(aten.full.default)
+def full(ctx: Lowering, size: Sequence[int], value: Number, **_: Any) -> Tensor:
+    return constant(ctx, value)
+
+
+@lower(aten.full_like.default)
+def full_like(ctx: Lowering, x: Tensor, value: Number, **_: Any) -> Tensor:
+    return constant(ctx, value)
+
+
+@lower(aten.fill.Scalar)
+def fill(ctx: Lowering, x: Tensor, value: Number) -> Tensor:
+    return constant(ctx, value)
+
+
+@lower(
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.new_zeros.default,
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+    aten.empty_strided.default,
+    aten.empty_permuted.default,
+)
+def zeros(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
+    return constant(ctx, 0)
+
+
+@lower(aten.ones.default, aten.ones_like.default, aten.new_ones.default)
+def ones(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
+    return constant(ctx, 1)
+
+
+@lower(aten.scalar_tensor.default)
+def scalar_tensor(ctx: Lowering, value: Number, **_: Any) -> Tensor:
+    return constant(ctx, value)
+
+
+def _range(ctx: Lowering, start: Number, step: Number) -> Tensor:
+    val = ctx.val()
+    dtype = val.dtype
+
+    def inner(idx: Indices) -> Value:
+        if dtype.is_floating_point:  # eager computes in double and rounds once
+            position = ops.to_dtype(ops.index_expr(idx[0], torch.int64), torch.float64)
+            scaled = ops.mul(position, ops.constant(step, torch.float64))
+            return ops.to_dtype(ops.add(scaled, ops.constant(start, torch.float64)), dtype)
+        return ops.to_dtype(ops.index_expr(idx[0] * int(step) + int(start), torch.int64), dtype)
+
+    if dtype == torch.bool or val.device.type == "meta":
+        raise NotLowered("range")
+    return Tensor(tuple(val.shape), dtype, val.device, inner=inner, work=1, reads=0)
+
+
+@lower(aten.arange.default)
+def arange(ctx: Lowering, end: Number, **_: Any) -> Tensor:
+    return _range(ctx, 0, 1)
+
+
+@lower(aten.arange.start)
+def arange_start(ctx: Lowering, start: Number, end: Number, **_: Any) -> Tensor:
+    return _range(ctx, start, 1)
+
+
+@lower(aten.arange.start_step)
+def arange_step(ctx: Lowering, start: Number, end: Number, step: Number = 1, **_: Any) -> Tensor:
+    return _range(ctx, start, step)
+
+
+@lower(torch.ops.prims.iota.default)
+def iota(ctx: Lowering, length: int, *, start: int, step: int, **_: Any) -> Tensor:
+    return _range(ctx, start, step)

@@ -1,1 +1,133 @@
-"""stub"""
+"""Gathers and padding: loads at positions that are themselves loaded, or partly outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from inductor.index import Index
+from inductor.ir import Indices, Tensor, Value
+from inductor.lowering import views
+from inductor.lowering.context import Lowering, Number, broadcast, narrow
+from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.ops import ops
+
+
+def _source(ctx: Lowering, x: Tensor) -> Tensor:
+    """What is gathered from: elements are read in any order and number, so no long computation."""
+    if x.window is None and x.work > 1:
+        ctx.realize(x)
+    return x
+
+
+@lower(aten.embedding.default)
+def embedding(
+    ctx: Lowering,
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    _source(ctx, weight)
+    rank = len(indices.size)
+
+    def inner(idx: Indices) -> Value:
+        row = ops.to_dtype(indices.load(idx[:rank]), torch.int64)
+        return weight.load((ops.indirect_checked(row, weight.size[0]), idx[rank]))
+
+    if weight.size[0] == 0:
+        raise NotLowered("empty table")
+    size = (*indices.size, weight.size[1])
+    return ctx.generate(size, weight.dtype, inner, weight, indices)
+
+
+@lower(aten.index_select.default)
+def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
+    if not x.size or not index.size or 0 in x.size:
+        raise NotLowered("index_select of a scalar")
+    d = views.dim_of(d, len(x.size))
+    _source(ctx, x)
+
+    def inner(idx: Indices) -> Value:
+        at = ops.to_dtype(index.load((idx[d],)), torch.int64)
+        return x.load((*idx[:d], ops.indirect_checked(at, x.size[d]), *idx[d + 1 :]))
+
+    size = (*x.size[:d], index.size[0], *x.size[d + 1 :])
+    return ctx.generate(size, x.dtype, inner, x, index)
+
+
+@lower(aten.gather.default)
+def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    if not x.size or not index.size or 0 in x.size:
+        raise NotLowered("gather of a scalar")
+    d = views.dim_of(d, len(x.size))
+    _source(ctx, x)
+
+    def inner(idx: Indices) -> Value:
+        at = ops.to_dtype(index.load(idx), torch.int64)
+        return x.load((*idx[:d], ops.indirect_checked(at, x.size[d]), *idx[d + 1 :]))
+
+    return ctx.generate(index.size, x.dtype, inner, x, index)
+
+
+@lower(aten.index.Tensor)
+def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    given = [(d, t) for d, t in enumerate(indices) if t is not None]
+    if any(t.dtype in (torch.bool, torch.uint8) for _, t in given) or 0 in x.size:
+        raise NotLowered("masks select a number of elements that depends on data")
+    _source(ctx, x)
+    common = broadcast(*(t.size for _, t in given))
+    dims = [d for d, _ in given]
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    at = dims[0] if together else 0  # where the indexed dimensions appear in the result
+    rest = [d for d in range(len(x.size)) if d not in dims]
+    before = [d for d in rest if together and d < at]
+    after = [d for d in rest if d not in before]
+    size = (*(x.size[d] for d in before), *common, *(x.size[d] for d in after))
+
+    def inner(idx: Indices) -> Value:
+        chosen = idx[len(before) : len(before) + len(common)]
+        source: list[Index] = [Index({})] * len(x.size)
+        for d, i in zip(before, idx[: len(before)], strict=True):
+            source[d] = i
+        for d, i in zip(after, idx[len(before) + len(common) :], strict=True):
+            source[d] = i
+        for d, t in given:
+            source[d] = ops.indirect(t.load(narrow(chosen, t.size)), x.size[d])
+        return x.load(tuple(source))
+
+    return ctx.generate(size, x.dtype, inner, x, *(t for _, t in given))
+
+
+@lower(aten.constant_pad_nd.default)
+def constant_pad(ctx: Lowering, x: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
+    from inductor.lowering.reduction import settled
+
+    rank = len(x.size)
+    low, high = [0] * rank, [0] * rank
+    for k in range(len(pad) // 2):
+        low[rank - 1 - k], high[rank - 1 - k] = pad[2 * k], pad[2 * k + 1]
+    size = tuple(n + a + b for n, a, b in zip(x.size, low, high, strict=True))
+    settled(ctx, x)
+
+    def inner(idx: Indices) -> Value:
+        return padded_load(x, tuple(i - a for i, a in zip(idx, low, strict=True)), value)
+
+    return ctx.generate(size, x.dtype, inner, x)
+
+
+def padded_load(x: Tensor, idx: Indices, value: Number) -> Value:
+    """x's element, or `value` outside of x. Bounds that the loop's own extent guarantees cost nothing."""
+    mask = None
+    for i, n in zip(idx, x.size, strict=True):
+        at = ops.index_expr(i, torch.int32)
+        for inside in (
+            ops.ge(at, ops.constant(0, torch.int32)),
+            ops.lt(at, ops.constant(n, torch.int32)),
+        ):
+            mask = inside if mask is None else ops.logical_and(mask, inside)
+    assert mask is not None
+    return ops.masked(mask, lambda: x.load(idx), value)

@@ -1,1 +1,297 @@
-"""stub"""
+"""Reductions, and the operators that are a few reductions and elementwise steps over the same rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+
+from inductor.ir import Tensor, Value
+from inductor.lowering import views
+from inductor.lowering.context import Lowering
+from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.ops import COMPUTE_TYPES, ops
+
+# A reduction to fewer results than this, of more elements than that, is done in two steps to use all cores.
+FEW_RESULTS, MANY_ELEMENTS = 4, 1 << 16
+PIECES = 64
+
+
+def dims_of(x: Tensor, dim: Any) -> list[int]:
+    """The reduced dimensions: all of them for None or an empty list."""
+    rank = len(x.size)
+    if dim is None or isinstance(dim, (list, tuple)) and not dim:
+        return list(range(rank))
+    return [views.dim_of(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
+
+
+def settled(ctx: Lowering, x: Tensor) -> Tensor:
+    """x, put in memory if reading it several times would compute it several times."""
+    if x.window is None and (x.work > 1 or x.reads > 1):
+        ctx.realize(x)
+    return x
+
+
+def reduce(
+    ctx: Lowering,
+    kind: str,
+    x: Tensor,
+    dim: Any,
+    dtype: torch.dtype,
+    body: Callable[[Value], Value] = lambda v: v,
+    compute: torch.dtype | None = None,
+) -> Tensor:
+    """ctx.reduce, in two steps where one would leave cores idle. Dimensions are kept."""
+    dims = dims_of(x, dim)
+    count = prod(x.size[d] for d in dims)
+    if len(dims) == len(x.size) and count >= MANY_ELEMENTS and x.split is None:
+        pieces = next((k for k in range(PIECES, FEW_RESULTS, -1) if count % k == 0), 1)
+        if pieces > 1:
+            flat = views.view(ctx, x, (pieces, count // pieces))
+            partial = ctx.reduce(kind, flat, [1], dtype, body, compute)
+            total = ctx.reduce(kind, partial, [0], dtype, lambda v: v, compute and dtype)
+            return views.view(ctx, total, (1,) * len(x.size))
+    return ctx.reduce(kind, x, dims, dtype, body, compute)
+
+
+def _finish(ctx: Lowering, x: Tensor, result: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    return result if keepdim else views.squeeze(ctx, result, dims_of(x, dim))
+
+
+def _not_empty(x: Tensor, dim: Any) -> None:
+    if prod(x.size[d] for d in dims_of(x, dim)) == 0:
+        raise NotLowered("reduction of no elements")
+
+
+@lower(aten.sum)
+def sum(
+    ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    out = ctx.val().dtype
+    _not_empty(x, dim)
+    return _finish(ctx, x, reduce(ctx, "sum", x, dim, out, compute=out), dim, keepdim)
+
+
+@lower(aten.mean)
+def mean(
+    ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    out = ctx.val().dtype
+    _not_empty(x, dim)
+    return _finish(ctx, x, average(ctx, x, dim, out), dim, keepdim)
+
+
+def average(ctx: Lowering, x: Tensor, dim: Any, dtype: torch.dtype) -> Tensor:
+    """The mean with dimensions kept, lazily divided."""
+    count = prod(x.size[d] for d in dims_of(x, dim))
+    wide = COMPUTE_TYPES[dtype]
+    total = reduce(ctx, "sum", x, dim, wide, compute=wide)
+    return ctx.pointwise(
+        lambda v: ops.div(v, ops.constant(count, v.dtype)), [total], dtype, wide, work=2
+    )
+
+
+@lower(aten.prod)
+def product(
+    ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    out = ctx.val().dtype
+    _not_empty(x, dim)
+    return _finish(ctx, x, reduce(ctx, "prod", x, dim, out, compute=out), dim, keepdim)
+
+
+def _extreme(kind: str) -> Callable[..., Tensor]:
+    def lowering(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+        _not_empty(x, dim)
+        name = kind
+        if x.dtype == torch.bool:
+            name = "any" if kind == "max" else "all"
+        return _finish(ctx, x, reduce(ctx, name, x, dim, x.dtype), dim, keepdim)
+
+    return lowering
+
+
+amax = lower(aten.amax.default, aten.max.default)(_extreme("max"))
+amin = lower(aten.amin.default, aten.min.default)(_extreme("min"))
+
+
+def _arg(kind: str) -> Callable[..., Tensor]:
+    def lowering(ctx: Lowering, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        if x.dtype == torch.bool:
+            raise NotLowered("position of a bool")
+        _not_empty(x, dim)
+        if dim is None:
+            flat = views.view(ctx, x, (x.numel,))
+            result = ctx.reduce(f"arg{kind}", flat, [0], torch.int64, position=True)
+            return views.view(ctx, result, (1,) * len(x.size) if keepdim else ())
+        result = ctx.reduce(f"arg{kind}", x, dims_of(x, dim), torch.int64, position=True)
+        return _finish(ctx, x, result, dim, keepdim)
+
+    return lowering
+
+
+argmax = lower(aten.argmax.default)(_arg("max"))
+argmin = lower(aten.argmin.default)(_arg("min"))
+
+
+@lower(aten.max.dim)
+def max_dim(ctx: Lowering, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    settled(ctx, x)
+    return amax(ctx, x, dim, keepdim), argmax(ctx, x, dim, keepdim)
+
+
+@lower(aten.min.dim)
+def min_dim(ctx: Lowering, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    settled(ctx, x)
+    return amin(ctx, x, dim, keepdim), argmin(ctx, x, dim, keepdim)
+
+
+@lower(aten.any)
+def any(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    _not_empty(x, dim)
+    if ctx.val().dtype != torch.bool:
+        raise NotLowered("any of uint8")
+    result = reduce(ctx, "any", x, dim, torch.bool, compute=torch.bool)
+    return _finish(ctx, x, result, dim, keepdim)
+
+
+@lower(aten.all)
+def all(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    _not_empty(x, dim)
+    if ctx.val().dtype != torch.bool:
+        raise NotLowered("all of uint8")
+    result = reduce(ctx, "all", x, dim, torch.bool, compute=torch.bool)
+    return _finish(ctx, x, result, dim, keepdim)
+
+
+def moments(ctx: Lowering, x: Tensor, dim: Any, correction: float) -> tuple[Tensor, Tensor]:
+    """(mean, variance), in two passes over the row: exact where a running update loses digits. In float32 for
+    half types; dimensions kept."""
+    settled(ctx, x)
+    wide = COMPUTE_TYPES[x.dtype]
+    mu = average(ctx, x, dim, wide)
+    centred = ctx.pointwise(
+        lambda v, m: ops.mul(ops.sub(v, m), ops.sub(v, m)), [x, mu], wide, work=2
+    )
+    count = prod(x.size[d] for d in dims_of(x, dim))
+    total = reduce(ctx, "sum", centred, dim, wide)
+    divisor = max(0.0, count - correction)
+    variance = ctx.pointwise(
+        lambda v: ops.div(v, ops.constant(divisor, v.dtype)), [total], wide, work=2
+    )
+    return mu, variance
+
+
+def _correction(unbiased: Any, correction: Any) -> float:
+    if correction is not None:
+        return float(correction)
+    return 0.0 if unbiased is False else 1.0
+
+
+def _moment_args(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
+    if isinstance(dim, bool):  # the overload (x, unbiased)
+        return None, _correction(dim, correction)
+    return dim, _correction(unbiased, correction)
+
+
+@lower(aten.var)
+def var(
+    ctx: Lowering,
+    x: Tensor,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Tensor:
+    return var_mean(ctx, x, dim, unbiased, keepdim, correction=correction)[0]
+
+
+@lower(aten.var_mean)
+def var_mean(
+    ctx: Lowering,
+    x: Tensor,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> tuple[Tensor, Tensor]:
+    from inductor.lowering.pointwise import convert
+
+    dim, amount = _moment_args(dim, unbiased, correction)
+    _not_empty(x, dim)
+    if not x.dtype.is_floating_point:
+        raise NotLowered("moments of integers")
+    mu, variance = moments(ctx, x, dim, amount)
+    return (
+        _finish(ctx, x, convert(ctx, variance, x.dtype), dim, keepdim),
+        _finish(ctx, x, convert(ctx, mu, x.dtype), dim, keepdim),
+    )
+
+
+@lower(aten.linalg_vector_norm.default)
+def vector_norm(
+    ctx: Lowering,
+    x: Tensor,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    out = ctx.val().dtype
+    _not_empty(x, dim)
+    wide = COMPUTE_TYPES[out]
+    if ord == 2:
+        body: Callable[[Value], Value] = lambda v: ops.mul(v, v)  # noqa: E731
+        total = reduce(ctx, "sum", x, dim, wide, body, wide)
+        result = ctx.pointwise(ops.sqrt, [total], out, wide, work=3)
+    elif ord == 1:
+        result = reduce(ctx, "sum", x, dim, out, ops.abs, wide)
+    elif ord in (math.inf, -math.inf):
+        result = reduce(ctx, "max" if ord > 0 else "min", x, dim, out, ops.abs, wide)
+    else:
+        raise NotLowered(f"norm of order {ord}")
+    return _finish(ctx, x, result, dim, keepdim)
+
+
+# --- softmax -------------------------------------------------------------------------------------
+
+
+def _shifted(ctx: Lowering, x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """x - max(x), in the compute type of `dtype`."""
+    settled(ctx, x)
+    wide = COMPUTE_TYPES[dtype]
+    top = reduce(ctx, "max", x, dim, wide, compute=wide)
+    return ctx.pointwise(ops.sub, [x, top], wide)
+
+
+@lower(aten._softmax.default)
+def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    out = ctx.val().dtype
+    if x.numel == 0 or not x.size:
+        raise NotLowered("softmax of nothing to reduce")
+    wide = COMPUTE_TYPES[out]
+    powers = ctx.pointwise(ops.exp, [_shifted(ctx, x, dim, out)], wide, work=6)
+    ctx.realize(powers)  # used twice; a row of it stays in the kernel
+    total = reduce(ctx, "sum", powers, dim, wide)
+    return ctx.pointwise(ops.div, [powers, total], out, wide, work=2)
+
+
+@lower(aten._log_softmax.default)
+def log_softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    out = ctx.val().dtype
+    if x.numel == 0 or not x.size:
+        raise NotLowered("softmax of nothing to reduce")
+    wide = COMPUTE_TYPES[out]
+    low = _shifted(ctx, x, dim, out)
+    total = reduce(ctx, "sum", ctx.pointwise(ops.exp, [low], wide, work=6), dim, wide)
+    log = ctx.pointwise(ops.log, [total], wide, work=6)
+    return ctx.pointwise(ops.sub, [low, log], out, wide)
+
+
+__all__ = ["average", "dims_of", "moments", "reduce", "settled"]

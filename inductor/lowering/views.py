@@ -402,11 +402,11 @@ def pick(position: Index, bounds: Sequence[int], part: Callable[[int], Any]) -> 
     ]
     if len(possible) == 1:
         return part(possible[0])
-    at = ops.index_expr(position, torch.int64)
+    at = ops.index_expr(position, torch.int32)
 
     def inside(k: int) -> Any:
-        above = ops.ge(at, ops.constant(bounds[k], torch.int64))
-        return ops.logical_and(above, ops.lt(at, ops.constant(bounds[k + 1], torch.int64)))
+        above = ops.ge(at, ops.constant(bounds[k], torch.int32))
+        return ops.logical_and(above, ops.lt(at, ops.constant(bounds[k + 1], torch.int32)))
 
     result = ops.masked(inside(possible[-1]), lambda: part(possible[-1]), 0)
     for k in reversed(possible[:-1]):
@@ -440,13 +440,13 @@ def _inserted(
     source = convert(ctx, source, x.dtype)
 
     def inner(idx: Indices) -> Any:
-        at = ops.index_expr(idx[d], torch.int64)
+        at = ops.index_expr(idx[d], torch.int32)
         inside = ops.logical_and(
-            ops.ge(at, ops.constant(low, torch.int64)), ops.lt(at, ops.constant(high, torch.int64))
+            ops.ge(at, ops.constant(low, torch.int32)), ops.lt(at, ops.constant(high, torch.int32))
         )
         if step != 1:
-            phase = ops.index_expr((idx[d] - low) % step, torch.int64)
-            inside = ops.logical_and(inside, ops.eq(phase, ops.constant(0, torch.int64)))
+            phase = ops.index_expr((idx[d] - low) % step, torch.int32)
+            inside = ops.logical_and(inside, ops.eq(phase, ops.constant(0, torch.int32)))
         where = (*idx[:d], index(idx[d]), *idx[d + 1 :])
         taken = ops.masked(inside, lambda: source.load(narrow(where, source.size)), 0)
         return ops.where(inside, taken, x.load(idx))

@@ -100,10 +100,7 @@ void plan_dealloc(PyObject* object) {
   Py_TYPE(object)->tp_free(object);
 }
 
-PyObject* plan_binds_static(PyObject*, void*) { Py_RETURN_TRUE; }
-
 PyGetSetDef plan_getset[] = {
-    {"binds_static", plan_binds_static, nullptr, "A plan holds its parameters and buffers: pass only what varies.", nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
@@ -149,7 +146,9 @@ PyMODINIT_FUNC PyInit__plan() {
   using namespace framegraph;
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
+  // binds_static: a plan holds its parameters and buffers, and is called with what varies.
   if (!add_library_type(module) || PyType_Ready(&PlanType) < 0 ||
+      PyDict_SetItemString(PlanType.tp_dict, "binds_static", Py_True) < 0 ||
       PyModule_AddObjectRef(module, "Plan", reinterpret_cast<PyObject*>(&PlanType)) < 0) {
     Py_DECREF(module);
     return nullptr;
