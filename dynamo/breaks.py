@@ -138,3 +138,7 @@ OutsideIterator = _reason(
     "OutsideIterator", "OUTSIDE_ITERATOR", "the loop asks for the next item of {0}, which existed before",
     "loop over the container itself; inside a loop with a graph break this is how each turn starts",
 )
+InternalFault = _reason(
+    "InternalFault", "INTERNAL_FAULT", "a fault in capture: {0}",
+    "please report it with the warning's text",
+)

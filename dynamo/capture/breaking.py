@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture.control import SkipFrame
@@ -57,7 +58,11 @@ class BreakEmitter:
         split = len(root.stack) - popped
         self.below = root.stack[:split]
         self.operands = root.stack[split:]
-        self.locals = dict(root.locals)
+        # What the instruction itself or anything after it (its handler, too) may read.
+        self.live = live_before(root.code)
+        live = self.live[self.instr.index]
+        self.locals = {name: value for name, value in root.locals.items() if name in live}
+        self.cells = [cell for name, cell in root.cells.items() if name in live]
 
     def _popped(self) -> int:
         if self.instr.op == "FOR_ITER":
@@ -82,7 +87,7 @@ class BreakEmitter:
 
     def _roots(self) -> list[Value]:
         """What stays alive beyond the graph."""
-        held = [*self.root.stack, *self.locals.values(), *self.root.cells.values()]
+        held = [*self.root.stack, *self.locals.values(), *self.cells]
         return [value for value in held if isinstance(value, Value)]
 
     @staticmethod
@@ -230,7 +235,7 @@ class BreakEmitter:
         break inside does not nest deeper with every turn.
         """
         code = self.root.code
-        names = sorted(self.locals)
+        names = sorted(self.live[target.index] & self.locals.keys())
         try:
             resume = make_resume_code(
                 code, target.index, stack=[item for item, _ in stack], local_names=names

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import traceback
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
-from dynamo.capture.control import RestartAnalysis
+from dynamo.capture.control import RestartAnalysis, SkipFrame
 from dynamo.capture.interpreter import Interpreter
 from dynamo.config import config
 from dynamo.errors import Unsupported
@@ -115,10 +116,17 @@ class RootInterpreter(Interpreter):
         except Unsupported as error:
             self.annotate(error)
             reason, user_stack, terminal = error.reason, error.user_stack, False
+        except (RestartAnalysis, SkipFrame):
+            raise
         except RaisedException as error:
             # The program's own exception: the instruction runs natively and raises the real one.
             reason = breaks.UncaughtException(error.value.describe())
             user_stack, terminal = self.user_stack(), True
+        except Exception as error:
+            # A fault of ours must not be the user's: the instruction runs natively.
+            reason, user_stack, terminal = breaks.InternalFault(repr(error)), self.user_stack(), False
+            _report_fault(error, user_stack)
+            output.side_effects.touch()
         if output.epoch == epoch and self.current.op in _BREAK_IN_PLACE:
             self.stack = stack
             self.index = self.current.index
@@ -135,6 +143,16 @@ def read_modes() -> list[tuple]:
         modes.append((torch.set_autocast_dtype, device, torch.get_autocast_dtype(device)))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
     return modes
+
+
+def _report_fault(error: Exception, user_stack: list[traceback.FrameSummary]) -> None:
+    where = traceback.format_list(user_stack[-1:])[0].strip()
+    ours = "".join(traceback.format_exception(error))
+    warnings.warn(
+        f"a fault in capture; the graph breaks here instead. Please report it.\n{where}\n{ours}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def frame_null() -> Any:

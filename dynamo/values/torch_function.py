@@ -281,38 +281,7 @@ def _build(tx: Interpreter, obj: Any, source: Source | None, make: Callable[[], 
     return tx.output.remember(obj, source, make())
 
 
-@special_builder(lambda obj: id(obj) in folded_functions())
-def build_folded(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    fold = folded_functions()[id(obj)][1]
-    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
-
-
-@special_builder(lambda obj: torch_dynamo_answer(obj)[0])
-def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    fold = _answer(torch_dynamo_answer(obj)[1])
-    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
-
-
-@special_builder(is_graph_function)
-def build_graph_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
-
-
-@builder(*_OPERATOR_TYPES)
-def build_operator(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
-
-
-@builder(types.MethodDescriptorType, types.WrapperDescriptorType)
-def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """Methods of C classes: those of Tensor are known here, others belong to the builtins table."""
-    if issubclass(torch.Tensor, obj.__objclass__) and obj.__objclass__ is not object:
-        return _build(tx, obj, source, lambda: TensorDescriptorValue(obj, source))
-    from dynamo.values.builtins import build_descriptor
-
-    return build_descriptor(tx, obj, source)
-
-
+# What users said about a function goes before what is known of torch.
 def _rule_of(obj: Any) -> str | None:
     key = id(obj)
     if key in rules.DISALLOWED or key in rules.DISABLED_REASONS:
@@ -344,3 +313,35 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     else:
         reason = breaks.DisabledCall(name)
     return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
+
+
+@special_builder(lambda obj: id(obj) in folded_functions())
+def build_folded(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    fold = folded_functions()[id(obj)][1]
+    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
+
+
+@special_builder(lambda obj: torch_dynamo_answer(obj)[0])
+def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    fold = _answer(torch_dynamo_answer(obj)[1])
+    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
+
+
+@special_builder(is_graph_function)
+def build_graph_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+
+
+@builder(*_OPERATOR_TYPES)
+def build_operator(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+
+
+@builder(types.MethodDescriptorType, types.WrapperDescriptorType)
+def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """Methods of C classes: those of Tensor are known here, others belong to the builtins table."""
+    if issubclass(torch.Tensor, obj.__objclass__) and obj.__objclass__ is not object:
+        return _build(tx, obj, source, lambda: TensorDescriptorValue(obj, source))
+    from dynamo.values.builtins import build_descriptor
+
+    return build_descriptor(tx, obj, source)
