@@ -43,6 +43,10 @@ log_recompiles = logging.getLogger("dynamo.recompiles")
 
 _frame_counter = itertools.count()
 _frame_numbers: CodeMap[int] = CodeMap()
+# Frames between a module and its forward: all modules share them, so they would be compiled for each.
+_LEFT_ALONE = frozenset(
+    [torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__]
+)
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -52,7 +56,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     Raises Unsupported if context.fullgraph and the graph breaks, BackendCompilerFailed if the backend fails.
     """
     code = frame.f_code
-    if code.co_flags & _NOT_CAPTURED:
+    if code.co_flags & _NOT_CAPTURED or code in _LEFT_ALONE:
         return None
     if is_opaque_module(frame.f_globals.get("__name__")):
         return _hook.SKIP_RECURSIVELY

@@ -32,7 +32,7 @@ def inline_call(
     if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise Unsupported(breaks.UnsupportedGenerator(code.co_name))
     if code.co_flags & inspect.CO_GENERATOR:
-        return tx.output.side_effects.track_new(GeneratorValue(child))
+        return tx.output.side_effects.track_new(GeneratorValue(child, (function, args, kwargs)))
     child.run()
     return child.result
 

@@ -293,14 +293,12 @@ def _rule_of(obj: Any) -> str | None:
     if isinstance(obj, types.FunctionType):
         if "_torchdynamo_disable" in obj.__dict__ or obj.__code__ in rules.SKIPPED_CODE:
             return "break"
-        if is_opaque_module(obj.__module__):
-            return "opaque"
     return None
 
 
 @special_builder(lambda obj: _rule_of(obj) is not None)
 def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A function about which the user, or our list of opaque modules, says how it is captured."""
+    """A function about which the user said how it is captured."""
     rule = _rule_of(obj)
     name = getattr(obj, "__qualname__", repr(obj))
     if rule == "substitute":
@@ -308,10 +306,7 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
     if rule == "constant":
         return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
-    if rule == "opaque":
-        reason = breaks.UncapturedCall(f"{obj.__module__}.{name}")
-    else:
-        reason = breaks.DisabledCall(name)
+    reason = breaks.DisabledCall(name)
     return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
 
 
@@ -345,3 +340,10 @@ def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) ->
     from dynamo.values.builtins import build_descriptor
 
     return build_descriptor(tx, obj, source)
+
+
+@special_builder(lambda obj: isinstance(obj, types.FunctionType) and is_opaque_module(obj.__module__))
+def build_opaque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A function of a package that capture does not look into."""
+    reason = breaks.UncapturedCall(f"{obj.__module__}.{obj.__qualname__}")
+    return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
