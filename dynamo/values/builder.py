@@ -47,6 +47,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.classes",
     "dynamo.values.raised",
     "dynamo.values.modules",
+    "dynamo.values.autograd_function",
     "dynamo.values.objects",
 ]
 _loaded = False

@@ -552,11 +552,20 @@ def build_known_function(tx: Interpreter, obj: Any, source: Source | None) -> Va
     return tx.output.remember(obj, source, BuiltinValue(obj, source))
 
 
+def class_lookup_misses(owner: Any, name: str) -> bool:
+    from dynamo.values.objects import MISSING, class_lookup
+
+    cls = owner if isinstance(owner, type) else type(owner)
+    return class_lookup(cls, name) is MISSING and class_lookup(type(cls), name) is MISSING
+
+
 @builder(types.BuiltinFunctionType)
 def build_builtin(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """A C function, or a C method bound to an object that exists."""
     owner = obj.__self__
-    if owner is None or isinstance(owner, types.ModuleType) or obj in TABLE:
+    plain = owner is None or isinstance(owner, types.ModuleType) or obj in TABLE
+    # pybind11 binds its functions to records of its own.
+    if plain or class_lookup_misses(owner, obj.__name__):
         tx.guard(source, "id", obj)
         return tx.output.remember(obj, source, BuiltinValue(obj, source))
     from dynamo.sources import AttrSource

@@ -15,8 +15,10 @@ from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemS
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins import handles
+from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue, MappingProxyValue
+from dynamo.values.exceptions import call_real
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -133,7 +135,10 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
 
 
 class LruCacheValue(Value):
-    """A function behind functools.lru_cache: the function itself is captured (a cache changes no result)."""
+    """A function behind functools.lru_cache. Constant arguments and a literal result: the cached answer is the answer.
+
+    Otherwise the function itself is captured (a cache changes no result).
+    """
 
     def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:
         super().__init__(source)
@@ -156,10 +161,15 @@ class LruCacheValue(Value):
         return hasattr(self.real, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if all(a.is_constant() for a in (*args, *kwargs.values())):
+            real_kwargs = {k: v.as_constant() for k, v in kwargs.items()}
+            answer = call_real(tx, self.real, *[a.as_constant() for a in args], **real_kwargs)
+            if is_literal(answer):
+                return tx.wrap(answer)
         return tx.call_function(self.wrapped, args, kwargs)
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.real)
+        codegen.load_object(self.real, "cached")
 
 
 @builder(functools._lru_cache_wrapper)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 class GeneratorValue(Value):
     """A generator object made by the captured code."""
 
-    def __init__(self, frame: Interpreter) -> None:
+    def __init__(
+        self, frame: Interpreter, call: tuple[Value, Sequence[Value], dict[str, Value]]
+    ) -> None:
         super().__init__()
         self.frame = frame
+        self.call_that_made_it = call  # function, args, kwargs
         self.started = False
         self.return_value: Value = ConstantValue(None)
 
@@ -107,11 +110,31 @@ class GeneratorValue(Value):
         return method(self, tx, *args)
 
     def reconstruct(self, codegen: Codegen) -> None:
-        raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        """A generator that has not started is made by the same call again."""
+        if self.started:
+            raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        function, args, kwargs = self.call_that_made_it
+        codegen.load_callable(lambda: codegen.load_const(make_generator))
+        codegen(function)
+        for arg in args:
+            codegen(arg)
+        codegen.build_tuple(len(args))
+        for name, value in kwargs.items():
+            codegen.load_const(name)
+            codegen(value)
+        codegen.build_map(len(kwargs))
+        codegen.call(3)
 
     def children(self) -> Sequence[Value]:
+        if not self.started:
+            function, args, kwargs = self.call_that_made_it
+            return [function, *args, *kwargs.values()]
         held = [*self.frame.stack, *self.frame.locals.values(), *self.frame.cells.values()]
         return [value for value in held if isinstance(value, Value)]
+
+
+def make_generator(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
 
 
 class GeneratorMethodValue(Value):
