@@ -200,7 +200,12 @@ def _defer_disabling() -> None:
     first call, to ask it for the disabled function. Give it one that asks when torch._dynamo is there.
     """
     wrapper = _inner_code(torch._compile._disable_dynamo.__code__, "inner")
-    homes = ("torch._refs", "torch._prims", "torch._decomp.decompositions", "torch._meta_registrations")
+    homes = (
+        "torch._refs",
+        "torch._prims",
+        "torch._decomp.decompositions",
+        "torch._meta_registrations",
+    )
     waiting: list[Any] = []
     for name, module in list(sys.modules.items()):
         if name.startswith(homes):

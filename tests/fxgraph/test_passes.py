@@ -1,0 +1,212 @@
+"""dce, cse, constant folding, rewriting; verify after each."""
+
+import operator
+
+import torch
+import torch.nn.functional as F
+
+import fxgraph
+from fxgraph import Graph, GraphModule, verify
+from fxgraph.aot import functionalize, run_functional
+from fxgraph.match import ANY, Call, rewrite
+from fxgraph.passes import constant_folding, cse, dce
+
+aten = torch.ops.aten
+
+
+def names(graph):
+    return [n.name for n in graph.nodes]
+
+
+class TestDce:
+    def test_keeps_effects(self):
+        g = Graph()
+        x, y = g.placeholder("x"), g.placeholder("y")
+        g.call_function(torch.relu, (x,))
+        g.call_function(operator.add, (g.call_method("neg", (y,)), 1))
+        kept = [
+            g.call_method("add_", (x, 1)),
+            g.call_function(operator.setitem, (x, 0, y)),
+            g.call_function(operator.iadd, (x, 1)),
+            g.call_function(torch.rand, (3,)),
+            g.call_function(F.dropout, (x,)),
+            g.call_function(F.relu, (x,), {"inplace": True}),
+            g.call_function(torch.add, (x, 1), {"out": y}),
+            g.call_function(torch._assert, (x, "text")),
+            g.call_function(aten.copy_.default, (x, y)),
+            g.call_function(aten.bernoulli.p, (x, 0.5)),
+            g.call_function(torch._C._set_grad_enabled, (False,)),
+            g.call_function(print, (x,)),
+            g.call_function(lambda x: x, (x,)),
+        ]
+        g.output(())
+        assert dce(g)
+        assert names(g)[2:-1] == [n.name for n in kept]
+        assert not dce(g)
+        verify(g)
+        dce(g, impure_random=False)
+        assert "rand" not in names(g)
+
+    def test_dropout_that_is_off_goes(self):
+        g = Graph()
+        x = g.placeholder("x")
+        g.call_function(F.dropout, (x, 0.1, False))
+        g.call_function(F.dropout, (x,), {"training": False})
+        g.call_function(F.scaled_dot_product_attention, (x, x, x))
+        g.output((x,))
+        g.eliminate_dead_code()
+        assert names(g) == ["x", "output"]
+
+    def test_modules(self):
+        g = Graph()
+        x = g.placeholder("x")
+        g.call_module("bn", (x,))
+        g.output(())
+        gm = GraphModule({"bn": torch.nn.BatchNorm1d(3)}, g)
+        assert not dce(g)
+        gm.eval()
+        assert dce(g)
+
+
+class TestCse:
+    def test_shares(self):
+        g = Graph()
+        x = g.placeholder("x")
+        a, b = (g.call_function(aten.exp.default, (x,)) for _ in range(2))
+        c, d = (g.call_function(aten.sum.dim_IntList, (y, [0])) for y in (a, b))
+        g.output((g.call_function(aten.add.Tensor, (c, d)),))
+        assert cse(g)
+        verify(g)
+        assert names(g) == ["x", "exp", "sum_1", "add", "output"]
+        assert not cse(g)
+
+    def test_keeps_apart(self):
+        g = Graph()
+        x = g.placeholder("x")
+        y1, y2 = (g.call_function(aten.clone.default, (x,)) for _ in range(2))
+        g.call_function(aten.add_.Tensor, (y1, 1))  # y1 is written: not to be shared
+        a1 = g.call_function(aten.sum.default, (y1,))
+        g.call_function(aten.mul_.Tensor, (y1, 2))
+        a2 = g.call_function(aten.sum.default, (y1,))  # sees another y1
+        r1, r2 = (g.call_function(aten.rand_like.default, (x,)) for _ in range(2))
+        p1 = g.call_function(aten.add.Tensor, (x, 1))
+        p2 = g.call_function(aten.add.Tensor, (x, 1.0))
+        p3 = g.call_function(aten.add.Tensor, (x, True))
+        e1, e2 = (g.call_function(aten.neg.default, (x,)) for _ in range(2))  # both returned
+        g.output((y2, a1, a2, r1, r2, p1, p2, p3, e1, e2))
+        before = len(g.nodes)
+        assert not cse(g)
+        assert len(g.nodes) == before
+
+    def test_torch_level_is_conservative(self):
+        def f(x):
+            a, b = x.reshape(-1), x.reshape(-1)
+            x.add_(1)
+            return (a.sum() + b.sum(), torch.exp(x) + torch.exp(x))
+
+        gm = fxgraph.symbolic_trace(f)
+        cse(gm.graph)
+        verify(gm.graph)
+        x = torch.randn(3)
+        gm.recompile()
+        for one, other in zip(gm(x.clone()), f(x.clone())):
+            assert torch.equal(one, other)
+
+    def test_functional_graphs_keep_their_meaning(self):
+        def f(x, y):
+            a = (x + y).relu() + (x + y).relu()
+            x.add_(y)
+            return (a, x + y, x + y, torch.rand_like(x) + torch.rand_like(x))
+
+        gm = fxgraph.symbolic_trace(f)
+        inputs = [torch.randn(3), torch.randn(3)]
+        functional = functionalize(gm, inputs)
+        assert cse(functional.graph_module.graph)
+        verify(functional.graph_module.graph)
+        theirs, ours = [t.clone() for t in inputs], [t.clone() for t in inputs]
+        torch.manual_seed(0)
+        expected = f(*theirs)
+        torch.manual_seed(0)
+        actual = run_functional(functional, ours)
+        for one, other in zip([*expected, *theirs], [*actual, *ours]):
+            assert torch.equal(one, other)
+        assert actual[1] is not actual[2]
+
+
+class TestConstantFolding:
+    def test_folds(self):
+        g = Graph()
+        x, c = g.placeholder("x"), g.get_attr("_tensor_constant0")
+        d = g.call_function(torch.exp, (g.call_function(torch.mul, (c, 2)),))
+        e = g.call_method("view", (d, 2, 1))
+        y = g.call_method("topk", (c, 1))
+        top = g.call_function(operator.getitem, (y, 0))
+        g.output((g.call_function(torch.add, (x, e)), g.call_function(torch.add, (top, x)), d))
+        gm = GraphModule({"_tensor_constant0": torch.tensor([1.0, 2.0])}, g)
+        x = torch.randn(2)
+        functional = functionalize(gm, [x])
+        folded = functional.graph_module
+        assert constant_folding(folded)
+        verify(folded.graph)
+        targets = [n.target for n in folded.graph.nodes if n.op == "call_function"]
+        assert aten.topk.default not in targets and aten.view.default not in targets
+        for one, other in zip(run_functional(functional, [x]), gm(x)):
+            assert torch.equal(one, other)
+        assert not constant_folding(folded)
+
+    def test_leaves_parameters_large_and_random(self):
+        g = Graph()
+        x = g.placeholder("x")
+        w, c = g.get_attr("w"), g.get_attr("_tensor_constant0")
+        a = g.call_function(aten.exp.default, (w,))
+        b = g.call_function(aten.expand.default, (c, [1000, 1000]))
+        r = g.call_function(aten.rand_like.default, (c,))
+        g.output(tuple(g.call_function(aten.add.Tensor, (x, y)) for y in (a, b, r)))
+        gm = GraphModule(
+            {"w": torch.nn.Parameter(torch.ones(1)), "_tensor_constant0": torch.ones(1)}, g
+        )
+        assert not constant_folding(gm)
+        assert constant_folding(gm, max_bytes=1 << 30)
+        assert constant_folding(gm, is_constant=lambda node: True)
+
+
+class TestMatch:
+    RULES = [
+        (Call(aten.mul.Tensor, ANY("x"), 1), lambda m: m["x"]),
+        (Call(aten.neg.default, Call(aten.neg.default, ANY("x"))), lambda m: m["x"]),
+        (
+            Call(
+                aten.add.Tensor,
+                Call(aten.mm.default, ANY("a"), ANY("b"), single_use=True),
+                ANY("c"),
+            ),
+            lambda m: m["node"].graph.call_function(aten.addmm.default, (m["c"], m["a"], m["b"])),
+        ),
+    ]
+
+    def test_rewrite(self):
+        g = Graph()
+        x, y, z = (g.placeholder(n) for n in "xyz")
+        a = g.call_function(aten.mul.Tensor, (x, 1))
+        b = g.call_function(aten.neg.default, (g.call_function(aten.neg.default, (a,)),))
+        c = g.call_function(aten.add.Tensor, (g.call_function(aten.mm.default, (b, y)), z))
+        c.meta["val"] = "kept"
+        g.output((c, g.call_function(aten.mul.Tensor, (x, 1.0))))
+        assert rewrite(g, self.RULES)
+        dce(g)
+        verify(g)
+        assert names(g) == ["x", "y", "z", "addmm", "mul_1", "output"]
+        assert g.find_nodes(op="call_function")[0].meta["val"] == "kept"
+        assert not rewrite(g, self.RULES)
+
+    def test_conditions(self):
+        g = Graph()
+        x, y = g.placeholder("x"), g.placeholder("y")
+        mm = g.call_function(aten.mm.default, (x, y))
+        g.output((g.call_function(aten.add.Tensor, (mm, y)), mm))
+        assert not rewrite(g, self.RULES)  # mm has two users
+        same = Call((aten.mm.default,), ANY("p"), ANY("p"))
+        assert not rewrite(g, [(same, lambda m: m["p"])])
+        assert not rewrite(
+            g, [(Call(aten.mm.default, ANY("p", lambda v: v is y), ANY("q")), lambda m: m["q"])]
+        )

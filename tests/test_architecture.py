@@ -1,0 +1,149 @@
+"""Reads our sources: the import arrows, names of torch's own compiler, version checks, break codes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("dynamo", "fxgraph", "inductor", "backends")
+# room -> rooms that it may import
+ARROWS = {
+    "fxgraph": set(),
+    "dynamo": {"fxgraph"},
+    "inductor": {"fxgraph"},
+    "backends": {"fxgraph", "inductor"},
+}
+TORCH_COMPILER = ("torch.fx", "torch._dynamo", "torch._inductor", "torch._functorch._aot_autograd",
+                  "torch._functorch.aot_autograd")  # fmt: skip
+MAY_NAME_TORCH_COMPILER = {"fxgraph/torch_fx.py", "backends/bridge.py"}
+MAY_CHECK_VERSIONS = {"dynamo/bytecode/versions.py"}
+
+
+def sources() -> list[Path]:
+    return sorted(p for room in ROOMS for p in (ROOT / room).rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(tree: ast.AST) -> list[tuple[int, str]]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append((node.lineno, node.module))
+            found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+    return found
+
+
+def dotted(node: ast.AST) -> str:
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def names_one_of(name: str, modules: tuple[str, ...]) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in modules)
+
+
+@pytest.mark.parametrize("path", sources(), ids=relative)
+def test_import_arrows(path):
+    room = path.relative_to(ROOT).parts[0]
+    for line, name in imports(ast.parse(path.read_text())):
+        other = name.split(".")[0]
+        if other in ROOMS and other != room:
+            lazily_named = (
+                room == "dynamo" and other == "backends" and relative(path) in BACKEND_LOOKUP
+            )
+            assert other in ARROWS[room] or lazily_named, f"{relative(path)}:{line} imports {name}"
+
+
+# "dynamo receives a backend as a plain callable; its name is resolved lazily, in one place."
+BACKEND_LOOKUP = {"dynamo/api.py", "dynamo/__init__.py"}
+
+
+@pytest.mark.parametrize("path", sources(), ids=relative)
+def test_only_the_bridges_name_torchs_compiler(path):
+    if relative(path) in MAY_NAME_TORCH_COMPILER:
+        return
+    tree = ast.parse(path.read_text())
+    for line, name in imports(tree):
+        assert not names_one_of(name, TORCH_COMPILER), f"{relative(path)}:{line} imports {name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            name = dotted(node)
+            assert not names_one_of(name, TORCH_COMPILER), (
+                f"{relative(path)}:{node.lineno} uses {name}"
+            )
+
+
+@pytest.mark.parametrize("path", sources(), ids=relative)
+def test_version_checks_stand_in_one_file(path):
+    if relative(path) in MAY_CHECK_VERSIONS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            name = dotted(node)
+            assert name not in ("sys.version_info", "sys.hexversion"), (
+                f"{relative(path)}:{node.lineno}"
+            )
+
+
+def test_version_checks_in_c_stand_in_compat_headers():
+    for path in (ROOT / "dynamo" / "csrc").glob("*"):
+        if path.suffix in (".c", ".cpp", ".h") and not path.name.endswith("compat.h"):
+            assert "PY_VERSION_HEX" not in path.read_text(), relative(path)
+
+
+def test_importing_us_loads_no_torch_compiler():
+    rooms = [room for room in ROOMS if (ROOT / room / "__init__.py").exists()]
+    program = (
+        f"import sys, {', '.join(rooms)}, fxgraph.torch_fx, fxgraph.aot\n"
+        "print([m for m in sys.modules if m in ('torch._dynamo', 'torch._inductor')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_functionalising_loads_no_torch_compiler():
+    program = """
+import sys, torch, fxgraph
+from fxgraph.aot import functionalize
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Hardswish(True),
+                          torch.nn.Flatten(), torch.nn.Linear(16, 4), torch.nn.LayerNorm(4))
+net.eval().requires_grad_(False)
+functionalize(fxgraph.symbolic_trace(net), [torch.ones(1, 3, 4, 4)])
+print([m for m in sys.modules if m in ('torch._dynamo', 'torch._inductor')])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_break_codes_are_unique():
+    from dynamo import breaks
+
+    reasons = [
+        value
+        for value in vars(breaks).values()
+        if isinstance(value, type) and issubclass(value, breaks.Break) and value is not breaks.Break
+    ]
+    codes = [reason.code for reason in reasons]
+    assert len(codes) == len(set(codes))
+    assert all(code == code.upper() and reason.hint for code, reason in zip(codes, reasons))
