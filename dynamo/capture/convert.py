@@ -115,6 +115,8 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     sources = output.not_aliased_sources()
     if len(sources) > 1:
         output.guards.add(None, "not_aliased", tuple(sources))
+    for group in output.side_effects.distinct_sources():
+        output.guards.add(None, "not_aliased", group)
     tree = output.guards.build()
     record.guards = list(tree.describe())
     record.times["guards"] = time.perf_counter() - start

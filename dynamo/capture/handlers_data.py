@@ -44,7 +44,7 @@ def COMPARE_OP(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def IS_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    tx.push(ConstantValue(operators.same_object(left, right) is not bool(instr.argval)))
+    tx.push(ConstantValue(operators.is_op(tx, left, right) is not bool(instr.argval)))
 
 
 @handler

@@ -150,6 +150,15 @@ class SideEffects:
         if value.mutation is not None:
             yield from (v for v in value.mutation.attrs.values() if v is not DELETED)
 
+    def distinct_sources(self) -> list[tuple[Source, ...]]:
+        """Groups of outside objects of one type of which one changed: they must stay different objects."""
+        groups: dict[type, list[Value]] = {}
+        for value in self.tracked:
+            if not value.mutation.new and value.source is not None:
+                groups.setdefault(value.python_type(), []).append(value)
+        changed = [g for g in groups.values() if len(g) > 1 and any(v.mutation.dirty for v in g)]
+        return [tuple(v.source for v in group) for group in changed]
+
     def has_effects(self) -> bool:
         """True if anything outside the frame changed."""
         return bool(self.globals) or any(

@@ -95,7 +95,8 @@ def _class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
 
 def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
     if not is_trusted_class(value.python_type()):
-        tx.guard(value.source, "type_attr", (name, None if found is MISSING else found))
+        payload = (name, None) if found is MISSING else (name, found, True)
+        tx.guard(value.source, "type_attr", payload)
 
 
 def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:

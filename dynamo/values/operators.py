@@ -169,8 +169,17 @@ def contains_op(tx: Interpreter, item: Value, container: Value) -> Value:
     return container.contains(tx, item)
 
 
+def is_op(tx: Interpreter, left: Value, right: Value) -> bool:
+    """`left is right`; that two objects from outside differ is guarded."""
+    same = same_object(left, right)
+    sources = (left.source, right.source)
+    if not same and None not in sources and not (left.is_constant() or right.is_constant()):
+        tx.output.guards.add(None, "not_aliased", sources)
+    return same
+
+
 def same_object(left: Value, right: Value) -> bool:
-    """`left is right`, where both identities are known."""
+    """`left is right`, as far as it is known while capturing."""
     if left is right:
         return True
     left_known, left_object = left.identity()
