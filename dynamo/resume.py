@@ -1,19 +1,21 @@
 """Continuation functions: the rest of a function after a graph break, as a function of its own.
 
-    def f(x, y):                     def f(.stack0, y):      # parameters: the stack, then live locals
+    def f(x, y):                     def f(.stack0, y):      # parameters: the stack, then live
+    locals
         a = x * y                        push .stack0
         return g(a) + y       ->         jump to A
     #              ^ break               a = x * y           # the whole body of f, as it was; what
                                          return g(a) + A: y  # cannot be reached is dropped
 
-A continuation is a faithful copy of the function's instructions, lines and exception table, entered in
-the middle: loops, `try` and `with` around the break work because their code and their part of the stack
-are there. Cells of the function are free variables of the continuation, so they are shared: make the
-function with a closure that has, in the order of `co_freevars`, this frame's cells of these names.
-Continuations of continuations are made from the first function's code, not from the copy.
+A continuation is a faithful copy of the function's instructions, lines and exception table, entered
+in the middle: loops, `try` and `with` around the break work because their code and their part of
+the stack are there. Cells of the function are free variables of the continuation, so they are
+shared: make the function with a closure that has, in the order of `co_freevars`, this frame's cells
+of these names. Continuations of continuations are made from the first function's code, not from the
+copy.
 
-At a break inside `try`, the instruction that breaks is executed by the rewritten frame, outside of the
-copy. An exception that it raises goes to the user's handler so: surround it with
+At a break inside `try`, the instruction that breaks is executed by the rewritten frame, outside of
+the copy. An exception that it raises goes to the user's handler so: surround it with
 `Emitter.exception_region`; at the handler (no PUSH_EXC_INFO) call the continuation that starts at
 `instr.handler.target`, whose stack is the canonical one cut to `handler.depth`, then lasti if
 `handler.push_lasti` (any int), then the exception.
@@ -35,7 +37,7 @@ from dynamo.bytecode.decode import Native, Region, decode
 from dynamo.bytecode.emit import Emitter, frame_prologue
 
 
-class CannotResume(Exception):  # noqa: N818
+class CannotResume(Exception):
     """A continuation cannot start here (generators and coroutines; the start of a frame)."""
 
 
@@ -46,8 +48,9 @@ class Item(enum.Enum):
     NULL = enum.auto()  # of a call (PUSH_NULL, LOAD_METHOD); no parameter
     UNBOUND = enum.auto()  # a local that had no value (LOAD_FAST_AND_CLEAR); no parameter
     # What PUSH_EXC_INFO saved below the exception, until POP_EXCEPT. The parameter is the exception
-    # being handled in between: the continuation makes it the one that `raise` and sys.exc_info() find.
-    # (Code may copy what was saved and pop the copy; what stays then is a VALUE, None will do.)
+    # being handled in between: the continuation makes it the one that `raise` and sys.exc_info()
+    # find. (Code may copy what was saved and pop the copy; what stays then is a VALUE, None will
+    # do.)
     HANDLING = enum.auto()
 
 
@@ -65,7 +68,7 @@ UNBOUND_LOCAL = ".unbound"  # a local that never has a value
 
 
 class _Template:
-    """The instructions of a function, kept for its continuations (it does not keep the code alive)."""
+    """A function's instructions, kept for its continuations. It does not keep the code alive."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = weakref.ref(code)
@@ -100,7 +103,7 @@ class _Template:
 
 @dataclass(frozen=True, slots=True)
 class _Continuation:
-    """Of a continuation's code: where it came from, and where its instructions are in the template."""
+    """Where a continuation came from, and where its instructions are in the template."""
 
     template: _Template
     lineno: int | None
@@ -118,7 +121,7 @@ def origin(code: CodeType) -> Origin | None:
 
 
 def parameter_names(stack: Sequence[Item], local_names: Sequence[str]) -> tuple[str, ...]:
-    """The parameters of a continuation: VALUE and HANDLING items from the bottom up, then locals."""
+    """A continuation's parameters: VALUE and HANDLING items from the bottom up, then locals."""
     items = (f".stack{i}" for i, item in enumerate(stack) if _has_parameter(item))
     return (*items, *local_names)
 
@@ -126,12 +129,13 @@ def parameter_names(stack: Sequence[Item], local_names: Sequence[str]) -> tuple[
 def make_resume_code(
     code: CodeType, index: int, *, stack: Sequence[Item], local_names: Sequence[str]
 ) -> CodeType:
-    """The continuation of `code` (a function's, or a continuation's) at canonical instruction `index`.
+    """The continuation of `code` (a function or a continuation) at canonical instruction `index`.
 
     stack: the canonical stack before that instruction, bottom first. local_names: locals (no cells)
-    that have a value and may be read later; the others start without one. (A cell's name among them is
-    the variable of an inlined comprehension, which uses the slot while the cell is on the stack.)
-    Parameters: in the order of `parameter_names`. Equal arguments give the same code object as long as somebody keeps it.
+    that have a value and may be read later; the others start without one. (A cell's name among them
+    is the variable of an inlined comprehension, which uses the slot while the cell is on the
+    stack.) Parameters: in the order of `parameter_names`. Equal arguments give the same code object
+    as long as somebody keeps it.
 
     Raises CannotResume for generators and coroutines; ValueError where stack or locals do not fit.
     """
@@ -198,9 +202,7 @@ def _shape(
     )
 
 
-def _entry(
-    shape: CodeShape, real: Sequence[tuple[Item, str]], lineno: int | None
-) -> list[Native]:
+def _entry(shape: CodeShape, real: Sequence[tuple[Item, str]], lineno: int | None) -> list[Native]:
     """The start of a continuation: the real stack as it was, then a jump (its target still open).
 
     Parameters are cleared as they are pushed, so that nothing lives longer than it did.
@@ -237,10 +239,10 @@ def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native]
     for i, native in enumerate(natives):
         place_of.append(len(result))
         if can_be_super and native.op == "CALL" and native.value == 0 and _is_super(natives[:i]):
-            where = {"positions": native.positions, "handler": native.handler}
             this = code.co_varnames[0]
             load = "LOAD_DEREF" if this in code.co_cellvars else "LOAD_FAST"
-            result += [Native("LOAD_DEREF", "__class__", **where), Native(load, this, **where)]
+            for op, name in (("LOAD_DEREF", "__class__"), (load, this)):
+                result.append(Native(op, name, positions=native.positions, handler=native.handler))
             native.value = 2
         elif native.op == "LOAD_SUPER_ATTR":
             native.flags |= versions.SUPER_TWO_ARGUMENTS

@@ -1,4 +1,4 @@
-"""Python bytecode: versions evened out on the way in (`normalize`), written on the way out (`Emitter`)."""
+"""Python bytecode: canonical on the way in (`normalize`), written by the `Emitter`."""
 
 from dynamo.bytecode.emit import Emitter, Label
 from dynamo.bytecode.normalize import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from bytecode import ConcreteBytecode, ConcreteInstr
+from bytecode import CompilerFlags, ConcreteBytecode, ConcreteInstr
 from bytecode.concrete import ExceptionTableEntry
 from bytecode.instr import InstrLocation
 
@@ -57,10 +57,11 @@ class CodeShape:
     def of(code: CodeType) -> CodeShape:
         first = code.co_consts[0] if code.co_consts else None
         has_doc = code.co_flags & versions.CO_HAS_DOCSTRING or not versions.CO_HAS_DOCSTRING
+        docstring = first if has_doc and isinstance(first, str) else None
         return CodeShape(
             code.co_name, code.co_qualname, code.co_filename, code.co_firstlineno, code.co_flags,
             code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_varnames,
-            code.co_cellvars, code.co_freevars, first if has_doc and isinstance(first, str) else None,
+            code.co_cellvars, code.co_freevars, docstring,
         )  # fmt: skip
 
 
@@ -71,9 +72,9 @@ def assemble(
 ) -> CodeType:
     """Make a code object; the instructions are used up.
 
-    Targets and handlers must be in the list themselves. `depths_and_largest` is their `stack_depths`,
-    where the caller has it. Raises InternalError where control runs off the end or paths disagree
-    about the stack depth.
+    Targets and handlers must be in the list themselves. `depths_and_largest` is their
+    `stack_depths`, where the caller has it. Raises InternalError where control runs off the end or
+    paths disagree about the stack depth.
     """
     depths, max_depth = depths_and_largest or stack_depths(instructions)
     natives = _direct_jumps([n for n in instructions if id(n) in depths or n.op == LABEL])
@@ -89,7 +90,7 @@ def assemble(
         exception_table=_exception_entries(natives, starts),
     )
     concrete.name, concrete.qualname, concrete.filename = shape.name, shape.qualname, shape.filename
-    concrete.first_lineno, concrete.flags = shape.firstlineno, shape.flags
+    concrete.first_lineno, concrete.flags = shape.firstlineno, CompilerFlags(shape.flags)
     concrete.argcount, concrete.posonlyargcount = shape.argcount, shape.posonlyargcount
     concrete.kwonlyargcount = shape.kwonlyargcount
     concrete.freevars, concrete.cellvars = list(shape.freevars), list(shape.cellvars)
@@ -324,9 +325,7 @@ def _encode(natives: list[Native], args: list[int], starts: list[int]) -> list[C
     return result
 
 
-def _exception_entries(
-    natives: list[Native], starts: list[int]
-) -> list[ExceptionTableEntry]:
+def _exception_entries(natives: list[Native], starts: list[int]) -> list[ExceptionTableEntry]:
     """One entry for each run of instructions with the same handler."""
     index = {id(n): i for i, n in enumerate(natives)}
     entries: list[ExceptionTableEntry] = []

@@ -1,8 +1,9 @@
-"""Raw code bytes -> native instructions of the running version, with names, targets and handlers resolved.
+"""Raw code bytes -> native instructions of the running version, with names and targets resolved.
 
 Native instructions can be put into another code object as they are (`assemble`). To keep what
-follows small, decoding already evens out what has no meaning of its own: caches and EXTENDED_ARG go,
-instructions that are two in one are split, and jumps lose their direction (assembly finds it again).
+follows small, decoding already evens out what has no meaning of its own: caches and EXTENDED_ARG
+go, instructions that are two in one are split, and jumps lose their direction (assembly finds it
+again).
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ _HAS_JUMP = frozenset(dis.hasjrel)
 CONST, NAME, LOCAL, JUMP = "const", "name", "local", "jump"
 KINDS: dict[str, str] = {
     name: kind
-    for kind, ops in ((CONST, _HAS_CONST), (NAME, _HAS_NAME), (LOCAL, _HAS_LOCAL), (JUMP, _HAS_JUMP))
+    for kind, ops in (
+        (CONST, _HAS_CONST),
+        (NAME, _HAS_NAME),
+        (LOCAL, _HAS_LOCAL),
+        (JUMP, _HAS_JUMP),
+    )
     for name, op in dis.opmap.items()
     if op in ops
 }
@@ -43,7 +49,7 @@ UNDIRECTED = {
         for c in _CONDITIONS
     },
 }
-KINDS |= {name: JUMP for name in UNDIRECTED.values()}
+KINDS |= dict.fromkeys(UNDIRECTED.values(), JUMP)
 
 _Part = tuple[str, Any, int]  # op, value, flags
 
@@ -55,7 +61,7 @@ def _split_compare(arg: Any, flags: int) -> list[_Part]:
 
 
 def _split_format(arg: Any, flags: int) -> list[_Part]:
-    """FORMAT_VALUE with a conversion (1 to 3) and a spec (4): first convert what is below the spec."""
+    """FORMAT_VALUE with a conversion (1 to 3) and a spec (4): convert what is below the spec."""
     if not (arg & 3 and arg & 4):
         return [("FORMAT_VALUE", arg, 0)]
     convert: list[_Part] = [("SWAP", 2, 0), ("FORMAT_VALUE", arg & 3, 0), ("SWAP", 2, 0)]
@@ -89,7 +95,8 @@ class Native:
     """One instruction of the running version, or a label (op LABEL, of no size).
 
     value: the constant, name or local's name, or the integer operand (for names: its flag bits are
-    in `flags`). target: the instruction that a jump goes to. handler: the exception region around it.
+    in `flags`). target: the instruction that a jump goes to. handler: the exception region around
+    it.
     """
 
     __slots__ = ("flags", "handler", "offset", "op", "positions", "target", "value")
@@ -119,7 +126,7 @@ class Native:
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """An exception region: where its handler is, and what stays on the stack (None: depth at its start)."""
+    """Exceptions go to `target`, with `depth` items left on the stack (None: as at its start)."""
 
     target: Native
     depth: int | None
@@ -127,7 +134,7 @@ class Region:
 
 
 def localsplus_names(code: CodeType) -> tuple[str, ...]:
-    """Names by slot of the frame: locals, then cells that are not arguments, then free variables."""
+    """Names by slot of the frame: locals, cells that are not among them, free variables."""
     local = code.co_varnames
     return local + tuple(n for n in code.co_cellvars if n not in local) + code.co_freevars
 

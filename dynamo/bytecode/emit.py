@@ -26,13 +26,13 @@ _PROLOGUE = ("MAKE_CELL", "COPY_FREE_VARS", "RESUME")
 
 
 class Emitter:
-    """Collects instructions; `assemble` makes them a code object (once: the instructions are used up)."""
+    """Collects instructions; `assemble` makes them a code object, and uses them up."""
 
     def __init__(self) -> None:
         self.natives: list[Native] = []
         self._positions: Positions = NO_POSITIONS
         self._regions: list[Region] = []
-        self._labels: dict[int, Label] = {}  # by id of the instruction of other code that it stands for
+        self._labels: dict[int, Label] = {}  # by id of the canonical instruction it stands for
 
     # -- writing --------------------------------------------------------------------------------
     def emit(self, op: str, value: Any = 0, flags: int = 0, target: Label | None = None) -> None:
@@ -96,7 +96,7 @@ class Emitter:
         self.emit("GET_ITER")
 
     def for_iter(self, exhausted: Label) -> None:
-        """Push the next item of the iterator on top, or pop the iterator and jump to `exhausted`."""
+        """Push the next item of the iterator on top, or pop that and jump to `exhausted`."""
         if not versions.FOR_ITER_LANDING:
             self.emit("FOR_ITER", target=exhausted)
             return

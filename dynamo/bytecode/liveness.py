@@ -8,8 +8,8 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.normalize import Instruction, normalize
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH
 
-# A local that is deleted must have a value, so that reads it too. Reading a cell's content, its cell
-# and writing to it all need the cell; cells are never dead after a write.
+# A local that is deleted must have a value, so that reads it too. Reading a cell's content, its
+# cell and writing to it all need the cell; cells are never dead after a write.
 _READS = frozenset(
     {"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"}
     | {"LOAD_CLOSURE", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}

@@ -15,8 +15,8 @@ Form = tuple[str, Any, int, Instruction | None]
 def native_form(instr: Instruction) -> list[Form]:
     """The native instructions that do what `instr` does, on the real stack.
 
-    CALL_KW takes its names from `instr`, not from the stack. On versions whose conditional jumps need a
-    bool, a copied jump expects one, as the original did.
+    CALL_KW takes its names from `instr`, not from the stack. On versions whose conditional jumps
+    need a bool, a copied jump expects one, as the original did.
     """
     rule = _RULES.get(instr.op)
     if rule is not None:
@@ -78,7 +78,8 @@ def _named(op: str) -> Callable[[Instruction], list[Form]]:
 
 
 def _for_iter(instr: Instruction) -> list[Form]:
-    # Where the version has a landing, it is copied with the rest, right before the canonical target.
+    # Where the version has a landing, it is copied with the rest, right before the canonical
+    # target.
     return [("FOR_ITER", 0, 0, instr.landing or instr.target)]
 
 
@@ -105,5 +106,7 @@ _RULES: dict[str, Callable[[Instruction], list[Form]]] = {
     "LOAD_FAST": _named("LOAD_FAST_CHECK" if versions.HAS_LOAD_FAST_CHECK else "LOAD_FAST"),
     "LOAD_CLOSURE": _named("LOAD_CLOSURE" if versions.HAS_LOAD_CLOSURE else "LOAD_FAST"),
     "FOR_ITER": _for_iter,
+    # arg 1: signals are not handled here (the loop of `await` and `yield from`).
+    "JUMP": lambda i: [("JUMP_NO_INTERRUPT" if i.arg else "JUMP", 0, 0, i.target)],
     "END_SEND": lambda instr: [("END_SEND", 0, 0, None)] if versions.HAS_END_SEND else [],
 }

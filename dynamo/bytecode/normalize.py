@@ -6,14 +6,14 @@
     PRECALL 1                       LOAD_CONST ('y',)
     CALL 1                          CALL_KW 1
 
-The canonical stack and the frame's real stack hold the same items, with two differences, of which the
-first is of 3.11 and 3.12 only (`real_stack` converts, given an instruction and the canonical stack
-before it):
+The canonical stack and the frame's real stack hold the same items, with two differences, of which
+the first is of 3.11 and 3.12 only (`real_stack` converts, given an instruction and the canonical
+stack before it):
 
-- The NULL of a call is below its callable, so `callable NULL` is really `NULL callable`. Code pushes
+- The NULL of a call is below its callable: `callable NULL` is really `NULL callable`. Code pushes
   it before it evaluates the callable; canonical code does so after. Between the two the real stack
-  has one item more, at the depths in `Instruction.pending_nulls`. (A method loaded by LOAD_METHOD is
-  `method self` in both orders; without a self it is `callable NULL`, really `NULL callable`.)
+  has one item more, at the depths in `Instruction.pending_nulls`. (A method loaded by LOAD_METHOD
+  is `method self` in both orders; without a self it is `callable NULL`, really `NULL callable`.)
 - The tuple of keyword names is not taken along: a frame that goes on at CALL_KW goes on where its
   names are loaded (`Instruction.native`). On 3.11 and 3.12 it is no stack item at all.
 """
@@ -34,7 +34,9 @@ from dynamo.bytecode.opcodes import CANONICAL
 T = TypeVar("T")
 
 FUNCTION_FLAGS = {1: "defaults", 2: "kwdefaults", 4: "annotations", 8: "closure"}
-_HAS_ARGUMENT = frozenset(name for name, op in versions.OPMAP.items() if op in versions.HAS_ARGUMENT)
+_HAS_ARGUMENT = frozenset(
+    name for name, op in versions.OPMAP.items() if op in versions.HAS_ARGUMENT
+)
 _CONVERSIONS = {1: "str", 2: "repr", 3: "ascii"}
 
 
@@ -50,11 +52,12 @@ class ExceptionHandler:
 class Instruction:
     """One canonical instruction; compared by identity.
 
-    op: its name in opcodes.CANONICAL. arg: the integer operand, on which the stack effect may depend
-    (0 where there is none). argval: the constant, name, operator symbol, ... target: where it jumps to. index: its place
-    in the list. native: index of the native instruction at which the frame continues if it is to
-    continue here (a native instruction may be several canonical ones, or less than one). landing: of
-    FOR_ITER, where the native one goes: its target, or an END_FOR before it that is never executed.
+    op: its name in opcodes.CANONICAL. arg: the integer operand, on which the stack effect may
+    depend (0 where there is none). argval: the constant, name, operator symbol, ... target: where
+    it jumps to. index: its place in the list. native: index of the native instruction at which the
+    frame continues if it is to continue here (a native instruction may be several canonical ones,
+    or less than one). landing: of FOR_ITER, where the native one goes: its target, or an END_FOR
+    before it that is never executed.
     """
 
     __slots__ = (
@@ -182,18 +185,19 @@ _RULES: dict[str, Callable[[Native], list[_Row]]] = {
     "SET_FUNCTION_ATTRIBUTE": lambda n: [
         ("SET_FUNCTION_ATTRIBUTE", n.value, FUNCTION_FLAGS[n.value])
     ],
-    "JUMP_NO_INTERRUPT": _to("JUMP"),
+    "JUMP_NO_INTERRUPT": lambda n: [("JUMP", 1, None)],
 }
 if versions.LOAD_ATTR_LOADS_METHODS:
     _RULES["LOAD_ATTR"] = _load_attr
 
-# Opcodes of dis.opmap that function code never holds: the compiler's pseudo-ops, the interpreter's own,
-# those of modules and interactive input, and instrumented ones (co_code shows the plain ones).
+# Opcodes of dis.opmap that function code never holds: the compiler's pseudo-ops, the interpreter's
+# own, those of modules and interactive input, and instrumented ones (co_code shows the plain ones).
 UNSUPPORTED = frozenset(
     name for name, op in versions.OPMAP.items()
     if op > 255 or name.startswith("INSTRUMENTED_")
 ) | {
-    "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "IMPORT_STAR", "PRINT_EXPR",
+    "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK",
+    "IMPORT_STAR", "PRINT_EXPR",
 }  # fmt: skip
 
 
@@ -220,7 +224,8 @@ _cache: CodeMap[list[Instruction]] = CodeMap()
 def normalize(code: CodeType) -> list[Instruction]:
     """Canonical instructions of `code`; the same list every time, not to be changed.
 
-    Raises NormalizeError where the code cannot be understood (it was not made by CPython's compiler).
+    Raises NormalizeError where the code cannot be understood (it was not made by CPython's
+    compiler).
     """
     known = _cache.get(code)
     if known is None:
@@ -231,6 +236,8 @@ def normalize(code: CodeType) -> list[Instruction]:
 # -- building the list ----------------------------------------------------------------------------
 def normalize_natives(natives: Sequence[Native], code: CodeType) -> list[Instruction]:
     """The work of `normalize`; `natives` is what `decode(code)` returns."""
+    if not {*code.co_cellvars}.isdisjoint(code.co_freevars):
+        raise NormalizeError("a cell and a free variable of one name (a class body)")
     draft, first = _translate(natives, {*code.co_cellvars, *code.co_freevars})
     position = {id(native): i for i, native in enumerate(natives)}
     regions: dict[int, ExceptionHandler] = {}
@@ -262,9 +269,7 @@ def normalize_natives(natives: Sequence[Native], code: CodeType) -> list[Instruc
     return draft
 
 
-def _translate(
-    natives: Sequence[Native], cells: set[str]
-) -> tuple[list[Instruction], list[int]]:
+def _translate(natives: Sequence[Native], cells: set[str]) -> tuple[list[Instruction], list[int]]:
     """Row by row; also the index of each native's first canonical instruction (and the end)."""
     draft: list[Instruction] = []
     first: list[int] = []
@@ -283,7 +288,8 @@ def _translate(
         if native.op == "KW_NAMES":
             keyword_names = last
         elif native.op == "CALL" and keyword_names is not None:
-            last.op, last.argval, last.native = "CALL_KW", keyword_names.argval, keyword_names.native
+            last.op, last.argval = "CALL_KW", keyword_names.argval
+            last.native = keyword_names.native
             keyword_names = None
         elif native.op == "CALL_KW":
             last.argval, last.native = draft[-2].argval, draft[-2].native
@@ -298,11 +304,11 @@ def _translate(
 
 
 def _loads_cell(natives: Sequence[Native], i: int) -> bool:
-    """Whether LOAD_FAST of a cell variable (3.13) is LOAD_CLOSURE: on the way to a function's closure.
+    """Whether LOAD_FAST of a cell variable (3.13) is LOAD_CLOSURE, for a function's closure.
 
-    Else it reads the variable of an inlined comprehension, which is no cell there: the comprehension
-    puts the cell of this name aside and uses its slot. (The cells that class bodies load are no
-    variables of comprehensions.)
+    Else it reads the variable of an inlined comprehension, which is no cell there: the
+    comprehension puts the cell of this name aside and uses its slot. (The cells that class bodies
+    load are no variables of comprehensions.)
     """
     if str(natives[i].value).startswith("__class"):
         return True
@@ -319,7 +325,7 @@ def _loads_cell(natives: Sequence[Native], i: int) -> bool:
 
 
 def _add_end_sends(draft: list[Instruction]) -> list[Instruction]:
-    """3.11's SEND drops the receiver when it jumps; give it the END_SEND that later versions have."""
+    """3.11's SEND drops the receiver when it jumps; give it the END_SEND of later versions."""
     ends: dict[int, Instruction] = {}
     for instr in draft:
         if instr.op == "SEND":

@@ -9,9 +9,9 @@
 A NULL at depth d is overdue ("pending") from its PUSH_NULL to the point from which no path writes
 slot d + 1, the callable's, before the call. Sets of depths are bit masks. Expressions may contain
 branches, so this is a small data flow problem: forward which NULLs are on the stack, backward which
-callables are still to be written and which NULLs are used by a call at all, forward where to put the
-canonical PUSH_NULL: as early as possible, by path. Where paths meet, the instruction may have one
-before it that only some of the jumps to it take.
+callables are still to be written and which NULLs are used by a call at all, forward where to put
+the canonical PUSH_NULL: as early as possible, by path. Where paths meet, the instruction may have
+one before it that only some of the jumps to it take.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 
 
-class MisplacedNull(Exception):  # noqa: N818
+class MisplacedNull(Exception):
     """A NULL that does not belong to a call as compilers make them."""
 
 

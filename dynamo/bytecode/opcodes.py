@@ -134,7 +134,7 @@ generators
   RETURN_GENERATOR          -- none
   YIELD_VALUE               value -- sent
   GET_YIELD_FROM_ITER       iterable -- iterator
-  SEND                      receiver value -- receiver yielded | jump: receiver value -- receiver result
+  SEND                      receiver value -- receiver sent | jump: receiver value -- receiver end
   END_SEND                  receiver result -- result
   CLEANUP_THROW             receiver last exception -- none value
   GET_AWAITABLE             value -- awaitable

@@ -1,6 +1,7 @@
-"""What the running CPython's bytecode can do, as data. The only Python file that looks at the version.
+"""What the running CPython's bytecode can do, as data. Only this file looks at the version.
 
-Other modules ask these sets and flags, never the version itself. Most of them follow from which opcodes exist.
+Other modules ask these sets and flags, never the version itself. Most of them follow from which
+opcodes exist.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ OPMAP = dis.opmap
 # 3.11 and 3.12 keep the NULL of a plain call below the callable, 3.13 above it (as canonical does).
 NULL_BELOW_CALLABLE = CURRENT < (3, 13)
 HAS_PRECALL = "PRECALL" in OPMAP
-# Names of keyword arguments: an instruction before CALL (KW_NAMES), or a tuple on the stack (CALL_KW).
+# Names of keyword arguments: an instruction before CALL (KW_NAMES), or a tuple on the stack
+# (CALL_KW).
 HAS_KW_NAMES = "KW_NAMES" in OPMAP
 
 # -- operands -------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+# ruff: noqa: F821
 """Functions that use every part of the instruction set; each takes a list to which it logs.
 
 `CASES` has them with arguments: makers, since a run may change them.
@@ -96,7 +97,7 @@ def calls(log, f):
 
 
 def strings(log, x, width):
-    return f"{x}", f"{x!r:>{width}}|{x:{width}}|{width:03d}", f"{x!s}" "b" f"{x!a}{width}"
+    return f"{x}", f"{x!r:>{width}}|{x:{width}}|{width:03d}", f"{x!s}b{x!a}{width}"
 
 
 def comprehensions(log, xs):
@@ -276,7 +277,8 @@ def makes_class(log, base):
 
 def imports(log):
     import os.path
-    from math import pi, sqrt as root
+    from math import pi
+    from math import sqrt as root
 
     return os.path.join("a", "b"), root(4), round(pi, 2)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 
-from dynamo.bytecode import Emitter, Instruction, normalize
+from dynamo.bytecode import Emitter, Instruction, NormalizeError, normalize
 
 
 def is_keyword_names(instr: Instruction, following: Instruction) -> bool:
@@ -27,7 +28,9 @@ def reassemble(code: types.CodeType) -> types.CodeType:
         if handler is None:
             emit.native(instr)
             continue
-        with emit.exception_region(emit.label_of(handler.target), handler.depth, handler.push_lasti):
+        with emit.exception_region(
+            emit.label_of(handler.target), handler.depth, handler.push_lasti
+        ):
             emit.native(instr)
     return emit.assemble(code)
 
@@ -37,7 +40,13 @@ def reassemble_all(code: types.CodeType) -> types.CodeType:
     consts = tuple(
         reassemble_all(c) if isinstance(c, types.CodeType) else c for c in code.co_consts
     )
-    return reassemble(code.replace(co_consts=consts))
+    code = code.replace(co_consts=consts)
+    try:
+        return reassemble(code)
+    except NormalizeError:
+        if code.co_flags & inspect.CO_OPTIMIZED:
+            raise
+        return code  # a module with `import *`, a class body with two `__class__`
 
 
 def all_codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -1,4 +1,4 @@
-"""Normalisation, assembly, the Emitter, liveness: on every function of a part of the standard library."""
+"""Normalisation, assembly, the Emitter, liveness: on functions of the standard library."""
 
 from __future__ import annotations
 
@@ -151,11 +151,22 @@ def _use(module: str, m) -> object:
         case "fractions":
             return str(m.Fraction(3, 4) ** 3 + m.Fraction("1.5")), f"{m.Fraction(1, 3)!r:>20}"
         case "textwrap":
-            return m.fill("hello big world " * 9, 30), m.dedent("  a\n   b"), m.shorten("a b c " * 5, 12)
+            return (
+                m.fill("hello big world " * 9, 30),
+                m.dedent("  a\n   b"),
+                m.shorten("a b c " * 5, 12),
+            )
         case "statistics":
-            return m.quantiles(range(9)), m.stdev([1, 2, 4]), m.NormalDist(1, 2).cdf(3), m.mode("aab")
+            return (
+                m.quantiles(range(9)),
+                m.stdev([1, 2, 4]),
+                m.NormalDist(1, 2).cdf(3),
+                m.mode("aab"),
+            )
         case "difflib":
-            return list(m.ndiff(["abc", "d"], ["abd", "e"])), m.get_close_matches("ape", ["apple", "b"])
+            return list(m.ndiff(["abc", "d"], ["abd", "e"])), m.get_close_matches(
+                "ape", ["apple", "b"]
+            )
     raise NotImplementedError(module)
 
 
@@ -248,7 +259,7 @@ def test_calls():
 
 def test_control_flow():
     def write(emit):
-        """total = 0; for x in a: (if not x: continue); total += x; ...; return -total if b is None."""
+        """Add up `a`, no item counting for more than 5; negative if `b` is None."""
         top, end, skip, negate = (emit.label() for _ in range(4))
         emit.load_const(0)
         emit.store_fast("total")
