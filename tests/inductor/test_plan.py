@@ -564,6 +564,36 @@ def test_threads(size):
     assert not wrong
 
 
+def test_large_outputs_are_independent_and_their_memory_is_used_again():
+    plan = link(add1_plan(1 << 19), library())
+    first, second = plan(torch.zeros(1 << 19))[0], plan(torch.ones(1 << 19))[0]
+    assert first[0] == 1 and second[-1] == 2
+    assert first.untyped_storage().nbytes() == 2 << 20
+    view, address = first[10:], first.data_ptr()
+    del first
+    assert plan(torch.zeros(1 << 19))[0].data_ptr() != address and view[0] == 1
+    del view
+    assert plan(torch.zeros(1 << 19))[0].data_ptr() == address
+    second.resize_(1 << 20)
+    assert second[0] == 2
+
+
+def test_reading_keeps_copy_on_write():
+    x = torch.zeros(3)
+    lazy = torch._lazy_clone(x)
+    assert link(add1_plan(3), library())(lazy)[0].tolist() == [1.0] * 3
+    assert torch._C._is_cow_tensor(lazy)
+    link(mutation_plan(), library())(lazy)
+    assert x.tolist() == [0.0] * 3 and lazy.tolist() == [1.0] * 3
+
+
+def test_profiler_sees_the_plan():
+    plan = link(add1_plan(3), library())
+    with torch.profiler.profile() as profile:
+        plan(torch.zeros(3))
+    assert "framegraph::plan" in {event.key for event in profile.key_averages()}
+
+
 def test_idle_arenas_are_bounded():
     try:
         plan = link(chain_plan(3, 1 << 20), library())

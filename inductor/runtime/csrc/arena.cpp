@@ -17,12 +17,15 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kCacheLine = 64;
+constexpr size_t kSpare = size_t{64} << 20;
 
 // Idle blocks, least recently used first.
 struct Pool {
   std::mutex mutex;
   std::vector<c10::Storage> idle;
   size_t idle_bytes = 0;
+  size_t used_bytes = 0;       // of blocks in use
+  size_t most_used_bytes = 0;  // what used_bytes once was
   size_t limit = size_t{1} << 30;
 };
 
@@ -57,11 +60,17 @@ c10::Storage allocate(size_t bytes) {
 
 // Drops the least recently used blocks into `dropped`, whose memory the caller frees without the lock.
 void trim(Pool& p, std::vector<c10::Storage>& dropped) {
-  while (p.idle_bytes > p.limit && !p.idle.empty()) {
+  const size_t total = std::max(kSpare, p.most_used_bytes);
+  while (!p.idle.empty() && (p.idle_bytes > p.limit || p.idle_bytes + p.used_bytes > total)) {
     p.idle_bytes -= p.idle.front().nbytes();
     dropped.push_back(std::move(p.idle.front()));
     p.idle.erase(p.idle.begin());
   }
+}
+
+void count_used(Pool& p, size_t bytes) {
+  p.used_bytes += bytes;
+  p.most_used_bytes = std::max(p.most_used_bytes, p.used_bytes);
 }
 
 }  // namespace
@@ -69,6 +78,7 @@ void trim(Pool& p, std::vector<c10::Storage>& dropped) {
 c10::Storage acquire_arena(size_t bytes) {
   const size_t size = block_size(bytes);
   Pool& p = pool();
+  std::vector<c10::Storage> dropped;
   {
     std::lock_guard<std::mutex> lock(p.mutex);
     auto best = p.idle.end();
@@ -81,21 +91,40 @@ c10::Storage acquire_arena(size_t bytes) {
       c10::Storage found = std::move(*best);
       p.idle.erase(best);
       p.idle_bytes -= found.nbytes();
+      count_used(p, found.nbytes());
       return found;
     }
+    count_used(p, size);
+    trim(p, dropped);
   }
+  dropped.clear();
   return allocate(size);
 }
 
 void release_arena(c10::Storage&& arena) noexcept {
   c10::Storage mine = std::move(arena);
-  if (!mine.unique()) return;
   std::vector<c10::Storage> dropped;
   Pool& p = pool();
   std::lock_guard<std::mutex> lock(p.mutex);
+  p.used_bytes -= mine.nbytes();
+  if (!mine.unique()) return;
   p.idle_bytes += mine.nbytes();
   p.idle.push_back(std::move(mine));
   trim(p, dropped);
+}
+
+c10::Storage pooled_storage(size_t bytes) {
+  auto* block = new c10::Storage(acquire_arena(bytes));
+  c10::DataPtr pointer(
+      block->mutable_data(), block,
+      [](void* context) {
+        auto* held = static_cast<c10::Storage*>(context);
+        release_arena(std::move(*held));
+        delete held;
+      },
+      c10::Device(c10::DeviceType::CPU));
+  return c10::Storage(c10::Storage::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(pointer),
+                      c10::GetCPUAllocator(), /*resizable=*/true);
 }
 
 void set_arena_limit(size_t bytes) {

@@ -1,7 +1,8 @@
-// Arenas: reusable scratch memory for the temporaries of plans.
+// Arenas: reusable memory for the temporaries and the large outputs of plans.
 //
-// A fresh large malloc costs a page fault per page on every call, so arenas are kept warm in one
-// process-wide pool that all plans and threads share. The pool is bounded; what does not fit is freed.
+// A fresh large malloc costs a page fault per page on every call, which for a memory-bound kernel is more than its work.
+// So blocks are kept warm in one process-wide pool that all plans and threads share. The pool never makes the process
+// larger than its blocks in use once were (or kSpare, if that is more); what does not fit is freed.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -15,6 +16,9 @@ c10::Storage acquire_arena(size_t bytes);
 
 // Gives a block back. One that some tensor still refers to is left to that tensor.
 void release_arena(c10::Storage&& arena) noexcept;
+
+// A storage of `bytes` whose memory goes back to the pool when its last tensor dies, in any thread.
+c10::Storage pooled_storage(size_t bytes);
 
 // The most bytes that idle arenas may hold. Frees what is over it at once.
 void set_arena_limit(size_t bytes);

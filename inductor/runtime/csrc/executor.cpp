@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/record_function.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -15,6 +16,9 @@ namespace framegraph {
 namespace {
 
 using c10::IValue;
+
+// Outputs from this size on live in pooled memory: malloc would map and fault fresh pages for them on each call.
+constexpr int64_t kPooledOutput = int64_t{1} << 20;
 
 // The GIL, given up for a stretch of steps and taken back where Python is needed.
 class Gil {
@@ -61,6 +65,14 @@ bool fits(const at::Tensor& tensor, const Value& value) {
               c10::IntArrayRef(value.size), " with strides ", c10::IntArrayRef(value.stride), " on ", value.device);
 }
 
+// A CPU tensor of the value's shape over a storage.
+at::Tensor over(c10::Storage storage, const Value& value, int64_t offset) {
+  auto made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(value.dtype));
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(value.size, value.stride, offset);
+  return made;
+}
+
 class Run {
  public:
   Run(const Program& program, State& state, PyObject* const* args)
@@ -97,7 +109,11 @@ class Run {
     const Value& value = program_.values[v];
     const at::Tensor& given = tensor(v);
     if (C10_UNLIKELY(!fits(given, value))) misfit(what, given, value);
-    if (value.pointer) state_.base[v] = static_cast<char*>(given.unsafeGetTensorImpl()->mutable_data());
+    if (!value.pointer) return;
+    // Reading must not materialise a copy-on-write tensor, writing must.
+    c10::TensorImpl* impl = given.unsafeGetTensorImpl();
+    void* data = value.written ? impl->mutable_data() : const_cast<void*>(impl->data());
+    state_.base[v] = static_cast<char*>(data);
   }
 
   // What eager's in-place ops do to the tensor besides writing to it.
@@ -120,11 +136,7 @@ class Run {
   }
 
   at::Tensor arena_window(const Value& value) {
-    auto made = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(arena_.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(value.dtype));
-    const int64_t offset = value.where / static_cast<int64_t>(c10::elementSize(value.dtype));
-    made.unsafeGetTensorImpl()->set_sizes_and_strides(value.size, value.stride, offset);
-    return made;
+    return over(c10::Storage(arena_.storage()), value, value.where / static_cast<int64_t>(c10::elementSize(value.dtype)));
   }
 
   at::Tensor view(const Value& value) {
@@ -153,7 +165,9 @@ class Run {
   void allocate(uint32_t v) {
     const Value& value = program_.values[v];
     at::Tensor& made = state_.tensors[v];
-    if (value.device.is_cpu()) {
+    if (value.device.is_cpu() && value.nbytes >= kPooledOutput) {
+      made = over(pooled_storage(static_cast<size_t>(value.nbytes)), value, 0);
+    } else if (value.device.is_cpu()) {
       made = at::Tensor(at::detail::empty_strided_cpu(value.size, value.stride, value.dtype));
     } else {
       made = at::empty_strided(value.size, value.stride, at::TensorOptions(value.device).dtype(value.dtype));
@@ -289,6 +303,7 @@ class Run {
 }  // namespace
 
 PyObject* execute(const Program& program, State& state, PyObject* const* args) {
+  RECORD_FUNCTION("framegraph::plan", c10::ArrayRef<const c10::IValue>());
   return Run(program, state, args)();
 }
 

@@ -35,6 +35,7 @@ struct Value {
   int64_t offset = 0;     // View: elements from the base's first element
   int64_t nbytes = 0;     // from the first to past the last element
   bool pointer = false;   // some kernel takes its address, or that of a view of it
+  bool written = false;   // some step writes it
   bool layout = false;    // someone relies on its strides: a kernel, or a view of it
   std::string name;       // for messages
 };
