@@ -1,11 +1,14 @@
 """C++ for fused kernels.
 
-    static void f0(void* const* P, int64_t begin, int64_t end, int64_t n0) {   // sizes are parameters, so that
-      for (int64_t t = begin; t < end; ++t) {                                  // kernels of one shape share text
+    static void f0(void* const* P, int64_t begin, int64_t end, const int64_t* n) {  // sizes are parameters, so
+      for (int64_t t = begin; t < end; ++t) {                                       // that kernels share text
         ...one row: vector loops over it, one after another...
       }
     }
-    extern "C" void k0(void* const* P, int64_t begin, int64_t end) { f0(P, begin, end, 768); }
+    extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
+      static const int64_t n[] = {768};
+      f0(P, begin, end, n);
+    }
 
 `CppModule.add` takes a scheduled kernel or bundle and returns its KernelStep; `source()` is the translation unit.
 """
@@ -83,29 +86,39 @@ class CppModule:
         return self._functions.setdefault(part.text, f"f{len(self._functions)}")
 
     def _entry(self, name: str, part: Emitted) -> str:
-        args = "".join(f", {c}" for c in part.constants)
+        """The symbol that the plan calls: the function with this kernel's sizes."""
         return (
-            f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) '
-            f"{{ {self._function(part)}(P, begin, end{args}); }}"
+            f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{\n'
+            f"  static const int64_t n[] = {{{_numbers(part.constants)}}};\n"
+            f"  {self._function(part)}(P, begin, end, n);\n}}"
         )
 
     def _bundle(self, name: str, parts: list[Emitted], pointers: list[str]) -> str:
-        """Parts laid end to end in one range; each runs what of it falls in its stretch."""
-        lines = [f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{']
-        start = 0
+        """Parts laid end to end in one range; each runs what of it falls in its stretch. As a table, since
+        code for every part would take the compiler longer than the kernels do."""
+        rows, sizes, args, start = [], [], [], 0
         for part in parts:
             stop = start + part.total
-            own = ", ".join(f"P[{pointers.index(b)}]" for b in part.buffers)
-            args = "".join(f", {c}" for c in part.constants)
-            lines.append(f"  if (begin < {stop} && end > {start}) {{")
-            lines.append(f"    void* const Q[] = {{{own}}};")
-            lines.append(
-                f"    {self._function(part)}(Q, max(begin, {start}) - {start}, "
-                f"min(end, {stop}) - {start}{args});"
+            own = [pointers.index(b) for b in part.buffers]
+            rows.append(
+                f"    {{{self._function(part)}, {start}, {stop}, n + {len(sizes)}, "
+                f"a + {len(args)}, {len(own)}}},"
             )
-            lines.append("  }")
+            sizes += part.constants
+            args += own
             start = stop
-        return "\n".join([*lines, "}"])
+        return "\n".join(
+            [
+                f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
+                f"  static const int64_t n[] = {{{_numbers(sizes)}}};",
+                f"  static const uint16_t a[] = {{{_numbers(args)}}};",
+                "  static const Stretch parts[] = {",
+                *rows,
+                "  };",
+                f"  run_bundle(parts, {len(parts)}, P, begin, end);",
+                "}",
+            ]
+        )
 
     def source(self) -> str:
         """All kernels as one translation unit; "" if there are none."""
@@ -130,7 +143,7 @@ class CppModule:
 
     @staticmethod
     def _needs(entry: str) -> list[str]:
-        return sorted(set(re.findall(r"\b(f\d+)\(", entry)))
+        return sorted(set(re.findall(r"\bf\d+\b", entry)))
 
     def _unit(self, entries: list[str]) -> str:
         needed = {name for entry in entries for name in self._needs(entry)}
@@ -142,6 +155,10 @@ class CppModule:
         return "\n\n".join(
             ['#include "vec.h"\n\nnamespace fg {', *functions, "\n".join(entries), "}\n"]
         )
+
+
+def _numbers(values: list[int]) -> str:
+    return ", ".join(map(str, values)) or "0"
 
 
 def emit(program: Program, kernel: Kernel, live: set[str]) -> Emitted:
@@ -275,13 +292,13 @@ class _Emitter:
             f"  alignas(64) {CPP_TYPES[COMPUTE_TYPES[self.target(b).dtype]]} s{k}[{n}];"
             for k, (b, n) in enumerate(self.scratch.items())
         ]
-        parameters = "".join(f", int64_t n{k}" for k in range(len(self.constants)))
+        sizes = [f"  const int64_t n{k} = n[{k}];" for k in range(len(self.constants))]
         head = (
             "static __attribute__((noinline)) void FUNCTION"
-            f"(void* const* P, int64_t begin, int64_t end{parameters}) {{"
+            "(void* const* P, int64_t begin, int64_t end, const int64_t* n) {"
         )
         using = [f"  using namespace {'half' if self.half else 'wide'};"] if self.lane else []
-        return "\n".join([head, *using, *declared, *scratch, *lines, "}"])
+        return "\n".join([head, *using, *declared, *sizes, *scratch, *lines, "}"])
 
     def _decode(self, vars: list[Var], position: str) -> list[str]:
         """The outer variables from the row-major position among them."""

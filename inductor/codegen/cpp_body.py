@@ -298,6 +298,8 @@ class Body:
         lanes = self._lanes()
         if stride == 1:
             text = f"load{suffix}({condition}{pointer} + {position}, {lanes})"
+        elif stride == 2 and (mask is None or not mask.vector):
+            text = f"load_second{suffix}({condition}{pointer} + {position}, {lanes})"
         else:
             each = self.index(access.index, "l")
             text = (

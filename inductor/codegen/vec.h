@@ -256,6 +256,23 @@ template <int W, class F> INLINE void each_vector4(int64_t begin, int64_t end, F
   for (; j + W <= end; j += W) f(j, Full{}, Int<0>{});
   if (j < end) f(j, Part{end - j}, Int<0>{});
 }
+// Several kernels in one range: each has a stretch of it, its sizes, and its pointers among P.
+struct Stretch {
+  void (*run)(void* const*, int64_t, int64_t, const int64_t*);
+  int64_t start, stop;
+  const int64_t* sizes;
+  const uint16_t* pointers;
+  int64_t count;
+};
+static inline void run_bundle(const Stretch* parts, int64_t n, void* const* P, int64_t begin, int64_t end) {
+  for (const Stretch* s = parts; s < parts + n; ++s) {
+    if (begin >= s->stop || end <= s->start) continue;
+    void* own[256];
+    for (int64_t k = 0; k < s->count; ++k) own[k] = P[s->pointers[k]];
+    s->run(own, max(begin, s->start) - s->start, min(end, s->stop) - s->start, s->sizes);
+  }
+}
+
 // One block of columns, whole or cut short.
 template <int W, class F> INLINE void one_vector(int64_t n, F f) {
   if (n >= W) f(Full{});

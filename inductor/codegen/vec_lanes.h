@@ -318,6 +318,20 @@ template <class T, class F> INLINE auto gather(const T* p, Part k, F at) {
   for (int l = 0; l < (int)k.n; ++l) r[l] = lane_value(p[at(l)]);
   return r;
 }
+// Every second element, from two whole loads that end at the last one needed.
+template <class T> INLINE auto load_second(const T* p, Full) {
+#if defined(FG_GCC)
+  typedef decltype(load(p, Full{})) V;
+  typename lanes_of<V>::type pick;
+  LANES pick[l] = l < W / 2 ? 2 * l : W + 2 * l - (W - 1);
+  return __builtin_shuffle(load(p, Full{}), load(p + W - 1, Full{}), pick);
+#else
+  return gather(p, Full{}, [](int64_t l) { return 2 * l; });
+#endif
+}
+template <class T> INLINE auto load_second(const T* p, Part k) {
+  return gather(p, k, [](int64_t l) { return 2 * l; });
+}
 template <class T, class L, class F> INLINE auto gather_if(mask m, const T* p, L k, F at) {
   typename lane_of<T>::type r{};
   for (int l = 0; l < lane_count(k); ++l)
@@ -336,6 +350,11 @@ template <class T, class L> INLINE auto load_if(mask m, const T* p, L k) {
 template <class T, class L> INLINE auto load_if(bool m, const T* p, L k) {
   typename lane_of<T>::type r{};
   if (m) r = load(p, k);
+  return r;
+}
+template <class T, class L> INLINE auto load_second_if(bool m, const T* p, L k) {
+  typename lane_of<T>::type r{};
+  if (m) r = load_second(p, k);
   return r;
 }
 template <class T, class L, class F> INLINE auto gather_if(bool m, const T* p, L k, F at) {

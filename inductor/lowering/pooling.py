@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from inductor.ir import Indices, Tensor, Value
+from inductor.ir import Indices, Split, Tensor, Value
 from inductor.lowering import reduction
 from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
@@ -88,10 +88,19 @@ def max_pool2d_with_indices(
     if any(p for p in padding) and len(_indices_users(ctx)):
         raise NotLowered("positions of a padded window")
     work = kernel[0] * kernel[1]
-    return (
-        ctx.generate(size, x.dtype, value, x, work=work),
-        ctx.generate(size, torch.int64, position, x, work=3 * work),
-    )
+    values = ctx.generate(size, x.dtype, value, x, work=work)
+    values.split = _borders(x.size[-1], size, kernel[1], stride[1], padding[1], dilation[1])
+    return values, ctx.generate(size, torch.int64, position, x, work=3 * work)
+
+
+def _borders(
+    extent: int, out: Sequence[int], kernel: int, stride: int, padding: int, dilation: int
+) -> Split | None:
+    """Columns whose windows lie inside, apart from those at the borders: only the latter need masks."""
+    first = -(-padding // stride)
+    last = (extent - 1 + padding - (kernel - 1) * dilation) // stride
+    bounds = tuple(sorted({0, min(first, out[-1]), max(min(last + 1, out[-1]), 0), out[-1]}))
+    return Split(len(out) - 1, bounds) if len(bounds) > 2 else None
 
 
 def _indices_users(ctx: Lowering) -> list[Any]:

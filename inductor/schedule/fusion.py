@@ -182,6 +182,8 @@ class _Fusion:
             kernel = self.items[id]
             if not isinstance(kernel, Kernel):
                 continue
+            if id not in deps and not step.reduced and not kernel.is_rows:
+                continue  # elementwise siblings would keep results waiting for readers far away
             others = [d for d in deps if d != id]
             if any(self.items[d].before >> id & 1 for d in others):
                 continue  # something between them
