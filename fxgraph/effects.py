@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Effects(NamedTuple):
-    """`writes`: changes one of its arguments. `random`: draws from a generator. `other`: anything else."""
+    """writes: changes an argument. random: draws from a generator. other: anything else."""
 
     writes: bool = False
     random: bool = False
@@ -45,7 +45,8 @@ IN_PLACE_OPERATORS = frozenset(
 RANDOM_NAMES = frozenset(
     {
         "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
-        "bernoulli", "multinomial", "poisson", "binomial", "gumbel_softmax", "fractional_max_pool2d",
+        "bernoulli", "multinomial", "poisson", "binomial", "gumbel_softmax",
+        "fractional_max_pool2d",
         "fractional_max_pool3d", "fractional_max_pool2d_with_indices",
         "fractional_max_pool3d_with_indices", "native_dropout",
     }
@@ -62,7 +63,8 @@ MAYBE_RANDOM_NAMES = frozenset(
 # Functions of torch that change global state or check something at run time.
 STATEFUL_NAMES = frozenset(
     {
-        "_assert", "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "manual_seed", "seed",
+        "_assert", "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "manual_seed",
+        "seed",
         "set_rng_state", "set_default_dtype", "sym_constrain_range", "sym_constrain_range_for_size",
         "_functional_assert_async", "_functional_assert_scalar", "_print", "backward", "lock",
     }
@@ -85,7 +87,7 @@ def of(node: Node) -> Effects:
 def of_function(
     target: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
 ) -> Effects:
-    """The effects of calling `target`; anything that is not torch's, math's or operator's is unknown."""
+    """The effects of calling `target`; what is not torch's, math's or operator's is unknown."""
     schema = getattr(target, "_schema", None)
     if schema is not None:
         return of_overload(target)
@@ -126,8 +128,7 @@ def of_overload(overload: torch._ops.OpOverload) -> Effects:
         writes=overload._schema.is_mutable,
         random=torch.Tag.nondeterministic_seeded in tags,
         other=name in STATEFUL_NAMES
-        or not overload._schema.returns
-        and not overload._schema.is_mutable,
+        or (not overload._schema.returns and not overload._schema.is_mutable),
     )
 
 
@@ -149,7 +150,8 @@ def _of_torch_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 _POSITIONAL_INPLACE = frozenset(
     {
-        "relu", "relu6", "elu", "celu", "selu", "leaky_relu", "hardtanh", "threshold", "silu", "mish",
+        "relu", "relu6", "elu", "celu", "selu", "leaky_relu", "hardtanh", "threshold", "silu",
+        "mish",
         "hardswish", "hardsigmoid", "dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu",
         "alpha_dropout", "feature_alpha_dropout",
     }

@@ -51,7 +51,7 @@ class Names:
 
 
 class NodeList:
-    """The nodes of a graph in order. Iterating stays valid while the current node is erased or moved."""
+    """The nodes of a graph in order. While iterating, the current node may be erased."""
 
     def __init__(self, graph: Graph, backwards: bool = False) -> None:
         self._graph = graph
@@ -73,7 +73,7 @@ class NodeList:
 
 
 class Graph:
-    """A list of nodes. `owning_module` is the GraphModule whose attributes and submodules it names."""
+    """A list of nodes; `owning_module` has the attributes and submodules that they name."""
 
     def __init__(self, owning_module: GraphModule | None = None) -> None:
         self.owning_module = owning_module
@@ -170,8 +170,8 @@ class Graph:
     ) -> Any:
         """Append the nodes of `g`, filling `val_map` (old node to new).
 
-        Nodes already in `val_map` are not copied. Returns what `g` returns in terms of our nodes; no
-        output node is made. With `return_output_node`, the pair of that and `g`'s output node.
+        Nodes already in `val_map` are not copied. Returns what `g` returns in terms of our nodes;
+        no output node is made. With `return_output_node`, the pair of that and `g`'s output node.
         """
         for node in g.nodes:
             if node in val_map:
@@ -262,7 +262,7 @@ class Graph:
         verify(self)
 
     def python_code(self, root_module: str = "self", verbose: bool = False) -> PythonCode:
-        """The graph as the source of a function `forward`; `root_module` names the owning module."""
+        """The graph as source of a function `forward`; `root_module` names the owning module."""
         from fxgraph import printer
 
         return printer.python_code(self, root_module, verbose=verbose)

@@ -23,8 +23,8 @@ _counter = itertools.count()
 class _Forward:
     """`GraphModule.forward`: the function generated for the instance, bound to it.
 
-    A non-data descriptor, so that `gm.forward = f` overrides it, and so that the module does not hold a
-    bound method of itself (a reference cycle).
+    A non-data descriptor, so that `gm.forward = f` overrides it, and so that the module does not
+    hold a bound method of itself (a reference cycle).
     """
 
     def __get__(self, instance: GraphModule | None, owner: type | None = None) -> Any:
@@ -36,11 +36,12 @@ class _Forward:
 class GraphModule(nn.Module):
     """Holds a graph, and the parameters, buffers and submodules that its nodes name.
 
-    root: an nn.Module from which those are taken (shared, not copied), or a dict from dotted name to
-    value. Raises AttributeError if the graph names something that root has not.
+    root: an nn.Module from which those are taken (shared, not copied), or a dict from dotted name
+    to value. Raises AttributeError if the graph names something that root has not.
     """
 
     forward = _Forward()
+    _graph: Graph
 
     def __init__(
         self, root: nn.Module | Mapping[str, Any], graph: Graph, class_name: str = "GraphModule"
@@ -54,10 +55,12 @@ class GraphModule(nn.Module):
         self.graph = graph
 
     def _adopt(self, root: nn.Module | Mapping[str, Any], graph: Graph) -> None:
-        from_module = isinstance(root, nn.Module)
         for node in graph.nodes:
             if node.op in ("get_attr", "call_module"):
-                value = fetch_attribute(root, node.target) if from_module else root[node.target]
+                if isinstance(root, nn.Module):
+                    value = fetch_attribute(root, node.target)
+                else:
+                    value = root[node.target]
                 assign_attribute(self, node.target, value)
 
     # -- graph and code ---------------------------------------------------------------------------
@@ -185,7 +188,7 @@ def _compile(owner: GraphModule, code: printer.PythonCode) -> types.FunctionType
 
 
 def fetch_attribute(root: Any, path: str) -> Any:
-    """The attribute of `root` with this dotted name. Raises AttributeError naming what is missing."""
+    """The attribute with this dotted name. Raises AttributeError naming what is missing."""
     found = root
     for part in path.split("."):
         if not hasattr(found, part):
@@ -195,7 +198,7 @@ def fetch_attribute(root: Any, path: str) -> Any:
 
 
 def assign_attribute(root: nn.Module, path: str, value: Any) -> None:
-    """Set the attribute with this dotted name, making plain modules on the way; tensors become buffers."""
+    """Set the attribute with this dotted name, making modules on the way; a tensor is a buffer."""
     *prefix, name = path.split(".")
     for part in prefix:
         child = getattr(root, part, None)

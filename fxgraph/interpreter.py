@@ -1,4 +1,4 @@
-"""Runs a graph node by node. Subclass it and override the method of an opcode to do something else."""
+"""Runs a graph node by node. Override the method of an opcode to do something else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Interpreter:
         graph: Graph | None = None,
     ) -> None:
         self.module = module
-        self.graph: Graph = graph if graph is not None else module.graph
+        self.graph: Graph = graph if graph is not None else module.graph  # type: ignore[assignment]
         self.garbage_collect_values = garbage_collect_values
         self.env: dict[Node, Any] = {}
         self.args_iter: Iterator[Any] = iter(())

@@ -43,10 +43,11 @@ class ANY(Pattern):
 
 
 class Call(Pattern):
-    """A call of one of `targets` (a callable, a method name, or a tuple of them) with these arguments.
+    """A call of one of `targets` (a callable, a method name, or a tuple of them) with these
+    arguments.
 
-    Keyword arguments that the pattern does not name may have any value. `single_use`: the value has no
-    other user, so that the rewrite makes it vanish. `name` binds the node.
+    Keyword arguments that the pattern does not name may have any value. `single_use`: the value has
+    no other user, so that the rewrite makes it vanish. `name` binds the node.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Call(Pattern):
     def match(self, value: Any, found: dict[str, Any]) -> bool:
         if not isinstance(value, Node) or value.target not in self.targets:
             return False
-        if self.single_use and len(value.users) != 1 or len(value.args) != len(self.args):
+        if (self.single_use and len(value.users) != 1) or len(value.args) != len(self.args):
             return False
         if not all(_match(p, v, found) for p, v in zip(self.args, value.args)):
             return False
@@ -101,9 +102,10 @@ def _same(one: Any, other: Any) -> bool:
 def rewrite(graph: Graph, rules: Iterable[Rule]) -> bool:
     """Apply the first matching rule to each node, in order, until none matches. True if any did.
 
-    An action gets what the pattern bound, and `m["node"]`, the matched node. New nodes that it makes in
-    `m["node"].graph` go before that node. It returns the node that takes the matched node's place, or
-    None to leave it. The matched node is erased; nodes it alone used are left to dce.
+    An action gets what the pattern bound, and `m["node"]`, the matched node. New nodes that it
+    makes in `m["node"].graph` go before that node. It returns the node that takes the matched
+    node's place, or None to leave it. The matched node is erased; nodes it alone used are left to
+    dce.
     """
     rows = list(rules)
     changed = False

@@ -15,7 +15,8 @@ from fxgraph.args import LEAF_TYPES, map_aggregate
 if TYPE_CHECKING:
     from fxgraph.graph import Graph
 
-Target = Callable[..., Any] | str
+# A callable for call_function, a name for the other opcodes.
+Target = Any
 
 OPCODES = frozenset(
     {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}
@@ -168,8 +169,8 @@ class Node:
     ) -> list[Node]:
         """Make every user for which `delete_user_cb` holds use `replace_with` instead.
 
-        Returns the users that this node had. With `propagate_meta`, `replace_with` (which must have no
-        meta of its own) takes over this node's meta.
+        Returns the users that this node had. With `propagate_meta`, `replace_with` (which must have
+        no meta of its own) takes over this node's meta.
         """
         if propagate_meta:
             if replace_with.meta:

@@ -209,8 +209,9 @@ _CALLS: dict[str, Callable[[_Writer, Node], str]] = {
 def python_code(graph: Graph, root_module: str = "self", *, verbose: bool = False) -> PythonCode:
     """The graph as `def forward(self, ...)`.
 
-    A value is dropped (`x = None`) after its last use, so that running the code holds no more memory
-    than needed. With `verbose`, user source lines stand above the operations and values carry shapes.
+    A value is dropped (`x = None`) after its last use, so that running the code holds no more
+    memory than needed. With `verbose`, user source lines stand above the operations and values
+    carry shapes.
     """
     writer = _Writer(graph, root_module)
     parameters, body = _statements(graph, writer, verbose)
@@ -277,7 +278,7 @@ def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def describe(node: Node) -> str | None:
-    """A value in short: `f32[2, 3]`, with strides when they are not contiguous, or its Python type."""
+    """A value in short: `f32[2, 3]`, with strides when they are not contiguous."""
     value = node.meta.get("val", node.meta.get("example_value"))
     if not isinstance(value, torch.Tensor):
         return "Sym(" + str(value) + ")" if isinstance(value, torch.SymInt) else None
@@ -341,7 +342,8 @@ def format_node(node: Node) -> str:
     """`%relu : [num_users=1] = call_function[target=torch.relu](args = (%x,), kwargs = {})`."""
     if node.op == "placeholder":
         default = f"(default={node.args[0]})" if node.args else ""
-        return f"%{node.name} : [num_users={len(node.users)}] = placeholder[target={node.target}]{default}"
+        head = f"%{node.name} : [num_users={len(node.users)}]"
+        return f"{head} = placeholder[target={node.target}]{default}"
     if node.op == "output":
         return f"return {node.args[0]}"
     target = node.target if isinstance(node.target, str) else qualified_name(node.target)

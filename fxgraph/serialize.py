@@ -1,12 +1,14 @@
 """Graphs as JSON text and back. Nothing is unpickled or evaluated on loading.
 
     {"version": 1, "nodes": [{"name": "add", "op": "call_function",
-      "target": "torch.ops.aten.add.Tensor", "args": [{"node": "x"}, 1], "kwargs": {}, "meta": {...}}]}
+      "target": "torch.ops.aten.add.Tensor", "args": [{"node": "x"}, 1], "kwargs": {}, "meta":
+      {...}}]}
 
-Leaves that JSON has not stand as one-key objects: {"node": name}, {"tuple": [...]}, {"dtype": "float32"}, ...
-Callables are named by dotted path and must be torch's, math's, operator's or builtins'. Tensors are not part
-of the text: get_attr and call_module take them from the module given on loading. Of meta, the shape of the
-value and the user's stack are kept.
+Leaves that JSON has not stand as one-key objects: {"node": name}, {"tuple": [...]}, {"dtype":
+"float32"}, ... Callables are named by dotted path and must be torch's, math's, operator's or
+builtins'. Tensors are not part
+of the text: get_attr and call_module take them from the module given on loading. Of meta, the shape
+of the value and the user's stack are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from fxgraph.node import Node
 from fxgraph.targets import qualified_name, resolve
 
 VERSION = 1
-# Where a path in a file may lead: to operations on tensors and numbers, not to torch.load or torch.hub.
+# Where a path in a file may lead: to operations on tensors and numbers, not to torch.load or
+# torch.hub.
 _ROOTS = frozenset({"torch", "math", "operator"})
 _HOMES = (
     "torch.ops.", "torch.Tensor.", "torch.nn.functional.", "torch._C._nn.", "torch._VF.",
@@ -76,7 +79,9 @@ def _node_to_json(node: Node) -> dict[str, Any]:
     row["target"] = node.target if isinstance(node.target, str) else _callable_name(node.target)
     row["args"] = [_to_json(arg) for arg in node.args]
     row["kwargs"] = {key: _to_json(arg) for key, arg in node.kwargs.items()}
-    meta = {key: node.meta[key] for key in ("stack_trace", "source", "static") if key in node.meta}
+    meta: dict[str, Any] = {
+        key: node.meta[key] for key in ("stack_trace", "source", "static") if key in node.meta
+    }
     value = node.meta.get("val", node.meta.get("example_value"))
     if isinstance(value, torch.Tensor):
         meta["val"] = {

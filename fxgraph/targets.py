@@ -13,7 +13,8 @@ import torch
 # Where torch functions without a usable __module__ are looked for, most public first.
 _TORCH_HOMES = (
     "torch", "torch.nn.functional", "torch.Tensor", "torch.linalg", "torch.fft", "torch.special",
-    "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C", "torch._VF",
+    "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C",
+    "torch._VF",
 )  # fmt: skip
 _PRINTABLE_ROOTS = frozenset({"torch", "math", "operator"})
 _MODULE_ALIASES = {"_operator": "operator", "torch._C._VariableFunctions": "torch"}
@@ -66,7 +67,7 @@ def _search(target: Any, roots: frozenset[str] | None) -> str | None:
     if getattr(builtins, name, None) is target:
         return name
     module = getattr(target, "__module__", None)
-    module = _MODULE_ALIASES.get(module, module)
+    module = _MODULE_ALIASES.get(module or "", module)
     homes = list(_TORCH_HOMES)
     if module is not None and not module.startswith("torch._C"):
         homes.insert(0, module)

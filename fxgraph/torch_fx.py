@@ -46,9 +46,10 @@ def from_torch_fx(gm: torch.fx.GraphModule) -> GraphModule:
     made: dict[torch.fx.Node, Node] = {}
 
     def ours(arg: Any) -> Any:
-        return torch.fx.node.map_aggregate(
-            arg, lambda leaf: made[leaf] if isinstance(leaf, torch.fx.Node) else leaf
-        )
+        def leaf_to_ours(leaf: Any) -> Any:
+            return made[leaf] if isinstance(leaf, torch.fx.Node) else leaf
+
+        return torch.fx.node.map_aggregate(arg, leaf_to_ours)
 
     for node in gm.graph.nodes:
         args, kwargs = _plain(ours(node.args)), _plain(ours(node.kwargs))
@@ -84,8 +85,8 @@ def _plain(arg: Any) -> Any:
 class _FakeMode(FakeTensorMode):
     """A FakeTensorMode for plain sizes that does not load torch's own compiler.
 
-    FakeTensorMode imports torch._dynamo (0.8 s) to read two flags, to wrap __torch_dispatch__, and to
-    name where tensors come from.
+    FakeTensorMode imports torch._dynamo (0.8 s) to read two flags, to wrap __torch_dispatch__, and
+    to name where tensors come from.
     """
 
     @classmethod
@@ -96,7 +97,7 @@ class _FakeMode(FakeTensorMode):
         return self.dispatch(func, types, args, kwargs or {})
 
     def from_tensor(self, tensor: torch.Tensor, **options: Any) -> Any:
-        """The fake of a real tensor: the same one each time; fakes share memory as the tensors do."""
+        """The fake of a tensor, the same each time; fakes share memory as their tensors do."""
         if self.shape_env is not None or not _is_simple(tensor):
             return super().from_tensor(tensor, **options)
         converter = self.fake_tensor_converter
@@ -167,7 +168,8 @@ class _Torch:
 def _without_dynamo(function: Any) -> Any:
     """`function`, for which torch._dynamo.config is the stand-in above, imported or named.
 
-    Nothing outside the returned function changes, so that user code may import the real one meanwhile.
+    Nothing outside the returned function changes, so that user code may import the real one
+    meanwhile.
     """
     facade = _Torch()
 
@@ -196,8 +198,9 @@ def _without_dynamo(function: Any) -> Any:
 def _defer_disabling() -> None:
     """Let torch's shape rules run without loading torch._dynamo.
 
-    Many are wrapped so that torch.compile does not look into them; the wrapper loads torch._dynamo at the
-    first call, to ask it for the disabled function. Give it one that asks when torch._dynamo is there.
+    Many are wrapped so that torch.compile does not look into them; the wrapper loads torch._dynamo
+    at the first call, to ask it for the disabled function. Give it one that asks when torch._dynamo
+    is there.
     """
     wrapper = _inner_code(torch._compile._disable_dynamo.__code__, "inner")
     homes = (

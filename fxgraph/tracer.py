@@ -1,7 +1,7 @@
 """symbolic_trace: run a module or function on proxies and write down what it calls.
 
-Python's control flow runs once and is not recorded; where it would depend on a value, TraceError. (dynamo
-captures real programs; this is for writing and testing graphs by hand.)
+Python's control flow runs once and is not recorded; where it would depend on a value, TraceError.
+(dynamo captures real programs; this is for writing and testing graphs by hand.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def symbolic_trace(
 ) -> GraphModule:
     """The graph of `root`, a module or a function.
 
-    concrete_args: argument name -> value, for arguments that are constants of the graph and not inputs.
+    concrete_args: argument name -> value, for arguments that are constants of the graph and not
+        inputs.
     """
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
@@ -156,7 +157,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def _patched(tracer: Tracer) -> Iterator[None]:
-    """While tracing, module calls and reads of parameters go through the tracer (in this thread)."""
+    """Module calls and reads of parameters in this thread go through the tracer."""
     with _lock:
         thread = threading.get_ident()
         call, getattribute = nn.Module.__call__, nn.Module.__getattr__
@@ -191,9 +192,9 @@ class Proxy:
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tracer = _tracer_of(args, kwargs or {})
-        method = isinstance(func, (type(torch.Tensor.add), type(torch.Tensor.__add__)))
-        if method and getattr(torch.Tensor, func.__name__, None) is func:
-            return tracer.create_proxy("call_method", func.__name__, args, kwargs or {})
+        name = getattr(func, "__name__", "")
+        if getattr(torch.Tensor, name, None) is func:
+            return tracer.create_proxy("call_method", name, args, kwargs or {})
         return tracer.create_proxy("call_function", func, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
@@ -211,7 +212,7 @@ class Proxy:
             raise TraceError(
                 f"{self.node.name} is iterated over; its length is not known while tracing"
             )
-        return iter([self[index] for index in range(count)])
+        return iter([operator.getitem(self, index) for index in range(count)])  # type: ignore[call-overload]
 
     def __bool__(self) -> bool:
         raise TraceError(f"control flow depends on the value of {self.node.name}")

@@ -17,9 +17,9 @@ class GraphError(RuntimeError):
 def verify(graph: Graph) -> None:
     """Raise GraphError unless:
 
-    names are unique; every argument is defined earlier, in this graph; `users` mirrors the arguments;
-    placeholders come first; there is exactly one output and it is last; targets fit their opcode; the
-    owning module (if any) has what get_attr and call_module name.
+    names are unique; every argument is defined earlier, in this graph; `users` mirrors the
+    arguments; placeholders come first; there is exactly one output and it is last; targets fit
+    their opcode; the owning module (if any) has what get_attr and call_module name.
     """
     nodes = list(graph.nodes)
     if len(nodes) != len(graph.nodes):

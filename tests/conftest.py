@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """golden(name, text): `text` must be what tests/goldens/<name> holds; --accept writes it there."""
+    """golden(name, text): compares text with tests/goldens/<name>; --accept writes it there."""
 
     def check(name: str, text: str) -> None:
         path = GOLDENS / name

@@ -1,4 +1,4 @@
-"""Reads our sources: the import arrows, names of torch's own compiler, version checks, break codes."""
+"""Reads our sources: import arrows, names of torch's compiler, version checks, break codes."""
 
 from __future__ import annotations
 
@@ -123,8 +123,9 @@ def test_functionalising_loads_no_torch_compiler():
     program = """
 import sys, torch, fxgraph
 from fxgraph.aot import functionalize
-net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Hardswish(True),
-                          torch.nn.Flatten(), torch.nn.Linear(16, 4), torch.nn.LayerNorm(4))
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4),
+                          torch.nn.Hardswish(True), torch.nn.Flatten(), torch.nn.Linear(16, 4),
+                          torch.nn.LayerNorm(4))
 net.eval().requires_grad_(False)
 functionalize(fxgraph.symbolic_trace(net), [torch.ones(1, 3, 4, 4)])
 print([m for m in sys.modules if m in ('torch._dynamo', 'torch._inductor')])

@@ -1,9 +1,9 @@
 """Which aten operators are rewritten into simpler ones while tracing.
 
 The rules are torch's (torch._decomp); this file picks which apply. Not in the list, on purpose:
-operators that a library computes whole (convolution, mm, attention), those that a fused loop computes
-in one go (softmax, layer norm, batch norm, gelu, silu, pooling), and those whose rule draws other random
-numbers than the operator does (bernoulli, native_dropout).
+operators that a library computes whole (convolution, mm, attention), those that a fused loop
+computes in one go (softmax, layer norm, batch norm, gelu, silu, pooling), and those whose rule
+draws other random numbers than the operator does (bernoulli, native_dropout).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ aten = torch.ops.aten
 # Packet names; every functional overload that has a rule is meant.
 DECOMPOSED = (
     # pointwise
-    "addcdiv", "addcmul", "celu", "clamp_max", "clamp_min", "deg2rad", "rad2deg", "elu", "frac", "glu",
+    "addcdiv", "addcmul", "celu", "clamp_max", "clamp_min", "deg2rad", "rad2deg", "elu", "frac",
+    "glu",
     "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "isneginf", "isposinf",
     "leaky_relu", "lerp", "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit", "masked_fill",
     "mish", "mvlgamma", "nan_to_num", "_prelu_kernel", "relu6", "rsub", "sgn", "sinc", "softplus",
@@ -36,12 +37,15 @@ DECOMPOSED = (
     "new_ones", "new_zeros", "ones", "ones_like", "zero", "zeros", "zeros_like", "tril", "triu",
     # moving elements
     "affine_grid_generator", "channel_shuffle", "col2im", "im2col", "index_add", "index_copy",
-    "index_fill", "isin", "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d",
-    "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "rot90",
+    "index_fill", "isin", "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll",
+    "rot90",
     "stack", "take", "unfold_copy", "unsafe_split", "unsafe_split_with_sizes", "_unsafe_index",
     "_unsafe_index_put", "upsample_linear1d", "upsample_trilinear3d", "view_copy", "expand_copy",
     "permute_copy", "squeeze_copy", "unsqueeze_copy", "transpose_copy", "t_copy", "diagonal_copy",
-    "alias_copy", "slice_copy", "select_copy", "split_copy", "split_with_sizes_copy", "as_strided_copy",
+    "alias_copy", "slice_copy", "select_copy", "split_copy", "split_with_sizes_copy",
+    "as_strided_copy",
     "_safe_softmax", "_weight_norm_interface", "_chunk_cat", "_fused_rms_norm", "rms_norm",
 )  # fmt: skip
 

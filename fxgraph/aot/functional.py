@@ -27,10 +27,10 @@ class OutputSpec:
     same_as_output           of an earlier output           the same object as that output
     alias_of_output          of another output (a fresh)    a view of it
     alias_of_intermediate    into the graph's outputs       a view of that value
-    constant                 -                              `constant` (a view of it if size is given)
+    constant                 -                              `constant` (a view if size is given)
 
-    size, stride: of the view. storage_offset: of the view, in elements, relative to the start of the
-    tensor that it is a view of.
+    size, stride: of the view. storage_offset: of the view, in elements, relative to the start of
+    the tensor that it is a view of.
     """
 
     kind: str
@@ -43,7 +43,8 @@ class OutputSpec:
 
 @dataclass
 class MutatedInput:
-    """Graph input `index` is written (`data`), or its sizes and strides are changed in place (`metadata`).
+    """Graph input `index` is written (`data`), or its sizes and strides are changed in place
+    (`metadata`).
 
     With `metadata`, size/stride/storage_offset are the new ones, relative as in OutputSpec.
     """
@@ -61,10 +62,11 @@ class FunctionalGraph:
     """A functional aten graph and its frame.
 
     graph_module: placeholders as in the source graph; returns one flat tuple of the values that
-        `outputs` refer to; writes to inputs are the trailing `aten.copy_.default(placeholder, value)`.
+        `outputs` refer to; writes to inputs are the trailing `aten.copy_.default(placeholder,
+        value)`.
     structure: what the source graph returned, with numbers of `outputs` as leaves.
-    same_inputs: pairs (i, j) of inputs that were the same memory; holds for later calls by assumption,
-        and matters only if some input is written.
+    same_inputs: pairs (i, j) of inputs that were the same memory; holds for later calls by
+        assumption, and matters only if some input is written.
     source: the torch-level graph, for when the assumptions about memory do not hold.
     """
 
@@ -84,8 +86,8 @@ _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "ret
 def needs_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> str | None:
     """Why this graph must run under autograd, or None if it need not.
 
-    It must if grad mode is on (now, or by a call in the graph) and an input or attribute requires grad,
-    or if the graph itself asks for gradients.
+    It must if grad mode is on (now, or by a call in the graph) and an input or attribute requires
+    grad, or if the graph itself asks for gradients.
     """
     enabled = torch.is_grad_enabled()
     for node in gm.graph.nodes:

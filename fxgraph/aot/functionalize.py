@@ -46,12 +46,14 @@ def functionalize(
 ) -> FunctionalGraph:
     """Trace `gm` into a functional aten graph, for running without autograd.
 
-    example_inputs: real tensors, in placeholder order; only metadata and which of them share memory are
-        used. Placeholders whose meta["val"] belongs to gm.meta["fake_mode"] take their metadata from it.
+    example_inputs: real tensors, in placeholder order; only metadata and which of them share memory
+        are used. Placeholders whose meta["val"] belongs to gm.meta["fake_mode"] take their metadata
+        from it.
     decompositions: overload -> rule, instead of decompositions.table(keep).
     keep: operators (overloads or packets) that stay whole although there is a rule for them.
 
-    Autocast and grad mode are those of the caller, as they are at capture. Raises Unfunctionalizable.
+    Autocast and grad mode are those of the caller, as they are at capture. Raises
+    Unfunctionalizable.
     """
     start = time.perf_counter()
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
@@ -82,7 +84,7 @@ def functionalize(
 
 @contextlib.contextmanager
 def _tracing() -> Any:
-    """Inference mode would hand us composite operators whole; no_grad lets torch take them apart."""
+    """Under no_grad torch takes composite operators apart; inference mode would not."""
     grad = torch.is_grad_enabled()
     with contextlib.ExitStack() as stack:
         if torch.is_inference_mode_enabled():
@@ -196,10 +198,10 @@ def _check_input(source: Node, real: Any) -> None:
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the memory ranges of two tensors of one storage meet (in bytes, gaps not looked into)."""
+    """Whether the memory ranges of two tensors of one storage meet, gaps included."""
 
     def span(t: torch.Tensor) -> tuple[int, int]:
-        start = t.storage_offset() * t.element_size()
+        start = int(t.storage_offset()) * t.element_size()
         last = sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
         return start, start + (last + 1) * t.element_size()
 
@@ -290,7 +292,7 @@ class _Finish:
         fake = view.fake
         if fake.dtype != base.dtype or fake.is_conj() or fake.is_neg():
             raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
-        offset = fake.storage_offset() - base.storage_offset()
+        offset = int(fake.storage_offset() - base.storage_offset())
         return OutputSpec(kind, index, tuple(fake.shape), fake.stride(), offset)
 
     def _add_value(self, node: Node) -> int:
@@ -305,7 +307,7 @@ class _Finish:
     # -- writes -----------------------------------------------------------------------------------
 
     def _writes(self) -> list[tuple[Node, Node]]:
-        """(place, value) for each written input and attribute; values safe from the other writes."""
+        """(place, value) of each written input or attribute; values safe from the other writes."""
         places: list[tuple[Node, View]] = []
         seen: set[Alias] = set()
         for index, (node, fake) in enumerate(zip(self.inputs.nodes, self.inputs.fakes)):

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 @dataclass(frozen=True)
 class FunctionalVariant:
     """`op` returns first what the mutating operator returned afresh (`fresh` values), then the new
-    values of its written arguments in schema order. `drop`: names of arguments that `op` has not."""
+    values of its written arguments in schema order. `drop`: arguments that `op` has not."""
 
     op: torch._ops.OpOverload
     fresh: int
@@ -62,7 +62,7 @@ def functional_variant(op: torch._ops.OpOverload) -> FunctionalVariant | None:
 def arguments_for(
     variant: FunctionalVariant, op: torch._ops.OpOverload, given: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments for `variant.op` from those given to `op`, with `op`'s defaults where they differ."""
+    """Arguments for `variant.op` from those given to `op`, with `op`'s own defaults."""
     defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
     args: list[Any] = []
     kwargs: dict[str, Any] = {}

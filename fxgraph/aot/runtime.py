@@ -1,7 +1,7 @@
 """Runs a functional graph operator by operator and restores what functionalising took out.
 
-The reference for every backend: values, strides, aliases, identity and version counters equal those of
-the torch-level graph run in eager mode.
+The reference for every backend: values, strides, aliases, identity and version counters equal those
+of the torch-level graph run in eager mode.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
     with torch._C._DisableAutocast(), torch.no_grad():
         values = Interpreter(functional.graph_module).run(*inputs)
         for mutation in functional.input_mutations:
-            if mutation.metadata:
+            if mutation.size is not None and mutation.stride is not None:
                 target = inputs[mutation.index]
                 offset = mutation.storage_offset + target.storage_offset()
                 target.as_strided_(mutation.size, mutation.stride, offset)

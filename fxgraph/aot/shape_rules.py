@@ -1,7 +1,8 @@
-"""Shape rules for the operators that cost most to run on fake tensors (2 ms a call where Python does it).
+"""Shape rules for the operators that cost most to run on fake tensors (2 ms a call where Python
+does it).
 
-A rule gives the metadata of the result, or None where the case is not plain enough; then torch's rule
-runs. tests/fxgraph compares each with torch's.
+A rule gives the metadata of the result, or None where the case is not plain enough; then torch's
+rule runs. tests/fxgraph compares each with torch's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The tracer: runs a torch-level graph over fake tensors and records functional aten operators.
 
-Every fake tensor the program holds has a View: which memory (Alias) it looks at, by which chain of view
-operators, and which node computes its present value. A write gives the written tensor a new node, carries
-it up the chain to the memory's base (x[0].add_(1) -> select_scatter), and makes the other views of that
-memory stale; a stale view is computed anew from the base when it is next read. So the recorded graph
-has values only.
+Every fake tensor the program holds has a View: which memory (Alias) it looks at, by which chain of
+view operators, and which node computes its present value. A write gives the written tensor a new
+node, carries it up the chain to the memory's base (x[0].add_(1) -> select_scatter), and makes the
+other views of that memory stale; a stale view is computed anew from the base when it is next read.
+So the recorded graph has values only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAVES = (int, float, bool, str, type(None))
 
 
 class Alias:
-    """One piece of memory. `origin`: the input's number, the attribute's name, or None if made here."""
+    """One piece of memory. `origin`: an input's number, an attribute's name, None if made here."""
 
     __slots__ = ("base", "origin", "version")
 
@@ -43,7 +43,8 @@ class Alias:
 class View:
     """One tensor of the program. `node` holds its value if `version` is that of the memory.
 
-    `call` is None for the base, and for a tensor that is just another object with its parent's value.
+    `call` is None for the base, and for a tensor that is just another object with its parent's
+    value.
     """
 
     __slots__ = ("alias", "call", "fake", "node", "parent", "version")
@@ -62,7 +63,8 @@ class View:
 class Tracer:
     """Records into `graph`.
 
-    decompositions: overload -> rule; rules run under the tracer, so that their operators are recorded.
+    decompositions: overload -> rule; rules run under the tracer, so that their operators are
+        recorded.
     constants: name -> real tensor, for each get_attr node made.
     """
 
@@ -93,7 +95,7 @@ class Tracer:
         return fake
 
     def add_same_input(self, name: str, like: torch.Tensor, first: FakeTensor) -> FakeTensor:
-        """A placeholder for another tensor object with exactly the memory and metadata of `first`."""
+        """A placeholder for another object with the memory and metadata of `first`."""
         fake = self.fake.like(like)
         self.graph.placeholder(name).meta["val"] = fake
         view = self._views[id(first)]
@@ -243,7 +245,7 @@ class Tracer:
         return self._fresh_results(op, result)
 
     def _composite(self, op: Any, args: Any, kwargs: Any) -> Any:
-        """Operators that autograd would have taken apart; they come here whole in inference mode."""
+        """Operators that autograd would have taken apart come whole in inference mode."""
         with self.mode:
             result = op.decompose(*args, **kwargs)
         if result is NotImplemented:
@@ -341,7 +343,7 @@ class Tracer:
         return _returned(op, written, fresh)
 
     def _refuse_shared(self, op: Any, given: dict[str, Any], written: dict[str, Any]) -> None:
-        """Computing all results before any write is only right if no write is read by the same call."""
+        """All results are computed before any write: no write may be read by the same call."""
 
         def memories(values: Any) -> list[Alias]:
             found = leaves(values)
@@ -488,8 +490,8 @@ class _RecordingMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise the base class wraps __torch_dispatch__, which costs time and imports torch's own
-        # compiler at the first call.
+        # Otherwise the base class wraps __torch_dispatch__, which costs time and imports torch's
+        # own compiler at the first call.
         return False
 
     def __torch_dispatch__(
@@ -517,7 +519,7 @@ def _compact(fake: torch.Tensor) -> Any:
 
 
 def _returned(op: Any, written: dict[str, Any], fresh: list[Any]) -> Any:
-    """What a mutating operator returns: its written arguments and fresh results, in schema order."""
+    """What a mutating operator returns: written arguments and fresh results, in schema order."""
     by_set = {
         name: written.get(a.name)
         for a in inplace.written_arguments(op)

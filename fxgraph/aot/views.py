@@ -1,7 +1,7 @@
 """View operators: which there are, and how a write through a view reaches what it is a view of.
 
-A row of INVERSE says, for `view = op(base, ...)`, which functional operator gives base's new value when
-the view's new value is known:
+A row of INVERSE says, for `view = op(base, ...)`, which functional operator gives base's new value
+when the view's new value is known:
 
     select(base, dim, index)    ->    select_scatter(base, new, dim, index)
 """

@@ -27,11 +27,12 @@ def constant_folding(
     is_constant: Callable[[Node], bool] | None = None,
     max_bytes: int = 1 << 20,
 ) -> bool:
-    """Compute now what depends on constants only. For aten graphs. Returns whether the graph changed.
+    """Compute now what depends on constants only. For aten graphs. Returns whether the graph
+    changed.
 
     is_constant: which get_attr nodes never change; by default those of tensors made in the program
-    (parameters and buffers of a module can change). max_bytes: results that are larger stay computed at
-    run time, and so do operators without any tensor argument.
+    (parameters and buffers of a module can change). max_bytes: results that are larger stay
+    computed at run time, and so do operators without any tensor argument.
     """
     graph = gm.graph
     memory = Memory(graph)

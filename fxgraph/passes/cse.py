@@ -20,8 +20,8 @@ def cse(graph: Graph) -> bool:
     """Compute equal things once. Returns whether the graph changed.
 
     Equal: the same operation on the same arguments, with no write to their memory in between, and
-    neither random nor with another effect. A value whose own memory is written is never shared, and two
-    values that are both returned stay two.
+    neither random nor with another effect. A value whose own memory is written is never shared, and
+    two values that are both returned stay two.
     """
     memory = Memory(graph)
     written = {memory.of(used) for node in graph.nodes for used in written_inputs(node)}
@@ -71,7 +71,7 @@ def _key(node: Node, versions: tuple[int, ...]) -> Any:
 
 
 def _frozen(arg: Any) -> Any:
-    """A hashable stand-in for a nest of arguments; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    """A hashable stand-in for arguments; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if isinstance(arg, (tuple, list)):
         return type(arg), tuple([_frozen(item) for item in arg])
     if isinstance(arg, dict):

@@ -23,8 +23,8 @@ def dce(
 ) -> bool:
     """Erase nodes without users that have no effect; placeholders stay. Returns whether any went.
 
-    is_impure: decides instead of Node.is_impure. impure_random: keep unused random operations, since
-    dropping them would change the random numbers that come after.
+    is_impure: decides instead of Node.is_impure. impure_random: keep unused random operations,
+    since dropping them would change the random numbers that come after.
     """
     changed = False
     for node in reversed(graph.nodes):

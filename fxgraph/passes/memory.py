@@ -65,6 +65,6 @@ _VIEWS_UNMARKED = ("aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_spl
 def _may_alias(node: Node) -> list[Node]:
     if node.op in ("placeholder", "get_attr", "output"):
         return []
-    if is_functional(node) and node.target._schema.name not in _VIEWS_UNMARKED:  # type: ignore[union-attr]
+    if is_functional(node) and node.target._schema.name not in _VIEWS_UNMARKED:
         return []
     return node.all_input_nodes

@@ -598,11 +598,14 @@ class TestDecompositions:
             lambda x: x // 0.3, lambda x: x.norm(dim=1), lambda x: torch.roll(x, 1, 0),
             lambda x: torch.tril(x), lambda x: F.pad(x, (1, 1), mode="reflect"),
             lambda x: F.pixel_shuffle(x.view(1, 4, 3, 1), 2), lambda x: torch.stack([x, x]),
-            lambda x: torch.zeros_like(x) + torch.ones(4) + torch.arange(4), lambda x: x.lerp(x * 2, 0.3),
-            lambda x: F.mse_loss(x, x * 2), lambda x: F.huber_loss(x, x * 2), lambda x: x.new_full((2,), 3),
+            lambda x: torch.zeros_like(x) + torch.ones(4) + torch.arange(4),
+            lambda x: x.lerp(x * 2, 0.3),
+            lambda x: F.mse_loss(x, x * 2), lambda x: F.huber_loss(x, x * 2),
+            lambda x: x.new_full((2,), 3),
             lambda x: F.layer_norm(x, (4,)), lambda x: F.rms_norm(x, (4,)), lambda x: x.var(0),
             lambda x: F.interpolate(x.view(1, 1, 3, 4), scale_factor=2, mode="bilinear"),
-            lambda x: torch.addcmul(x, x, x, value=2), lambda x: torch.eye(3, 4) * x, lambda x: x.sinc(),
+            lambda x: torch.addcmul(x, x, x, value=2), lambda x: torch.eye(3, 4) * x,
+            lambda x: x.sinc(),
         ],
     )  # fmt: skip
     def test_rules_agree_with_eager_and_give_aten(self, fn):

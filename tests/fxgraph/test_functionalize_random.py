@@ -1,4 +1,4 @@
-"""Random programs of writes, views and returns: functionalised equals eager, in values and aliases."""
+"""Random programs of writes, views and returns: functionalised equals eager."""
 
 import operator
 

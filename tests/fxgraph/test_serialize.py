@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import fxgraph
-from fxgraph import Graph, GraphModule, serialize, verify
+from fxgraph import Graph, serialize, verify
 from fxgraph.aot import functionalize, run_functional
 from fxgraph.torch_fx import fake_tensor_mode, from_torch_fx, to_torch_fx
 
@@ -52,8 +52,9 @@ def test_every_kind_of_argument():
     g = Graph()
     x = g.placeholder("x")
     args = (
-        1, -2.5, True, None, "s", float("nan"), 1j, torch.float16, torch.device("cpu"), torch.strided,
-        torch.channels_last, torch.Size([1, 2]), (x, [x]), {"k": (1,), 2: x}, slice(None, x, 2), ...,
+        1, -2.5, True, None, "s", float("nan"), 1j, torch.float16, torch.device("cpu"),
+        torch.strided, torch.channels_last, torch.Size([1, 2]), (x, [x]), {"k": (1,), 2: x},
+        slice(None, x, 2), ...,
     )  # fmt: skip
     g.output(args)
     text = serialize.dumps(g)
@@ -64,8 +65,10 @@ def test_every_kind_of_argument():
     "target",
     [
         "os.system", "eval", "__import__", "torch.os.system", "torch.load", "torch.hub.load",
-        "torch.ops.load_library", "torch.from_file", "builtins.eval", "torch.nonsense", "operator.nothing",
-        "torch._C.os", "operator.attrgetter", "torch.Tensor.__reduce__.__call__", "torch.serialization.load",
+        "torch.ops.load_library", "torch.from_file", "builtins.eval", "torch.nonsense",
+        "operator.nothing",
+        "torch._C.os", "operator.attrgetter", "torch.Tensor.__reduce__.__call__",
+        "torch.serialization.load",
     ],
 )  # fmt: skip
 def test_calls_that_a_file_may_not_make(target):
