@@ -258,6 +258,12 @@ class ModuleItemSource(DictItemSource):
             return f"{module.name}[{self.key}]"
         return f"{module.name}.{self.key}"
 
+    def load(self, emit: Emitter) -> None:
+        self.origin.base.base.load(emit)
+        emit.load_attr(self.origin.key)
+        emit.load_const(self.key)
+        emit.binary_subscr()
+
 
 @source_type
 class DictKeySource(ChainedSource):
