@@ -10,7 +10,7 @@ the continuation     takes the stack and the live locals as arguments, cells thr
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dynamo.bytecode.liveness import live_before
@@ -39,6 +39,10 @@ _CONDITIONAL = {
     "POP_JUMP_IF_NONE": "pop_jump_if_none",
     "POP_JUMP_IF_NOT_NONE": "pop_jump_if_not_none",
 }
+# Their operands stay on the stack.
+_KEEP_ALL = frozenset(["WITH_EXCEPT_START"])
+# Not executed: what they do is done by the layout of the continuation's stack.
+_NO_NATIVE = frozenset(["POP_EXCEPT"])
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 
 
@@ -54,10 +58,11 @@ class BreakEmitter:
         self.stop = stop
         self.instr: Instruction = stop.instr
         self.is_continuation = origin(root.code) is not None
-        popped = self._popped()
-        split = len(root.stack) - popped
-        self.below = root.stack[:split]
-        self.operands = root.stack[split:]
+        self.stack = root.stack
+        self.split = len(root.stack) - self._popped()  # operands are above
+        depth = self.instr.handler.depth if self.instr.handler is not None else 0
+        # Items that are needed again after the instruction took its operands.
+        self.kept = len(root.stack) if self.instr.op in _KEEP_ALL else max(self.split, depth)
         # What the instruction itself or anything after it (its handler, too) may read.
         self.live = live_before(root.code)
         live = self.live[self.instr.index]
@@ -71,11 +76,11 @@ class BreakEmitter:
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
-        below = [self._push_kept(codegen, i, value) for i, value in enumerate(self.below)]
-        for _, local in reversed(below):
+        kept = [self._push_kept(codegen, i, v) for i, v in enumerate(self.stack[: self.kept])]
+        for _, local in reversed(kept):
             if local:
                 codegen.store_fast(local)
-        self._push_operands(codegen)
+        self._push_operands(codegen, kept)
         restored = [name for name, value in self.locals.items() if not self._in_place(name, value)]
         for name in restored:
             codegen(self.locals[name])
@@ -83,7 +88,7 @@ class BreakEmitter:
         for name in reversed(restored):
             codegen.store_fast(name)
         self._clear_temporaries(codegen)
-        self._perform(codegen, below)
+        self._perform(codegen, kept)
 
     def _roots(self) -> list[Value]:
         """What stays alive beyond the graph."""
@@ -108,13 +113,23 @@ class BreakEmitter:
         codegen(value)
         return Item.VALUE, f"__stack_{index}"
 
-    def _push_operands(self, codegen: Codegen) -> None:
-        operands = list(self.operands)
+    def _push_operands(self, codegen: Codegen, kept: list[Kept]) -> None:
+        """The operands, in the order that this version's instruction wants."""
+        if self.instr.op in _NO_NATIVE:
+            return
+        places = list(range(self.split, len(self.stack)))
         if self.instr.op == "CALL_KW":
-            operands.pop()  # the names come with the instruction itself
-        for value in real_order(operands, lambda value: value is NULL):
+            places.pop()  # the names come with the instruction itself
+        elif self.instr.op == "RERAISE":
+            places = places[-1:]
+        for place in real_order(places, lambda place: self.stack[place] is NULL):
+            value = self.stack[place]
             if value is NULL:
                 codegen.push_null()
+            elif isinstance(value, PreviousException):
+                codegen.load_const(None)  # only its place matters to the instruction
+            elif place < len(kept):
+                codegen.load_fast(kept[place][1])
             else:
                 codegen(value)
 
@@ -126,38 +141,77 @@ class BreakEmitter:
             codegen.store_fast(name)
 
     # -- the instruction ------------------------------------------------------------------------
-    def _perform(self, codegen: Codegen, below: list[Kept]) -> None:
-        op = self.instr.op
-        if self.stop.terminal or op in ("RETURN_VALUE", "RAISE_VARARGS", "RERAISE"):
-            self._native(codegen, below)
+    def _perform(self, codegen: Codegen, kept: list[Kept]) -> None:
+        op, below = self.instr.op, kept[: self.split]
+        if op == "RERAISE":
+            with self._handled(codegen, kept):
+                codegen.reraise()
+        elif self.stop.terminal or op in ("RETURN_VALUE", "RAISE_VARARGS"):
+            self._terminal(codegen, kept)
         elif op in _CONDITIONAL:
-            self._conditional(codegen, below)
+            self._conditional(codegen, kept)
         elif op in _OR_POP:
-            self._jump_or_pop(codegen, below)
+            self._jump_or_pop(codegen, kept)
         elif op == "FOR_ITER":
-            self._for_iter(codegen, below)
+            self._for_iter(codegen, kept)
         elif op == "JUMP":
             self._continue(codegen, self.instr.target, below)
         else:
-            self._native(codegen, below)
-            stack = [*below, *self._store_results(codegen)]
-            self._update_locals()
-            self._continue(codegen, self._next(), stack)
+            results = self._special_results(codegen, kept)
+            if results is None:
+                with self._handled(codegen, kept):
+                    codegen.native(self.instr)
+                results = self._store_results(codegen)
+            self._continue(codegen, self._next(), [*below, *results])
 
     def _next(self) -> Instruction:
         return self.root.program[self.instr.index + 1][1]
 
-    def _native(self, codegen: Codegen, below: list[Kept]) -> None:
-        """The instruction itself, with the user's exception handler around it."""
-        with self._handled(codegen, below):
+    def _terminal(self, codegen: Codegen, kept: list[Kept]) -> None:
+        with self._handled(codegen, kept):
             codegen.native(self.instr)
-        if self.stop.terminal and self.instr.op not in NO_FALLTHROUGH:
+        if self.instr.op not in NO_FALLTHROUGH:
             # It raised while capturing, under the same guards; code that follows is never reached.
             codegen.load_const(None)
             codegen.return_value()
 
+    def _special_results(self, codegen: Codegen, kept: list[Kept]) -> list[Kept] | None:
+        """Instructions whose results could not be kept in locals as they are; None: not one of them.
+
+        Breaks stand at these only where a break was moved to an earlier place.
+        """
+        op, name = self.instr.op, self.instr.argval
+        if op == "PUSH_NULL":
+            return [(Item.NULL, "")]
+        if op == "POP_EXCEPT":
+            return []
+        if op == "PUSH_EXC_INFO":
+            codegen.store_fast("__handled")
+            return [(Item.HANDLING, "__handled"), (Item.VALUE, "__handled")]
+        if op == "LOAD_FAST_AND_CLEAR":
+            if name not in self.root.locals:
+                return [(Item.UNBOUND, "")]
+            codegen.load_fast(name)
+        elif op == "LOAD_CONST":
+            codegen.load_const(name)
+        elif op == "LOAD_METHOD":
+            with self._handled(codegen, kept):
+                codegen.load_attr(name)
+            return [*self._store_results(codegen, 1), (Item.NULL, "")]
+        elif op == "WITH_EXCEPT_START":
+            with self._handled(codegen, kept):
+                codegen.native(self.instr)
+            result = self._store_results(codegen, 1)
+            for _ in range(4):
+                codegen.pop_top()
+            return [*kept[self.split :], *result]
+        else:
+            return None
+        return self._store_results(codegen, 1)
+
     @contextlib.contextmanager
-    def _handled(self, codegen: Codegen, below: list[Kept]):
+    def _handled(self, codegen: Codegen, kept: list[Kept]) -> Iterator[None]:
+        """The user's exception handler around what is emitted inside."""
         handler = self.instr.handler
         if handler is None:
             yield
@@ -169,7 +223,7 @@ class BreakEmitter:
             codegen.jump(after)
         codegen.place(caught)
         codegen.store_fast("__exception")
-        stack = below[: handler.depth]
+        stack = kept[: handler.depth]
         if handler.push_lasti:
             codegen.load_const(self.instr.offset // 2)
             codegen.store_fast("__lasti")
@@ -179,46 +233,46 @@ class BreakEmitter:
         if self.instr.op not in NO_FALLTHROUGH:
             codegen.place(after)
 
-    def _store_results(self, codegen: Codegen) -> list[Kept]:
-        """Results of the instruction, from the real stack to locals; LOAD_METHOD's NULL has no place there."""
-        pushed = stack_effect(self.instr.op, self.instr.arg)[1]
-        if self.instr.op == "PUSH_NULL":
-            codegen.pop_top()
-            return [(Item.NULL, "")]
+    def _store_results(self, codegen: Codegen, pushed: int | None = None) -> list[Kept]:
+        """Results of the instruction, from the real stack to locals."""
+        if pushed is None:
+            pushed = stack_effect(self.instr.op, self.instr.arg)[1]
         names = [f"__result_{i}" for i in range(pushed)]
         for name in reversed(names):
             codegen.store_fast(name)
         return [(Item.VALUE, name) for name in names]
 
-    def _update_locals(self) -> None:
-        """Instructions that change locals themselves (where a break was moved to an earlier place)."""
+    def _bound(self) -> set[str]:
+        """Locals that have a value after the instruction."""
+        bound = set(self.locals)
         if self.instr.op == "STORE_FAST":
-            self.locals[self.instr.argval] = NULL
-        elif self.instr.op == "DELETE_FAST":
-            self.locals.pop(self.instr.argval, None)
+            bound.add(self.instr.argval)
+        elif self.instr.op in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
+            bound.discard(self.instr.argval)
+        return bound
 
-    def _conditional(self, codegen: Codegen, below: list[Kept]) -> None:
-        jumped = codegen.label()
-        with self._handled(codegen, below):
+    def _conditional(self, codegen: Codegen, kept: list[Kept]) -> None:
+        jumped, below = codegen.label(), kept[: self.split]
+        with self._handled(codegen, kept):
             getattr(codegen, _CONDITIONAL[self.instr.op])(jumped)
         self._continue(codegen, self._next(), below)
         codegen.place(jumped)
         self._continue(codegen, self.instr.target, below)
 
-    def _jump_or_pop(self, codegen: Codegen, below: list[Kept]) -> None:
-        jumped = codegen.label()
-        kept = (Item.VALUE, "__condition")
-        with self._handled(codegen, below):
+    def _jump_or_pop(self, codegen: Codegen, kept: list[Kept]) -> None:
+        jumped, below = codegen.label(), kept[: self.split]
+        condition = (Item.VALUE, "__condition")
+        with self._handled(codegen, kept):
             codegen.copy(1)
             codegen.store_fast("__condition")
             getattr(codegen, _OR_POP[self.instr.op])(jumped)
         self._continue(codegen, self._next(), below)
         codegen.place(jumped)
-        self._continue(codegen, self.instr.target, [*below, kept])
+        self._continue(codegen, self.instr.target, [*below, condition])
 
-    def _for_iter(self, codegen: Codegen, below: list[Kept]) -> None:
-        exhausted = codegen.label()
-        with self._handled(codegen, below):
+    def _for_iter(self, codegen: Codegen, kept: list[Kept]) -> None:
+        exhausted, below = codegen.label(), kept[: self.split]
+        with self._handled(codegen, kept):
             codegen.for_iter(exhausted)
         codegen.store_fast("__item")
         codegen.store_fast("__iterator")
@@ -235,7 +289,7 @@ class BreakEmitter:
         break inside does not nest deeper with every turn.
         """
         code = self.root.code
-        names = sorted(self.live[target.index] & self.locals.keys())
+        names = sorted(self.live[target.index] & self._bound())
         try:
             resume = make_resume_code(
                 code, target.index, stack=[item for item, _ in stack], local_names=names
@@ -259,13 +313,13 @@ class BreakEmitter:
             load()
         else:
             codegen.load_callable(load)
-        kept = [local for _, local in stack if local]
-        for local in [*kept, *names]:
+        held = [local for _, local in stack if local]
+        for local in [*held, *names]:
             codegen.load_fast(local)
-        for local in kept:
+        for local in held:
             codegen.load_const(None)
             codegen.store_fast(local)
-        count = len(kept) + len(names)
+        count = len(held) + len(names)
         if self.is_continuation:
             codegen.build_tuple(count)
             codegen.build_tuple(2)

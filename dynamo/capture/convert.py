@@ -41,6 +41,7 @@ log_guards = logging.getLogger("dynamo.guards")
 
 log_recompiles = logging.getLogger("dynamo.recompiles")
 
+_fake_log = logging.getLogger("torch._subclasses.fake_tensor")
 _frame_counter = itertools.count()
 _frame_numbers: CodeMap[int] = CodeMap()
 # Frames between a module and its forward: all modules share them, so they would be compiled for each.
@@ -227,9 +228,11 @@ def restored_state() -> Iterator[None]:
 
 @contextlib.contextmanager
 def preserved_state() -> Iterator[None]:
-    """Compilation leaves no trace in torch's random numbers."""
+    """Compilation leaves no trace in torch's random numbers, and errors on fake tensors none in the log."""
     state = torch.get_rng_state()
+    disabled, _fake_log.disabled = _fake_log.disabled, True
     try:
         yield
     finally:
+        _fake_log.disabled = disabled
         torch.set_rng_state(state)

@@ -81,6 +81,9 @@ class FrameRewriter:
         first = Codegen(self.root, Emitter())
         self._emit_restore(first)
         results = list(first.graph_outputs.values())
+        graph = self.output.graph
+        graph.output(tuple(value.node for value in results))
+        graph.eliminate_dead_code()
         has_graph = self._has_operations()
         if not has_graph and not self._worth_rewriting():
             raise SkipFrame
@@ -116,8 +119,6 @@ class FrameRewriter:
     def _compile_graph(self, results: Sequence[TensorValue]) -> _GraphCall:
         output, context = self.output, self.output.context
         graph = output.graph
-        graph.output(tuple(value.node for value in results))
-        graph.eliminate_dead_code()
         inputs = self._used_inputs()
         module = GraphModule(torch.nn.Module(), graph)
         module.meta["fake_mode"] = output.fake_mode
