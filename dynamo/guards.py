@@ -49,8 +49,8 @@ KINDS = {
     "no_instance_attr": "payload not in value.__dict__ (the class attribute is what was seen)",
     "function_code": "value.__code__ is payload (held weakly)",
     "type_attr": (
-        "looking payload[0] up in type(value).__mro__ finds the object payload[1] (None: "
-        "nothing; an attribute that is None itself is (name, None, True))"
+        "looking payload[0] up in type(value).__mro__ finds the object payload[1]; (name, None): "
+        "finds nothing; (name, found, True): finds `found`, which may be None"
     ),
     "not_aliased": "no two of the sources in payload (a tuple) have the same object; source None",
     "aliased": "value is the same object as the value of the Source payload",

@@ -158,7 +158,7 @@ class DictEntry : public Accessor {
     return wants_key_ ? Py_NewRef(key) : dict_item(base, key);
   }
   Verdict record(PyObject* base, const Frame&, Recorder& recorder, Ref* value) const override {
-    if (!PyDict_CheckExact(base) || !recorder.dict_content(base)) return Verdict::Residual;
+    if (!PyDict_CheckExact(base) || !recorder.dict_order(base)) return Verdict::Residual;
     *value = Ref::borrow(entry(base));
     return *value ? Verdict::Covered : Verdict::Fail;
   }
@@ -345,45 +345,12 @@ class GetAttr : public Accessor {
   }
 
   Verdict record_instance(PyObject* base, Recorder& recorder, Ref* value) const {
-    PyTypeObject* type = Py_TYPE(base);
-    if (!finds_generically(type)) return Verdict::Residual;
-    PyObject* in_type = _PyType_Lookup(type, name_.get());
-    if (in_type != nullptr && may_be_data_descriptor(in_type)) return Verdict::Residual;
-    if (!recorder.type_of(base) || !recorder.attributes_of_type(type)) return Verdict::Residual;
-    PyObject* dict = recorder.instance_dict(base);
-    PyObject* item = nullptr;
-    if (dict != nullptr) {
-      bool safe = true;
-      item = plain_dict_item(dict, name_.get(), &safe);
-      if (!safe || !recorder.dict_content(dict)) return Verdict::Residual;
-    } else if (compat_dict_slot(base) != nullptr) {
-      return Verdict::Residual;  // a dict that does not exist yet
-    }
-    if (item == nullptr) item = in_type;
-    if (item == nullptr || (item == in_type && may_be_descriptor(item)))
-      return Verdict::Residual;
-    *value = Ref::borrow(item);
+    Found found = recorder.find_attribute(base, name_.get());
+    bool plain = found.where == Found::InInstance ||
+                 (found.where == Found::InClass && !may_be_descriptor(found.object));
+    if (!plain) return Verdict::Residual;
+    *value = Ref::borrow(found.object);
     return Verdict::Covered;
-  }
-
-  // A class written in Python can get __get__ and __set__ later.
-  static bool may_be_descriptor(PyObject* object) {
-    return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) ||
-           Py_TYPE(object)->tp_descr_get != nullptr;
-  }
-  static bool may_be_data_descriptor(PyObject* object) {
-    return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) ||
-           Py_TYPE(object)->tp_descr_set != nullptr;
-  }
-
-  // Attribute lookup of `type` begins as object.__getattribute__ does (a __getattr__ comes later).
-  static bool finds_generically(PyTypeObject* type) {
-    static PyObject* name = PyUnicode_InternFromString("__getattribute__");
-    static PyObject* generic = _PyType_Lookup(&PyBaseObject_Type, name);
-    static PyObject* of_module = _PyType_Lookup(&PyModule_Type, name);
-    if (type->tp_getattro == PyObject_GenericGetAttr) return true;
-    PyObject* found = _PyType_Lookup(type, name);
-    return found != nullptr && (found == generic || found == of_module);
   }
 
   Ref name_;

@@ -60,6 +60,9 @@ constexpr std::array<const char*, kFieldCount> kFieldNames = {
 
 using Fields = std::array<uint64_t, kFieldCount>;
 
+// A build for CPU only need not look at the settings for CUDA, which takes as long as all the rest.
+bool built_with_cuda = true;
+
 uint64_t matmul_precision() {
   const at::Context& context = at::globalContext();
   // "Not set anywhere" means IEEE; torch.set_float32_matmul_precision("highest") sets it explicitly.
@@ -68,8 +71,9 @@ uint64_t matmul_precision() {
     if (now == at::Float32Precision::NONE) now = at::Float32Precision::IEEE;
     return static_cast<uint64_t>(now);
   };
-  return precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL) |
-         precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) << 8 |
+  uint64_t cpu = precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
+  if (!built_with_cuda) return cpu;
+  return cpu | precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) << 8 |
          precision(at::Float32Backend::CUDA, at::Float32Op::CONV) << 16;
 }
 
@@ -235,7 +239,13 @@ PyObject* state_new(PyTypeObject* type, PyObject*, PyObject*) {
   return ref.release();
 }
 
+int state_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(reinterpret_cast<GlobalState*>(self)->modes);
+  return 0;
+}
+
 void state_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
   Py_XDECREF(reinterpret_cast<GlobalState*>(self)->modes);
   Py_TYPE(self)->tp_free(self);
 }
@@ -284,6 +294,10 @@ class GlobalsLeaf : public Leaf {
   int check(PyObject*) const override { return check_state(state()); }
   std::string expected() const override { return state_text(state()); }
   std::string difference(PyObject*) const override { return state_difference(state()); }
+  int traverse(visitproc visit, void* arg) const override {
+    Py_VISIT(state_.get());
+    return 0;
+  }
 
  private:
   const GlobalState* state() const { return reinterpret_cast<const GlobalState*>(state_.get()); }
@@ -313,10 +327,16 @@ std::unique_ptr<Leaf> make_global_leaf(const std::string& kind, PyObject* payloa
 }
 
 bool init_global_state(PyObject* module) {
+  Ref version = Ref::steal(PyImport_ImportModule("torch.version"));
+  Ref cuda = Ref::steal(version ? PyObject_GetAttrString(version.get(), "cuda") : nullptr);
+  Ref hip = Ref::steal(cuda ? PyObject_GetAttrString(version.get(), "hip") : nullptr);
+  if (!hip) return false;
+  built_with_cuda = cuda.get() != Py_None || hip.get() != Py_None;
   state_type.tp_name = "dynamo._guards.GlobalState";
   state_type.tp_doc = "A snapshot of grad mode, autocast, default dtype, modes and the like, as they are now.";
   state_type.tp_basicsize = sizeof(GlobalState);
-  state_type.tp_flags = Py_TPFLAGS_DEFAULT;
+  state_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
+  state_type.tp_traverse = state_traverse;
   state_type.tp_new = state_new;
   state_type.tp_dealloc = state_dealloc;
   state_type.tp_repr = state_repr;

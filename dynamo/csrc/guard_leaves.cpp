@@ -172,7 +172,7 @@ class DictKeysLeaf : public Leaf {
     int same = check_dict(value);
     if (same < 0) PyErr_Clear();
     if (same != 1) return Verdict::Fail;
-    return recorder.dict_content(value) ? Verdict::Covered : Verdict::Residual;
+    return recorder.dict_order(value) ? Verdict::Covered : Verdict::Residual;
   }
   int traverse(visitproc visit, void* arg) const override {
     for (const Held& held : identities_)
@@ -263,8 +263,26 @@ class HasAttrLeaf : public Leaf {
     return (present_ ? "no longer has attribute " : "now has attribute ") + short_repr(name_.get());
   }
   bool runs_python() const override { return true; }
+  Verdict record(PyObject* value, Recorder& recorder) const override {
+    if (PyType_Check(value)) return Verdict::Residual;
+    Found found = recorder.find_attribute(value, name_.get());
+    if (found.where == Found::Unknown) return Verdict::Residual;
+    bool present = found.where != Found::Nowhere;
+    // A descriptor may raise AttributeError; a plain function only binds.
+    if (found.where == Found::InClass && !PyFunction_Check(found.object) &&
+        may_be_descriptor(found.object))
+      return Verdict::Residual;
+    if (!present && has_fallback(value)) return Verdict::Residual;
+    return present == present_ ? Verdict::Covered : Verdict::Fail;
+  }
 
  private:
+  // Classes, and modules, may define what to do about a missing attribute.
+  static bool has_fallback(PyObject* value) {
+    static PyObject* name = PyUnicode_InternFromString("__getattr__");
+    return PyModule_Check(value) || _PyType_Lookup(Py_TYPE(value), name) != nullptr;
+  }
+
   Ref name_;
   bool present_;
 };

@@ -106,7 +106,27 @@ void Recorder::pointer(const void* address, const void* now) {
   word(reinterpret_cast<uintptr_t>(address), reinterpret_cast<uintptr_t>(now));
 }
 
+// Records the values that a dict shares with its instance. They are compared by their addresses.
+bool Recorder::shared_values(PyObject* dict) {
+  const void* header = nullptr;
+  PyObject** values = nullptr;
+  size_t n = compat_shared_values(dict, &header, &values);
+  if (n == 0) return false;
+  unpinned();
+  auto* owner = reinterpret_cast<PyDictObject*>(dict);
+  if (seen_.count(&owner->ma_values)) return true;
+  pointer(&owner->ma_values, header);
+  word(reinterpret_cast<uintptr_t>(header), *static_cast<const uintptr_t*>(header));
+  for (size_t i = 0; i < n; i++)
+    if (values[i] != nullptr) pointer(&values[i], values[i]);
+  return true;
+}
+
+// The keys and their order.
+bool Recorder::dict_order(PyObject* dict) { return !shared_values(dict) && dict_content(dict); }
+
 bool Recorder::dict_content(PyObject* dict) {
+  shared_values(dict);
 #if COMPAT_DICT_WATCHERS
   if (!seen_.insert(dict).second) return true;
   return watch(dict, &program_, current_);

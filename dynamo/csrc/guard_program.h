@@ -67,6 +67,15 @@ struct Program {
   std::vector<Ref> constants;
 };
 
+// What object.__getattribute__ finds before it calls any descriptor.
+struct Found {
+  enum Where { InInstance, InClass, Nowhere, Unknown } where;
+  PyObject* object;  // borrowed
+};
+
+// Could this object, found in a class, be a descriptor now or later?
+bool may_be_descriptor(PyObject* object);
+
 // Walks a subtree without running Python code; fills a Program.
 class Recorder {
  public:
@@ -81,8 +90,12 @@ class Recorder {
     word(reinterpret_cast<uintptr_t>(address), static_cast<uintptr_t>(*address));
   }
   bool dict_content(PyObject* dict);
+  bool dict_order(PyObject* dict);
   bool type_of(PyObject* object);
   bool attributes_of_type(PyTypeObject* type);
+  // Looks an attribute up as object.__getattribute__ begins to, and records what that depends on. Unknown: the type
+  // has another lookup, or a data descriptor is in the way. Nowhere: __getattr__ may yet have an answer.
+  Found find_attribute(PyObject* object, PyObject* name);
   // The instance dict of an object (borrowed), pinned; nullptr if it has none.
   PyObject* instance_dict(PyObject* object);
   void uses_builtins(PyObject* builtins) { program_.builtins = builtins; }
@@ -100,6 +113,7 @@ class Recorder {
 
  private:
   void word(uintptr_t address, uintptr_t expected);
+  bool shared_values(PyObject* dict);
   bool child(Node& parent, Node& node, PyObject* base, bool pinned);
   bool children(Node& node, PyObject* value, bool pinned);
   bool leaves(Node& node, PyObject* value);

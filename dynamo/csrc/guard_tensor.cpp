@@ -222,9 +222,11 @@ class TensorLeaf : public Leaf {
 class StaticTensorLeaf : public Leaf {
  public:
   StaticTensorLeaf(PyObject* payload, Liveness* liveness)
-      : tensor_(tensor_payload(payload), liveness), check_(payload) {}
+      : tensor_(tensor_payload(payload), liveness),
+        type_(reinterpret_cast<PyObject*>(Py_TYPE(payload)), liveness),
+        check_(payload) {}
   int check(PyObject* value) const override {
-    if (!tensor_.is(value)) return 0;
+    if (!tensor_.is(value) || !type_.is(reinterpret_cast<PyObject*>(Py_TYPE(value)))) return 0;
     try {
       return check_.match(impl_of(value));
     } catch (const std::exception&) {
@@ -234,6 +236,9 @@ class StaticTensorLeaf : public Leaf {
   std::string subject() const override { return "tensor "; }
   std::string expected() const override { return "is the same tensor, " + check_.text(); }
   std::string difference(PyObject* value) const override {
+    if (tensor_.is(value) && !type_.is(reinterpret_cast<PyObject*>(Py_TYPE(value))))
+      return "type was " + type_.text() + ", is " +
+             short_repr(reinterpret_cast<PyObject*>(Py_TYPE(value)));
     if (!tensor_.is(value)) return "was " + tensor_.text() + ", is another object: " + short_repr(value);
     try {
       return check_.difference(impl_of(value));
@@ -246,10 +251,13 @@ class StaticTensorLeaf : public Leaf {
     if (!tensor_.is(value)) return Verdict::Fail;
     return THPVariable_CheckExact(value) ? recorder.every_time(this, value) : Verdict::Residual;
   }
-  int traverse(visitproc visit, void* arg) const override { return tensor_.traverse(visit, arg); }
+  int traverse(visitproc visit, void* arg) const override {
+    int stop = tensor_.traverse(visit, arg);
+    return stop ? stop : type_.traverse(visit, arg);
+  }
 
  private:
-  Held tensor_;
+  Held tensor_, type_;
   TensorCheck check_;
 };
 

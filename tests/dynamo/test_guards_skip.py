@@ -1,7 +1,7 @@
 """Skipping unchanged containers is sound: whatever reachable is changed, the guards notice.
 
-Each mutation runs against a tree that has been recorded and replayed; the same tree without skipping is
-the reference.
+Each mutation runs against a tree that has been recorded and replayed; the same tree without
+skipping is the reference.
 """
 
 import builtins
@@ -325,8 +325,59 @@ class TestClassesAndFunctions:
             assert check(tree, root), name
 
 
+class TestHasAttr:
+    def make(self):
+        guards = GuardSet()
+        source = DictItemSource(InstanceDictSource(SELF), "value")
+        guards.add(source, "has_attr", ("here", True))
+        guards.add(source, "has_attr", ("missing", False))
+        guards.add(source, "has_attr", ("method", True))
+        return guards.build()
+
+    def test_instances(self):
+        class Own(Node):
+            pass
+
+        root = Node(value=Own(here=1))
+        tree = self.make()
+        for _ in range(5):
+            assert check(tree, root)
+        for owner, name in [(root.value, "missing"), (Own, "missing"), (Node, "missing")]:
+            setattr(owner, name, 1)
+            assert not check(tree, root)
+            delattr(owner, name)
+            assert check(tree, root)
+        Own.__getattr__ = lambda self, name: 1
+        assert not check(tree, root)
+        del Own.__getattr__
+        assert check(tree, root)
+        Own.here = property(lambda self: self.nothing)
+        assert not check(tree, root)
+        del Own.here
+        del root.value.here
+        assert not check(tree, root)
+
+    def test_functions_and_modules(self):
+        def function():
+            pass
+
+        function.here = function.method = 1
+        root, tree = Node(value=function), self.make()
+        for _ in range(5):
+            assert check(tree, root)
+        function.missing = 1
+        assert not check(tree, root)
+        module = types.ModuleType("m")
+        module.here = module.method = 1
+        root.value = module
+        for _ in range(5):
+            assert check(tree, root)
+        module.__getattr__ = lambda name: 1
+        assert not check(tree, root)
+
+
 class TestSpecializedStores:
-    """The interpreter's quickened STORE_ATTR, STORE_SUBSCR and STORE_GLOBAL are seen like any other."""
+    """Quickened STORE_ATTR, STORE_SUBSCR and STORE_GLOBAL are seen like any other store."""
 
     def test_store_attr(self):
         def store(node, value):
