@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-
 from fxgraph.aot import FunctionalGraph, functionalize, run_functional
 from fxgraph.aot.runtime import same_sharing
 from inductor.codegen.cpp import CppModule
+from inductor.codegen.triton import TritonModule
 from inductor.ir import Program
 from inductor.lowering.graph import lower_graph
 from inductor.options import Options
@@ -50,6 +50,7 @@ class Compilation:
     results: list[Any] = field(default_factory=list)
     items: list[Scheduled] = field(default_factory=list)
     module: CppModule | None = None
+    triton: TritonModule | None = None
     spec: PlanSpec | None = None
     library: Any = None
     compiled: Any = None
@@ -77,7 +78,8 @@ def _schedule(c: Compilation) -> None:
 
 def _codegen(c: Compilation) -> None:
     assert c.program is not None
-    c.module, c.spec = build_plan(c.program, c.items)
+    c.triton = TritonModule(c.program)
+    c.module, c.spec = build_plan(c.program, c.items, c.triton)
 
 
 def _compile(c: Compilation) -> None:
@@ -93,7 +95,12 @@ def _compile(c: Compilation) -> None:
 def _link(c: Compilation) -> None:
     assert c.spec is not None and c.program is not None
     statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
-    c.compiled = link(c.spec, c.library, statics=statics)
+    callables = {}
+    if c.triton is not None and c.triton.kernels:
+        from inductor.runtime.triton_launch import launchers  # needs Triton
+
+        callables = launchers(c.triton.kernels)
+    c.compiled = link(c.spec, c.library, statics=statics, callables=callables)
 
 
 # stage name, function, log channel and what to show of the result
@@ -183,7 +190,7 @@ def _needs_frame(c: Compilation) -> bool:
     if any(m.metadata for m in written):
         return True
     varying = sum(not s for s in c.static)
-    return any(not c.static[m.index] for m in written) and varying > 1 or bool(
+    return (any(not c.static[m.index] for m in written) and varying > 1) or bool(
         c.functional.same_inputs
     )
 

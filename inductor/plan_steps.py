@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from inductor.codegen.cpp import CppModule
+from inductor.codegen.triton import TritonModule
 from inductor.ir import AtenCall, Buffer, Program, Window, windows
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
+    CallStep,
     ConstantSpec,
     KernelStep,
     PlanSpec,
@@ -20,18 +22,24 @@ from inductor.runtime.plan import (
 from inductor.schedule.fusion import Bundle, Call, Kernel, Scheduled
 
 
-def build_plan(program: Program, items: list[Scheduled]) -> tuple[CppModule, PlanSpec]:
-    """Generate the kernels and spell out the steps."""
-    module = CppModule(program, live_buffers(program, items))
+def build_plan(
+    program: Program, items: list[Scheduled], triton: TritonModule | None = None
+) -> tuple[CppModule, PlanSpec]:
+    """Generate the kernels and spell out the steps. `triton` takes those of device buffers."""
+    triton = triton or TritonModule(program)
+    live = live_buffers(program, items)
+    module = CppModule(program, live)
     steps: list[Any] = []
     views: dict[Window, str] = {}
     for number, item in enumerate(items):
         if isinstance(item, Call):
             steps += _call(item.step, views)
+        elif triton.takes(item):
+            steps += triton.add(item, f"k{number}", live)
         else:
             steps.append(KernelStep(**module.add(item, f"k{number}")))
     used = {name for step in steps for name in [*step.names(), *step.produces()]}
-    used |= {name for step in steps if isinstance(step, KernelStep) for name in step.writes}
+    used |= {name for s in steps if isinstance(s, (KernelStep, CallStep)) for name in s.writes}
     used |= {out.name for out in program.outputs}
     spec = PlanSpec(
         inputs=[_input(b, k) for k, b in enumerate(program.inputs)],

@@ -34,9 +34,10 @@ from inductor.codegen.triton_ops import (
     type_name,
 )
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
-from inductor.ir import Buffer, Loops
+from inductor.ir import Buffer, Loops, Program
 from inductor.ops import Access, Value
-from inductor.schedule.fusion import Kernel
+from inductor.runtime.plan import CallStep
+from inductor.schedule.fusion import Bundle, Kernel
 
 PERSISTENT_ROW = 4096  # elements; longer rows are looped over
 LOOPED_TILE = 2048
@@ -66,6 +67,40 @@ def emit(
     `local` names buffers that nothing outside of this kernel reads: they are not stored.
     """
     return _Emitter(kernel, buffers, name, frozenset(local)).emit()
+
+
+class TritonModule:
+    """The Triton kernels of one program, and the plan steps that launch them.
+
+    `everywhere` makes Triton kernels for CPU buffers too, which Triton's interpreter can run.
+    """
+
+    def __init__(self, program: Program, everywhere: bool = False) -> None:
+        self.program = program
+        self.everywhere = everywhere
+        self.kernels: dict[str, TritonKernel] = {}
+
+    def takes(self, item: Kernel | Bundle) -> bool:
+        """Whether a kernel is ours: it writes device memory."""
+        first = item.kernels[0] if isinstance(item, Bundle) else item
+        return self.everywhere or first.steps[0].target.device.type == "cuda"
+
+    def add(self, item: Kernel | Bundle, name: str, live: Collection[str]) -> list[CallStep]:
+        """Steps for a kernel, or one for each of a bundle. Link them with a Launcher each."""
+        parts = item.kernels if isinstance(item, Bundle) else [item]
+        steps = []
+        for number, part in enumerate(parts):
+            local = part.writes().keys() - live
+            kernel = emit(part, self.program.buffers, f"{name}_{number}" if number else name, local)
+            self.kernels[kernel.name] = kernel
+            steps.append(call_step(kernel))
+        return steps
+
+
+def call_step(kernel: TritonKernel) -> CallStep:
+    """The plan step that launches a kernel: link it with `callables={kernel.name: Launcher}`."""
+    args = [{"buf": name} for name in kernel.args]
+    return CallStep(kernel.name, args, outputs=[], writes=list(kernel.writes))
 
 
 # --- the loop axes
@@ -538,4 +573,4 @@ class _Accumulator:
         rows.keep(self.step, rows.bind(finish_rows(self.kind, self.dtype, tiles), {"x"}))
 
 
-__all__ = ["NoTriton", "TritonKernel", "emit"]
+__all__ = ["NoTriton", "TritonKernel", "TritonModule", "call_step", "emit"]

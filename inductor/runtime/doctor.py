@@ -29,9 +29,7 @@ def trials() -> list[Row]:
     return [("C++ kernel", *_try(_kernel, missing=toolchain.NoCompiler))]
 
 
-def _try(
-    probe: Callable[[], str], missing: type[Exception] | tuple[()] = ()
-) -> tuple[str, str]:
+def _try(probe: Callable[[], str], missing: type[Exception] | tuple[()] = ()) -> tuple[str, str]:
     """What the probe found and "yes"; a missing optional part is "-" (we run without it), an error "no"."""
     try:
         return probe(), "yes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import linecache
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from inductor.codegen.triton import TritonKernel
-from inductor.runtime.plan import CallStep
 
 
 @functools.lru_cache(maxsize=4096)
@@ -46,10 +46,9 @@ class Launcher:
             self._run(*tensors, **self._options)
 
 
-def call_step(kernel: TritonKernel) -> CallStep:
-    """The plan step that launches a kernel: link it with `callables={kernel.name: Launcher}`."""
-    args = [{"buf": name} for name in kernel.args]
-    return CallStep(kernel.name, args, outputs=[], writes=list(kernel.writes))
+def launchers(kernels: Mapping[str, TritonKernel]) -> dict[str, Launcher]:
+    """What to link the steps of a TritonModule with."""
+    return {name: Launcher(kernel) for name, kernel in kernels.items()}
 
 
 def compile_for(kernel: TritonKernel, capability: int) -> dict[str, Any]:

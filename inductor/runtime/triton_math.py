@@ -161,23 +161,23 @@ def better_min(v, p, best, at):
 @triton.jit
 def maximum(a, b):
     """torch.maximum: a NaN in either is the result."""
-    return tl.where((a > b) | (a != a), a, b)
+    return tl.where(a > b, a, tl.where(a != a, a, b))
 
 
 @triton.jit
 def minimum(a, b):
-    return tl.where((a < b) | (a != a), a, b)
+    return tl.where(a < b, a, tl.where(a != a, a, b))
 
 
 @triton.jit
 def fmax(a, b):
     """torch.fmax: a NaN gives way to a number."""
-    return tl.where((a > b) | (b != b), a, b)
+    return tl.where(a > b, a, tl.where(b != b, a, b))
 
 
 @triton.jit
 def fmin(a, b):
-    return tl.where((a < b) | (b != b), a, b)
+    return tl.where(a < b, a, tl.where(b != b, a, b))
 
 
 @triton.jit

@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.inductor.triton_cases import CASES, emit_case, run_case
+from tests.inductor.triton_programs import PROGRAMS, run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -20,10 +21,16 @@ def test_against_eager(name):
     run_case(name, "cuda")
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_against_eager(name):
+    run(name, "cuda")
+
+
 def test_inside_a_plan():
+    from inductor.codegen.triton import call_step
     from inductor.runtime.link import link
     from inductor.runtime.plan import BufferSpec, OutputSpec, PlanSpec, TensorSpec
-    from inductor.runtime.triton_launch import Launcher, call_step
+    from inductor.runtime.triton_launch import Launcher
 
     _, (kernel,), _, _ = emit_case("several_blocks")
     spec = PlanSpec(

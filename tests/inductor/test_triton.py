@@ -18,6 +18,7 @@ from inductor.index import Var
 from inductor.ops import ops
 from tests.inductor import triton_cases
 from tests.inductor.triton_cases import CASES, Builder, emit_case
+from tests.inductor.triton_programs import PROGRAMS
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "triton"
 ON_FILE = (
@@ -41,9 +42,18 @@ COMPILED = (
 
 @pytest.fixture(scope="module")
 def interpreted():
-    """Errors by case, from one process that runs all of them in Triton's interpreter."""
+    return run_interpreted("triton_cases")
+
+
+@pytest.fixture(scope="module")
+def interpreted_programs():
+    return run_interpreted("triton_programs")
+
+
+def run_interpreted(module):
+    """Errors by case, from one process that runs all of a module's in Triton's interpreter."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.inductor.triton_cases"],
+        [sys.executable, "-W", "ignore", "-m", f"tests.inductor.{module}"],
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "1"},
@@ -58,6 +68,11 @@ def interpreted():
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted(interpreted, name):
     assert interpreted[name] is None, interpreted[name]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_interpreted(interpreted_programs, name):
+    assert interpreted_programs[name] is None, interpreted_programs[name]
 
 
 @pytest.mark.parametrize("capability", [80, 90])
@@ -111,9 +126,9 @@ def test_what_has_no_triton_form():
 
 def test_plan_launches_by_call_step():
     """A kernel's step in a plan; eager stands in for the device."""
+    from inductor.codegen.triton import call_step
     from inductor.runtime.link import link
     from inductor.runtime.plan import OutputSpec, PlanSpec
-    from inductor.runtime.triton_launch import call_step
     from tests.inductor.plan_kernels import buffer, tensor_input
 
     _, (kernel,), _, _ = emit_case("several_blocks")

@@ -1,0 +1,103 @@
+"""Whole functions through lowering, scheduling, Triton and a plan: run under TRITON_INTERPRET=1.
+
+Prints a line of JSON for each, as triton_cases.py does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+
+import torch
+import torch.nn.functional as F
+
+PROGRAMS = {}
+
+
+def program(*examples, tolerance=1e-5):
+    def register(fn):
+        PROGRAMS[fn.__name__] = (fn, examples, tolerance)
+        return fn
+
+    return register
+
+
+def rand(*size, seed=0):
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+@program(rand(4, 6), rand(6))
+def gelu_and_bias(x, b):
+    return F.gelu(x + b) * 0.5, (x > 0).sum(1)
+
+
+@program(rand(2, 5, 33), rand(33), rand(33, seed=1))
+def layer_norm_then_softmax(x, w, b):
+    return torch.softmax(F.layer_norm(x, (33,), w, b), -1)
+
+
+@program(rand(2, 3, 8, 8), rand(3), rand(3).abs(), rand(3), rand(3))
+def batch_norm_relu_pool(x, mean, var, w, b):
+    return F.max_pool2d(F.relu(F.batch_norm(x, mean, var + 0.5, w, b)), 3, 2, 1)
+
+
+@program(rand(3, 4), rand(3, 5))
+def cat_and_pad(x, y):
+    return F.pad(torch.cat([x, y * 2], 1), (1, 1), value=2.0)
+
+
+@program(rand(10, 8), torch.tensor([[1, 9], [0, 3]]))
+def embedding_mean(table, index):
+    return F.embedding(index, table).mean(1)
+
+
+@program(rand(6, 8), rand(8, 6))
+def transposed_and_flipped(x, y):
+    return (x + y.t()).flip(0).contiguous(), x.view(4, 12).t() * 2
+
+
+@program(rand(5, 7), rand(7, 3))
+def around_a_matmul(x, w):
+    return torch.sigmoid((x * 2) @ w).amax(0)
+
+
+@program(rand(3, 50))
+def arg_and_variance(x):
+    return x.argmax(1), x.var(1), x.std(), x.log_softmax(1)
+
+
+def run(name, device="cpu"):
+    from fxgraph import symbolic_trace
+    from inductor.codegen.triton import TritonModule
+    from inductor.pipeline import new_compilation, run_stages
+    from inductor.plan_steps import build_plan
+    from inductor.runtime.link import link
+    from inductor.runtime.triton_launch import launchers
+
+    fn, examples, tolerance = PROGRAMS[name]
+    inputs = [x.to(device) for x in examples]
+    with torch.no_grad():
+        c = run_stages(new_compilation(symbolic_trace(fn), inputs), until="schedule")
+        triton = TritonModule(c.program, everywhere=True)
+        _, spec = build_plan(c.program, c.items, triton)
+        assert triton.kernels and not spec.source
+        plan = link(spec, callables=launchers(triton.kernels))
+        got, want = plan(*inputs), fn(*examples)
+    want = want if isinstance(want, tuple) else (want,)
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g.cpu(), w, rtol=tolerance, atol=tolerance, check_stride=True)
+
+
+def main():
+    for name in sys.argv[1:] or PROGRAMS:
+        try:
+            run(name)
+            error = None
+        except Exception:
+            error = traceback.format_exc()[-3000:]
+        print(json.dumps({"case": name, "error": error}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
