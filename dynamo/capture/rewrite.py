@@ -113,8 +113,13 @@ class FrameRewriter:
         )
 
     def _worth_rewriting(self) -> bool:
-        """A frame without tensor operations is rewritten only to go on after a break."""
-        return self.breaking is not None and not self.stop.terminal
+        """A frame without tensor operations is rewritten to go on after a break.
+
+        With fullgraph=True it is rewritten anyway: skipped, the functions it calls would each have to be whole.
+        """
+        if self.breaking is None:
+            return self.output.context.fullgraph
+        return not self.stop.terminal
 
     def _compile_graph(self, results: Sequence[TensorValue]) -> _GraphCall:
         output, context = self.output, self.output.context

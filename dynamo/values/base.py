@@ -129,6 +129,9 @@ class Value:
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         """What stands for the value as a key of a symbolic dict or set (see values/keys.py)."""
+        return self.hash_key_by_identity()
+
+    def hash_key_by_identity(self) -> Hashable:
         from dynamo.values.keys import IdentityKey
 
         known, real = self.identity()

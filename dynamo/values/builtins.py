@@ -6,10 +6,13 @@ polyfills.py; functions that are pure on constants are folded.
 
 from __future__ import annotations
 
+import _thread
 import collections
 import inspect
+import json
 import math
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -20,7 +23,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
-from dynamo.values.constant import ConstantValue
+from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
@@ -48,6 +51,8 @@ PURE_FUNCTIONS = {
     inspect.isfunction, inspect.isclass, inspect.ismethod, inspect.signature, inspect.getmro,
     inspect.isgeneratorfunction, inspect.isbuiltin, inspect.isabstract, inspect.ismodule,
     inspect.iscoroutinefunction, inspect.cleandoc, inspect.getfullargspec,
+    json.dumps, json.loads, re.compile, re.escape, re.match, re.search, re.fullmatch, re.sub, re.split,
+    re.findall,
 }  # fmt: skip
 
 
@@ -73,8 +78,22 @@ def polyfill(tx: Interpreter, function: types.FunctionType, *args: Value, **kwar
 
 def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Call a pure function now, on constants."""
+    from dynamo.values.containers import from_constant
+
     real = [real_object(a) for a in args]
-    return tx.wrap(call_real(tx, function, *real, **{k: real_object(v) for k, v in kwargs.items()}))
+    result = call_real(tx, function, *real, **{k: real_object(v) for k, v in kwargs.items()})
+    if type(result) in (list, dict, set) and is_json(result):
+        return from_constant(result)  # made by the frame, free to change
+    return tx.wrap(result)
+
+
+def is_json(value: Any) -> bool:
+    """A nest of lists, dicts, sets and literals."""
+    if type(value) in (list, set):
+        return all(map(is_json, value))
+    if type(value) is dict:
+        return all(is_literal(k) and is_json(v) for k, v in value.items())
+    return is_literal(value)
 
 
 def real_object(value: Value) -> Any:
@@ -339,13 +358,16 @@ def _vars(tx, owner):
 
 @handles(id)
 def _id(tx, owner):
-    known, real = owner.identity()
-    if known and owner.source is None:
-        return ConstantValue(id(real))
-    if not known:
-        raise Unsupported(breaks.UncapturedCall("id"))
-    tx.guard(owner.source, "id", real)
-    return ConstantValue(id(real))
+    from dynamo.values.tokens import TokenValue
+
+    return TokenValue(id, owner)
+
+
+@handles(_thread.get_ident)
+def _get_ident(tx):
+    from dynamo.values.tokens import TokenValue
+
+    return TokenValue(_thread.get_ident, None)
 
 
 @handles(hash)
@@ -546,7 +568,11 @@ def build_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     return tx.output.remember(obj, source, SlotValue(obj, obj.__objclass__, source))
 
 
-@special_builder(lambda obj: type(obj) is types.FunctionType and obj in TABLE)
+def is_known_function(obj: Any) -> bool:
+    return type(obj) is types.FunctionType and (obj in TABLE or obj in PURE_FUNCTIONS)
+
+
+@special_builder(is_known_function)
 def build_known_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     return tx.output.remember(obj, source, BuiltinValue(obj, source))

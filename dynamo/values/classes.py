@@ -311,13 +311,16 @@ class SuperValue(Value):
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         receiver = self.receiver
-        on_class = isinstance(receiver, ClassValue)
-        start = receiver.cls if on_class else receiver.python_type()
+        start, on_class = self._start()
         found = class_lookup(start, name, after=self.after)
         if found is MISSING:
             raise_python(tx, AttributeError, f"'super' object has no attribute {name!r}")
         if name == "__new__" and isinstance(found, staticmethod):
             return tx.wrap(found.__func__)
+        if isinstance(found, SLOT_TYPES) and isinstance(receiver, ClassValue) and not on_class:
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(receiver, name, found)
         if isinstance(found, types.FunctionType):
             function = tx.wrap(found, self._source(tx, start, name, found))
             if on_class:
@@ -335,6 +338,13 @@ class SuperValue(Value):
             return SlotValue(found, start)
         return bind(tx, receiver, found, name)
 
+    def _start(self) -> tuple[type, bool]:
+        """The class whose MRO is searched, and whether the receiver is that class itself."""
+        receiver = self.receiver
+        if isinstance(receiver, ClassValue) and self.after in receiver.cls.__mro__:
+            return receiver.cls, True
+        return receiver.python_type(), False
+
     def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
         """The function, through the class that defines it, where that is known by a module-level name."""
         for owner in start.__mro__[start.__mro__.index(self.after) + 1 :]:
@@ -344,9 +354,7 @@ class SuperValue(Value):
         return None
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        on_class = isinstance(self.receiver, ClassValue)
-        start = self.receiver.cls if on_class else self.receiver.python_type()
-        return class_lookup(start, name, after=self.after) is not MISSING
+        return class_lookup(self._start()[0], name, after=self.after) is not MISSING
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(super))
@@ -480,6 +488,9 @@ class ObjectConstant(Value):
         return True, self.real
 
     def as_proxy(self) -> Any:
+        return self.real
+
+    def as_constant(self) -> Any:
         return self.real
 
     def truth(self, tx: Interpreter) -> bool:

@@ -77,6 +77,8 @@ class ConstantValue(Value):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         from dynamo.values.exceptions import call_real
 
+        if name == "__class__":
+            return tx.wrap(type(self.value))
         found = call_real(tx, getattr, self.value, name)
         if is_literal(found):
             return ConstantValue(found)

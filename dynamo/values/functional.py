@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 import types
 import typing
 import warnings
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
-from dynamo.values.builder import builder
-from dynamo.values.builtins import handles
+from dynamo.values.builder import builder, special_builder
+from dynamo.values.builtins import fold, handles
 from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue, MappingProxyValue
@@ -255,6 +256,69 @@ def build_mapping_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Val
     tx.guard(source, "type", types.MappingProxyType)
     inner = None if source is None else CallSource(source, dict, "dict")
     return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(dict(obj), inner), source))
+
+
+class PureObjectValue(Value):
+    """An immutable C object whose methods are pure (compiled patterns, matches): called now, on constants."""
+
+    def __init__(self, real: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.real
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.real)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        found = call_real(tx, getattr, self.real, name)
+        if is_literal(found):
+            return tx.wrap(found)
+        from dynamo.values.builtins import BuiltinMethod
+
+        return BuiltinMethod(self, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.real, name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        return fold(tx, call_real(tx, getattr, self.real, name), args, kwargs)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return fold(tx, operator.getitem, [self, key], {})
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_object(self.real, type(self.real).__name__)
+
+
+@builder(re.Pattern, re.Match)
+def build_pure_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, PureObjectValue(obj, source))
+
+
+class SingleDispatchValue(LruCacheValue):
+    """A functools.singledispatch function: the implementation for the type of the first argument."""
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        chosen = self.real.dispatch(args[0].python_type())
+        return tx.call_function(tx.wrap(chosen), args, kwargs)
+
+
+_SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__
+
+
+@special_builder(lambda obj: getattr(obj, "__code__", None) is _SINGLE_DISPATCH_CODE)
+def build_single_dispatch(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    value = SingleDispatchValue(obj, tx.wrap(obj.__wrapped__), source)
+    return tx.output.remember(obj, source, value)
 
 
 class WeakRefValue(Value):

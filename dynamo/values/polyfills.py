@@ -192,8 +192,22 @@ def dataclass_asdict(obj, *, dict_factory=dict):
     return copy.deepcopy(obj)
 
 
-def cast(kind, value):
-    return value
+class CompareKey:
+    """What functools.cmp_to_key makes of one item."""
+
+    def __init__(self, compare, item):
+        self.compare = compare
+        self.item = item
+
+    def __lt__(self, other):
+        return self.compare(self.item, other.item) < 0
+
+    def __eq__(self, other):
+        return self.compare(self.item, other.item) == 0
+
+
+def cmp_to_key(compare):
+    return functools.partial(CompareKey, compare)
 
 
 SUBSTITUTES = {
@@ -207,6 +221,7 @@ SUBSTITUTES = {
     itertools.zip_longest: zip_longest,
     itertools.groupby: groupby,
     functools.reduce: reduce,
+    functools.cmp_to_key: cmp_to_key,
     collections._count_elements: count_elements,
     copy.copy: shallow_copy,
     copy.deepcopy: deep_copy,

@@ -14,6 +14,7 @@ from dynamo.values.classes import ClassValue, builtin_init, construct
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue
 from dynamo.values.dicts import DefaultDictValue, OrderedDictValue
+from dynamo.values.functional import PureObjectValue
 from dynamo.values.objects import ObjectValue, class_value
 from dynamo.values.operators import same_object
 from dynamo.values.raised import ExceptionValue
@@ -55,6 +56,8 @@ def _dispatch(
         return receiver.call_method(tx, name, args, kwargs)
     if name in ("__init__", "__init_subclass__"):
         return None
+    if isinstance(receiver, PureObjectValue):
+        return receiver.call_method(tx, name, args, kwargs)
     if receiver.is_constant() or isinstance(receiver, BuiltinObject):
         handler = _CONTAINER_SLOTS.get(name)
         if handler is not None and isinstance(receiver, BuiltinObject):

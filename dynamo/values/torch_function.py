@@ -150,7 +150,8 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "overrides.has_torch_function overrides.has_torch_function_unary "
         "overrides.has_torch_function_variadic _C._is_torch_function_all_disabled "
         "_C._has_torch_function _C._has_torch_function_unary _C._has_torch_function_variadic "
-        "_C._is_tracing onnx.is_in_onnx_export",
+        "_C._is_tracing onnx.is_in_onnx_export _C._is_torch_function_mode_enabled "
+        "_C._are_functorch_transforms_active",
         false,
     )
     table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once _assert_async", none)
