@@ -2,6 +2,10 @@
 
 constexpr int W = FG_LANES;
 template <class T> struct vec_of { typedef T type __attribute__((vector_size(sizeof(T) * W))); };
+// These are no vectors of themselves; named so that overloads for them can compete with the general ones.
+template <> struct vec_of<bool> { typedef int8_t type __attribute__((vector_size(W))); };
+template <> struct vec_of<bf16> { typedef uint16_t type __attribute__((vector_size(2 * W))); };
+template <> struct vec_of<f16> { typedef uint16_t type __attribute__((vector_size(2 * W))); };
 template <class T> using vec = typename vec_of<T>::type;
 typedef vec<int32_t> mask;
 
