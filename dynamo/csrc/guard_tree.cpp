@@ -208,6 +208,11 @@ void Tree::container_changed(Node& node) {
 }
 
 int Tree::check_recorded(Node& node, PyObject* value, Frame& frame) {
+  // The tuple of a *args parameter is another one on each call: what it holds is recorded instead.
+  if (node.depth == 1 && PyTuple_CheckExact(value)) {
+    if (active_ == 1) node.is_volatile = true;
+    return check_children(node, value, frame);
+  }
   if (node.program != nullptr && node.program->root == value) {
     Node* changed = node.program->changed(frame, &node);
     if (changed == nullptr) {

@@ -624,6 +624,24 @@ class TestFrameRoots:
         names["a"] = 2
         assert not check(tree, globals=names)
 
+    def test_star_arguments(self):
+        """A fresh tuple and a fresh dict on each call; what they hold is skipped all the same."""
+        model = Node(table={"k": 1}, items=[1, 2, 3])
+        guards = GuardSet()
+        guard_all(guards, SequenceItemSource(LocalSource("args", 0), 1), model)
+        guard_all(guards, DictItemSource(LocalSource("kwargs", 1), "m"), model)
+        tree = guards.build()
+        for i in range(50):
+            assert check(tree, (i, model), {"m": model, "i": i})
+        assert tree.stats()["recordings"] < 10 and tree.stats()["replays"] > 80
+        model.items[0] = 2
+        assert not check(tree, (0, model), {"m": model})
+        model.items[0] = 1
+        other = Node(table={"k": 1}, items=[1, 2, 4])
+        assert not check(tree, (0, model), {"m": other})
+        assert not check(tree, (0, other), {"m": model})
+        assert check(tree, (0, model), {"m": model})
+
     def test_sys_modules(self):
         module = types.ModuleType("guarded_module")
         module.settings = {"a": 1, "b": {"c": 2}}
