@@ -137,8 +137,7 @@ class BreakEmitter:
         """What the frame made for itself must not live longer than the user's variables do."""
         names = [*codegen.temporaries, *codegen.output_locals]
         for name in names:
-            codegen.load_const(None)
-            codegen.store_fast(name)
+            codegen.delete_fast(name)
 
     # -- the instruction ------------------------------------------------------------------------
     def _perform(self, codegen: Codegen, kept: list[Kept]) -> None:
@@ -316,9 +315,8 @@ class BreakEmitter:
         held = [local for _, local in stack if local]
         for local in [*held, *names]:
             codegen.load_fast(local)
-        for local in held:
-            codegen.load_const(None)
-            codegen.store_fast(local)
+        for local in dict.fromkeys(held):
+            codegen.delete_fast(local)
         count = len(held) + len(names)
         if self.is_continuation:
             codegen.build_tuple(count)

@@ -10,7 +10,7 @@ from dynamo import breaks
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, DictItemSource, GlobalSource, SequenceItemSource, Source
+from dynamo.sources import AttrSource, DictItemSource, GlobalSource, SequenceItemSource, Source, TypeSource
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.cell import CellValue
@@ -51,11 +51,22 @@ OPAQUE_MODULES = (
 )
 
 
+# The same, without their submodules: autograd's engine, and the wrapper that turns torch.compile off.
+OPAQUE_EXACTLY = frozenset(["torch._compile", "torch._tensor", "torch.autograd", "torch.autograd.graph"])
+
+
 def is_opaque_module(name: str | None) -> bool:
     """Whether functions of this module are not inlined."""
     if not name:
         return False
+    if name in OPAQUE_EXACTLY:
+        return True
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in OPAQUE_MODULES)
+
+
+def is_opaque_function(function: types.FunctionType) -> bool:
+    """Judged by where its code is from (functools.wraps changes __module__)."""
+    return is_opaque_module(function.__globals__.get("__name__"))
 
 
 class FunctionValue(Value):
@@ -154,7 +165,7 @@ class UserFunctionValue(FunctionValue):
         return tx.wrap(defaults[name], source)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if is_opaque_module(self.function.__module__):
+        if is_opaque_function(self.function):
             raise Unsupported(breaks.UncapturedCall(f"{self.function.__module__}.{self.name}"))
         return tx.inline(self, args, kwargs)
 
@@ -423,6 +434,10 @@ class OpaqueFunctionValue(Value):
 
 def function_guard(tx: Interpreter, function: types.FunctionType, source: Source | None) -> None:
     """Functions named by a global keep their identity; others may be made anew with the same code."""
+    if isinstance(source, AttrSource) and isinstance(source.origin, TypeSource):
+        # The class is guarded; methods of library classes are not replaced behind our back.
+        if (function.__module__ or "").split(".")[0] in TRUSTED_PACKAGES:
+            return
     if isinstance(source, GlobalSource):
         tx.guard(source, "id", function)
     else:

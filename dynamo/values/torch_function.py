@@ -26,7 +26,7 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.function import (
     OpaqueFunctionValue,
     UserFunctionValue,
-    is_opaque_module,
+    is_opaque_function,
 )
 from dynamo.values.tensor import TensorValue, call_in_graph
 
@@ -343,7 +343,7 @@ def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) ->
     return build_descriptor(tx, obj, source)
 
 
-@special_builder(lambda obj: isinstance(obj, types.FunctionType) and is_opaque_module(obj.__module__))
+@special_builder(lambda obj: isinstance(obj, types.FunctionType) and is_opaque_function(obj))
 def build_opaque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """A function of a package that capture does not look into."""
     reason = breaks.UncapturedCall(f"{obj.__module__}.{obj.__qualname__}")
