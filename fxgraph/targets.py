@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import importlib
 import sys
 from typing import Any
@@ -23,16 +22,19 @@ _MODULE_ALIASES = {"_operator": "operator", "torch._C._VariableFunctions": "torc
 def qualified_name(target: Any, roots: frozenset[str] | None = _PRINTABLE_ROOTS) -> str | None:
     """A path such as `torch.ops.aten.add.Tensor` or `len` that names `target`, or None.
 
-    Only paths that start with one of `roots` (or a builtin) are given; `roots=None` allows any
+    Only paths that start with one of `roots` (or a builtin) are given; roots=None allows any
     importable module.
     """
     if isinstance(target, torch._ops.OpOverload):
         namespace, name = target._schema.name.split("::")
         return f"torch.ops.{namespace}.{name}.{target._overloadname}"
-    try:
-        return _search(target, roots)
-    except TypeError:  # unhashable
-        return None
+    known = _known.get((id(target), roots))
+    if known is None:
+        path = _search(target, roots)
+        if path is not None:
+            # What a module holds under a name stays, and so does its id; other objects are not kept.
+            known = _known[id(target), roots] = path
+    return known
 
 
 def resolve(path: str) -> Any:
@@ -57,7 +59,9 @@ def resolve(path: str) -> Any:
     return found
 
 
-@functools.cache
+_known: dict[tuple[int, frozenset[str] | None], str] = {}
+
+
 def _search(target: Any, roots: frozenset[str] | None) -> str | None:
     if isinstance(target, torch._ops.OpOverloadPacket):
         return f"torch.ops.{target._qualified_op_name.replace('::', '.')}"

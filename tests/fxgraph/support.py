@@ -20,6 +20,7 @@ def clone_inputs(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copies with the same memory layout, sharing memory among themselves as the originals do."""
     memory: dict[int, torch.UntypedStorage] = {}
     objects: dict[int, torch.Tensor] = {}
+    twins: dict[Any, torch.Tensor] = {}
     copies = []
     for tensor in inputs:
         storage = tensor.untyped_storage()
@@ -27,7 +28,10 @@ def clone_inputs(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if id(tensor) not in objects:
             new = torch.empty(0, dtype=tensor.dtype)
             new.set_(copied, tensor.storage_offset(), tensor.shape, tensor.stride())
-            objects[id(tensor)] = new
+            # Equal views of one memory share a version counter, as detach() makes them.
+            place = (copied.data_ptr(), new.storage_offset(), new.shape, new.stride())
+            objects[id(tensor)] = twins[place].detach() if place in twins else new
+            twins.setdefault(place, new)
         copies.append(objects[id(tensor)])
     return copies
 
