@@ -117,9 +117,9 @@ class FrameRewriter:
 
         With fullgraph=True it is rewritten anyway: skipped, the functions it calls would each have to be whole.
         """
-        if self.breaking is None:
+        if self.breaking is None or self.stop.terminal:
             return self.output.context.fullgraph
-        return not self.stop.terminal
+        return True
 
     def _compile_graph(self, results: Sequence[TensorValue]) -> _GraphCall:
         output, context = self.output, self.output.context

@@ -48,9 +48,7 @@ PURE_MODULES = frozenset(
 )
 PURE_FUNCTIONS = {
     abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
-    inspect.isfunction, inspect.isclass, inspect.ismethod, inspect.signature, inspect.getmro,
-    inspect.isgeneratorfunction, inspect.isbuiltin, inspect.isabstract, inspect.ismodule,
-    inspect.iscoroutinefunction, inspect.cleandoc, inspect.getfullargspec,
+    inspect.signature, inspect.getmro, inspect.isabstract, inspect.cleandoc, inspect.getfullargspec,
     json.dumps, json.loads, re.compile, re.escape, re.match, re.search, re.fullmatch, re.sub, re.split,
     re.findall,
 }  # fmt: skip
@@ -197,8 +195,18 @@ class BuiltinMethod(Value):
         return call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
 
     def reconstruct(self, codegen: Codegen) -> None:
+        from dynamo.values.objects import class_lookup
+
+        if self.found is None or class_lookup(self.receiver.python_type(), self.name) is self.found:
+            codegen(self.receiver)
+            codegen.load_attr(self.name)
+            return
+        # super().name: the class's own method is another one.
+        codegen.load_callable(
+            lambda: (codegen.load_object(self.found, self.name), codegen.load_attr("__get__"))
+        )
         codegen(self.receiver)
-        codegen.load_attr(self.name)
+        codegen.call(1)
 
 
 class SlotValue(Value):

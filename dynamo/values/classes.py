@@ -264,6 +264,9 @@ def builtin_init(
         instance.args = list(args)
         return
     if storage is None:
+        inherited = [c.__dict__["__init__"] for c in instance.python_type().__mro__ if "__init__" in c.__dict__]
+        if any(isinstance(i, SLOT_TYPES) and i is not object.__init__ for i in inherited):
+            raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
         takes_args = class_lookup(instance.python_type(), "__new__") is not object.__new__
         if (args or kwargs) and not takes_args:
             raise_python(tx, TypeError, f"{instance.python_type().__name__}() takes no arguments")

@@ -352,7 +352,9 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     known = tx.output.known_value(obj, source)
     if known is not None:
         return known
-    if type(obj) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or obj.is_sparse:
+    transformed = torch._C._functorch.is_functorch_wrapped_tensor(obj)
+    plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    if not plain or obj.is_sparse or transformed:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:
         source = tx.output.install("tensor", obj)
