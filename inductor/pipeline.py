@@ -1,6 +1,7 @@
 """The stages of the default backend, in order, and the one driver that runs them.
 
     functionalize   torch-level graph -> functional aten graph          shown by DYNAMO_LOGS=aten's channel `aot`
+    recall          the plan, if an earlier process kept it: the next three stages are skipped
     lower           aten operators -> loops over buffers                `schedule`
     schedule        loops -> fused kernels, in order                    `schedule`
     codegen         kernels -> C++ text and the plan's steps            `kernel`, `plan`
@@ -15,12 +16,14 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fxgraph.aot import FunctionalGraph, functionalize, run_functional
 from fxgraph.aot.runtime import same_sharing
+from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
 from inductor.ir import Program
@@ -54,12 +57,22 @@ class Compilation:
     spec: PlanSpec | None = None
     library: Any = None
     compiled: Any = None
+    cached: bool = False  # whether plans kept on disk may be used
+    key: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def _functionalize(c: Compilation) -> None:
     c.functional = functionalize(c.gm, c.inputs)
+
+
+def _recall(c: Compilation) -> None:
+    """A plan kept by an earlier process replaces the stages that would make it."""
+    assert c.functional is not None
+    if c.cached:
+        c.key = plan_cache.key_of(c.functional, c.static, c.options)
+        c.spec = plan_cache.recall(c.key)
 
 
 def _lower(c: Compilation) -> None:
@@ -80,20 +93,19 @@ def _codegen(c: Compilation) -> None:
     assert c.program is not None
     c.triton = TritonModule(c.program)
     c.module, c.spec = build_plan(c.program, c.items, c.triton)
+    if c.options.parallel_compile and len(c.spec.source) >= SPLIT_CHARACTERS:
+        c.spec.units = c.module.units(2)
+    plan_cache.keep(c.key, c.spec)
 
 
 def _compile(c: Compilation) -> None:
-    assert c.spec is not None and c.module is not None
-    if not c.spec.source:
-        return
-    units = c.module.units(2) if c.options.parallel_compile else [c.spec.source]
-    if len(c.spec.source) < SPLIT_CHARACTERS:
-        units = [c.spec.source]
-    c.library = toolchain.load_library(units)
+    assert c.spec is not None
+    if c.spec.source:
+        c.library = toolchain.load_library(c.spec.units or c.spec.source)
 
 
 def _link(c: Compilation) -> None:
-    assert c.spec is not None and c.program is not None
+    assert c.spec is not None
     statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
     callables = {}
     if c.triton is not None and c.triton.kernels:
@@ -108,6 +120,7 @@ STAGES: tuple[
     tuple[str, Callable[[Compilation], None], str | None, Callable[[Compilation], Any] | None], ...
 ] = (
     ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
+    ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),
     ("schedule", _schedule, "schedule", lambda c: "\n".join(map(str, c.items))),
     ("codegen", _codegen, "kernel", lambda c: c.spec.source),
@@ -119,6 +132,8 @@ STAGES: tuple[
 def run_stages(c: Compilation, *, until: str | None = None) -> Compilation:
     """Run the stages up to and including `until`."""
     for name, stage, channel, show in STAGES:
+        if c.spec is not None and name in ("lower", "schedule", "codegen"):
+            continue
         started = time.perf_counter()
         stage(c)
         c.seconds[name] = c.seconds.get(name, 0.0) + time.perf_counter() - started
@@ -148,6 +163,7 @@ def compile_graph(
     a graph that cannot be made functional. With no C++ compiler it warns once and runs the graph on aten.
     """
     c = new_compilation(gm, example_inputs, options)
+    c.cached = True
     try:
         run_stages(c)
     except toolchain.NoCompiler as error:
@@ -162,10 +178,21 @@ def compile_graph(
     return c.compiled
 
 
+def fallbacks(spec: PlanSpec) -> dict[str, int]:
+    """How often each aten operator is called by the plan."""
+    return dict(
+        Counter(
+            f"{s.op.removeprefix('aten::').replace('::', '.')}.{s.overload or 'default'}"
+            for s in spec.steps
+            if s.kind == "aten"
+        )
+    )
+
+
 def report(c: Compilation) -> dict[str, Any]:
     kernels = sum(s.kind == "kernel" for s in c.spec.steps) if c.spec and c.library else 0
     return {
-        "fallback_ops": dict(c.program.fallbacks) if c.program else {},
+        "fallback_ops": fallbacks(c.spec) if c.spec else {},
         "kernels": kernels,
         "autograd": None,
         "stages": dict(c.seconds),

@@ -227,7 +227,11 @@ class OutputSpec:
 
 @dataclass
 class PlanSpec:
-    """One compiled graph. `source` is the C++ text of all kernels that KernelSteps name, or ""."""
+    """One compiled graph.
+
+    `source` is the C++ text of all kernels that KernelSteps name, or "". `units` is the same in
+    several translation units, to be compiled in parallel ([]: `source` is the only one).
+    """
 
     inputs: list[TensorSpec]
     buffers: list[BufferSpec]
@@ -235,6 +239,7 @@ class PlanSpec:
     outputs: list[OutputSpec]
     constants: list[ConstantSpec] = field(default_factory=list)
     source: str = ""
+    units: list[str] = field(default_factory=list)
 
     def validate(self) -> None:
         """Raise PlanError unless every name is defined before its use, exactly once."""
@@ -281,7 +286,8 @@ class PlanSpec:
             for key in ("inputs", "constants", "buffers", "outputs")
         }
         return json.dumps(
-            {"format": FORMAT, **rest, "steps": steps, "source": self.source}, allow_nan=False
+            {"format": FORMAT, **rest, "steps": steps, "source": self.source, "units": self.units},
+            allow_nan=False,
         )
 
     @classmethod
@@ -298,6 +304,7 @@ class PlanSpec:
                 steps=[_load(STEP_KINDS[d.pop("kind")], d) for d in data["steps"]],
                 outputs=[_load(OutputSpec, d) for d in data["outputs"]],
                 source=data["source"],
+                units=data["units"],
             )
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise PlanError(f"not a stored plan: {error!r}") from error
