@@ -22,8 +22,7 @@ _MODULE_ALIASES = {"_operator": "operator", "torch._C._VariableFunctions": "torc
 def qualified_name(target: Any, roots: frozenset[str] | None = _PRINTABLE_ROOTS) -> str | None:
     """A path such as `torch.ops.aten.add.Tensor` or `len` that names `target`, or None.
 
-    Only paths that start with one of `roots` (or a builtin) are given; roots=None allows any
-    importable module.
+    Only paths that start with one of `roots`, and builtins; roots=None: any importable module.
     """
     if isinstance(target, torch._ops.OpOverload):
         namespace, name = target._schema.name.split("::")
@@ -32,7 +31,7 @@ def qualified_name(target: Any, roots: frozenset[str] | None = _PRINTABLE_ROOTS)
     if known is None:
         path = _search(target, roots)
         if path is not None:
-            # What a module holds under a name stays, and so does its id; other objects are not kept.
+            # What a module holds under a name stays, and its id with it; others are not kept.
             known = _known[id(target), roots] = path
     return known
 

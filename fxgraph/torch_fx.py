@@ -20,6 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node, map_arg
+from fxgraph.shape_rules import RULES
 
 
 def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
@@ -95,6 +96,22 @@ class _FakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.dispatch(func, types, args, kwargs or {})
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = RULES.get(func)
+        if rule is not None and not kwargs and self.shape_env is None:
+            tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+            if all(isinstance(t, FakeTensor) and t.fake_mode is self for t in tensors):
+                metas = rule(*args)
+                if metas is not None:
+                    made = tuple([self.make(*meta) for meta in metas])
+                    return made if len(made) > 1 else made[0]
+        return super().dispatch(func, types, args, kwargs or {})
+
+    def make(self, dtype: Any, size: Any, stride: Any, offset: int, device: Any) -> FakeTensor:
+        """A fake tensor with this metadata. offset must be 0."""
+        elem = torch.empty_strided(size, stride, dtype=dtype, device="meta")
+        return FakeTensor(self, elem, device)
 
     def from_tensor(self, tensor: torch.Tensor, **options: Any) -> Any:
         """The fake of a tensor, the same each time; fakes share memory as their tensors do."""

@@ -19,8 +19,8 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
-from fxgraph.aot.shape_rules import RULES
-from fxgraph.aot.shape_rules import Meta as _Meta
+from fxgraph.shape_rules import RULES
+from fxgraph.shape_rules import Meta as _Meta
 
 _FAKE_TYPES = (FakeTensor,)
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
@@ -45,8 +45,8 @@ class FakePropagation:
             made = [None if meta is None else self.make(*meta, base) for meta in metas]
             return made[0] if single else tuple(made)
         rule = RULES.get(op)
-        if rule is not None and key is not None:
-            ruled = rule(*args, **kwargs)
+        if rule is not None and key is not None and not kwargs:
+            ruled = rule(*args)
             if ruled is not None:
                 self._known[key] = (len(ruled) == 1, list(ruled))
                 return self.run(op, args, kwargs, view)

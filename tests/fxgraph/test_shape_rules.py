@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fxgraph.aot.fake import FakePropagation, metadata
-from fxgraph.aot.shape_rules import RULES
+from fxgraph.shape_rules import RULES
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
@@ -17,6 +17,9 @@ def layouts(*size):
     yield x
     if len(size) == 4:
         yield x.contiguous(memory_format=torch.channels_last)
+        yield x[:, :1] if size[1] == 1 else x
+    if 1 in size:
+        yield torch.empty_strided(size, [7 if n == 1 else s for n, s in zip(size, x.stride())])
     if size[0] > 1:
         yield x.transpose(0, -1).contiguous().transpose(0, -1)
 
@@ -63,3 +66,39 @@ def test_batch_norm(size):
         c = size[1]
         stats = [torch.ones(c), torch.zeros(c), torch.zeros(c), torch.ones(c)]
         compare(aten._native_batch_norm_legit_no_training.default, [x, *stats, 0.1, 1e-5])
+        compare(aten.native_batch_norm.default, [x, *stats, False, 0.1, 1e-5])
+        if size != (1, 1, 1, 1):
+            compare(aten.native_batch_norm.default, [x, *stats, True, 0.1, 1e-5])
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in RULES if op._schema.name != "aten::convolution"], ids=str
+)
+def test_pointwise(op):
+    tensors = [op for op in op._schema.arguments if str(op.type) == "Tensor"]
+    if len(op._schema.returns) > 1:
+        return
+    for size in [(), (3,), (2, 3, 4, 5), (2, 1, 3), (0, 2)]:
+        for x in layouts(*size) if size and size[0] else [torch.randn(size)]:
+            for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
+                x = x.abs().to(dtype)
+                if len(tensors) == 1:
+                    if dtype.is_floating_point:
+                        compare(op, [x])
+                    continue
+                for y in (x, 2, 2.5, x.to(torch.float32), torch.ones(()), True):
+                    if not (op is aten.sub.Tensor and y is True):
+                        compare(op, [x, y])
+
+
+def test_fake_mode_uses_them():
+    mode = fake_tensor_mode()
+    conv, bn = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)
+    x = mode.from_tensor(torch.randn(2, 3, 8, 8))
+    weights = [
+        mode.from_tensor(t) for t in (conv.weight, conv.bias, bn.running_mean, bn.running_var)
+    ]
+    y = torch.batch_norm(
+        torch.conv2d(x, *weights[:2]), None, None, *weights[2:], False, 0.1, 1e-5, False
+    )
+    assert y.shape == (2, 4, 6, 6) and y.requires_grad and y.fake_mode is mode

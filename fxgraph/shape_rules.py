@@ -80,8 +80,78 @@ def _batch_norm_inference(
     return [_meta(x, x.shape, stride), nothing, nothing]
 
 
+def _native_batch_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Meta] | None:
+    if not training:
+        if mean is None or var is None:
+            return None
+        return _batch_norm_inference(x, weight, bias, mean, var, momentum, eps)
+    same = all(t is None or t.dtype == x.dtype for t in (weight, bias, mean, var))
+    if x.device.type != "cpu" or not same or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if x.numel() == 0:
+        return None
+    stride = torch.empty(x.shape, device="meta", memory_format=suggest_memory_format(x)).stride()
+    channel = _meta(x, (x.shape[1],), (1,))
+    return [_meta(x, x.shape, stride), channel, channel]
+
+
+_FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
+
+
+def _unary(x: torch.Tensor) -> list[Meta] | None:
+    """Pointwise on a float tensor whose memory is in row-major order."""
+    plain = x.dtype in _FLOATS and x.is_contiguous() and x.numel() > 0
+    # Not x's strides: where a size is 1, those may be anything.
+    return [_meta(x, x.shape, _contiguous(x.shape))] if plain else None
+
+
+def _binary(x: Any, y: Any) -> list[Meta] | None:
+    """Pointwise on a float tensor and a number, or on two tensors alike."""
+    if not isinstance(x, torch.Tensor):
+        return None
+    if isinstance(y, torch.Tensor):
+        alike = x.dtype == y.dtype and x.shape == y.shape and x.stride() == y.stride()
+        return _unary(x) if alike and x.device == y.device else None
+    return _unary(x) if type(y) in (int, float) else None
+
+
 # Overload -> rule over its arguments; the list has one entry per result.
 RULES: dict[Any, Callable[..., list[Meta] | None]] = {
     aten.convolution.default: _convolution,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
+    aten.native_batch_norm.default: _native_batch_norm,
+    **{
+        getattr(aten, name).default: _unary
+        for name in (
+            "relu",
+            "sigmoid",
+            "tanh",
+            "silu",
+            "gelu",
+            "exp",
+            "log",
+            "sqrt",
+            "rsqrt",
+            "neg",
+            "abs",
+            "sin",
+            "cos",
+            "erf",
+            "reciprocal",
+            "hardswish",
+            "hardsigmoid",
+            "relu6",
+        )
+        if "default" in getattr(aten, name).overloads()
+    },
+    **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
 }
