@@ -162,7 +162,10 @@ class OutputGraph:
             return None
         value = entry[1]
         if source is not None and value.source is not None and value.source != source:
-            self.guard(source, "aliased", value.source)
+            if isinstance(obj, _GUARDED_BY_IDENTITY):
+                self.guard(source, "id", obj)
+            else:
+                self.guard(source, "aliased", value.source)
             self.values_by_source[source] = value
         return value
 
@@ -178,6 +181,7 @@ class OutputGraph:
         return [item.source for item in self.inputs if not item.static]
 
 
+_GUARDED_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _IDENTITY_KINDS = frozenset(["id", "function_code", "type", "type_attr"])
 
 
