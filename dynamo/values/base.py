@@ -36,6 +36,13 @@ class Value:
         """The exact type that the real value has."""
         raise Unsupported(breaks.UnknownType(self.describe()))
 
+    def python_type_is(self, *types: type) -> bool:
+        """Whether the type is known, and one of these exactly."""
+        try:
+            return self.python_type() in types
+        except Unsupported:
+            return False
+
     def is_constant(self) -> bool:
         return False
 

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
@@ -98,6 +99,8 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
     if left.is_constant() and right.is_constant():
         function = BINARY_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
+    if op in ("%", "%=") and left.python_type_is(str, bytes):
+        return _format_percent(tx, left, right)
     if op.endswith("="):
         result = left.binary(tx, op, right, reflected=False)
         if result is not None:
@@ -116,6 +119,21 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
         f"unsupported operand type(s) for {op}: "
         f"{left.python_type().__name__!r} and {right.python_type().__name__!r}",
     )
+
+
+def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
+    """text % values. Values that are not constants are turned to text by their own __str__."""
+    from dynamo.values.builtins import text_of
+
+    known, real = constant_or_none(right)
+    if known:
+        return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
+    values = right.unpack(tx) if right.python_type() is tuple else [right]
+    template = text.as_constant()
+    if template.count("%") != template.count("%s"):
+        raise Unsupported(breaks.NotConstant(right.describe()))
+    real = tuple(text_of(tx, v, str, "__str__") for v in values)
+    return ConstantValue(call_real(tx, operator.mod, template, real))
 
 
 def _right_goes_first(left: Value, right: Value) -> bool:
