@@ -29,7 +29,12 @@ from dynamo.capture.output import OutputGraph
 from dynamo.capture.rewrite import Rewritten, rewrite
 from dynamo.capture.root import RootInterpreter, Stop, read_modes
 from dynamo.config import config
-from dynamo.errors import RecompileLimitExceeded, Unsupported
+from dynamo.errors import (
+    BackendCompilerFailed,
+    InternalError,
+    RecompileLimitExceeded,
+    Unsupported,
+)
 from dynamo.records import BreakRecord, FrameRecord
 from dynamo.values.function import is_opaque_module
 
@@ -75,12 +80,29 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     with preserved_state():
         try:
             rewritten = Capture(frame, context, record).run()
+            guarded = finish(frame, rewritten, record)
         except SkipFrame:
             return None
-        guarded = finish(frame, rewritten, record)
+        except (Unsupported, BackendCompilerFailed):
+            raise
+        except Exception as error:
+            _report_fault(record, context, error)
+            return None
     record.times["total"] = time.perf_counter() - start
     context.records.append(record)
     return guarded
+
+
+def _report_fault(record: FrameRecord, context: CompileContext, error: Exception) -> None:
+    """A fault of ours: the frame runs eagerly, and the user hears of it once."""
+    message = (
+        f"a fault while compiling {record.name} ({record.filename}:{record.lineno}). "
+        "Please report it with this text."
+    )
+    if context.fullgraph:
+        raise InternalError(message) from error
+    trace = "".join(traceback.format_exception(error))
+    warnings.warn(f"{message} The function runs eagerly.\n{trace}", RuntimeWarning, stacklevel=3)
 
 
 def _frame_number(code: types.CodeType) -> int:
@@ -178,7 +200,8 @@ class Capture:
     def _back_off(self, root: RootInterpreter, stop: Stop, error: Unsupported) -> None:
         """Something that lives at the break cannot be made again: break earlier."""
         if self.context.fullgraph:
-            raise error
+            stack = getattr(error, "user_stack", None) or root.user_stack()
+            self._check_fullgraph(Stop(root.current, error.reason, stack))
         step = root.steps - self.backoff
         if step < 0:
             self._record_break(stop, graph_break=False)

@@ -182,6 +182,13 @@ def DELETE_GLOBAL(tx: Interpreter, instr: Instruction) -> None:
 
 
 @handler
+def LOAD_BUILD_CLASS(tx: Interpreter, instr: Instruction) -> None:
+    """Calling it is a graph break: the class is made natively."""
+    source = AttrSource(ModuleSource("builtins"), "__build_class__")
+    tx.push(tx.wrap(builtins.__build_class__, source))
+
+
+@handler
 def LOAD_ASSERTION_ERROR(tx: Interpreter, instr: Instruction) -> None:
     tx.push(tx.wrap(AssertionError))
 

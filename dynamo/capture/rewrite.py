@@ -32,7 +32,7 @@ from dynamo.errors import BackendCompilerFailed
 from dynamo.reconstruct import Codegen
 from dynamo.records import FrameRecord, GraphRecord
 from dynamo.values.base import Value
-from fxgraph import GraphModule
+from fxgraph import GraphModule, verify
 
 if TYPE_CHECKING:
     from dynamo.capture.root import RootInterpreter, Stop
@@ -126,6 +126,8 @@ class FrameRewriter:
         graph = output.graph
         inputs = self._used_inputs()
         module = GraphModule(torch.nn.Module(), graph)
+        if config.verify_graphs:
+            verify(graph)
         module.meta["fake_mode"] = output.fake_mode
         module.meta["compile_id"] = self.record.compile_id
         if log_graph.isEnabledFor(logging.DEBUG):

@@ -75,6 +75,8 @@ class TensorValue(Value):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in METADATA_ATTRIBUTES:
             return tx.wrap(getattr(self.fake, name))
+        if name.startswith("is_") and isinstance(flag := getattr(self.fake, name, None), bool):
+            return ConstantValue(flag)
         if name in TENSOR_ATTRIBUTES:
             return call_in_graph(tx, "call_function", getattr, [self, ConstantValue(name)], {})
         if name == "__class__":
