@@ -107,6 +107,13 @@ class GuardSet:
         guard = Guard(source, kind, payload)
         self._guards.setdefault(guard.key(), guard)
 
+    def weaken(self, source: Source, kind: str, to: str) -> None:
+        """What was assumed about `source` as `kind` is assumed as the weaker kind `to`."""
+        for key, guard in list(self._guards.items()):
+            if guard.kind == kind and guard.source == source:
+                del self._guards[key]
+                self.add(source, to, guard.payload)
+
     def __iter__(self) -> Iterator[Guard]:
         return iter(self._guards.values())
 

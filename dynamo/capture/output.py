@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from dynamo.values.base import Value
     from dynamo.values.tensor import TensorValue
 
-# Functions and classes that live in these packages are not rebound behind our back: reading one of them from its module
+# Functions and classes that live in these packages are not rebound behind our back: reading one of
+# them from its module
 # needs no guard.
 TRUSTED_PACKAGES = frozenset(
     ["torch", "builtins", "dynamo", "math", "operator", "functools", "itertools", "collections"]
@@ -60,7 +61,8 @@ class OutputGraph:
         self.steps = 0  # instructions executed so far, over all interpreters
         self._nodes = 0
         self._last_placeholder: Node | None = None
-        # One Value per outside object and per source; the objects are kept alive so that ids stay theirs.
+        # One Value per outside object and per source; the objects are kept alive so that ids stay
+        # theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
         self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
@@ -77,7 +79,9 @@ class OutputGraph:
 
     # -- guards ---------------------------------------------------------------------------------
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
-        """Assume `kind` about the value at `source`; no-op for values that the frame made (source None)."""
+        """Assume `kind` about the value at `source`; no-op for values that the frame made (source
+        None).
+        """
         if source is None or isinstance(source, InstalledSource):
             return
         if kind in _IDENTITY_KINDS and is_trusted(source):
@@ -94,7 +98,9 @@ class OutputGraph:
         example: Any,
         tx: Interpreter | None = None,
     ) -> Node:
-        """Append a node. `args` and `kwargs` hold Nodes and constants; `example` is the fake result."""
+        """Append a node. `args` and `kwargs` hold Nodes and constants; `example` is the fake
+        result.
+        """
         self._nodes += 1
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["val"] = node.meta["example_value"] = example
@@ -116,6 +122,14 @@ class OutputGraph:
         self.inputs.append(GraphInput(node, source, tensor, static))
         return node
 
+    def let_vary(self, source: Source) -> None:
+        """The captured code replaces this buffer: from call to call it is another tensor."""
+        for item in self.inputs:
+            if item.static and item.source == source:
+                item.static = False
+                item.node.meta.pop("static", None)
+                self.guards.weaken(source, "static_tensor", "tensor")
+
     def _at_placeholders(self):
         if self._last_placeholder is not None:
             return self.graph.inserting_after(self._last_placeholder)
@@ -125,7 +139,9 @@ class OutputGraph:
         return self.graph.inserting_before(first)
 
     def tensor_value(self, node: Node, fake: torch.Tensor, make: type[TensorValue]) -> TensorValue:
-        """The Value of a fake tensor: the same one for the same tensor object (in-place ops return their input)."""
+        """The Value of a fake tensor: the same one for the same tensor object (in-place ops return
+        their input).
+        """
         known = self._tensor_values.get(id(fake))
         if known is None:
             known = self._tensor_values[id(fake)] = make(node, fake)
@@ -137,7 +153,9 @@ class OutputGraph:
 
     # -- installed objects ----------------------------------------------------------------------
     def install(self, prefix: str, obj: Any) -> InstalledSource:
-        """Give `obj` a unique name in the frame's globals; it is written there when compilation succeeds."""
+        """Give `obj` a unique name in the frame's globals; it is written there when compilation
+        succeeds.
+        """
         for name, known in self.installed.items():
             if known is obj:
                 return InstalledSource(name)
@@ -154,7 +172,9 @@ class OutputGraph:
 
     # -- identity -------------------------------------------------------------------------------
     def known_value(self, obj: Any, source: Source | None) -> Value | None:
-        """The Value that `obj` or `source` already has. A second way to the same object is guarded as an alias."""
+        """The Value that `obj` or `source` already has. A second way to the same object is guarded
+        as an alias.
+        """
         if source is not None and (value := self.values_by_source.get(source)) is not None:
             return value
         entry = self.values_by_id.get(id(obj))
@@ -177,7 +197,9 @@ class OutputGraph:
         return value
 
     def not_aliased_sources(self) -> Sequence[Source]:
-        """Sources of the inputs that must stay different tensors (static ones are guarded by identity)."""
+        """Sources of the inputs that must stay different tensors (static ones are guarded by
+        identity).
+        """
         return [item.source for item in self.inputs if not item.static]
 
 

@@ -47,7 +47,7 @@ PURE_MODULES = frozenset(
     ["math", "cmath", "_operator", "_struct", "zlib", "binascii", "_json", "_sre"]
 )
 PURE_FUNCTIONS = {
-    abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
+    str.maketrans, bytes.maketrans, abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
     inspect.signature, inspect.getmro, inspect.isabstract, inspect.cleandoc, inspect.getfullargspec,
     json.dumps, json.loads, re.compile, re.escape, re.match, re.search, re.fullmatch, re.sub, re.split,
     re.findall,

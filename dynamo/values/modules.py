@@ -6,6 +6,7 @@ put into the builtins table; every other method of a module is captured like use
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,12 @@ GLOBAL_HOOKS = (
 )
 
 
+# Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
+REPLACED_BUFFERS: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 class StaticPending(Pending):
     """A parameter or buffer that was not used yet."""
 
@@ -60,12 +67,15 @@ class ModuleTable(DictValue):
     """_parameters, _buffers or _modules of a module from outside."""
 
     def __init__(
-        self, real: dict, source: Source | None, kind: type[DictValue] = DictValue
+        self, real: dict, source: Source | None, kind: type[DictValue], varying: set[str]
     ) -> None:
         super().__init__({}, source, real)
         self.cls = kind.cls
+        self.varying = varying
 
     def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
+        if isinstance(source, ModuleItemSource) and source.key in self.varying:
+            return Pending(tx, real, source)
         return StaticPending(tx, real, source)
 
     def item_source(self, key: Any) -> Source | None:
@@ -95,7 +105,7 @@ class ModuleValue(ObjectValue):
         if known is not None:
             return known
         kind = DictValue if type(real) is dict else OrderedDictValue
-        value = ModuleTable(real, source, kind)
+        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real, set()))
         tx.output.side_effects.track_existing(value)
         return tx.output.remember(real, source, value)
 
@@ -227,7 +237,11 @@ def _module_setattr(tx, module, name, value):
             if table_name == "_parameters" and not value.is_constant():
                 text = f"cannot assign as parameter {attr!r} (torch.nn.Parameter or None expected)"
                 raise_python(tx, TypeError, text)
-            module.table(tx, table_name).setitem(tx, name, value)
+            table = module.table(tx, table_name)
+            if table_name == "_buffers" and module.real is not None and table.source is not None:
+                REPLACED_BUFFERS.setdefault(module.real, set()).add(attr)
+                tx.output.let_vary(ModuleItemSource(table.source, attr))
+            table.setitem(tx, name, value)
             return
     module.generic_setattr(tx, attr, value)
 

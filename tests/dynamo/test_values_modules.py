@@ -112,7 +112,18 @@ class Dynamic(nn.Module):
         return x, self.extra_repr(), self.__class__.__name__
 
 
+class Replaces(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(4))
+
+    def forward(self, x):
+        self.average = self.average * 0.9 + x
+        return self.average + 1
+
+
 CASES = {
+    "replaces": (Replaces, (4,)),
     "block": (Block, (2, 4)),
     "containers": (Containers, (2, 4)),
     "norms": (Norms, (2, 3, 6, 6)),
