@@ -15,10 +15,10 @@ from fxgraph import GraphModule
 @pytest.fixture(autouse=True)
 def fresh():
     dynamo.reset()
-    known = dict(registry._registered)
+    known = set(registry._registered) | set(registry._BUILTIN)
     yield
-    registry._registered.clear()
-    registry._registered.update(known)
+    for name in set(registry._registered) - known:
+        del registry._registered[name]
     dynamo.reset()
 
 
