@@ -1,8 +1,11 @@
 """Values back to bytecode.
 
-A Codegen wraps an Emitter (all of its methods can be called on the Codegen) and knows how to push any Value:
-from its source, from the graph's outputs, from a temporary local if it was made before, or by `Value.reconstruct`.
-A frame's code is emitted twice: the first run finds which tensors the graph must return and which values are needed more
+A Codegen wraps an Emitter (all of its methods can be called on the Codegen) and knows how to push
+any Value:
+from its source, from the graph's outputs, from a temporary local if it was made before, or by
+`Value.reconstruct`.
+A frame's code is emitted twice: the first run finds which tensors the graph must return and which
+values are needed more
 than once; only the second is kept.
 """
 
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class Codegen:
-    """Pushes Values. `first_run` is the Codegen of the first run over the same code, or None in that run."""
+    """Pushes Values. `first_run` is the Codegen of the first run over the same code, or None in
+    that run.
+    """
 
     def __init__(self, tx: Interpreter, emit: Emitter, first_run: Codegen | None = None) -> None:
         self.tx = tx

@@ -1,10 +1,10 @@
-"""A graph break in the rewritten frame: restore, perform the instruction natively, go on in a continuation.
+"""A graph break in the rewritten frame: restore, run the instruction natively, then continue.
 
-locals and cells     are stored where the user's code has them
-the stack            below the instruction's operands is kept in temporary locals
-the instruction      runs natively on its operands; if it stands in a try or with block, what it raises goes to a
-                     continuation that starts at the handler
-the continuation     takes the stack and the live locals as arguments, cells through its closure
+locals and cells: stored where the user's code has them.
+the stack: what is below the instruction's operands is kept in temporary locals.
+the instruction: runs natively on its operands; if it stands in a try or with block, what it
+    raises goes to a continuation that starts at the handler.
+the continuation: takes the stack and the live locals as arguments, cells through its closure.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ class BreakEmitter:
             codegen.return_value()
 
     def _special_results(self, codegen: Codegen, kept: list[Kept]) -> list[Kept] | None:
-        """Instructions whose results could not be kept in locals as they are; None: not one of them.
+        """Instructions whose results could not be kept in locals as they are; None: not one of
+        them.
 
         Breaks stand at these only where a break was moved to an earlier place.
         """
@@ -284,7 +285,8 @@ class BreakEmitter:
     def _continue(self, codegen: Codegen, target: Instruction, stack: Sequence[Kept]) -> None:
         """return continuation(*stack, *locals)
 
-        A continuation returns the call instead, as a Next, to the function's own frame, which makes it: a loop with a
+        A continuation returns the call instead, as a Next, to the function's own frame, which makes
+        it: a loop with a
         break inside does not nest deeper with every turn.
         """
         code = self.root.code

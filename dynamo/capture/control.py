@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     import traceback
 
 
-class RestartAnalysis(Exception):  # noqa: N818
-    """Capture the frame again from its start, and break before the root instruction number `step`."""
+class RestartAnalysis(Exception):
+    """Capture the frame again from its start, and break before the root instruction number
+    `step`.
+    """
 
     def __init__(self, step: int, reason: Any, user_stack: list[traceback.FrameSummary]) -> None:
         super().__init__(step, reason)
@@ -21,5 +23,5 @@ class RestartAnalysis(Exception):  # noqa: N818
         self.user_stack = user_stack
 
 
-class SkipFrame(Exception):  # noqa: N818
+class SkipFrame(Exception):
     """Nothing to gain in this frame: it runs as it is."""

@@ -1,7 +1,9 @@
 """convert_frame: one frame from the hook to its rewritten code.
 
-The frame is interpreted from its start. Where capture cannot go on, the analysis starts again and stops before that
-instruction; the rewritten code then runs the graph so far, performs the instruction natively, and calls a
+The frame is interpreted from its start. Where capture cannot go on, the analysis starts again and
+stops before that
+instruction; the rewritten code then runs the graph so far, performs the instruction natively, and
+calls a
 continuation function, which is a frame of its own for the hook.
 """
 
@@ -49,7 +51,8 @@ log_recompiles = logging.getLogger("dynamo.recompiles")
 _fake_log = logging.getLogger("torch._subclasses.fake_tensor")
 _frame_counter = itertools.count()
 _frame_numbers: CodeMap[int] = CodeMap()
-# Frames between a module and its forward: all modules share them, so they would be compiled for each.
+# Frames between a module and its forward: all modules share them, so they would be compiled for
+# each.
 _LEFT_ALONE = frozenset(
     [torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__]
 )
@@ -59,7 +62,8 @@ _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_G
 def convert_frame(frame: Any, context: CompileContext) -> Any:
     """GuardedCode for the frame, or None: it runs as it is from now on.
 
-    Raises Unsupported if context.fullgraph and the graph breaks, BackendCompilerFailed if the backend fails.
+    Raises Unsupported if context.fullgraph and the graph breaks, BackendCompilerFailed if the
+    backend fails.
     """
     code = frame.f_code
     if code.co_flags & _NOT_CAPTURED or code in _LEFT_ALONE:
@@ -221,7 +225,9 @@ class Capture:
 
 
 class FullGraphReason:
-    """Why fullgraph=True fails: the break's text with the user's file, line, call chain and a hint."""
+    """Why fullgraph=True fails: the break's text with the user's file, line, call chain and a
+    hint.
+    """
 
     def __init__(self, stop: Stop) -> None:
         self.reason = stop.reason
@@ -251,7 +257,9 @@ def restored_state() -> Iterator[None]:
 
 @contextlib.contextmanager
 def preserved_state() -> Iterator[None]:
-    """Compilation leaves no trace in torch's random numbers, and errors on fake tensors none in the log."""
+    """Compilation leaves no trace in torch's random numbers, and errors on fake tensors none in the
+    log.
+    """
     state = torch.get_rng_state()
     disabled, _fake_log.disabled = _fake_log.disabled, True
     try:

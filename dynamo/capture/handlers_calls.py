@@ -89,7 +89,9 @@ def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instr: Instruction) -> None:
 # -- generators -----------------------------------------------------------------------------------
 @handler
 def RETURN_GENERATOR(tx: Interpreter, instr: Instruction) -> None:
-    """The body starts when it is resumed for the first time: what is pushed here is popped at once."""
+    """The body starts when it is resumed for the first time: what is pushed here is popped at
+    once.
+    """
     tx.push(ConstantValue(None))
 
 
@@ -149,7 +151,9 @@ def CALL_INTRINSIC_1(tx: Interpreter, instr: Instruction) -> None:
 
 
 def _stop_iteration_error(tx: Interpreter) -> None:
-    """A StopIteration that leaves a generator becomes RuntimeError; the generator's resumption sees to it."""
+    """A StopIteration that leaves a generator becomes RuntimeError; the generator's resumption sees
+    to it.
+    """
 
 
 @handler

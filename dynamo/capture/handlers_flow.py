@@ -29,7 +29,9 @@ CONDITIONAL_JUMPS = frozenset(
 
 @handler
 def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
-    """A following conditional jump asks for the truth itself, so that a break stands at the jump."""
+    """A following conditional jump asks for the truth itself, so that a break stands at the
+    jump.
+    """
     if tx.program[tx.index][1].op in CONDITIONAL_JUMPS:
         return
     tx.push(ConstantValue(tx.pop().truth(tx)))
@@ -137,7 +139,9 @@ def WITH_EXCEPT_START(tx: Interpreter, instr: Instruction) -> None:
 
 # -- exceptions -----------------------------------------------------------------------------------
 class PreviousException(Value):
-    """What PUSH_EXC_INFO puts below the exception: the one that was being handled before, or None."""
+    """What PUSH_EXC_INFO puts below the exception: the one that was being handled before, or
+    None.
+    """
 
     def __init__(self, exception: Value | None, handled: Value) -> None:
         super().__init__()

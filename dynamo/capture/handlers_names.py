@@ -14,7 +14,6 @@ from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.containers import from_constant
@@ -105,7 +104,8 @@ def DELETE_FAST(tx: Interpreter, instr: Instruction) -> None:
 # -- cells ----------------------------------------------------------------------------------------
 @handler
 def MAKE_CELL(tx: Interpreter, instr: Instruction) -> None:
-    """The variable's own value (an argument) moves into a new cell. It is not a change that needs replay: the
+    """The variable's own value (an argument) moves into a new cell. It is not a change that needs
+    replay: the
     rewritten frame and the callee's continuation make the same cell themselves."""
     name = instr.argval
     cell = CellValue(tx.locals.pop(name, None), local_name=name if tx.parent is None else None)
@@ -238,7 +238,9 @@ def LOAD_SUPER_METHOD(tx: Interpreter, instr: Instruction) -> None:
 # -- imports --------------------------------------------------------------------------------------
 @handler
 def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
-    """`import a.b` pushes a, `from a.b import c` pushes a.b. A module that is not loaded yet is a graph break."""
+    """`import a.b` pushes a, `from a.b import c` pushes a.b. A module that is not loaded yet is a
+    graph break.
+    """
     level, fromlist = (value.as_constant() for value in tx.popn(2))
     name = instr.argval
     if level:

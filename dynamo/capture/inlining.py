@@ -40,7 +40,9 @@ def inline_call(
 def bind_arguments(
     tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> dict[str, Value]:
-    """The callee's locals at entry, by Python's rules; a wrong call raises TypeError in the captured code."""
+    """The callee's locals at entry, by Python's rules; a wrong call raises TypeError in the
+    captured code.
+    """
     from dynamo.values.containers import TupleValue
     from dynamo.values.dicts import DictValue
 

@@ -1,7 +1,9 @@
 """The symbolic interpreter: executes canonical instructions of one frame over Values.
 
-An Interpreter is a frame: code, stack, locals, cells, exception state. The root interpreter belongs to the frame that is
-being compiled; calls to Python functions run in child interpreters (capture/inlining.py), which share the root's
+An Interpreter is a frame: code, stack, locals, cells, exception state. The root interpreter belongs
+to the frame that is
+being compiled; calls to Python functions run in child interpreters (capture/inlining.py), which
+share the root's
 OutputGraph. State is explicit, so a generator is an Interpreter that is resumed.
 
 What Values use of it (`tx` in their methods):
@@ -100,11 +102,15 @@ class Interpreter:
 
     # -- what values use ------------------------------------------------------------------------
     def wrap(self, obj: Any, source: Source | None = None) -> Value:
-        """The Value for a real object reached through `source` (None: a constant of the code, or of ours)."""
+        """The Value for a real object reached through `source` (None: a constant of the code, or of
+        ours).
+        """
         return build(self, obj, source)
 
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
-        """Assume `kind` (see dynamo.guards.KINDS) about the value at `source`; no-op if source is None."""
+        """Assume `kind` (see dynamo.guards.KINDS) about the value at `source`; no-op if source is
+        None.
+        """
         self.output.guard(source, kind, payload)
 
     def call_function(
@@ -153,7 +159,9 @@ class Interpreter:
 
     # -- execution ------------------------------------------------------------------------------
     def step(self) -> None:
-        """Execute one instruction; a symbolic exception goes to the frame's handler, if it has one."""
+        """Execute one instruction; a symbolic exception goes to the frame's handler, if it has
+        one.
+        """
         handler, instr = self.program[self.index]
         self.current = instr
         self.index += 1

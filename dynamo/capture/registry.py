@@ -1,6 +1,7 @@
 """The table of opcode handlers: canonical op name -> function(tx, instruction).
 
-A handler is named as its opcode; `@handler` registers it under that name, `@handler("A", "B")` under several.
+A handler is named as its opcode; `@handler` registers it under that name, `@handler("A", "B")`
+under several.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The rewritten frame: call the compiled graph, replay side effects, and return or go on in a continuation.
+"""The rewritten frame: call the compiled graph, replay side effects, and return or go on in a
+continuation.
 
     (arguments)
     out = compiled_graph(inputs)                 one call, for all tensor operations
@@ -6,7 +7,8 @@
     obj.attr = ..., list[:] = ...                side effects, in order
     return result
 
-or, where the graph breaks, instead of the return: locals and operands are restored, the instruction runs natively,
+or, where the graph breaks, instead of the return: locals and operands are restored, the instruction
+runs natively,
 and a continuation function gets the rest of the stack and the live locals.
 """
 
@@ -44,7 +46,12 @@ log_bytecode = logging.getLogger("dynamo.bytecode")
 
 # Nodes that only change torch's state: a graph of nothing else is not worth a call.
 _STATE_FUNCTIONS = frozenset(
-    "_set_grad_enabled set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled".split()
+    [
+        "_set_grad_enabled",
+        "set_autocast_enabled",
+        "set_autocast_dtype",
+        "set_autocast_cache_enabled",
+    ]
 )
 _graph_counter = itertools.count()
 
@@ -115,7 +122,8 @@ class FrameRewriter:
     def _worth_rewriting(self) -> bool:
         """A frame without tensor operations is rewritten to go on after a break.
 
-        With fullgraph=True it is rewritten anyway: skipped, the functions it calls would each have to be whole.
+        With fullgraph=True it is rewritten anyway: skipped, the functions it calls would each have
+        to be whole.
         """
         if self.breaking is None or self.stop.terminal:
             return self.output.context.fullgraph
@@ -145,7 +153,9 @@ class FrameRewriter:
         return _GraphCall(name, inputs, len(results))
 
     def _guarded_from_hook(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """Where the rewritten frame runs with the hook on, the backend's own Python must not be captured."""
+        """Where the rewritten frame runs with the hook on, the backend's own Python must not be
+        captured.
+        """
         if self.stop.instr is None:
             return compiled
         from dynamo import _hook
@@ -215,7 +225,9 @@ class FrameRewriter:
         codegen.return_value()
 
     def _emit_side_effects(self, codegen: Codegen, roots: Sequence[Value]) -> None:
-        """Push everything that the writes need, then write in order (the first write's operands are on top)."""
+        """Push everything that the writes need, then write in order (the first write's operands are
+        on top).
+        """
         effects = self.output.side_effects
         writes = [self._push_global(codegen, *item) for item in reversed(effects.globals.items())]
         writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]

@@ -23,10 +23,25 @@ if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
     from dynamo.capture.output import OutputGraph
 
-# Instructions that change nothing before they ask for what may break: they can be broken at in place.
+# Instructions that change nothing before they ask for what may break: they can be broken at in
+# place.
 _BREAK_IN_PLACE = frozenset(
-    "POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP TO_BOOL CALL CALL_KW "
-    "CALL_FUNCTION_EX FOR_ITER LOAD_ATTR LOAD_GLOBAL STORE_ATTR BINARY_SUBSCR RAISE_VARARGS".split()
+    [
+        "POP_JUMP_IF_TRUE",
+        "POP_JUMP_IF_FALSE",
+        "JUMP_IF_TRUE_OR_POP",
+        "JUMP_IF_FALSE_OR_POP",
+        "TO_BOOL",
+        "CALL",
+        "CALL_KW",
+        "CALL_FUNCTION_EX",
+        "FOR_ITER",
+        "LOAD_ATTR",
+        "LOAD_GLOBAL",
+        "STORE_ATTR",
+        "BINARY_SUBSCR",
+        "RAISE_VARARGS",
+    ]
 )
 
 
@@ -34,7 +49,8 @@ _BREAK_IN_PLACE = frozenset(
 class Stop:
     """Where capture of the frame stopped.
 
-    instr None: it returned. `terminal`: the instruction raises an exception that leaves the frame, so nothing follows it.
+    instr None: it returned. `terminal`: the instruction raises an exception that leaves the frame,
+    so nothing follows it.
     """
 
     instr: Instruction | None = None
@@ -124,7 +140,11 @@ class RootInterpreter(Interpreter):
             user_stack, terminal = self.user_stack(), True
         except Exception as error:
             # A fault of ours must not be the user's: the instruction runs natively.
-            reason, user_stack, terminal = breaks.InternalFault(repr(error)), self.user_stack(), False
+            reason, user_stack, terminal = (
+                breaks.InternalFault(repr(error)),
+                self.user_stack(),
+                False,
+            )
             _report_fault(error, user_stack)
             output.side_effects.touch()
         if output.epoch == epoch and self.current.op in _BREAK_IN_PLACE:

@@ -1,18 +1,26 @@
-"""What the captured code did to the world: recorded while capturing, replayed by the rewritten frame.
+"""What the captured code did to the world: recorded while capturing, replayed by the rewritten
+frame.
 
-A Value that can be mutated has `value.mutation`, a Mutation. Containers keep their contents themselves (a ListValue
-its Python list of Values, already with the change made) and only report `mark(value)`; attribute stores are kept here.
-Replaying writes final states, not histories: descriptors and `__setattr__` of user classes are inlined by capture down
-to plain stores, so the order between two plain stores cannot be observed. Within one object the order of first stores is
+A Value that can be mutated has `value.mutation`, a Mutation. Containers keep their contents
+themselves (a ListValue
+its Python list of Values, already with the change made) and only report `mark(value)`; attribute
+stores are kept here.
+Replaying writes final states, not histories: descriptors and `__setattr__` of user classes are
+inlined by capture down
+to plain stores, so the order between two plain stores cannot be observed. Within one object the
+order of first stores is
 kept (instance dicts are ordered).
 
 How a Value takes part:
   - built from an outside object: `tx.output.side_effects.track_existing(value)` in its builder;
   - made by the captured code: `tx.output.side_effects.track_new(value)` where it is made;
-  - before a change: `tx.output.side_effects.mark(value)`; attribute stores: `store_attr(value, name, new)`,
+  - before a change: `tx.output.side_effects.mark(value)`; attribute stores: `store_attr(value,
+  name, new)`,
     reads look at `load_attr(value, name)` first;
-  - `value.replay(codegen)` emits code that pushes what the write needs and returns a function that emits the write
-    itself (all pushes of all values come before the first write, so that `a.x, b.x = b.x, a.x` replays right).
+  - `value.replay(codegen)` emits code that pushes what the write needs and returns a function that
+  emits the write
+    itself (all pushes of all values come before the first write, so that `a.x, b.x = b.x, a.x`
+    replays right).
 """
 
 from __future__ import annotations
@@ -52,7 +60,8 @@ class SideEffects:
     def __init__(self) -> None:
         self.epoch = 0  # grows with every recorded change
         self.tracked: list[Value] = []
-        # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own, Value | DELETED)
+        # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
+        # Value | DELETED)
         self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
 
     # -- objects --------------------------------------------------------------------------------
@@ -76,7 +85,9 @@ class SideEffects:
         value.mutation.dirty = True
 
     def touch(self) -> None:
-        """Internal state of a value advances (an iterator's position): a break must not redo it in place."""
+        """Internal state of a value advances (an iterator's position): a break must not redo it in
+        place.
+        """
         self.epoch += 1
 
     def is_new(self, value: Value) -> bool:
@@ -99,7 +110,9 @@ class SideEffects:
         value.mutation.attrs[name] = DELETED
 
     def load_attr(self, value: Value, name: str) -> Value | _Deleted | None:
-        """The Value stored by the captured code, DELETED, or None: nothing recorded, look at the object itself."""
+        """The Value stored by the captured code, DELETED, or None: nothing recorded, look at the
+        object itself.
+        """
         return None if value.mutation is None else value.mutation.attrs.get(name)
 
     def stored_attrs(self, value: Value) -> dict[str, Any]:
@@ -120,7 +133,8 @@ class SideEffects:
 
     # -- what has to be replayed ----------------------------------------------------------------
     def pending(self, roots: Iterable[Value]) -> list[Value]:
-        """Values to replay, in order: outside objects that changed, and new objects that changed and outlive the frame's
+        """Values to replay, in order: outside objects that changed, and new objects that changed
+        and outlive the frame's
         capture because a root, an outside object or a global reaches them."""
         changed = [v for v in self.tracked if v.mutation.dirty and not v.mutation.new]
         stored = [new for _, _, new in self.globals.values() if new is not DELETED]
@@ -128,7 +142,9 @@ class SideEffects:
         return [v for v in self.tracked if v.mutation.dirty and self._replays(v, alive)]
 
     def _replays(self, value: Value, alive: set[int]) -> bool:
-        """A new container is made with its final items; only attributes and cells of new objects are written later."""
+        """A new container is made with its final items; only attributes and cells of new objects
+        are written later.
+        """
         if not value.mutation.new:
             return True
         return id(value) in alive and (bool(value.mutation.attrs) or value.replays_when_new)
@@ -151,7 +167,9 @@ class SideEffects:
             yield from (v for v in value.mutation.attrs.values() if v is not DELETED)
 
     def distinct_sources(self) -> list[tuple[Source, ...]]:
-        """Groups of outside objects of one type of which one changed: they must stay different objects."""
+        """Groups of outside objects of one type of which one changed: they must stay different
+        objects.
+        """
         groups: dict[type, list[Value]] = {}
         for value in self.tracked:
             if not value.mutation.new and value.source is not None:

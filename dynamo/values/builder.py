@@ -1,8 +1,11 @@
 """Real object -> Value: the entry point `build`, and the tables that other files extend.
 
-`BUILDERS` is keyed by exact type; `SUBCLASS_BUILDERS` holds (base class, builder), tried in order with isinstance. A
-builder is `(tx, obj, source) -> Value`: it adds the guards that the Value relies on, and registers the Value with
-`tx.output.remember(obj, source, value)` if the object has an identity that matters (mutable, or compared with `is`).
+`BUILDERS` is keyed by exact type; `SUBCLASS_BUILDERS` holds (base class, builder), tried in order
+with isinstance. A
+builder is `(tx, obj, source) -> Value`: it adds the guards that the Value relies on, and registers
+the Value with
+`tx.output.remember(obj, source, value)` if the object has an identity that matters (mutable, or
+compared with `is`).
 
 To add a kind of object:   @builder(MyType)         or   @subclass_builder(MyBase)
                            def build_my_type(tx, obj, source): ...
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 Builder = Callable[["Interpreter", Any, Source | None], Value]
 BUILDERS: dict[type, Builder] = {}
 SUBCLASS_BUILDERS: list[tuple[type, Builder]] = []
-# (predicate, builder): objects that are recognised by what they are, not by their type (torch functions, disabled
+# (predicate, builder): objects that are recognised by what they are, not by their type (torch
+# functions, disabled
 # functions); tried before the tables.
 SPECIAL_BUILDERS: list[tuple[Callable[[Any], bool], Builder]] = []
 _FALLBACK: list[Builder] = []
@@ -104,7 +108,9 @@ class Lazy:
 
 
 def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """The Value for `obj`. With a source, guards are added; without, `obj` is a constant of the program or of ours."""
+    """The Value for `obj`. With a source, guards are added; without, `obj` is a constant of the
+    program or of ours.
+    """
     if not _loaded:
         _load()
     if isinstance(obj, Value):

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class CellValue(Value):
     """A cell. `contents` is a Value, a Lazy that nobody has read yet, or None: empty.
 
-    `local_name` is set for the cell variables of the compiled frame itself: the rewritten frame has that cell too.
+    `local_name` is set for the cell variables of the compiled frame itself: the rewritten frame has
+    that cell too.
     """
 
     replays_when_new = True

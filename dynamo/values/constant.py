@@ -1,4 +1,6 @@
-"""Constants: literals, and immutable torch objects that behave like literals (dtype, device, layout, ...)."""
+"""Constants: literals, and immutable torch objects that behave like literals (dtype, device,
+layout, ...).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ CONSTANT_TYPES = frozenset(LITERAL_TYPES + TORCH_LITERAL_TYPES)
 
 
 def is_literal(obj: Any) -> bool:
-    """A literal, or a tuple, frozenset or slice of literals (what code objects hold as constants)."""
+    """A literal, or a tuple, frozenset or slice of literals (what code objects hold as
+    constants).
+    """
     kind = type(obj)
     if kind in CONSTANT_TYPES:
         return True

@@ -10,7 +10,14 @@ from dynamo import breaks
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, DictItemSource, GlobalSource, SequenceItemSource, Source, TypeSource
+from dynamo.sources import (
+    AttrSource,
+    DictItemSource,
+    GlobalSource,
+    SequenceItemSource,
+    Source,
+    TypeSource,
+)
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.cell import CellValue
@@ -21,7 +28,8 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
 
-# Python code that capture never looks into: calling it is a graph break. The prefixes are of module names.
+# Python code that capture never looks into: calling it is a graph break. The prefixes are of module
+# names.
 OPAQUE_MODULES = (
     "torch._dynamo",
     "torch._inductor",
@@ -51,8 +59,11 @@ OPAQUE_MODULES = (
 )
 
 
-# The same, without their submodules: autograd's engine, and the wrapper that turns torch.compile off.
-OPAQUE_EXACTLY = frozenset(["torch._compile", "torch._tensor", "torch.autograd", "torch.autograd.graph"])
+# The same, without their submodules: autograd's engine, and the wrapper that turns torch.compile
+# off.
+OPAQUE_EXACTLY = frozenset(
+    ["torch._compile", "torch._tensor", "torch.autograd", "torch.autograd.graph"]
+)
 
 
 def is_opaque_module(name: str | None) -> bool:
@@ -433,11 +444,12 @@ class OpaqueFunctionValue(Value):
 
 
 def function_guard(tx: Interpreter, function: types.FunctionType, source: Source | None) -> None:
-    """Functions named by a global keep their identity; others may be made anew with the same code."""
-    if isinstance(source, AttrSource) and isinstance(source.origin, TypeSource):
-        # The class is guarded; methods of library classes are not replaced behind our back.
-        if (function.__module__ or "").split(".")[0] in TRUSTED_PACKAGES:
-            return
+    """Functions named by a global keep their identity; others may be made anew with the same
+    code.
+    """
+    of_class = isinstance(source, AttrSource) and isinstance(source.origin, TypeSource)
+    if of_class and (function.__module__ or "").split(".")[0] in TRUSTED_PACKAGES:
+        return  # the class is guarded; library methods are not replaced behind our back
     if isinstance(source, GlobalSource):
         tx.guard(source, "id", function)
     else:

@@ -45,7 +45,9 @@ class GeneratorValue(Value):
         return self.resume(tx, ConstantValue(None))
 
     def resume(self, tx: Interpreter, sent: Value) -> Value | None:
-        """Run to the next yield with `sent` as the value of the current one; None: the generator returned."""
+        """Run to the next yield with `sent` as the value of the current one; None: the generator
+        returned.
+        """
         if self.frame.done:
             return None
         if self.started:

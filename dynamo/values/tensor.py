@@ -1,4 +1,6 @@
-"""Tensors: a Node of the graph with a FakeTensor that knows shape, dtype, device and gradient flag."""
+"""Tensors: a Node of the graph with a FakeTensor that knows shape, dtype, device and gradient
+flag.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,83 @@ if TYPE_CHECKING:
 
 # Attributes that follow from the FakeTensor's metadata.
 METADATA_ATTRIBUTES = frozenset(
-    "shape dtype device ndim requires_grad layout itemsize nbytes names is_leaf retains_grad output_nr is_cpu is_cuda "
-    "is_meta is_mps is_mkldnn is_nested is_quantized is_sparse is_sparse_csr is_xla is_xpu is_vulkan".split()
+    [
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "requires_grad",
+        "layout",
+        "itemsize",
+        "nbytes",
+        "names",
+        "is_leaf",
+        "retains_grad",
+        "output_nr",
+        "is_cpu",
+        "is_cuda",
+        "is_meta",
+        "is_mps",
+        "is_mkldnn",
+        "is_nested",
+        "is_quantized",
+        "is_sparse",
+        "is_sparse_csr",
+        "is_xla",
+        "is_xpu",
+        "is_vulkan",
+    ]
 )
 # Attributes that are tensor operations.
-TENSOR_ATTRIBUTES = frozenset("T mT H mH data real imag".split())
+TENSOR_ATTRIBUTES = frozenset(["T", "mT", "H", "mH", "data", "real", "imag"])
 # Methods that need the values of the tensor, or hand it to code outside the graph.
 VALUE_METHODS = frozenset(
-    "item tolist __bool__ __float__ __int__ __index__ __complex__ __format__ __repr__ __str__ __hash__".split()
+    [
+        "item",
+        "tolist",
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__index__",
+        "__complex__",
+        "__format__",
+        "__repr__",
+        "__str__",
+        "__hash__",
+    ]
 )
 ESCAPING_METHODS = frozenset(
-    "backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr storage untyped_storage "
-    "set_ share_memory_ is_shared pin_memory record_stream requires_grad_ resize_ resize_as_ t_ transpose_ swapaxes_ "
-    "swapdims_ squeeze_ unsqueeze_ detach_ as_strided_ __dlpack__ __reduce_ex__ __deepcopy__ apply_ map_ to_sparse".split()
+    [
+        "backward",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "retain_grad",
+        "data_ptr",
+        "storage",
+        "untyped_storage",
+        "set_",
+        "share_memory_",
+        "is_shared",
+        "pin_memory",
+        "record_stream",
+        "requires_grad_",
+        "resize_",
+        "resize_as_",
+        "t_",
+        "transpose_",
+        "swapaxes_",
+        "swapdims_",
+        "squeeze_",
+        "unsqueeze_",
+        "detach_",
+        "as_strided_",
+        "__dlpack__",
+        "__reduce_ex__",
+        "__deepcopy__",
+        "apply_",
+        "map_",
+        "to_sparse",
+    ]
 )
 NUMPY_METHODS = frozenset(["numpy", "__array__"])
 
@@ -50,7 +116,8 @@ NUMPY_METHODS = frozenset(["numpy", "__array__"])
 class TensorValue(Value):
     """A tensor. `node` computes it in the graph; `fake` stands for it while capturing.
 
-    `real` is the tensor itself where it came from outside (attributes that users hung on it are read there).
+    `real` is the tensor itself where it came from outside (attributes that users hung on it are
+    read there).
     """
 
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
@@ -232,12 +299,16 @@ def call_in_graph(
 
 
 def _changes_something(op: str, target: Any) -> bool:
-    """False only for what is known to be pure: then a result that is an argument itself needs no node."""
+    """False only for what is known to be pure: then a result that is an argument itself needs no
+    node.
+    """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name not in _PURE_IDENTITIES
 
 
-_PURE_IDENTITIES = frozenset("contiguous to type float double half bfloat16 expand_as".split())
+_PURE_IDENTITIES = frozenset(
+    ["contiguous", "to", "type", "float", "double", "half", "bfloat16", "expand_as"]
+)
 
 
 def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
@@ -350,7 +421,9 @@ def build_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> V
 
 
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
-    """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by identity."""
+    """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by
+    identity.
+    """
     known = tx.output.known_value(obj, source)
     if known is not None:
         return known

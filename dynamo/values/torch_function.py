@@ -1,6 +1,7 @@
 """Functions of torch: put into the graph whole, folded to a constant, or changes of torch's state.
 
-What is recognised here by identity: every overridable function (torch.overrides), the C functions behind torch.*, and
+What is recognised here by identity: every overridable function (torch.overrides), the C functions
+behind torch.*, and
 operators of torch.ops. Other Python functions of torch are inlined like user code.
 """
 
@@ -82,7 +83,9 @@ def _answer(value: Any) -> Fold:
 
 
 def _run(function: Callable[..., Any]) -> Fold:
-    """Call it now, on constants; the state it reads is guarded, or changes only by captured code."""
+    """Call it now, on constants; the state it reads is guarded, or changes only by captured
+    code.
+    """
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         real = [constant_argument(tx, a) for a in args]
@@ -291,9 +294,10 @@ def _rule_of(obj: Any) -> str | None:
         return "substitute"
     if key in rules.CONSTANT_RESULT:
         return "constant"
-    if isinstance(obj, types.FunctionType):
-        if "_torchdynamo_disable" in obj.__dict__ or obj.__code__ in rules.SKIPPED_CODE:
-            return "break"
+    if isinstance(obj, types.FunctionType) and (
+        "_torchdynamo_disable" in obj.__dict__ or obj.__code__ in rules.SKIPPED_CODE
+    ):
+        return "break"
     return None
 
 

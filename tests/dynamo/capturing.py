@@ -1,4 +1,6 @@
-"""Run a function eagerly and compiled on equal arguments: value, exceptions, mutations, graphs and breaks."""
+"""Run a function eagerly and compiled on equal arguments: value, exceptions, mutations, graphs and
+breaks.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ def check(
     breaks: Sequence[str] = (),
     calls: int = 2,
 ) -> Captured:
-    """Compare `calls` compiled calls with eager ones. `ops`: operations of each graph, in order of compilation;
+    """Compare `calls` compiled calls with eager ones. `ops`: operations of each graph, in order of
+    compilation;
     `breaks`: the codes of the breaks, in order."""
     function, captured = compiled(fn)
     for _ in range(calls):

@@ -286,7 +286,12 @@ def test_tensor_metadata():
     def f(x):
         shape = x.shape
         numbers = (x.ndim, x.dim(), x.numel(), x.size(-1), x.stride(), x.dtype, x.device)
-        flags = (x.requires_grad, x.is_contiguous(), x.is_floating_point(), isinstance(x, torch.Tensor))
+        flags = (
+            x.requires_grad,
+            x.is_contiguous(),
+            x.is_floating_point(),
+            isinstance(x, torch.Tensor),
+        )
         return x.view(shape[0] * shape[1]), tuple(shape), numbers, flags, x.T, x.new_zeros(2)
 
     check(f, torch.randn(2, 3))
