@@ -18,7 +18,7 @@ def test_without_a_compiler(capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     assert main(["doctor"]) == 0
-    assert "Install g++ or clang" in " ".join(capsys.readouterr().out.split())
+    assert "Install g++" in capsys.readouterr().out
 
 
 def test_unknown_command(capsys) -> None:
