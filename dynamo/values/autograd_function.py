@@ -1,4 +1,6 @@
-"""torch.autograd.Function: where no gradient is needed its forward is captured; else `apply` goes into the graph whole."""
+"""torch.autograd.Function: where no gradient is needed its forward is captured; else `apply` goes
+into the graph whole.
+"""
 
 from __future__ import annotations
 

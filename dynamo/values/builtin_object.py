@@ -1,4 +1,6 @@
-"""What values of built-in types share: methods by name, changes that are recorded, items that wrap when used."""
+"""What values of built-in types share: methods by name, changes that are recorded, items that wrap
+when used.
+"""
 
 from __future__ import annotations
 
@@ -139,9 +141,14 @@ def refill(
     codegen: Codegen, value: Value, add: str, emit_contents: Callable[[], None]
 ) -> Callable[[], None]:
     """Emit `value.clear(); value.<add>(contents)` (the contents and the object are pushed now)."""
-    codegen.load_callable(lambda: (codegen(value), codegen.load_attr(add)))
+
+    def load_method(name: str) -> None:
+        codegen(value)
+        codegen.load_attr(name)
+
+    codegen.load_callable(lambda: load_method(add))
     emit_contents()
-    codegen.load_callable(lambda: (codegen(value), codegen.load_attr("clear")))
+    codegen.load_callable(lambda: load_method("clear"))
 
     def write() -> None:
         codegen.call(0)

@@ -1,4 +1,6 @@
-"""Calls of built-in container types and of functions over iterables: list(...), zip(...), sorted(...), itertools."""
+"""Calls of built-in container types and of functions over iterables: list(...), zip(...),
+sorted(...), itertools.
+"""
 
 from __future__ import annotations
 
@@ -319,5 +321,5 @@ def _by_polyfill(function: Any) -> Any:
     return lambda tx, *args, **kwargs: polyfill(tx, function, *args, **kwargs)
 
 
-for _original, _function in polyfills.SUBSTITUTES.items():
-    TABLE[_original] = _by_polyfill(_function)
+for _original, _substitute in polyfills.SUBSTITUTES.items():
+    TABLE[_original] = _by_polyfill(_substitute)

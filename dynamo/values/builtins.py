@@ -1,6 +1,7 @@
 """Built-in functions and types: one table from the callable to what a call of it means.
 
-A handler is `(tx, *args, **kwargs) -> Value | None` (None stands for Python's None). What is simplest to say in Python is in
+A handler is `(tx, *args, **kwargs) -> Value | None` (None stands for Python's None). What is
+simplest to say in Python is in
 polyfills.py; functions that are pure on constants are folded.
 """
 
@@ -47,10 +48,10 @@ PURE_MODULES = frozenset(
     ["math", "cmath", "_operator", "_struct", "zlib", "binascii", "_json", "_sre"]
 )
 PURE_FUNCTIONS = {
-    str.maketrans, bytes.maketrans, abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
-    inspect.signature, inspect.getmro, inspect.isabstract, inspect.cleandoc, inspect.getfullargspec,
-    json.dumps, json.loads, re.compile, re.escape, re.match, re.search, re.fullmatch, re.sub, re.split,
-    re.findall,
+    abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,
+    str.maketrans, bytes.maketrans, inspect.signature, inspect.getmro, inspect.isabstract,
+    inspect.cleandoc, inspect.getfullargspec, json.dumps, json.loads,
+    re.compile, re.escape, re.match, re.search, re.fullmatch, re.sub, re.split, re.findall,
 }  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def is_none(value: Value | None) -> bool:
     return value is None or (value.is_constant() and value.as_constant() is None)
 
 
-def polyfill(tx: Interpreter, function: types.FunctionType, *args: Value, **kwargs: Value) -> Value:
+def polyfill(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:
     """Capture a call of a Python function of ours."""
     return tx.inline(tx.wrap(function), args, kwargs)
 
@@ -151,7 +152,9 @@ class BuiltinValue(Value):
 
 
 class BuiltinMethod(Value):
-    """A method of a C type, bound to a value; `found` is the slot itself, if a type lookup gave it."""
+    """A method of a C type, bound to a value; `found` is the slot itself, if a type lookup gave
+    it.
+    """
 
     def __init__(self, receiver: Value, name: str, found: Any = None) -> None:
         super().__init__()
@@ -201,10 +204,13 @@ class BuiltinMethod(Value):
             codegen(self.receiver)
             codegen.load_attr(self.name)
             return
+
         # super().name: the class's own method is another one.
-        codegen.load_callable(
-            lambda: (codegen.load_object(self.found, self.name), codegen.load_attr("__get__"))
-        )
+        def load_getter() -> None:
+            codegen.load_object(self.found, self.name)
+            codegen.load_attr("__get__")
+
+        codegen.load_callable(load_getter)
         codegen(self.receiver)
         codegen.call(1)
 
@@ -348,7 +354,7 @@ def _super(tx, cls=None, owner=None):
     return SuperValue(real_object(cls), owner)
 
 
-def first_argument(tx: Interpreter, name: str) -> Value:
+def first_argument(tx: Interpreter, name: str) -> Any:
     """The first argument of the running frame, which may live in a cell."""
     if name in tx.cells:
         return tx.cells[name].load(tx)
@@ -553,8 +559,8 @@ def _register_operators() -> None:
         TABLE[function] = lambda tx, left, right, s=symbol: binary_op(tx, s, left, right)
     for symbol, function in COMPARE_FUNCTIONS.items():
         TABLE[function] = lambda tx, left, right, s=symbol: compare_op(tx, s, left, right)
-    for symbol, function in UNARY_FUNCTIONS.items():
-        TABLE[function] = lambda tx, value, s=symbol: unary_op(tx, s, value)
+    for symbol, unary in UNARY_FUNCTIONS.items():
+        TABLE[unary] = lambda tx, value, s=symbol: unary_op(tx, s, value)
     TABLE[operator.contains] = lambda tx, container, item: contains_op(tx, item, container)
     TABLE[operator.is_] = lambda tx, a, b: ConstantValue(same_object(a, b))
     TABLE[operator.is_not] = lambda tx, a, b: ConstantValue(not same_object(a, b))
@@ -571,7 +577,9 @@ _register_operators()
 
 # -- builders -------------------------------------------------------------------------------------
 def build_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A method descriptor of a C type (called by values/torch_function.py for what is not Tensor's)."""
+    """A method descriptor of a C type (called by values/torch_function.py for what is not
+    Tensor's).
+    """
     tx.guard(source, "id", obj)
     return tx.output.remember(obj, source, SlotValue(obj, obj.__objclass__, source))
 

@@ -133,7 +133,8 @@ class ClassValue(Value):
     # -- as a container (enums, generic aliases) ------------------------------------------------
     def unpack(self, tx: Interpreter) -> list[Value]:
         if isinstance(self.cls, enum.EnumType):
-            return [tx.wrap(member) for member in self.cls]
+            members: list[Any] = list(self.cls)
+            return [tx.wrap(member) for member in members]
         return super().unpack(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -156,7 +157,8 @@ class ClassValue(Value):
             except KeyError:
                 raise_python(tx, KeyError, key)
         known, real = key.identity()
-        return tx.wrap(self.cls[real if known else key.as_constant()])
+        subscript: Any = self.cls
+        return tx.wrap(subscript[real if known else key.as_constant()])
 
     # -- calls ----------------------------------------------------------------------------------
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -164,7 +166,8 @@ class ClassValue(Value):
 
         handler = TABLE.get(self.cls)
         if handler is not None:
-            return handler(tx, *args, **kwargs)
+            result = handler(tx, *args, **kwargs)
+            return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")
         if isinstance(self.cls, enum.EnumType):
             return self._enum_member(tx, args, kwargs)
@@ -219,7 +222,7 @@ def new_instance(
     from dynamo.values.containers import NamedTupleValue, is_named_tuple
 
     if getattr(cls, "__abstractmethods__", None):
-        names = ", ".join(sorted(cls.__abstractmethods__))
+        names = ", ".join(sorted(vars(cls)["__abstractmethods__"]))
         text = f"Can't instantiate abstract class {cls.__name__} with abstract methods {names}"
         raise_python(tx, TypeError, text)
     if issubclass(cls, BaseException):
@@ -230,8 +233,9 @@ def new_instance(
             return NamedTupleValue(cls, items)
         from dynamo.values.containers import TupleValue
 
-        instance = ObjectValue(cls, storage=TupleValue(items))
-        instance.new_args = (instance.storage,)
+        held = TupleValue(items)
+        instance = ObjectValue(cls, storage=held)
+        instance.new_args = (held,)
         return tx.output.side_effects.track_new(instance)
     storage = new_storage(cls)
     if storage is None and not _makes_plain_objects(cls):
@@ -264,7 +268,11 @@ def builtin_init(
         instance.args = list(args)
         return
     if storage is None:
-        inherited = [c.__dict__["__init__"] for c in instance.python_type().__mro__ if "__init__" in c.__dict__]
+        inherited = [
+            c.__dict__["__init__"]
+            for c in instance.python_type().__mro__
+            if "__init__" in c.__dict__
+        ]
         if any(isinstance(i, SLOT_TYPES) and i is not object.__init__ for i in inherited):
             raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
         takes_args = class_lookup(instance.python_type(), "__new__") is not object.__new__
@@ -285,7 +293,9 @@ def builtin_init(
 def fill_mapping(
     tx: Interpreter, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> None:
-    """dict(...) into the storage; OrderedDict goes through an overridden __setitem__, as Python does."""
+    """dict(...) into the storage; OrderedDict goes through an overridden __setitem__, as Python
+    does.
+    """
     import collections
 
     from dynamo.values.dicts import pairs_of
@@ -349,7 +359,9 @@ class SuperValue(Value):
         return receiver.python_type(), False
 
     def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
-        """The function, through the class that defines it, where that is known by a module-level name."""
+        """The function, through the class that defines it, where that is known by a module-level
+        name.
+        """
         for owner in start.__mro__[start.__mro__.index(self.after) + 1 :]:
             if owner.__dict__.get(name) is found:
                 source = class_by_name(owner)
@@ -478,7 +490,9 @@ class EnumValue(ConstantValue):
 
 
 class ObjectConstant(Value):
-    """An object of the language machinery that is passed around and compared by identity (typing forms, ...)."""
+    """An object of the language machinery that is passed around and compared by identity (typing
+    forms, ...).
+    """
 
     def __init__(self, real: Any, source: Source | None = None) -> None:
         super().__init__(source)
@@ -536,11 +550,16 @@ class ObjectConstant(Value):
         codegen.load_const(self.real)
 
 
-def _typing_forms() -> list[type]:
+def _typing_forms() -> list[Any]:
     import inspect
     import typing
 
-    forms = [type(list[int]), type(int | str), type(typing.List[int]), type(typing.Optional[int])]  # noqa: UP006, UP045
+    forms: list[Any] = [
+        type(list[int]),
+        type(int | str),
+        type(typing.List[int]),  # noqa: UP006
+        type(typing.Optional[int]),  # noqa: UP045
+    ]
     forms += [type(typing.Any), type(typing.Union), type(typing.Callable), typing.TypeVar]
     forms += [type(inspect.Parameter.empty), type(property()), classmethod, staticmethod]
     return [f for f in forms if f is not type]

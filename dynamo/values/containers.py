@@ -1,6 +1,7 @@
 """Sequences and sets: list, tuple, named tuple, torch.Size, deque, range, slice, set, frozenset.
 
-A container from outside is guarded by type and length, and wraps an item only when that is used; one made by the frame
+A container from outside is guarded by type and length, and wraps an item only when that is used;
+one made by the frame
 holds its items and is built again from them. Methods are the functions named `py_<method>`.
 """
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class SequenceValue(BuiltinObject):
-    """Common to list, tuple and deque. `contents` holds Values and Pending items; read it through `item` and `items`."""
+    """Common to list, tuple and deque. `contents` holds Values and Pending items; read it through
+    `item` and `items`.
+    """
 
     cls: type = object
 
@@ -66,7 +69,7 @@ class SequenceValue(BuiltinObject):
         for i, value in enumerate(contents):
             if isinstance(value, Pending):
                 contents[i] = value.wrap()
-        return list(contents)
+        return list(contents)  # type: ignore[arg-type]
 
     def items(self, tx: Interpreter) -> list[Value]:
         return self.wrapped()
@@ -91,7 +94,7 @@ class SequenceValue(BuiltinObject):
 
         return SequenceIterator(self)
 
-    def rebuilt(self, items: list[Value]) -> SequenceValue:
+    def rebuilt(self, items: list[Any]) -> SequenceValue:
         """A new sequence of the plain type, for slices and operators."""
         return type(self)(items)
 
@@ -159,7 +162,7 @@ def _is_int(value: Value) -> bool:
 
 
 class TupleValue(SequenceValue):
-    cls = tuple
+    cls: type = tuple
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.build_tuple(self.emit_items(codegen))
@@ -192,7 +195,9 @@ class SizeValue(TupleValue):
 
 
 class NamedTupleValue(TupleValue):
-    """An instance of a collections.namedtuple / typing.NamedTuple class, or of a structseq such as torch.return_types.max."""
+    """An instance of a collections.namedtuple / typing.NamedTuple class, or of a structseq such as
+    torch.return_types.max.
+    """
 
     def __init__(self, cls: type, items: Iterable[Any], source: Source | None = None) -> None:
         super().__init__(items, source)
@@ -251,7 +256,7 @@ def field_names(cls: type) -> Sequence[str]:
     if fields is not None:
         return fields
     names = [n for n, d in vars(cls).items() if type(d).__name__ == "member_descriptor"]
-    return names[: cls.n_sequence_fields]
+    return names[: vars(cls)["n_sequence_fields"]]
 
 
 class MutableSequence(SequenceValue):
@@ -337,7 +342,8 @@ class ListValue(MutableSequence):
                 raise_python(
                     tx,
                     ValueError,
-                    f"attempt to assign sequence of size {len(items)} to extended slice of size {count}",
+                    f"attempt to assign sequence of size {len(items)} "
+                    f"to extended slice of size {count}",
                 )
             self.contents[where] = items
             return
@@ -472,7 +478,8 @@ def from_constant(real: Any) -> Value:
     if type(real) is list:
         return ListValue([from_constant(x) for x in real])
     if type(real) is slice:
-        return SliceValue(*(from_constant(x) for x in (real.start, real.stop, real.step)))
+        start, stop, step = map(from_constant, (real.start, real.stop, real.step))
+        return SliceValue(start, stop, step)
     if type(real) is range:
         return RangeValue(real)
     if type(real) in (frozenset, set):

@@ -1,7 +1,9 @@
 """dict, OrderedDict, defaultdict, Counter's base, dict views, and the instance dict seen as a dict.
 
-A dict maps a hash key (values/keys.py) to an Entry. One from outside is read lazily: looking up a constant key guards that
-key alone; anything that depends on all keys (iteration, length, equality, a change) guards the list of keys.
+A dict maps a hash key (values/keys.py) to an Entry. One from outside is read lazily: looking up a
+constant key guards that
+key alone; anything that depends on all keys (iteration, length, equality, a change) guards the
+list of keys.
 """
 
 from __future__ import annotations
@@ -100,9 +102,9 @@ class DictValue(BuiltinObject):
             elif hashed not in self.entries:
                 return self._lookup_real(tx, hashed)
         entry = self.entries.get(hashed)
-        return None if entry is None else self._value_of(tx, hashed, entry)
+        return None if entry is None else self._value_of(hashed, entry)
 
-    def _value_of(self, tx: Interpreter, hashed: Hashable, entry: Entry) -> Value:
+    def _value_of(self, hashed: Hashable, entry: Entry) -> Value:
         key, value = entry
         if isinstance(value, Pending):
             value = value.wrap()
@@ -110,6 +112,7 @@ class DictValue(BuiltinObject):
         return value
 
     def _lookup_real(self, tx: Interpreter, key: Hashable) -> Value | None:
+        assert self.real is not None
         found = dict.get(self.real, key, _MISSING)
         if found is _MISSING:
             tx.guard(self.source, "contains", (key, False))
@@ -119,13 +122,15 @@ class DictValue(BuiltinObject):
         return value
 
     def keys(self, tx: Interpreter) -> list[Value]:
-        return [self._key(tx, h, entry) for h, entry in self.load_all(tx).items()]
+        return [self.key_of_entry(hashed) for hashed in self.load_all(tx)]
 
-    def _key(self, tx: Interpreter, hashed: Hashable, entry: Entry) -> Value:
-        return entry[0]  # keys are never pending: hashing them made them Values
+    def key_of_entry(self, hashed: Hashable) -> Value:
+        key = self.entries[hashed][0]
+        assert isinstance(key, Value)  # never pending: hashing it made it a Value
+        return key
 
     def values(self, tx: Interpreter) -> list[Value]:
-        return [self._value_of(tx, h, e) for h, e in list(self.load_all(tx).items())]
+        return [self._value_of(h, e) for h, e in list(self.load_all(tx).items())]
 
     def pairs(self, tx: Interpreter) -> list[Value]:
         keys, values = self.keys(tx), self.values(tx)
@@ -147,7 +152,8 @@ class DictValue(BuiltinObject):
     def _wrapped(self) -> list[tuple[Value, Value]]:
         if self.real is not None:
             raise Unsupported(breaks.NotConstant(self.describe()))
-        return [(k, self._value_of(None, h, (k, v))) for h, (k, v) in list(self.entries.items())]
+        pairs = list(self.entries.items())
+        return [(self.key_of_entry(h), self._value_of(h, entry)) for h, entry in pairs]
 
     def length(self, tx: Interpreter) -> int:
         if self.real is not None:
@@ -190,8 +196,7 @@ class DictValue(BuiltinObject):
         if mine.keys() != theirs.keys():
             return False
         return all(
-            equal(tx, self._value_of(tx, h, mine[h]), other._value_of(tx, h, theirs[h]))
-            for h in list(mine)
+            equal(tx, self._value_of(h, mine[h]), other._value_of(h, theirs[h])) for h in list(mine)
         )
 
     # -- changing -------------------------------------------------------------------------------
@@ -269,7 +274,7 @@ class DictValue(BuiltinObject):
             raise_python(tx, KeyError, "popitem(): dictionary is empty")
         at_end = last is None or last.truth(tx)
         hashed = next(reversed(self.entries)) if at_end else next(iter(self.entries))
-        key, value = self.entries[hashed][0], self._value_of(tx, hashed, self.entries[hashed])
+        key, value = self.key_of_entry(hashed), self._value_of(hashed, self.entries[hashed])
         self.delitem(tx, key)
         return TupleValue([key, value])
 
@@ -317,11 +322,16 @@ def pairs_of(tx: Interpreter, value: Value) -> list[tuple[Value, Value]]:
 
 
 def dict_storage(value: Value) -> DictValue | None:
-    """The DictValue behind a dict or an instance of a dict subclass whose iteration is dict's own."""
+    """The DictValue behind a dict or an instance of a dict subclass whose iteration is dict's
+    own.
+    """
     if isinstance(value, DictValue):
         return value
     storage = getattr(value, "storage", None)
-    if isinstance(storage, DictValue) and value.python_type().__iter__ in _DICT_ITERS:
+    if (
+        isinstance(storage, DictValue)
+        and getattr(value.python_type(), "__iter__", None) in _DICT_ITERS
+    ):
         return storage
     return None
 
@@ -445,7 +455,11 @@ class DictView(BuiltinObject):
         return self._as_set(tx).py_isdisjoint(tx, other)
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: (codegen(self.owner), codegen.load_attr(self.kind)))
+        def load_view() -> None:
+            codegen(self.owner)
+            codegen.load_attr(self.kind)
+
+        codegen.load_callable(load_view)
         codegen.call(0)
 
 

@@ -1,4 +1,6 @@
-"""functools and operator objects: partial, lru_cache wrappers, itemgetter, attrgetter, methodcaller; typing and warnings."""
+"""functools and operator objects: partial, lru_cache wrappers, itemgetter, attrgetter,
+methodcaller; typing and warnings.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,8 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
 
 
 class LruCacheValue(Value):
-    """A function behind functools.lru_cache. Constant arguments and a literal result: the cached answer is the answer.
+    """A function behind functools.lru_cache. Constant arguments and a literal result: the cached
+    answer is the answer.
 
     Otherwise the function itself is captured (a cache changes no result).
     """
@@ -259,7 +262,9 @@ def build_mapping_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Val
 
 
 class PureObjectValue(Value):
-    """An immutable C object whose methods are pure (compiled patterns, matches): called now, on constants."""
+    """An immutable C object whose methods are pure (compiled patterns, matches): called now, on
+    constants.
+    """
 
     def __init__(self, real: Any, source: Source | None = None) -> None:
         super().__init__(source)
@@ -304,7 +309,9 @@ def build_pure_object(tx: Interpreter, obj: Any, source: Source | None) -> Value
 
 
 class SingleDispatchValue(LruCacheValue):
-    """A functools.singledispatch function: the implementation for the type of the first argument."""
+    """A functools.singledispatch function: the implementation for the type of the first
+    argument.
+    """
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         chosen = self.real.dispatch(args[0].python_type())
@@ -369,7 +376,9 @@ def _cast(tx, kind, value):
 
 @handles(warnings.warn)
 def _warn(tx, message, *args, **kwargs):
-    """The warning is given now: once, when the frame is captured, as the default filter would show it."""
+    """The warning is given now: once, when the frame is captured, as the default filter would show
+    it.
+    """
     from dynamo.values.builtins import text_of
 
     category = kwargs.get("category", args[0] if args else None)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class InstanceDictValue(DictValue):
-    """Reads and writes go to the object's attributes; `entries` is filled for each whole-dict use."""
+    """Reads and writes go to the object's attributes; `entries` is filled for each whole-dict
+    use.
+    """
 
     def __init__(self, owner: ObjectValue) -> None:
         super().__init__({})
@@ -36,7 +38,8 @@ class InstanceDictValue(DictValue):
         stored = tx.output.side_effects.stored_attrs(owner)
         names = [n for n in names if stored.get(n) is not DELETED]
         names += [n for n, v in stored.items() if v is not DELETED and n not in names]
-        self.entries = {n: (ConstantValue(n), owner.own_attr(tx, n)) for n in names}
+        found = {n: owner.own_attr(tx, n) for n in names}
+        self.entries = {n: (ConstantValue(n), v) for n, v in found.items() if v is not None}
         return self.entries
 
     def lookup(self, tx: Interpreter, key: Value) -> Value | None:

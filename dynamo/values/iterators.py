@@ -1,6 +1,7 @@
 """Iterators: each knows its position, and how to be made again with what is left.
 
-`rebuild()` gives a callable and the arguments that make an equal iterator (`zip` and its iterators); an iterator without
+`rebuild()` gives a callable and the arguments that make an equal iterator (`zip` and its
+iterators); an iterator without
 one is made again as an iterator over the list of its remaining items.
 """
 
@@ -114,7 +115,7 @@ def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
 
 
 class ReversedIterator(IteratorValue):
-    kind = type(reversed([]))
+    kind: type = type(reversed([]))
 
     def __init__(self, owner: SequenceValue) -> None:
         super().__init__()
@@ -151,7 +152,7 @@ class ItemsIterator(IteratorValue):
 
 
 class RangeIterator(IteratorValue):
-    kind = type(iter(range(0)))
+    kind: type = type(iter(range(0)))
 
     def __init__(self, rest: range) -> None:
         super().__init__()
@@ -168,7 +169,9 @@ class RangeIterator(IteratorValue):
 
 
 class DictIterator(IteratorValue):
-    """Over keys, values or items of a dict; a change of size during iteration raises, as Python does."""
+    """Over keys, values or items of a dict; a change of size during iteration raises, as Python
+    does.
+    """
 
     def __init__(self, owner: DictValue, view: str) -> None:
         super().__init__()
@@ -190,10 +193,10 @@ class DictIterator(IteratorValue):
             return None
         hashed = self.keys[self.position]
         self.position += 1
-        key = entries[hashed][0]
+        key = self.owner.key_of_entry(hashed)
         if self.view == "keys":
             return key
-        value = self.owner._value_of(tx, hashed, entries[hashed])
+        value = self.owner._value_of(hashed, entries[hashed])
         return value if self.view == "values" else TupleValue([key, value])
 
     def rebuild(self) -> Rebuilt:
@@ -436,7 +439,7 @@ class IsliceIterator(IteratorValue):
     def of(cls, tx: Interpreter, inner: Value, bounds: Sequence[Value]) -> IsliceIterator:
         none = ConstantValue(None)
         parts = [none, *bounds, none] if len(bounds) == 1 else [*bounds, none][:3]
-        window = SliceValue(*parts).as_slice(tx)
+        window = SliceValue(parts[0], parts[1], parts[2]).as_slice(tx)
         return cls(inner, window.start or 0, window.stop, window.step or 1)
 
     def step(self, tx: Interpreter) -> Value | None:

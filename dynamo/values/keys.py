@@ -28,7 +28,9 @@ class IdentityKey:
 
 
 class EqualityKey:
-    """The key of an object with its own `__hash__` and `__eq__`, which are captured like any method."""
+    """The key of an object with its own `__hash__` and `__eq__`, which are captured like any
+    method.
+    """
 
     __slots__ = ("hashed", "tx", "value")
 

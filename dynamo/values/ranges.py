@@ -146,7 +146,8 @@ def build_range(tx: Interpreter, obj: range, source: Source | None) -> Value:
 @builder(slice)
 def build_slice(tx: Interpreter, obj: slice, source: Source | None) -> Value:
     tx.guard(source, "type", slice)
-    return SliceValue(*_parts(tx, obj, source), source=source)
+    start, stop, step = _parts(tx, obj, source)
+    return SliceValue(start, stop, step, source)
 
 
 def _parts(tx: Interpreter, obj: Any, source: Source | None) -> list[Value]:

@@ -1,7 +1,9 @@
 """set and frozenset: a dict from hash key to Value, in insertion order.
 
-A real set iterates in hash order; where the frame iterates over a set whose members are not known constants, that order
-is not known while capturing, and the iteration is a graph break. Sets of constants iterate in the real set's own order.
+A real set iterates in hash order; where the frame iterates over a set whose members are not known
+constants, that order
+is not known while capturing, and the iteration is a graph break. Sets of constants iterate in the
+real set's own order.
 """
 
 from __future__ import annotations
@@ -242,7 +244,9 @@ class SetValue(FrozenSetValue):
 
 @builder(set, frozenset)
 def build_set(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A set from outside: literal members are guarded as a whole, other members one by one, by position."""
+    """A set from outside: literal members are guarded as a whole, other members one by one, by
+    position.
+    """
     make = SetValue if type(obj) is set else FrozenSetValue
     if source is None or all(is_literal(x) for x in obj):
         _guard_literal_set(tx, obj, source)

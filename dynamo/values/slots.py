@@ -1,4 +1,6 @@
-"""Methods of C types called on symbolic values: object.__setattr__(x, ...), dict.get(d, ...), type.mro(cls)."""
+"""Methods of C types called on symbolic values: object.__setattr__(x, ...), dict.get(d, ...),
+type.mro(cls).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def call_slot(
     args: Sequence[Value],
     kwargs: dict[str, Value],
 ) -> Value:
-    """receiver.name(*args, **kwargs), where `found` (if known) is the C method that Python would call."""
+    """receiver.name(*args, **kwargs), where `found` (if known) is the C method that Python would
+    call.
+    """
     result = _dispatch(tx, receiver, name, found, args, kwargs)
     return ConstantValue(None) if result is None else result
 

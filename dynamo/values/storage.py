@@ -1,4 +1,6 @@
-"""What instances of dict, list, set and tuple subclasses store in their built-in base, as a plain container Value."""
+"""What instances of dict, list, set and tuple subclasses store in their built-in base, as a plain
+container Value.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def new_storage(cls: type) -> Value | None:
-    """Empty storage for a new instance of `cls`; None if it has no built-in container as its base."""
+    """Empty storage for a new instance of `cls`; None if it has no built-in container as its
+    base.
+    """
     for base, make in _STORAGE.items():
         if issubclass(cls, base):
             return make()

@@ -1,4 +1,6 @@
-"""Numbers that only say who: id(x), the thread's ident. Equal to themselves; made again by the same call."""
+"""Numbers that only say who: id(x), the thread's ident. Equal to themselves; made again by the
+same call.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class TokenValue(Value):
-    """`function(subject)`, or `function()`: not known while capturing, but the same for the same subject."""
+    """`function(subject)`, or `function()`: not known while capturing, but the same for the same
+    subject.
+    """
 
     def __init__(self, function: Callable[..., Any], subject: Value | None) -> None:
         super().__init__()

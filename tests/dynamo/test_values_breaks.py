@@ -1,4 +1,6 @@
-"""Values that live across a graph break are made again; guards notice when outside values change."""
+"""Values that live across a graph break are made again; guards notice when outside values
+change.
+"""
 
 import collections
 import functools
@@ -10,7 +12,16 @@ import torch
 
 import dynamo.rules
 from dynamo.api import compile
-from tests.dynamo.test_values_objects import Child, MyDict, MyError, MyList, Pair, Plain, Slotted, Vec
+from tests.dynamo.test_values_objects import (
+    Child,
+    MyDict,
+    MyError,
+    MyList,
+    Pair,
+    Plain,
+    Slotted,
+    Vec,
+)
 from tests.dynamo.values_support import PROGRAMS, CountingBackend, check, program
 
 
@@ -70,8 +81,18 @@ def iterators_across(x):
     k = (v for v in [1, 2])
     cut()
     return (
-        list(a), list(b), list(c), list(d), list(e), list(f), list(g), list(h), next(i),
-        [next(j) for _ in range(5)], list(k), y * 2,
+        list(a),
+        list(b),
+        list(c),
+        list(d),
+        list(e),
+        list(f),
+        list(g),
+        list(h),
+        next(i),
+        [next(j) for _ in range(5)],
+        list(k),
+        y * 2,
     )
 
 
@@ -89,7 +110,18 @@ def objects_across(x):
     cut()
     p.value = y * 2
     return (
-        p.double, c.back is p, p.other.method(1), s.a, ns.t, part(y), d["a"], d.note, items, pair.first, bound(1), len(pair),
+        p.double,
+        c.back is p,
+        p.other.method(1),
+        s.a,
+        ns.t,
+        part(y),
+        d["a"],
+        d.note,
+        items,
+        pair.first,
+        bound(1),
+        len(pair),
     )
 
 
@@ -190,7 +222,12 @@ GUARDED = {
     "dict item": (lambda x, d: x + d["a"], ({"a": 1},), ({"a": 2},), 2),
     "dict item not used": (lambda x, d: x + d["a"], ({"a": 1, "b": 1},), ({"b": 5, "a": 1},), 1),
     "dict keys": (lambda x, d: x + len(list(d)), ({"a": 1},), ({"a": 1, "b": 1},), 2),
-    "dict order": (lambda x, d: x + next(iter(d.values())), ({"a": 1, "b": 2},), ({"b": 2, "a": 1},), 2),
+    "dict order": (
+        lambda x, d: x + next(iter(d.values())),
+        ({"a": 1, "b": 2},),
+        ({"b": 2, "a": 1},),
+        2,
+    ),
     "dict get": (lambda x, d: x + d.get("z", 5), ({"a": 1},), ({"z": 1},), 2),
     "in dict": (lambda x, d: x + ("z" in d), ({"a": 1},), ({"z": 1},), 2),
     "set": (lambda x, s: x + (2 in s), ({1},), ({1, 2},), 2),
@@ -205,12 +242,20 @@ GUARDED = {
     "slot": (lambda x, o: x + o.k, (Slots(1),), (Slots(2),), 2),
     "nested": (lambda x, t: x + t[0]["a"][1], (({"a": [0, 1]},),), (({"a": [0, 2]},),), 2),
     "range": (lambda x, r: x + sum(r), (range(3),), (range(4),), 2),
-    "partial": (lambda x, f: f(x), (functools.partial(torch.add, other=1),), (functools.partial(torch.add, other=2),), 2),
+    "partial": (
+        lambda x, f: f(x),
+        (functools.partial(torch.add, other=1),),
+        (functools.partial(torch.add, other=2),),
+        2,
+    ),
     "method receiver": (lambda x, f: f(x), (Plain(1).method,), (Plain(2).method,), 2),
     "named tuple": (lambda x, p: x + p.y, (Point(1, 2),), (Point(1, 3),), 2),
     "deque": (lambda x, d: x + d[0], (collections.deque([1]),), (collections.deque([2]),), 2),
     "default factory": (
-        lambda x, d: x + d["q"], (collections.defaultdict(int),), (collections.defaultdict(lambda: 4),), 2,
+        lambda x, d: x + d["q"],
+        (collections.defaultdict(int),),
+        (collections.defaultdict(lambda: 4),),
+        2,
     ),
 }
 

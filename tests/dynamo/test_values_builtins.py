@@ -113,7 +113,7 @@ def types_and_checks(x):
         isinstance(1, int | str),
         issubclass(bool, int),
         type(x) is torch.Tensor,
-        type([1]) == list,
+        type([1]) is list,
         callable(len),
         callable(3),
         type(1).__name__,

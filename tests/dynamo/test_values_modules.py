@@ -1,4 +1,6 @@
-"""nn.Module: attributes, containers, hooks, buffers, stores in forward, iteration over parameters."""
+"""nn.Module: attributes, containers, hooks, buffers, stores in forward, iteration over
+parameters.
+"""
 
 import copy
 

@@ -1,4 +1,6 @@
-"""A differential test of one small program: eager against captured, in value, mutation, exception and graph count."""
+"""A differential test of one small program: eager against captured, in value, mutation, exception
+and graph count.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ PROGRAMS: dict[str, list[Any]] = {}
 
 
 def program(*args: Any, graphs: int = 1, ops: int | None = None) -> Callable[..., Any]:
-    """Decorator: register a program of the module. `args`: what it is called with (callables are factories).
+    """Decorator: register a program of the module. `args`: what it is called with (callables are
+    factories).
 
     graphs 1 also demands that nothing breaks (fullgraph=True).
     """
@@ -76,7 +79,9 @@ def same(left: Any, right: Any) -> bool:
 
 
 def settled(value: Any) -> Any:
-    """The value with iterators in it replaced by what they yield, so that it can be compared again."""
+    """The value with iterators in it replaced by what they yield, so that it can be compared
+    again.
+    """
     if hasattr(value, "__next__"):
         return [type(value).__name__, *map(settled, value)]
     if type(value) in (list, tuple):
