@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 
@@ -15,6 +16,8 @@ class Unsupported(DynamoError):  # noqa: N818  (the field's name)
     def __init__(self, reason: Any) -> None:
         super().__init__(str(reason))
         self.reason = reason
+        # Where the captured code stood, outermost frame first; filled in by the interpreter.
+        self.user_stack: list[traceback.FrameSummary] | None = None
 
 
 class BackendCompilerFailed(DynamoError):  # noqa: N818

@@ -53,10 +53,10 @@ class Next(tuple):
 class BreakEmitter:
     """Emits everything after the graph call for a frame that breaks at `stop.instr`."""
 
-    def __init__(self, root: RootInterpreter, stop: Stop) -> None:
+    def __init__(self, root: RootInterpreter, stop: Stop, instr: Instruction) -> None:
         self.root = root
         self.stop = stop
-        self.instr: Instruction = stop.instr
+        self.instr = instr
         self.is_continuation = origin(root.code) is not None
         self.stack = root.stack
         self.split = len(root.stack) - self._popped()  # operands are above
@@ -102,7 +102,7 @@ class BreakEmitter:
         return isinstance(source, LocalSource) and source.local == name and not source.is_cell
 
     @staticmethod
-    def _push_kept(codegen: Codegen, index: int, value: Value) -> Kept:
+    def _push_kept(codegen: Codegen, index: int, value: Value | Lazy) -> Kept:
         if value is NULL:
             return Item.NULL, ""
         if value is UNBOUND:
@@ -282,13 +282,16 @@ class BreakEmitter:
         self._continue(codegen, self.instr.target, below)
 
     # -- the continuation -----------------------------------------------------------------------
-    def _continue(self, codegen: Codegen, target: Instruction, stack: Sequence[Kept]) -> None:
+    def _continue(
+        self, codegen: Codegen, target: Instruction | None, stack: Sequence[Kept]
+    ) -> None:
         """return continuation(*stack, *locals)
 
         A continuation returns the call instead, as a Next, to the function's own frame, which makes
         it: a loop with a
         break inside does not nest deeper with every turn.
         """
+        assert target is not None, "jumps have targets"
         code = self.root.code
         names = sorted(self.live[target.index] & self._bound())
         try:

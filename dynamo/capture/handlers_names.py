@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo.capture.interpreter import NULL, UNBOUND
@@ -64,14 +64,13 @@ def LOAD_FAST(tx: Interpreter, instr: Instruction) -> None:
     name = instr.argval
     value = tx.locals.get(name)
     if value is None:
-        cell = tx.cells.get(name)  # 3.13 loads a cell itself by LOAD_FAST
-        if cell is None:
-            raise_unbound(tx, name)
-        value = cell
+        value = tx.cells.get(name)  # 3.13 loads a cell itself by LOAD_FAST
+    if value is None:
+        raise_unbound(tx, name)
     tx.push(value)
 
 
-def raise_unbound(tx: Interpreter, name: str) -> None:
+def raise_unbound(tx: Interpreter, name: str) -> NoReturn:
     raise_python(
         tx,
         UnboundLocalError,
@@ -152,10 +151,12 @@ def DELETE_DEREF(tx: Interpreter, instr: Instruction) -> None:
 def load_global(tx: Interpreter, name: str) -> Value:
     """A global of the frame, or a builtin."""
     stored = tx.output.side_effects.load_global(tx.f_globals, name)
-    if stored is not None and stored is not DELETED:
+    if isinstance(stored, Value):
         return stored
-    if name in tx.f_globals and stored is not DELETED:
+    if name in tx.f_globals and stored is None:
         return tx.wrap(tx.f_globals[name], tx.global_source(name))
+    if stored is None:
+        tx.guard_no_global(name)
     if hasattr(builtins, name):
         return tx.wrap(getattr(builtins, name), AttrSource(ModuleSource("builtins"), name))
     raise_python(tx, NameError, f"name {name!r} is not defined")

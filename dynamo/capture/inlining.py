@@ -34,6 +34,7 @@ def inline_call(
     if code.co_flags & inspect.CO_GENERATOR:
         return tx.output.side_effects.track_new(GeneratorValue(child, (function, args, kwargs)))
     child.run()
+    assert child.result is not None, "the frame returned"
     return child.result
 
 

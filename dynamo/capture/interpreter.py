@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo import breaks
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
+from dynamo.capture.output import is_trusted
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
 from dynamo.errors import Unsupported
@@ -35,6 +36,7 @@ from dynamo.sources import (
     AttrSource,
     DictItemSource,
     GlobalSource,
+    GlobalsSource,
     ModuleSource,
     Source,
 )
@@ -88,7 +90,7 @@ class Interpreter:
         self.program = program_of(code)
         self.f_globals = f_globals
         self.parent = parent
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.function_source = function_source  # the function's own source, for its globals
         self.index = 0  # of the next instruction
         self.current: Instruction = self.program[0][1]
@@ -125,7 +127,7 @@ class Interpreter:
         """Interpret the body of a function value (see capture/inlining.py)."""
         from dynamo.capture.inlining import inline_call
 
-        return inline_call(self, function, args, kwargs or {})
+        return inline_call(self, function, args, kwargs or {})  # type: ignore[arg-type]
 
     def raise_exception(self, value: Value) -> NoReturn:
         """Raise the exception that `value` stands for in the captured code."""
@@ -137,24 +139,25 @@ class Interpreter:
 
     def pop(self) -> Value:
         value = self.stack.pop()
-        return value.realize(self) if type(value) is Lazy else value
+        return value.realize(self) if isinstance(value, Lazy) else value
 
     def popn(self, n: int) -> list[Value]:
         """The top n values, deepest first."""
         if n == 0:
             return []
-        values = [v.realize(self) if type(v) is Lazy else v for v in self.stack[-n:]]
+        values = [v.realize(self) if isinstance(v, Lazy) else v for v in self.stack[-n:]]
         del self.stack[-n:]
         return values
 
     def peek(self, n: int = 1) -> Value:
         """The n-th value from the top."""
         value = self.stack[-n]
-        if type(value) is Lazy:
+        if isinstance(value, Lazy):
             value = self.stack[-n] = value.realize(self)
         return value
 
     def jump(self, instr: Instruction) -> None:
+        assert instr.target is not None, "jumps have targets"
         self.index = instr.target.index
 
     # -- execution ------------------------------------------------------------------------------
@@ -186,7 +189,7 @@ class Interpreter:
 
     def annotate(self, error: Unsupported) -> None:
         """Remember where an Unsupported was raised: the innermost frame comes first."""
-        if getattr(error, "user_stack", None) is None:
+        if error.user_stack is None:
             error.user_stack = self.user_stack()
 
     def unwind(self, error: RaisedException, instr: Instruction) -> None:
@@ -222,7 +225,9 @@ class Interpreter:
             self.f_globals
         ):
             return AttrSource(ModuleSource(module), name)
-        return DictItemSource(self.globals_dict_source(), name)
+        namespace = self.globals_dict_source()
+        assert namespace is not None, "the frame's own globals have a source of their own"
+        return DictItemSource(namespace, name)
 
     def globals_dict_source(self) -> Source | None:
         """The source of the globals dict itself; None for the compiled frame's own."""
@@ -236,6 +241,12 @@ class Interpreter:
         if self.function_source is not None:
             return AttrSource(self.function_source, "__globals__")
         return self.output.install("globals", self.f_globals)
+
+    def guard_no_global(self, name: str) -> None:
+        """Assume that no global hides the builtin (or the NameError) behind `name`."""
+        source = self.globals_dict_source() or GlobalsSource()
+        if not is_trusted(source):
+            self.guard(source, "contains", (name, False))
 
     # -- where we are ---------------------------------------------------------------------------
     @property

@@ -81,7 +81,9 @@ class FrameRewriter:
         self.stop = stop
         self.record = record
         self.output = root.output
-        self.breaking = BreakEmitter(root, stop) if stop.instr is not None else None
+        self.breaking: BreakEmitter | None = None
+        if stop.instr is not None:
+            self.breaking = BreakEmitter(root, stop, stop.instr)
 
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
@@ -220,6 +222,7 @@ class FrameRewriter:
             self.breaking.emit(codegen, lambda roots: self._emit_side_effects(codegen, roots))
             return
         result = self.root.result
+        assert result is not None, "the frame returned"
         codegen(result)
         self._emit_side_effects(codegen, [result])
         codegen.return_value()

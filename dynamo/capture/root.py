@@ -95,7 +95,8 @@ class RootInterpreter(Interpreter):
 
     def _bind_closure(self, frame: Any) -> None:
         for index, (name, cell) in enumerate(zip(frame.f_code.co_freevars, frame.closure or ())):
-            self.cells[name] = build_cell(self, cell, ClosureCellSource(name, index))
+            source = ClosureCellSource(name, index)
+            self.cells[name] = build_cell(self, cell, source)
 
     def execute(self) -> Stop:
         """Run to the end, or to the instruction before which the frame breaks."""
@@ -131,7 +132,7 @@ class RootInterpreter(Interpreter):
             return None
         except Unsupported as error:
             self.annotate(error)
-            reason, user_stack, terminal = error.reason, error.user_stack, False
+            reason, user_stack, terminal = error.reason, error.user_stack or [], False
         except (RestartAnalysis, SkipFrame):
             raise
         except RaisedException as error:

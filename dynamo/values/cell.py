@@ -88,12 +88,13 @@ class CellValue(Value):
 
 
 @builder(types.CellType)
-def build_cell(tx: Interpreter, obj: types.CellType, source: Source | None) -> Value:
+def build_cell(tx: Interpreter, obj: types.CellType, source: Source | None) -> CellValue:
     """A cell of an outside closure. Its content is guarded when it is read."""
     tx.guard(source, "type", types.CellType)
     value = CellValue(_lazy_contents(obj, source), source)
     tx.output.side_effects.track_existing(value)
-    return tx.output.remember(obj, source, value)
+    tx.output.remember(obj, source, value)
+    return value
 
 
 def _lazy_contents(cell: types.CellType, source: Source | None) -> Lazy | None:
