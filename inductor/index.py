@@ -273,8 +273,11 @@ def _rejoin(index: Index) -> Index:
     """c*d*(x // d) + c*(x % d) -> c*x, which undoes a reshape that was split and merged again."""
     for atom, coefficient in index.terms.items():
         if isinstance(atom, Mod):
-            quotient = FloorDiv(atom.dividend, atom.divisor)
-            if index.terms.get(quotient) == coefficient * atom.divisor:
+            whole = atom.dividend // atom.divisor
+            if len(whole.terms) != 1 or whole.const:
+                continue
+            ((quotient, one),) = whole.terms.items()
+            if one == 1 and index.terms.get(quotient) == coefficient * atom.divisor:
                 rest = {a: c for a, c in index.terms.items() if a != atom and a != quotient}
                 return Index(rest, index.const) + atom.dividend * coefficient
     return index

@@ -1,13 +1,13 @@
 """C++ for fused kernels.
 
-    static void f0(void* const* P, int64_t begin, int64_t end, const int64_t* n) {  // sizes are parameters, so
+    static void fn0(void* const* P, int64_t begin, int64_t end, const int64_t* n) {  // sizes are parameters, so
       for (int64_t t = begin; t < end; ++t) {                                       // that kernels share text
         ...one row: vector loops over it, one after another...
       }
     }
     extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
       static const int64_t n[] = {768};
-      f0(P, begin, end, n);
+      fn0(P, begin, end, n);
     }
 
 `CppModule.add` takes a scheduled kernel or bundle and returns its KernelStep; `source()` is the translation unit.
@@ -83,7 +83,7 @@ class CppModule:
         }
 
     def _function(self, part: Emitted) -> str:
-        return self._functions.setdefault(part.text, f"f{len(self._functions)}")
+        return self._functions.setdefault(part.text, f"fn{len(self._functions)}")
 
     def _entry(self, name: str, part: Emitted) -> str:
         """The symbol that the plan calls: the function with this kernel's sizes."""
@@ -143,7 +143,7 @@ class CppModule:
 
     @staticmethod
     def _needs(entry: str) -> list[str]:
-        return sorted(set(re.findall(r"\bf\d+\b", entry)))
+        return sorted(set(re.findall(r"\bfn\d+\b", entry)))
 
     def _unit(self, entries: list[str]) -> str:
         needed = {name for entry in entries for name in self._needs(entry)}

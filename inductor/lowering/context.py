@@ -177,6 +177,8 @@ class Lowering:
     def store(self, t: Tensor, window: Window) -> None:
         """Write a lazy tensor's elements into `window`, part by part if it is made of parts."""
         if prod(t.size) == 0:
+            if prod(window.buffer.size) == 0:
+                self._allocate(window.buffer)
             return
         bounds = [(0, None)] if t.split is None else list(itertools.pairwise(t.split.bounds))
         bundle = f"{window.buffer.name}" if len(bounds) > 1 else None
@@ -247,9 +249,20 @@ class Lowering:
                 total = total + i * step
             return total
 
-        if prod(out_size):
+        if not prod(out_size):
+            self._allocate(buffer)
+        else:
             self.loops(size, range(len(size)), reduced, both, where, kind, buffer)
         return result
+
+    def _allocate(self, buffer: Buffer) -> None:
+        """A buffer of no elements, which no loop fills but which may be returned."""
+        buffer.kind = "aten"
+        kwargs = {"dtype": buffer.dtype, "device": buffer.device}
+        target = torch.ops.aten.empty_strided.default
+        args = [list(buffer.size), list(buffer.stride)]
+        name = f"aten{len(self.program.steps)}"
+        self.program.steps.append(AtenCall(name, target, args, kwargs, [buffer]))
 
     def _reduce_one(
         self,

@@ -85,6 +85,11 @@ BINARY: dict[str, tuple[str, int]] = {
     "bitwise_xor": ("bit_xor", CHEAP),
     "bitwise_left_shift": ("shift_left", CHEAP),
     "bitwise_right_shift": ("shift_right", CHEAP),
+    "__and__": ("bit_and", CHEAP),
+    "__or__": ("bit_or", CHEAP),
+    "__xor__": ("bit_xor", CHEAP),
+    "__lshift__": ("shift_left", CHEAP),
+    "__rshift__": ("shift_right", CHEAP),
     "remainder": ("remainder", MEDIUM),
     "fmod": ("fmod", MEDIUM),
     "atan2": ("atan2", HEAVY),
@@ -154,9 +159,22 @@ def _binary(op: str, work: int) -> Callable[..., Tensor]:
     return lowering
 
 
+# Comparisons of bool, false being less than true.
+_BOOL_COMPARE: dict[str, Callable[[Value, Value], Value]] = {
+    "eq": lambda a, b: ops.logical_not(ops.logical_xor(a, b)),
+    "ne": lambda a, b: ops.logical_xor(a, b),
+    "lt": lambda a, b: ops.logical_and(ops.logical_not(a), b),
+    "le": lambda a, b: ops.logical_or(ops.logical_not(a), b),
+    "gt": lambda a, b: ops.logical_and(a, ops.logical_not(b)),
+    "ge": lambda a, b: ops.logical_or(a, ops.logical_not(b)),
+}
+
+
 def _compare(op: str) -> Callable[..., Tensor]:
     def lowering(ctx: Lowering, a: Any, b: Any) -> Tensor:
         compute = promoted(a.dtype if isinstance(a, Tensor) else b.dtype, a, b)
+        if compute == torch.bool:
+            return ctx.pointwise(_BOOL_COMPARE[op], [a, b], torch.bool)
         return ctx.pointwise(getattr(ops, op), [a, b], torch.bool, compute)
 
     return lowering

@@ -1,0 +1,150 @@
+"""C++ of kernels: golden texts, the vector header on every path, ranges cut anywhere."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from inductor.runtime import toolchain
+from tests.inductor.compiling import check, kernels, staged
+
+PROGRAMS = {
+    "pointwise": (lambda x, w: (torch.relu(x + w) * 2,), [(33, 17), (17,)]),
+    "softmax": (lambda x: (torch.softmax(x, -1),), [(8, 100)]),
+    "columns": (lambda x: (x.sum(0),), [(64, 100)]),
+    "layer_norm": (lambda x, w: (F.layer_norm(x + 1, (96,), w),), [(64, 96), (96,)]),
+    "cat_bn_relu": (
+        lambda x, y, m, v: (F.relu(F.batch_norm(torch.cat([x, y], 1), m, v)),),
+        [(2, 3, 8, 8), (2, 5, 8, 8), (8,), (8,)],
+    ),
+    "transpose": (lambda x: (x.t().contiguous() + 1,), [(40, 24)]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_golden_text(name: str, golden) -> None:
+    fn, sizes = PROGRAMS[name]
+    c = staged(fn, [torch.zeros(s) for s in sizes], until="codegen")
+    assert c.spec is not None
+    golden(f"inductor/{name}.cpp", c.spec.source)
+
+
+def test_equal_kernels_share_their_text() -> None:
+    def fn(a, b, c):
+        return torch.relu(a * 2 + 1), torch.relu(b * 2 + 1), torch.relu(c * 2 + 1)
+
+    c = check(fn, torch.randn(50), torch.randn(7, 9), torch.randn(300, 4))
+    assert kernels(c) == 3 and c.module is not None and len(c.module._functions) == 1
+
+
+def test_units_divide_the_kernels() -> None:
+    fns = [torch.sin, torch.exp, torch.tanh, torch.erf, torch.sqrt, torch.abs]
+    c = staged(lambda x: tuple(f(x.view(-1, k + 1)) for k, f in enumerate(fns)), [torch.randn(60)], until="codegen")
+    assert c.module is not None
+    units = c.module.units(2)
+    assert len(units) == 2
+    for k in range(len(fns)):
+        assert sum(f"void k{k}(" in unit for unit in units) == 1
+
+
+def test_any_cut_of_the_range_gives_the_same() -> None:
+    """The runtime may cut [0, total) anywhere."""
+    fns = [
+        (lambda x: (torch.relu(x) + 1,), torch.randn(5, 37)),
+        (lambda x: (x.t().contiguous() * 2,), torch.randn(37, 9)),
+        (lambda x: (x.sum(1),), torch.randn(21, 50)),
+        (lambda x: (x.sum(0),), torch.randn(50, 77)),
+        (lambda x: (torch.cat([x, x * 2], 1) + 1,), torch.randn(6, 11)),
+    ]
+    for fn, x in fns:
+        c = staged(fn, [x])
+        assert c.spec is not None
+        (step,) = c.spec.steps
+        run = ctypes.CDLL(str(toolchain.compile_library(c.spec.units or c.spec.source)))[step.symbol]
+        (expected,) = fn(x)
+        for pieces in (1, 2, 3, 7, step.total):
+            out = torch.full_like(expected, -1)
+            buffers = {"arg0": x}
+            pointers = (ctypes.c_void_p * len(step.args))(
+                *(buffers.get(name, out).data_ptr() for name, _ in step.args)
+            )
+            cuts = [step.total * k // pieces for k in range(pieces + 1)]
+            for begin, end in zip(cuts, cuts[1:]):
+                run(pointers, ctypes.c_int64(begin), ctypes.c_int64(end))
+            torch.testing.assert_close(out, expected, msg=f"{step.total} in {pieces}")
+
+
+FUNCTIONS = ["exp", "log", "tanh", "erf", "sigmoid", "expm1", "log1p", "sqrt", "rsqrt", "floor", "round", "trunc", "ceil"]
+HARNESS = """
+#include "vec.h"
+namespace fg {
+%s
+}
+"""
+ONE = """
+extern "C" void %(name)s(const float* x, float* y, int64_t n) {
+  using namespace wide;
+  each_vector<W>(0, n, [&](int64_t j, auto lanes, auto) { store(y + j, %(name)s(load(x + j, lanes)), lanes); });
+}
+extern "C" void half_%(name)s(const float* x, float* y, int64_t n) {
+  using namespace half;
+  each_vector<W>(0, n, [&](int64_t j, auto lanes, auto) { store(y + j, %(name)s(load(x + j, lanes)), lanes); });
+}
+extern "C" void scalar_%(name)s(const float* x, float* y, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) y[j] = %(name)s(x[j]);
+}
+"""
+
+
+@pytest.mark.parametrize("flags", ["native", "avx2", "plain"])
+def test_vector_functions(flags: str, tmp_path: Path) -> None:
+    """Every instruction set that this machine can run: within 2.5 ulp of the true value, special values exact."""
+    options = {"native": ["-march=native"], "avx2": ["-mavx2", "-mfma"], "plain": []}[flags]
+    if flags == "avx2" and os.uname().machine != "x86_64":
+        pytest.skip("x86 only")
+    source = tmp_path / "unit.cpp"
+    source.write_text(HARNESS % "".join(ONE % {"name": n} for n in FUNCTIONS))
+    compiler = toolchain.find_compiler()
+    library = tmp_path / "unit.so"
+    command = [*compiler.command, *toolchain.FLAGS, *options, "-I", str(toolchain.INCLUDE), str(source), "-o", str(library)]
+    subprocess.run(command, check=True)
+    run = ctypes.CDLL(str(library))
+    g = torch.Generator().manual_seed(0)
+    edge = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 3.4e38, 1e-45, -1.0, 0.5, 1.0, 1.5, 2.5]
+    x = torch.cat([torch.randn(5000, generator=g) * 3, torch.linspace(-104, 88.5, 5000), torch.tensor(edge)])
+    for name in FUNCTIONS:
+        exact = getattr(torch, name)(x.double())
+        for variant in (name, f"half_{name}", f"scalar_{name}"):
+            y = torch.full_like(x, 7.0)
+            getattr(run, variant)(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_int64(len(x)))
+            _close_in_ulps(variant, x, y, exact)
+
+
+def _close_in_ulps(name: str, x: torch.Tensor, y: torch.Tensor, exact: torch.Tensor) -> None:
+    expected = exact.float()
+    assert torch.equal(y.isnan(), expected.isnan()), name
+    finite = expected.isfinite()
+    assert torch.equal(y[~finite & ~y.isnan()], expected[~finite & ~y.isnan()]), name
+    ulp = (torch.nextafter(expected, torch.tensor(float("inf"))) - expected)[finite].double().abs()
+    error = (y[finite].double() - exact[finite]).abs()
+    normal = expected[finite].abs() > 1e-37  # products round to a denormal by more than its ulp
+    worst = (error / ulp.clamp_min(1e-45))[normal].max().item()
+    assert worst < 2.5, f"{name}: {worst:.2f} ulp"
+    zero = x[finite] == 0
+    assert torch.equal(y[finite][zero].signbit(), expected[finite][zero].signbit()), name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_types_round_as_torch(dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(0)
+    edge = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 65504.0, 65519.0, 65520.0, 1e-8, 6e-8, 5.9e-8, 6.1e-5, 1e38, -3.4e38]
+    x = torch.cat([torch.randn(3000, generator=g), torch.randn(3000, generator=g) * 1e-6, torch.tensor(edge)])
+    check(lambda x: (x.to(dtype), x.to(dtype).float()), x, rtol=0, atol=0)
+    every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
+    check(lambda h: (h.float(),), every, rtol=0, atol=0)
