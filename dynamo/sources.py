@@ -142,6 +142,23 @@ class GlobalSource(Source):
 
 
 @source_type
+class GlobalsSource(Source):
+    """The dict of the frame's own globals."""
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("globals", None)
+
+    @property
+    def name(self) -> str:
+        return "G"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_callable(lambda: emit.load_const(globals))
+        emit.call(0)
+
+
+@source_type
 class InstalledSource(Source):
     """An object that compilation put into the frame's globals, under a unique name; not guarded."""
 

@@ -65,6 +65,7 @@ class OutputGraph:
         # theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
+        self.guarded_class_attrs: set[tuple[type, str]] = set()
         self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
 
     # -- state ----------------------------------------------------------------------------------

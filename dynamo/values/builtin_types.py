@@ -178,7 +178,7 @@ def _filter(tx, function, iterable):
 @handles(reversed)
 def _reversed(tx, owner):
     if isinstance(owner, ObjectValue):
-        if owner.is_python_special("__reversed__"):
+        if owner.is_python_special(tx, "__reversed__"):
             return owner.special(tx, "__reversed__")
         return polyfill(tx, polyfills.reversed_items, owner)
     if isinstance(owner, SequenceValue):

@@ -18,7 +18,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
-from dynamo.values.objects import MISSING, SLOT_TYPES, ObjectValue, bind, class_lookup
+from dynamo.values.objects import MISSING, SLOT_TYPES, ObjectValue, bind, class_lookup, is_trusted_class, raw_class_source
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.storage import new_storage
 
@@ -359,14 +359,15 @@ class SuperValue(Value):
         return receiver.python_type(), False
 
     def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
-        """The function, through the class that defines it, where that is known by a module-level
-        name.
-        """
-        for owner in start.__mro__[start.__mro__.index(self.after) + 1 :]:
-            if owner.__dict__.get(name) is found:
-                source = class_by_name(owner)
-                return None if source is None else AttrSource(source, name)
-        return None
+        """The function, through the class that defines it: by its name in its module, or by the receiver's MRO."""
+        behind = start.__mro__[start.__mro__.index(self.after) + 1 :]
+        owner = next((c for c in behind if c.__dict__.get(name) is found), None)
+        if owner is None:
+            return None
+        if all(map(is_trusted_class, behind[: behind.index(owner) + 1])):
+            source = class_by_name(owner)
+            return None if source is None else AttrSource(source, name)
+        return raw_class_source(tx, self.receiver, start, name, self.after)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return class_lookup(self._start()[0], name, after=self.after) is not MISSING

@@ -31,7 +31,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue, from_constant
 from dynamo.values.dicts import DictValue, OrderedDictValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.objects import MISSING, ObjectValue, class_lookup
+from dynamo.values.objects import MISSING, ObjectValue, guarded_lookup
 from dynamo.values.tensor import TensorValue, wrap_tensor
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ class ModuleValue(ObjectValue):
         return any(name in own.get(table, ()) for table in TABLES)
 
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
-        if class_lookup(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
+        if guarded_lookup(tx, self, "__getattr__") is not torch.nn.Module.__getattr__:
             return super().getattr_or_fallback(tx, name)
-        if self._in_a_table(name) and class_lookup(self.cls, name) is MISSING:
+        if self._in_a_table(name) and guarded_lookup(tx, self, name) is MISSING:
             found = self.registered(tx, name)
             if found is not None:
                 return found
@@ -153,7 +153,7 @@ class ModuleValue(ObjectValue):
         return table is not None and tx.output.side_effects.is_dirty(table)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if class_lookup(self.cls, "__call__") is not torch.nn.Module.__call__:
+        if guarded_lookup(tx, self, "__call__") is not torch.nn.Module.__call__:
             return super().call(tx, args, kwargs)
         return call_module(tx, self, args, kwargs)
 

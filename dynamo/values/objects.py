@@ -445,7 +445,7 @@ class ObjectValue(Value):
             raise_python(tx, TypeError, text)
         return tx.call_function(method, args, {})
 
-    def is_python_special(self, name: str) -> bool:
+    def is_python_special(self, tx: Interpreter, name: str) -> bool:
         """The type has the special method, and not just `object`'s."""
         found = guarded_lookup(tx, self, name)
         return (
@@ -459,12 +459,12 @@ class ObjectValue(Value):
         return tx.call_function(method, args, kwargs)
 
     def truth(self, tx: Interpreter) -> bool:
-        if self.is_python_special("__bool__"):
+        if self.is_python_special(tx, "__bool__"):
             return self.special(tx, "__bool__").truth(tx)
-        return self.length(tx) != 0 if self.is_python_special("__len__") else True
+        return self.length(tx) != 0 if self.is_python_special(tx, "__len__") else True
 
     def length(self, tx: Interpreter) -> int:
-        if not self.is_python_special("__len__"):
+        if not self.is_python_special(tx, "__len__"):
             raise_python(tx, TypeError, f"object of type {self.cls.__name__!r} has no len()")
         return as_index(tx, self.special(tx, "__len__"))
 
@@ -502,7 +502,7 @@ class ObjectValue(Value):
     def contains(self, tx: Interpreter, item: Value) -> Value:
         from dynamo.values.operators import equal
 
-        if self.is_python_special("__contains__"):
+        if self.is_python_special(tx, "__contains__"):
             return ConstantValue(self.special(tx, "__contains__", item).truth(tx))
         iterator = self.iterate(tx)
         while (value := iterator.next_value(tx)) is not None:
@@ -516,13 +516,13 @@ class ObjectValue(Value):
         found = guarded_lookup(tx, self, "__hash__")
         if found is None:
             return unhashable(tx, self)
-        if self.is_python_special("__hash__"):
+        if self.is_python_special(tx, "__hash__"):
             return EqualityKey(tx, self, self.special(tx, "__hash__").as_constant())
         return super().hash_key(tx)
 
     def _answer(self, tx: Interpreter, name: str, *args: Value) -> Value | None:
         """The result of an operator's method; None for a missing method or NotImplemented."""
-        if not self.is_python_special(name):
+        if not self.is_python_special(tx, name):
             return None
         result = self.special(tx, name, *args)
         if result.is_constant() and result.as_constant() is NotImplemented:
@@ -533,7 +533,7 @@ class ObjectValue(Value):
         return self._answer(tx, binary_dunder(op, reflected), other)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        if op == "!=" and not self.is_python_special("__ne__"):
+        if op == "!=" and not self.is_python_special(tx, "__ne__"):
             same = self._answer(tx, "__eq__", other)
             return None if same is None else ConstantValue(not same.truth(tx))
         return self._answer(tx, COMPARE_DUNDERS[op], other)

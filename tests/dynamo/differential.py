@@ -1,0 +1,274 @@
+"""Programs as text, run eagerly and compiled in worlds of their own, and compared after every step.
+
+A program has two parts, separated by a line of dashes: definitions, among them a function `f`, and steps. Each logical
+line of the steps is executed in the namespace of the definitions; where it calls `run`, the eager world calls `f` and
+the compiled world calls dynamo.compile(f). After every step the two worlds must agree: the value or the exception with
+its traceback, everything reachable from the namespace (values, types, strides, gradients, and which objects are the same
+object or share storage), what was printed, random numbers, and torch's modes.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import enum
+import io
+import itertools
+import linecache
+import random
+import sys
+import textwrap
+import traceback
+import types
+import warnings
+from typing import Any
+
+import torch
+
+import dynamo
+from dynamo.capture.root import read_modes
+
+BACKENDS = ("eager", "aot_eager")
+_numbers = itertools.count()
+_PRELUDE = """
+import torch, math, collections, functools, itertools, dataclasses, enum, contextlib, operator
+from torch import nn
+log = []
+def T(*shape, dtype=torch.float32, grad=False):
+    n = math.prod(shape)
+    t = (torch.arange(n, dtype=torch.float64) * 0.37 - 1.1).reshape(shape).to(dtype)
+    return t.requires_grad_() if grad else t
+"""
+
+
+class World:
+    """A namespace with the program's definitions, and `run`."""
+
+    def __init__(self, definitions: str, filename: str, backend: str | None) -> None:
+        self.filename = filename
+        module = sys.modules["differential_program"] = types.ModuleType("differential_program")
+        self.namespace: dict[str, Any] = vars(module)
+        exec(compile(_PRELUDE, "<prelude>", "exec"), self.namespace)
+        self.hidden = {*self.namespace, "run", "f"} - {"log"}
+        exec(compile(definitions, filename, "exec"), self.namespace)
+        function = self.namespace["f"]
+        self.run = function if backend is None else dynamo.compile(function, backend=backend)
+        self.namespace["run"] = self.run
+        self.random = (torch.get_rng_state(), random.getstate())
+        torch.manual_seed(7)
+        random.seed(7)
+        self.random = (torch.get_rng_state(), random.getstate())
+
+    def step(self, statement: ast.stmt) -> Any:
+        """Execute one step; a picture of what can be seen afterwards."""
+        torch.set_rng_state(self.random[0])
+        random.setstate(self.random[1])
+        printed = io.StringIO()
+        code, is_value = _compile_step(statement, self.filename)
+        with contextlib.redirect_stdout(printed), _modes_restored() as modes:
+            try:
+                result = eval(code, self.namespace) if is_value else exec(code, self.namespace)
+            except Exception as error:
+                result = error
+            modes += [*read_modes(), torch.get_default_dtype()]
+        self.random = (torch.get_rng_state(), random.getstate())
+        names = {k: v for k, v in self.namespace.items() if k not in self.hidden}
+        names = {k: v for k, v in names.items() if not k.startswith(("__", "_framegraph"))}
+        picture = Picture(self.filename)
+        return {
+            "result": picture.of(result),
+            "printed": printed.getvalue(),
+            "names": picture.of(names),
+            "modes": modes,
+            "random": [float(torch.rand(())), random.random()],
+        }
+
+
+@contextlib.contextmanager
+def _modes_restored():
+    """What a step leaves of torch's modes is observed, and does not reach the next world."""
+    modes = read_modes()
+    dtype = torch.get_default_dtype()
+    try:
+        yield []
+    finally:
+        for setter, *args in modes:
+            setter(*args)
+        torch.set_default_dtype(dtype)
+
+
+def _compile_step(statement: ast.stmt, filename: str) -> tuple[types.CodeType, bool]:
+    if isinstance(statement, ast.Expr):
+        return compile(ast.Expression(statement.value), "<step>", "eval"), True
+    return compile(ast.Module([statement], []), "<step>", "exec"), False
+
+
+class Picture:
+    """Objects as nested tuples that can be compared between worlds; an object met again is its number."""
+
+    def __init__(self, filename: str) -> None:
+        self.filename = filename
+        self.known: dict[int, int] = {}
+        self.storages: dict[int, int] = {}
+        self.alive: list[Any] = []
+
+    def of(self, obj: Any) -> Any:
+        if obj is None or type(obj) in (bool, int, str, bytes, complex):
+            return obj
+        if type(obj) is float:
+            return repr(obj)
+        if isinstance(obj, (torch.dtype, torch.device, torch.Size, enum.Enum, types.ModuleType)):
+            return f"{type(obj).__name__} {obj}"
+        if isinstance(obj, (types.BuiltinFunctionType, types.CodeType)):
+            return f"{type(obj).__name__} {getattr(obj, '__qualname__', obj)}"
+        if isinstance(obj, torch.Generator):
+            return "generator"
+        if id(obj) in self.known:
+            return ("again", self.known[id(obj)])
+        self.known[id(obj)] = len(self.known)
+        self.alive.append(obj)
+        return self._new(obj)
+
+    def _new(self, obj: Any) -> Any:
+        name = type(obj).__name__
+        if isinstance(obj, torch.Tensor):
+            return (name, *self._tensor(obj))
+        if isinstance(obj, type):
+            if obj.__module__ != "differential_program":
+                return f"class {obj.__qualname__}"
+            return (f"class {obj.__qualname__}", self._class_items(obj))
+        if isinstance(obj, types.FunctionType):
+            return self._function(obj)
+        if isinstance(obj, types.MethodType):
+            return (name, self.of(obj.__func__), self.of(obj.__self__))
+        if isinstance(obj, (list, tuple, collections_deque)):
+            return (name, [self.of(item) for item in obj], self._attributes(obj))
+        if isinstance(obj, (set, frozenset)):
+            return (name, sorted(map(repr, map(self.of, obj))), self._attributes(obj))
+        if isinstance(obj, (dict, types.MappingProxyType)):
+            return (name, [(self.of(k), self.of(v)) for k, v in obj.items()], self._attributes(obj))
+        if isinstance(obj, BaseException):
+            return self._exception(obj)
+        if isinstance(obj, (range, slice)):
+            return repr(obj)
+        if isinstance(obj, types.CellType):
+            return (name, self.of(obj.cell_contents))
+        return (name, self._attributes(obj))
+
+    def _class_items(self, cls: type) -> Any:
+        skipped = ("__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl")
+        return [(k, self.of(v)) for k, v in vars(cls).items() if k not in skipped]
+
+    def _tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        plain = tensor.detach()
+        storage = plain.untyped_storage().data_ptr() if plain.numel() else 0
+        number = self.storages.setdefault(storage, len(self.storages)) if storage else None
+        values = plain.double() if plain.dtype.is_floating_point else plain
+        return (
+            str(tensor.dtype),
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.storage_offset(),
+            tensor.requires_grad,
+            tensor.is_leaf,
+            number,
+            [repr(v) for v in values.reshape(-1).tolist()],
+            self.of(tensor.grad) if tensor.is_leaf else None,
+            self.of(getattr(tensor, "__dict__", None) or None),
+        )
+
+    def _function(self, function: types.FunctionType) -> Any:
+        if function.__module__ != "differential_program":
+            return f"function {function.__qualname__}"
+        return (
+            f"function {function.__qualname__}",
+            self.of(function.__defaults__),
+            self.of(function.__kwdefaults__),
+            [self.of(_contents(cell)) for cell in function.__closure__ or ()],
+            self.of(function.__dict__ or None),
+        )
+
+    def _attributes(self, obj: Any) -> Any:
+        items: list[Any] = []
+        if not isinstance(obj, BaseException):
+            for cls in type(obj).__mro__:
+                slots = cls.__dict__.get("__slots__", ())
+                slots = (slots,) if isinstance(slots, str) else slots
+                items += [(s, self.of(getattr(obj, s, "unset"))) for s in slots if s[:2] != "__"]
+        attributes = getattr(obj, "__dict__", None)
+        if isinstance(attributes, dict):
+            items += [(k, self.of(v)) for k, v in attributes.items()]
+        return items or None
+
+    def _exception(self, error: BaseException) -> Any:
+        frames: list[tuple[str, int | None]] = []
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename != self.filename:
+                continue
+            if frames and frames[-1][0] == frame.name:
+                frames.pop()  # a frame and its continuations count as one
+            frames.append((frame.name, frame.lineno))
+        return (
+            type(error).__name__,
+            self.of(error.args),
+            frames,
+            self._attributes(error),
+            self.of(error.__cause__),
+            self.of(error.__context__),
+            error.__suppress_context__,
+        )
+
+
+collections_deque = __import__("collections").deque
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "empty cell"
+
+
+def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKENDS) -> None:
+    """Run the program in an eager and a compiled world and compare. `graphs`: something must have been captured."""
+    definitions, _, steps = textwrap.dedent(text).partition("\n---\n")
+    filename = f"<differential {next(_numbers)}>"
+    linecache.cache[filename] = (
+        len(definitions),
+        None,
+        definitions.splitlines(keepends=True),
+        filename,
+    )
+    statements = ast.parse(steps).body
+    assert statements, "a program without steps"
+    eager = World(definitions, filename, None)
+    expected = [eager.step(statement) for statement in statements]
+    for backend in backends:
+        dynamo.reset()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            world = World(definitions, filename, backend)
+            for statement, wanted in zip(statements, expected):
+                assert_same(wanted, world.step(statement), f"{backend}: {ast.unparse(statement)}")
+        faults = [str(w.message) for w in caught if "framegraph" in str(w.message).lower()]
+        faults += [str(w.message) for w in caught if "fault" in str(w.message)]
+        assert not faults, faults[0]
+        records = world.run.context.records
+        assert not graphs or any(record.graphs for record in records), "nothing was captured"
+
+
+def assert_same(expected: Any, actual: Any, where: str) -> None:
+    for key, value in expected.items():
+        if value != actual[key]:
+            path, left, right = _difference(value, actual[key], key)
+            raise AssertionError(f"{where}: {path}\n  eager    {left!r}\n  compiled {right!r}")
+
+
+def _difference(left: Any, right: Any, path: str) -> tuple[str, Any, Any]:
+    """The innermost place where two pictures differ."""
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        if len(left) == len(right):
+            for i, (one, other) in enumerate(zip(left, right)):
+                if one != other:
+                    return _difference(one, other, f"{path}[{i}]")
+    return path, left, right
