@@ -39,15 +39,19 @@ size_t round_up(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// Sizes are rounded so that plans of similar size can share a block, at a waste of at most 1/8.
+// Blocks from this size on are made of huge pages: fewer faults, fewer TLB misses.
+constexpr size_t kHugeBlock = 4 * kHugePage;
+
+// Small sizes are rounded so that plans of similar size can share a block, at a waste of at most 1/8.
 size_t block_size(size_t bytes) {
+  if (bytes >= kHugeBlock) return round_up(bytes, kHugePage);
   size_t unit = kCacheLine;
   while (unit * 8 < bytes) unit *= 2;
-  return round_up(bytes, bytes >= kHugePage ? std::max(unit, kHugePage) : unit);
+  return round_up(bytes, unit);
 }
 
 c10::Storage allocate(size_t bytes) {
-  const bool large = bytes >= kHugePage;
+  const bool large = bytes >= kHugeBlock;
   void* data = std::aligned_alloc(large ? kHugePage : kCacheLine, bytes);
   TORCH_CHECK(data != nullptr, "framegraph: no memory for an arena of ", bytes, " bytes");
 #if defined(__linux__)

@@ -11,7 +11,7 @@
 
 namespace framegraph {
 
-// A block of at least `bytes`, aligned to 64 bytes (2 MiB when large), with undefined contents.
+// A block of at least `bytes`, aligned to 64 bytes, with undefined contents.
 c10::Storage acquire_arena(size_t bytes);
 
 // Gives a block back. One that some tensor still refers to is left to that tensor.
