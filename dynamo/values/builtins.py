@@ -423,6 +423,11 @@ def _exc_info(tx):
     return TupleValue([tx.wrap(error.python_type()), error, none])
 
 
+@handles(sys.exception)
+def _exception(tx):
+    return tx.handled_exception()
+
+
 @handles(globals)
 def _globals(tx):
     raise Unsupported(breaks.UncapturedCall("globals"))

@@ -270,6 +270,10 @@ class NestedFunctionValue(FunctionValue):
             }[name]
             if held is not None or name != "__annotations__":
                 return ConstantValue(None) if held is None else held
+        if name == "__type_params__" and hasattr(types.FunctionType, name):
+            from dynamo.values.containers import TupleValue
+
+            return TupleValue([])
         if hasattr(types.FunctionType, name):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")

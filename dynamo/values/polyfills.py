@@ -109,6 +109,16 @@ def groupby(iterable, key=None):
         yield current, iter(group)
 
 
+def batched(iterable, n, *, strict=False):
+    if n < 1:
+        raise ValueError("n must be at least one")
+    iterator = iter(iterable)
+    while batch := tuple(itertools.islice(iterator, n)):
+        if strict and len(batch) != n:
+            raise ValueError("batched(): incomplete batch")
+        yield batch
+
+
 def reduce(function, iterable, initial=_MISSING):
     iterator = iter(iterable)
     if initial is _MISSING:
@@ -230,3 +240,5 @@ SUBSTITUTES = {
     dataclasses.fields: dataclass_fields,
     dataclasses.asdict: dataclass_asdict,
 }
+if hasattr(itertools, "batched"):
+    SUBSTITUTES[itertools.batched] = batched
