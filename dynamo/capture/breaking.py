@@ -76,6 +76,8 @@ class BreakEmitter:
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
+        if self.instr.lineno is not None:
+            codegen.set_location(self.instr.lineno)
         kept = [self._push_kept(codegen, i, v) for i, v in enumerate(self.stack[: self.kept])]
         for _, local in reversed(kept):
             if local:
@@ -327,10 +329,15 @@ class BreakEmitter:
             codegen.build_tuple(count)
             codegen.build_tuple(2)
             codegen.call(1)
-        else:
+            codegen.return_value()
+            return
+        raised = codegen.label()
+        with codegen.exception_region(raised, depth=0):
             codegen.call(count)
             self._run_continuations(codegen)
         codegen.return_value()
+        codegen.place(raised)
+        self._leave_traceback(codegen)
 
     def _run_continuations(self, codegen: Codegen) -> None:
         """while type(result) is Next: result = result[0](*result[1])"""
@@ -351,6 +358,27 @@ class BreakEmitter:
         codegen.jump(again)
         codegen.place(end)
         codegen.load_fast("__result")
+
+    @staticmethod
+    def _leave_traceback(codegen: Codegen) -> None:
+        """exception -- (raised, without this frame's entry if another frame's follows)
+
+        A continuation is the same function for the user: its entry shows the line that raised.
+        """
+        own = codegen.label()
+        codegen.copy(1)
+        codegen.load_attr("__traceback__")
+        codegen.load_attr("tb_next")
+        codegen.store_fast("__traceback")
+        codegen.load_fast("__traceback")
+        codegen.pop_jump_if_none(own)
+        codegen.copy(1)
+        codegen.load_fast("__traceback")
+        codegen.swap(2)
+        codegen.store_attr("__traceback__")
+        codegen.place(own)
+        codegen.delete_fast("__traceback")
+        codegen.reraise()
 
     @staticmethod
     def _push_part(codegen: Codegen, index: int) -> None:

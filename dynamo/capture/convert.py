@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import itertools
 import logging
+import sys
 import time
 import traceback
 import types
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo import _hook
+from dynamo import _hook, rules
 from dynamo.bytecode.cache import CodeMap
 from dynamo.capture import handlers_calls, handlers_data, handlers_flow, handlers_names  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame
@@ -66,10 +67,13 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     backend fails.
     """
     code = frame.f_code
-    if code.co_flags & _NOT_CAPTURED or code in _LEFT_ALONE:
-        return None
-    if is_opaque_module(frame.f_globals.get("__name__")):
+    module = frame.f_globals.get("__name__")
+    if is_opaque_module(module):
         return _hook.SKIP_RECURSIVELY
+    if code.co_flags & _NOT_CAPTURED or code in _LEFT_ALONE or code in rules.SKIPPED_CODE:
+        return None
+    if isinstance(module, str) and module.partition(".")[0] in sys.stdlib_module_names:
+        return None  # inlined where it helps, but not compiled for its own sake
     older = _hook.cache_entries(code, context)
     record = FrameRecord(
         f"{_frame_number(code)}/{len(older)}", code.co_name, code.co_filename, code.co_firstlineno
