@@ -45,6 +45,8 @@ OPAQUE_MODULES = (
     "torch._library",
     "torch.multiprocessing",
     "logging",
+    "traceback",
+    "linecache",
     "threading",
     "importlib",
     "tqdm",
