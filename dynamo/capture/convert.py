@@ -72,7 +72,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         return _hook.SKIP_RECURSIVELY
     if code.co_flags & _NOT_CAPTURED or code in _LEFT_ALONE or code in rules.SKIPPED_CODE:
         return None
-    if isinstance(module, str) and module.partition(".")[0] in sys.stdlib_module_names:
+    if isinstance(module, str) and _is_helper_module(module):
         return None  # inlined where it helps, but not compiled for its own sake
     older = _hook.cache_entries(code, context)
     record = FrameRecord(
@@ -99,6 +99,11 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     record.times["total"] = time.perf_counter() - start
     context.records.append(record)
     return guarded
+
+
+def _is_helper_module(name: str) -> bool:
+    """The standard library, and what rewritten frames call of ours."""
+    return name.partition(".")[0] in sys.stdlib_module_names or name.startswith("dynamo.values.")
 
 
 def _report_fault(record: FrameRecord, context: CompileContext, error: Exception) -> None:
