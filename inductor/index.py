@@ -1,5 +1,5 @@
-"""Index expressions of loop bodies: integer-affine in loop variables, with floor-division, modulo and
-indirect (loaded) atoms where reshapes and gathers need them.
+"""Index expressions of loop bodies: integer-affine in loop variables, with floor-division, modulo
+and indirect (loaded) atoms where reshapes and gathers need them.
 
 An `Index` is `const + sum(coefficient * atom)`. An atom is one of
 
@@ -8,8 +8,9 @@ An `Index` is `const + sum(coefficient * atom)`. An atom is one of
     Mod(index, d)          index - d * (index // d)
     Indirect(value, size)  a loaded integer that is known to lie in [0, size)
 
-Every atom knows its bounds, which is what makes the rewrites below exact: `(64*i + j) // 64` is `i` because j
-lies in [0, 64). sympy would do the same a hundred times slower, and lowering builds thousands of these.
+Every atom knows its bounds, which is what makes the rewrites below exact: `(64*i + j) // 64` is `i`
+because j lies in [0, 64). sympy would do the same a hundred times slower, and lowering builds
+thousands of these.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Var:
 
 
 class Indirect:
-    """A loaded integer used as an index, already wrapped (negative values moved up) into [0, size)."""
+    """A loaded integer used as an index, already wrapped (negative values moved up) into [0,
+    size)."""
 
     __slots__ = ("size", "value")
 
@@ -60,7 +62,7 @@ class Indirect:
 class _Quotient:
     """What FloorDiv and Mod share: a dividend, a positive divisor, value equality."""
 
-    __slots__ = ("_hash", "divisor", "dividend")
+    __slots__ = ("_hash", "dividend", "divisor")
     sign = "?"
 
     def __init__(self, dividend: Index, divisor: int) -> None:
@@ -167,7 +169,7 @@ class Index:
             return self
         whole, rest = self._split(divisor)
         low, high = rest.bounds()
-        if 0 <= low and high < divisor:
+        if low >= 0 and high < divisor:
             return whole
         if low // divisor == high // divisor:
             return whole + low // divisor
@@ -188,7 +190,7 @@ class Index:
             return ZERO
         _, rest = self._split(divisor)
         low, high = rest.bounds()
-        if 0 <= low and high < divisor:
+        if low >= 0 and high < divisor:
             return rest
         if low // divisor == high // divisor:
             return rest - divisor * (low // divisor)
@@ -203,7 +205,8 @@ class Index:
         return Index({Mod(rest, divisor): 1})
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
-        """self = divisor * whole + rest, with every term that divides exactly moved into `whole`."""
+        """self = divisor * whole + rest, with every term that divides exactly moved into
+        `whole`."""
         whole, rest = {}, {}
         for atom, coefficient in self.terms.items():
             if coefficient % divisor == 0:

@@ -1,8 +1,8 @@
 """The loop-level program between lowering and scheduling: buffers, and the steps that fill them.
 
-A `Tensor` is what a lowering takes and returns. It is either *realised*, a strided window of a buffer, or *lazy*,
-a function from an index to one element that whoever reads it inlines. A `Loops` fills (a part of) one buffer from
-one body; an `AtenCall` is an operator that stays one.
+A `Tensor` is what a lowering takes and returns. It is either *realised*, a strided window of a
+buffer, or *lazy*, a function from an index to one element that whoever reads it inlines. A `Loops`
+fills (a part of) one buffer from one body; an `AtenCall` is an operator that stays one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Indices = tuple[Index, ...]
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory with a name. kind: input, constant, temp, output (returned, fresh), aten (made by an AtenCall)."""
+    """Memory with a name. kind: input, constant, temp, output (returned, fresh), aten (made by an
+    AtenCall)."""
 
     name: str
     dtype: torch.dtype
@@ -51,15 +52,14 @@ class Window:
 
     def is_whole(self) -> bool:
         return (
-            self.offset == 0
-            and self.size == self.buffer.size
-            and self.stride == self.buffer.stride
+            self.offset == 0 and self.size == self.buffer.size and self.stride == self.buffer.stride
         )
 
 
 @dataclass(frozen=True)
 class Split:
-    """A lazy tensor made of parts along `dim` (a cat): best computed part by part, between `bounds`."""
+    """A lazy tensor made of parts along `dim` (a cat): best computed part by part, between
+    `bounds`."""
 
     dim: int
     bounds: tuple[int, ...]  # 0, ..., size of the dimension
@@ -98,7 +98,8 @@ class Tensor:
 
 @dataclass(eq=False)
 class Loops:
-    """`target[index] = value` over `dims`, reduced over `reduced` first when `reduction` names a kind.
+    """`target[index] = value` over `dims`, reduced over `reduced` first when `reduction` names a
+    kind.
 
     Dimensions are ordered outermost first, as memory is walked. `index` is written in `dims` alone.
     """
@@ -111,7 +112,9 @@ class Loops:
     reduction: str | None
     target: Buffer
     index: Index
-    bundle: str | None = None  # steps with one bundle fill parts of one buffer and may share a kernel
+    bundle: str | None = (
+        None  # steps with one bundle fill parts of one buffer and may share a kernel
+    )
     # buffer name -> the indices it is read at; filled from the tape
     reads: dict[str, list[Index]] = field(default_factory=dict)
 
@@ -177,7 +180,8 @@ def windows(tree: Any) -> list[Window]:
 
 @dataclass(eq=False)
 class Program:
-    """What lowering makes of a graph: steps in an order that is right, outputs as OutputSpec-like rows."""
+    """What lowering makes of a graph: steps in an order that is right, outputs as OutputSpec-like
+    rows."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)

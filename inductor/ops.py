@@ -1,15 +1,17 @@
 """The operations of loop bodies, and tapes of them.
 
-A lowering describes one element of its result by a function of index expressions, written against `ops`:
+A lowering describes one element of its result by a function of index expressions, written against
+`ops`:
 
     lambda idx: ops.mul(x.load(idx), ops.constant(2.0, torch.float32))
 
-Running that function once under `recording(tape)` leaves a `Tape`: the body as a flat list of `Value`s, equal
-ones made once. Everything later reads the tape through a handler, which is any object with the methods of
-`Handler`: the printer below, the read set, the C++ emitter, Triton.
+Running that function once under `recording(tape)` leaves a `Tape`: the body as a flat list of
+`Value`s, equal ones made once. Everything later reads the tape through a handler, which is any
+object with the methods of `Handler`: the printer below, the read set, the C++ emitter, Triton.
 
-Values have *compute* types: half and bfloat16 are widened to float32 by a load and rounded by a store (or by an
-explicit `to_dtype`), so a fused kernel rounds once where eager rounds after every operation.
+Values have *compute* types: half and bfloat16 are widened to float32 by a load and rounded by a
+store (or by an explicit `to_dtype`), so a fused kernel rounds once where eager rounds after every
+operation.
 """
 
 from __future__ import annotations
@@ -47,24 +49,84 @@ SAME, BOOL = "same", "bool"
 
 # name: (number of arguments, type of the result)
 TABLE: dict[str, tuple[int, str]] = {
-    **{
-        name: (1, SAME)
-        for name in """neg abs exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos
-        atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid floor ceil round trunc sign
-        relu bit_not""".split()
-    },
-    **{
-        name: (2, SAME)
-        for name in """add sub mul div div_trunc div_floor remainder fmod maximum minimum fmax fmin pow atan2
-        hypot copysign bit_and bit_or bit_xor shift_left shift_right""".split()
-    },
-    **{name: (2, BOOL) for name in "eq ne lt le gt ge logical_and logical_or logical_xor".split()},
-    **{name: (1, BOOL) for name in "isnan isinf signbit logical_not".split()},
+    **dict.fromkeys(
+        [
+            "neg",
+            "abs",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "rsqrt",
+            "reciprocal",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "erfinv",
+            "lgamma",
+            "digamma",
+            "sigmoid",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
+            "sign",
+            "relu",
+            "bit_not",
+        ],
+        (1, SAME),
+    ),
+    **dict.fromkeys(
+        [
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "div_trunc",
+            "div_floor",
+            "remainder",
+            "fmod",
+            "maximum",
+            "minimum",
+            "fmax",
+            "fmin",
+            "pow",
+            "atan2",
+            "hypot",
+            "copysign",
+            "bit_and",
+            "bit_or",
+            "bit_xor",
+            "shift_left",
+            "shift_right",
+        ],
+        (2, SAME),
+    ),
+    **dict.fromkeys(
+        ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"], (2, BOOL)
+    ),
+    **dict.fromkeys(["isnan", "isinf", "signbit", "logical_not"], (1, BOOL)),
 }
 
 
 class Value:
-    """One operation of a tape. `attr` holds what is not a value: a constant, (buffer, index), a type."""
+    """One operation of a tape. `attr` holds what is not a value: a constant, (buffer, index), a
+    type."""
 
     __slots__ = ("args", "attr", "dtype", "id", "op")
 
@@ -81,7 +143,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Access:
-    """Where a load reads: one element of `buffer`. A masked load yields 0 where its mask is false."""
+    """Where a load reads: one element of `buffer`. A masked load yields 0 where its mask is
+    false."""
 
     buffer: str
     index: Index
@@ -107,9 +170,7 @@ class Tape:
         self.masks: list[Value] = []
         self._known: dict[Any, Value] = {}
 
-    def emit(
-        self, op: str, args: tuple[Value, ...], dtype: torch.dtype, attr: Any = None
-    ) -> Value:
+    def emit(self, op: str, args: tuple[Value, ...], dtype: torch.dtype, attr: Any = None) -> Value:
         key = (op, tuple(a.id for a in args), dtype, attr)
         if op == "constant":  # 0.0 == -0.0 and nan != nan, so a key needs the exact spelling
             key = (op, dtype, repr(attr))
@@ -226,18 +287,20 @@ class Ops:
         return self.indirect_checked(wrapped, size)
 
     def indirect_checked(self, value: Value, size: int) -> Index:
-        """A loaded integer as an index; out of [0, size) it is moved inside, so that memory is safe."""
+        """A loaded integer as an index; out of [0, size) it is moved inside, so that memory is
+        safe."""
         last = self.constant(size - 1, torch.int64)
         inside = self.minimum(self.maximum(value, self.constant(0, torch.int64)), last)
         return Index({Indirect(inside, size): 1})
 
     def to_dtype(self, value: Value, dtype: torch.dtype) -> Value:
-        """Conversion as Tensor.to does it: rounds to a half type's values, which stay float32 here."""
+        """Conversion as Tensor.to does it: rounds to a half type's values, which stay float32
+        here."""
         if value.dtype == dtype:
             return value
-        if value.op == "constant" and COMPUTE_TYPES[dtype] == dtype:
-            if folded := _convert_constant(value, dtype):
-                return self.constant(folded[0], dtype)
+        foldable = value.op == "constant" and COMPUTE_TYPES[dtype] == dtype
+        if foldable and (folded := _convert_constant(value, dtype)):
+            return self.constant(folded[0], dtype)
         if value.dtype == torch.float32 and COMPUTE_TYPES[dtype] == torch.float32:
             return _state.tape.emit("to_dtype", (value,), torch.float32, dtype)
         if COMPUTE_TYPES[dtype] != dtype:  # to float32 first, then round
@@ -245,7 +308,8 @@ class Ops:
         return _state.tape.emit("to_dtype", (value,), dtype, dtype)
 
     def to_compute(self, value: Value, dtype: torch.dtype) -> Value:
-        """Conversion of an operand to the type that an operation computes in: never rounds to half."""
+        """Conversion of an operand to the type that an operation computes in: never rounds to
+        half."""
         return self.to_dtype(value, COMPUTE_TYPES[dtype])
 
     def where(self, condition: Value, yes: Value, no: Value) -> Value:
@@ -257,7 +321,8 @@ class Ops:
         return _state.tape.emit("where", (condition, yes, no), yes.dtype)
 
     def masked(self, mask: Value, body: Callable[[], Value], other: float) -> Value:
-        """`body()` where `mask` holds, `other` elsewhere; loads inside do not touch memory elsewhere."""
+        """`body()` where `mask` holds, `other` elsewhere; loads inside do not touch memory
+        elsewhere."""
         if mask.op == "constant":
             return body() if mask.attr else self.constant(other, body().dtype)
         tape = _state.tape
@@ -288,7 +353,8 @@ def _wrap_integer(value: float, dtype: torch.dtype) -> int:
 
 
 def _convert_constant(value: Value, dtype: torch.dtype) -> tuple[Any] | None:
-    """A one-tuple with the converted constant, or None where the conversion is not exact to fold."""
+    """A one-tuple with the converted constant, or None where the conversion is not exact to
+    fold."""
     if isinstance(value.attr, float) and not dtype.is_floating_point and dtype != torch.bool:
         return None
     if dtype == torch.float32 and isinstance(value.attr, (int, float)):
@@ -322,7 +388,8 @@ def _logical_and(a: Value, b: Value) -> Value | None:
 
 
 def _compare(name: str) -> Callable[[Value, Value], Value | None]:
-    """Comparisons of an index with a constant that its bounds decide; masks of padding need them."""
+    """Comparisons of an index with a constant that its bounds decide; masks of padding need
+    them."""
     decide: dict[str, Callable[[int, int, int], bool | None]] = {
         "lt": lambda lo, hi, c: True if hi < c else False if lo >= c else None,
         "ge": lambda lo, hi, c: True if lo >= c else False if hi < c else None,

@@ -10,7 +10,7 @@ from typing import Any
 @dataclass(frozen=True)
 class Options:
     """fusion: share loops between operators; without it every operator has a kernel of its own.
-    aten_ops: operators that stay aten calls, by name ("aten.gelu" or "aten.add.Tensor"); to bisect a wrong result.
+    aten_ops: operators that stay aten calls, by name ("aten.gelu"); to bisect a wrong result.
     parallel_compile: compile the kernels of a large graph in two translation units at once.
     """
 

@@ -1,4 +1,5 @@
-"""What the plan returns: every value of the functional graph's frame as a buffer, input, view or constant."""
+"""What the plan returns: every value of the functional graph's frame as a buffer, input, view or
+constant."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from inductor.runtime.plan import OutputSpec
 
 
 def plan_outputs(program: Program, functional: Any, results: list[Any]) -> list[OutputSpec]:
-    """Realise what is returned, with eager's strides, and describe it. `results` are the values that the
-    functional graph returns."""
+    """Realise what is returned, with eager's strides, and describe it. `results` are the values
+    that the functional graph returns."""
     run = _Outputs(program, functional, results)
     return run.all()
 
@@ -25,9 +26,7 @@ class _Outputs:
         self.functional = functional
         self.results = results
         output = next(n for n in reversed(list(functional.graph_module.graph.nodes)))
-        self.vals = [
-            a.meta.get("val") if hasattr(a, "meta") else a for a in output.args[0]
-        ]
+        self.vals = [a.meta.get("val") if hasattr(a, "meta") else a for a in output.args[0]]
         self.ctx = Lowering(program)
         self.owned: dict[int, Buffer] = {}  # graph output -> the buffer made for it
         self.taken: set[str] = set()
@@ -107,8 +106,8 @@ class _Outputs:
 
 
 def _holds(window: Window, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the buffer is exactly this tensor. A kernel-made buffer of the same elements in the same order but
-    another shape is simply given the shape."""
+    """Whether the buffer is exactly this tensor. A kernel-made buffer of the same elements in the
+    same order but another shape is simply given the shape."""
     buffer = window.buffer
     if window.offset or not _same_strides(size, window.stride, stride):
         return False

@@ -1,4 +1,5 @@
-"""From a schedule to the plan: kernels to C++ and KernelSteps, operators to AtenSteps, windows to ViewSteps."""
+"""From a schedule to the plan: kernels to C++ and KernelSteps, operators to AtenSteps, windows to
+ViewSteps."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def build_plan(
 
 
 def live_buffers(program: Program, items: list[Scheduled]) -> set[str]:
-    """Buffers that must be in memory: returned, inputs, made by aten, or read outside their kernel."""
+    """Buffers that must be in memory: returned, inputs, made by aten, or read outside their
+    kernel."""
     live = {out.name for out in program.outputs}
     live |= {b.name for b in program.buffers.values() if b.kind != "temp"}
     for item in items:

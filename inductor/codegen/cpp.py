@@ -1,7 +1,8 @@
 """C++ for fused kernels.
 
-    static void fn0(void* const* P, int64_t begin, int64_t end, const int64_t* n) {  // sizes are parameters, so
-      for (int64_t t = begin; t < end; ++t) {                                       // that kernels share text
+    static void fn0(void* const* P, int64_t begin, int64_t end, const int64_t* n) {
+      const int64_t n0 = n[0];  // sizes are parameters, so that kernels share text
+      for (int64_t t = begin; t < end; ++t) {
         ...one row: vector loops over it, one after another...
       }
     }
@@ -10,7 +11,8 @@
       fn0(P, begin, end, n);
     }
 
-`CppModule.add` takes a scheduled kernel or bundle and returns its KernelStep; `source()` is the translation unit.
+`CppModule.add` takes a scheduled kernel or bundle and returns its KernelStep; `source()` is the
+translation unit.
 """
 
 from __future__ import annotations
@@ -94,8 +96,8 @@ class CppModule:
         )
 
     def _bundle(self, name: str, parts: list[Emitted], pointers: list[str]) -> str:
-        """Parts laid end to end in one range; each runs what of it falls in its stretch. As a table, since
-        code for every part would take the compiler longer than the kernels do."""
+        """Parts laid end to end in one range; each runs what of it falls in its stretch. As a
+        table, since code for every part would take the compiler longer than the kernels do."""
         rows, sizes, args, start = [], [], [], 0
         for part in parts:
             stop = start + part.total
@@ -197,7 +199,8 @@ class _Emitter:
     # -- decisions --------------------------------------------------------------------------------
 
     def _scratch(self, live: set[str]) -> dict[str, int]:
-        """Intermediates of full rows that a later pass reads and nobody outside does -> elements."""
+        """Intermediates of full rows that a later pass reads and nobody outside does ->
+        elements."""
         length = prod(v.size for v in self.inner)
         made: dict[str, int] = {}
         result: dict[str, int] = {}
@@ -357,11 +360,12 @@ class _Emitter:
         blocks = -(-self.lane.size // lanes)
         decode = self._decode(others, f"t / {self.constant(blocks)}") if others else []
         block = f"t % {self.constant(blocks)}" if others else "t"
+        name = self.lane.name
         body = [
             *decode,
             f"const int64_t first = {block} * {lanes}, last = min({width}, first + {lanes});",
-            f"for (int64_t {self.lane.name} = first; {self.lane.name} < last; {self.lane.name} += W) {{",
-            f"  one_vector<W>(last - {self.lane.name}, [&](auto lanes) __attribute__((always_inline)) {{",
+            f"for (int64_t {name} = first; {name} < last; {name} += W) {{",
+            f"  one_vector<W>(last - {name}, [&](auto lanes) __attribute__((always_inline)) {{",
             *_indent(_indent(lines)),
             "  });",
             "}",
@@ -397,12 +401,10 @@ class _Emitter:
 
     def _two_level(self, one: Pass) -> bool:
         """Whether sums are taken per stretch and then added, which keeps rounding errors small."""
-        sums = any(
-            s.reduction == "sum" and s.values[0].dtype.is_floating_point for s in one.full
-        )
+        sums = any(s.reduction == "sum" and s.values[0].dtype.is_floating_point for s in one.full)
         lanes = 1 if self.lane_outer or self.lane is None else 64 if self.unroll else 16
         return sums and (
-            len(self.inner) > 1 or bool(self.inner) and self.inner[-1].size > CHUNK * lanes // 16
+            len(self.inner) > 1 or (bool(self.inner) and self.inner[-1].size > CHUNK * lanes // 16)
         )
 
     def _loop(self, low: str, high: str | None) -> list[str]:

@@ -1,9 +1,9 @@
 """The handler that renders tapes as C++ statements.
 
-A statement goes to the block of the innermost loop its value depends on: `row` (before the loops over a row), `mid`
-(inside all but the last of them) or `body`. A value is a vector exactly if it depends on the vectorised variable;
-scalars are splatted where a vector needs them, in the block they were made in. The same text serves scalars and
-vectors, since vec.h overloads every name.
+A statement goes to the block of the innermost loop its value depends on: `row` (before the loops
+over a row), `mid` (inside all but the last of them) or `body`. A value is a vector exactly if it
+depends on the vectorised variable; scalars are splatted where a vector needs them, in the block
+they were made in. The same text serves scalars and vectors, since vec.h overloads every name.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def limit(dtype: torch.dtype, low: bool) -> Any:
 
 
 class Body:
-    """Renders the steps of one kernel; `emitter` names constants and pointers and knows the loops."""
+    """Renders the steps of one kernel; `emitter` names constants and pointers and knows the
+    loops."""
 
     def __init__(self, emitter: Any) -> None:
         self.emitter = emitter
@@ -163,9 +164,7 @@ class Body:
             return CPP_TYPES[dtype]
         return "mask" if dtype == torch.bool else f"vec<{CPP_TYPES[dtype]}>"
 
-    def _emit(
-        self, key: Any, text: str, dtype: torch.dtype, vector: bool, level: int
-    ) -> Operand:
+    def _emit(self, key: Any, text: str, dtype: torch.dtype, vector: bool, level: int) -> Operand:
         found = self.known.get(key) or self.known_here.get(key)
         if found is not None:
             return found
@@ -188,7 +187,8 @@ class Body:
     # -- index expressions ------------------------------------------------------------------------
 
     def index(self, index: Index, lane: str | None = None) -> str:
-        """C++ of an index; `lane` is added to the vectorised variable (and picks lanes of loaded indices)."""
+        """C++ of an index; `lane` is added to the vectorised variable (and picks lanes of loaded
+        indices)."""
         emitter = self.emitter
         parts: list[str] = []
         for atom, coefficient in sorted(index.terms.items(), key=lambda t: _rank(t[0], emitter)):
@@ -234,7 +234,7 @@ class Body:
 
     def _varies(self, index: Index) -> bool:
         return any(
-            a is self.emitter.lane or isinstance(a, Indirect) and self.values[a.value].vector
+            a is self.emitter.lane or (isinstance(a, Indirect) and self.values[a.value].vector)
             for a in index.atoms()
         )
 
@@ -246,7 +246,8 @@ class Body:
         return level
 
     def _index_key(self, index: Index) -> Any:
-        """Equal for equal positions, also between tapes (whose loaded indices are different objects)."""
+        """Equal for equal positions, also between tapes (whose loaded indices are different
+        objects)."""
         if not any(isinstance(a, Indirect) for a in index.atoms()):
             return index
         return self.index(index, "l")
@@ -295,20 +296,14 @@ class Body:
             return self._emit(key, text, v.dtype, False, level)
         condition = f"{mask.text}, " if mask else ""
         suffix = "_if" if mask else ""
-        lanes = self._lanes()
         if stride == 1:
-            text = f"load{suffix}({condition}{pointer} + {position}, {lanes})"
+            text = f"load{suffix}({condition}{pointer} + {position}, lanes)"
         elif stride == 2 and (mask is None or not mask.vector):
-            text = f"load_second{suffix}({condition}{pointer} + {position}, {lanes})"
+            text = f"load_second{suffix}({condition}{pointer} + {position}, lanes)"
         else:
-            each = self.index(access.index, "l")
-            text = (
-                f"gather{suffix}({condition}{pointer}, {lanes}, [&](int64_t l) {{ return {each}; }})"
-            )
+            each = f"[&](int64_t l) {{ return {self.index(access.index, 'l')}; }}"
+            text = f"gather{suffix}({condition}{pointer}, lanes, {each})"
         return self._emit(key, text, v.dtype, True, level)
-
-    def _lanes(self) -> str:
-        return "lanes"
 
     def _op_index_expr(self, v: Value, *args: Operand) -> Operand:
         index: Index = v.attr
@@ -389,13 +384,11 @@ class Body:
             lines.append(f"put({pointer} + {position}, {value.text});")
         elif stride == 1:
             text = self._vector(value).text
-            lines.append(f"store({pointer} + {position}, {text}, {self._lanes()});")
+            lines.append(f"store({pointer} + {position}, {text}, lanes);")
         else:
             each = self.index(step.index, "l")
             text = self._vector(value).text
-            lines.append(
-                f"scatter({pointer}, {text}, {self._lanes()}, [&](int64_t l) {{ return {each}; }});"
-            )
+            lines.append(f"scatter({pointer}, {text}, lanes, [&](int64_t l) {{ return {each}; }});")
 
     # -- reductions -------------------------------------------------------------------------------
 
@@ -444,7 +437,9 @@ class Body:
         emitter = self.emitter
         kind = step.reduction
         assert kind is not None
-        looped = emitter.lane is not None and bool(emitter.inner) and emitter.lane is emitter.inner[-1]
+        looped = (
+            emitter.lane is not None and bool(emitter.inner) and emitter.lane is emitter.inner[-1]
+        )
         operands = [self._vector(r) for r in results] if looped else results
         if any(r.vector for r in operands):
             operands = [self._vector(r) for r in operands]
@@ -459,7 +454,9 @@ class Body:
         lines = self.blocks[BODY]
         if arg:
             x, i = operands[0].text, operands[1].text
-            better = f"{'arg_greater' if kind == 'argmax' else 'arg_less'}({x}, {i}, {name}, {name}i)"
+            better = (
+                f"{'arg_greater' if kind == 'argmax' else 'arg_less'}({x}, {i}, {name}, {name}i)"
+            )
             if looped:
                 better = f"some(lanes, {better})"
             lines.append(f"arg_step({better}, {name}, {name}i, {x}, {i});")

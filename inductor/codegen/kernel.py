@@ -1,5 +1,6 @@
-"""What every code generator needs to know about a fused kernel before it writes text: merged loops, which
-variable is vectorised, and in which pass over a row each step runs. Neutral of language and device."""
+"""What every code generator needs to know about a fused kernel before it writes text: merged loops,
+which variable is vectorised, and in which pass over a row each step runs. Neutral of language and
+device."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from inductor.schedule.fusion import Kernel
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
-    """Neighbouring loops that every index walks as one become one: (8, 512) with strides (393216, 768) is 4096
-    with stride 768. Variables are renamed by position, so that equal kernels read equal."""
+    """Neighbouring loops that every index walks as one become one: (8, 512) with strides (393216,
+    768) is 4096 with stride 768. Variables are renamed by position, so that equal kernels read
+    equal."""
     forms = [
         f for s in kernel.steps for i in [*s.tape.indices(), s.index] for f in _linear_forms(i)
     ]
@@ -60,7 +62,8 @@ def _renamed(prefix: str, groups: list[list[Var]]) -> tuple[list[Var], dict[Var,
         vars.append(new)
         rest, step = Index({new: 1}), 1
         for v in reversed(group):
-            # every index is linear in the group as a whole, so its innermost variable can stand for it
+            # every index is linear in the group as a whole, so its innermost variable can stand for
+            # it
             renaming[v] = rest if step == 1 else ZERO
             step *= v.size
     return vars, _default_zero(renaming)
@@ -82,8 +85,8 @@ class _default_zero(dict):  # type: ignore[type-arg]
 
 
 def lane_variable(kernel: Kernel) -> Var | None:
-    """The variable to vectorise: the one along which most accesses are contiguous. For equal scores the
-    innermost loop wins, since it needs no loop interchange."""
+    """The variable to vectorise: the one along which most accesses are contiguous. For equal scores
+    the innermost loop wins, since it needs no loop interchange."""
     vars = [*kernel.outer, *kernel.inner]
     if not vars:
         return None
@@ -108,9 +111,7 @@ def lane_variable(kernel: Kernel) -> Var | None:
 
 
 def _inside_quotient(index: Index, v: Var) -> bool:
-    return any(
-        isinstance(a, (FloorDiv, Mod)) and v in a.dividend.variables() for a in index.terms
-    )
+    return any(isinstance(a, (FloorDiv, Mod)) and v in a.dividend.variables() for a in index.terms)
 
 
 @dataclass

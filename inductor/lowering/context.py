@@ -1,4 +1,5 @@
-"""What lowerings build with: lazy pointwise tensors, reductions, and realising them as loops over a buffer."""
+"""What lowerings build with: lazy pointwise tensors, reductions, and realising them as loops over a
+buffer."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from inductor.ops import COMPUTE_TYPES, ops, recording
 
 Number = bool | int | float
 
-# A lazy value that costs more than this for one element is put in memory instead of being inlined further.
+# A lazy value that costs more than this for one element is put in memory instead of being inlined
+# further.
 MAX_WORK, MAX_READS = 64, 10
 # An output element must be worth this many input elements before recomputing the input matters.
 BROADCAST_FACTOR = 8
@@ -39,6 +41,7 @@ class Lowering:
     def __init__(self, program: Program | None = None) -> None:
         self.program = program if program is not None else Program()
         self.node: Any = None
+
     # -- names and buffers ----------------------------------------------------------------------
 
     def new_buffer(
@@ -65,8 +68,8 @@ class Lowering:
         work: int = 1,
         size: Sequence[int] | None = None,
     ) -> Tensor:
-        """`fn` of the inputs, each converted to `compute` (by default `dtype`; or a type for each) and
-        broadcast together."""
+        """`fn` of the inputs, each converted to `compute` (by default `dtype`; or a type for each)
+        and broadcast together."""
         if compute is None or isinstance(compute, torch.dtype):
             compute = [compute or dtype] * len(inputs)
         types = [COMPUTE_TYPES[c] for c in compute]
@@ -75,9 +78,9 @@ class Lowering:
         split = self._common_split(tensors, out_size)
         numel = prod(out_size)
         for t in tensors:
-            if t.window is None and t.numel * BROADCAST_FACTOR <= numel and t.work >= 3:
-                if not self._broadcast_inside(t, len(out_size)):
-                    self.realize(t)
+            repeated = t.window is None and t.numel * BROADCAST_FACTOR <= numel and t.work >= 3
+            if repeated and not self._broadcast_inside(t, len(out_size)):
+                self.realize(t)
 
         def inner(idx: Indices) -> Value:
             args = []
@@ -158,7 +161,8 @@ class Lowering:
         return t.window
 
     def _hint(self, t: Tensor) -> Sequence[int]:
-        """Strides for a new buffer: those of the graph's own tensor, where its shape is the node's."""
+        """Strides for a new buffer: those of the graph's own tensor, where its shape is the
+        node's."""
         hint = t.hint
         if hint is None and self.node is not None:
             val = self.node.meta.get("val")
@@ -211,7 +215,8 @@ class Lowering:
     ) -> Tensor:
         """Reduce `body(element)` over `dims` with the dimensions kept as 1; the result is realised.
 
-        With `position` the reduction also sees the row-major position among the reduced elements (argmax).
+        With `position` the reduction also sees the row-major position among the reduced elements
+        (argmax).
         """
         if t.split is not None:
             self.realize(t)
@@ -291,8 +296,9 @@ class Lowering:
         target: Buffer,
         bundle: str | None = None,
     ) -> Loops:
-        """Trace a body over loop variables and append the step. Dimensions are cut where reshapes inside
-        the body divide them, so that indices come out affine: `i // 64` over 128 becomes `i0` of (2, 64)."""
+        """Trace a body over loop variables and append the step. Dimensions are cut where reshapes
+        inside the body divide them, so that indices come out affine: `i // 64` over 128 becomes
+        `i0` of (2, 64)."""
         factors = [[n] if n != 1 else [] for n in (*size, *reduced)]
         for _ in range(6):
             vars = [
@@ -325,10 +331,25 @@ class Lowering:
         self.program.steps.append(step)
         return step
 
+    def require(self, condition: Tensor, message: str) -> None:
+        """Raise RuntimeError(message) at run time unless every element of `condition` is true."""
+        flat = list(range(len(condition.size)))
+        held = self.reduce("all", condition, flat, torch.bool) if condition.numel > 1 else condition
+        step = AtenCall(
+            f"aten{len(self.program.steps)}",
+            torch.ops.aten._assert_async.msg,
+            [self.realize(held), message],
+            {},
+            [],
+            ordered=True,
+        )
+        self.program.steps.append(step)
+
     # -- operators that stay operators ------------------------------------------------------------
 
     def aten(self, target: Any, args: Any, kwargs: Any, *, ordered: bool = False) -> Any:
-        """Call an operator inside the plan; results take size and strides from the node's fake tensors."""
+        """Call an operator inside the plan; results take size and strides from the node's fake
+        tensors."""
 
         def tree(value: Any) -> Any:
             if isinstance(value, Tensor):

@@ -22,14 +22,16 @@ from inductor.lowering.context import Lowering
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
 
-# A lazy value with several readers is computed again by each of them only if it costs no more than this.
+# A lazy value with several readers is computed again by each of them only if it costs no more than
+# this.
 TRIVIAL_WORK, TRIVIAL_READS = 1, 1
 
 
 def lower_graph(
     gm: Any, *, static: Sequence[bool] = (), aten_ops: Sequence[str] = ()
 ) -> tuple[Program, list[Any]]:
-    """Lower a functional graph module. Returns the program and, per graph output, a Tensor or plain value.
+    """Lower a functional graph module. Returns the program and, per graph output, a Tensor or plain
+    value.
 
     `static[i]`: placeholder i is a parameter. `aten_ops`: operators to leave to aten, by name.
     """
@@ -122,7 +124,9 @@ class _Run:
 
     def _lowered(self, target: Any, args: Any, kwargs: Any, node: Any) -> Any:
         lowering = LOWERINGS.get(target)
-        if self.aten_ops and (str(target) in self.aten_ops or str(target.overloadpacket) in self.aten_ops):
+        if self.aten_ops and (
+            str(target) in self.aten_ops or str(target.overloadpacket) in self.aten_ops
+        ):
             lowering = None
         if lowering is not None and _representable([args, kwargs], node.meta.get("val")):
             before = len(self.ctx.program.steps)
@@ -133,7 +137,8 @@ class _Run:
         return self.ctx.aten(target, args, kwargs, ordered=_is_ordered(target))
 
     def _settle(self, result: Tensor, node: Any) -> None:
-        """Check the shape, remember eager's strides, and realise what several readers would recompute."""
+        """Check the shape, remember eager's strides, and realise what several readers would
+        recompute."""
         val = node.meta["val"]
         assert result.size == tuple(val.shape), (node, result.size, val.shape)
         assert result.dtype == val.dtype, (node, result.dtype, val.dtype)
@@ -148,11 +153,7 @@ class _Run:
         """Write an input in place. Whatever still waits to read the old value is computed first."""
         if not self.mutating:
             self.mutating = True
-            for value in self.env.values():
-                for t in value if isinstance(value, (list, tuple)) else [value]:
-                    if isinstance(t, Tensor) and t.window is None and t is not source:
-                        if self._needed(t):
-                            self.ctx.realize(t)
+            self._settle_waiting(source)
         window = target.window
         assert window is not None
         if source.window is not None and source.window.buffer is window.buffer:
@@ -170,13 +171,14 @@ class _Run:
                 break
         return target
 
-    def _needed(self, t: Tensor) -> bool:
-        """Whether a later node (a copy_ or the output) takes this value itself."""
-        for node, value in self.env.items():
-            if value is t or isinstance(value, (list, tuple)) and any(v is t for v in value):
-                if any(user not in self.env for user in node.users):
-                    return True
-        return False
+    def _settle_waiting(self, source: Tensor) -> None:
+        """Realise the lazy values that a later node (a copy_ or the output) takes."""
+        for node, value in list(self.env.items()):
+            if all(user in self.env for user in node.users):
+                continue
+            for t in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(t, Tensor) and t.window is None and t is not source:
+                    self.ctx.realize(t)
 
 
 def _representable(args: Any, val: Any) -> bool:

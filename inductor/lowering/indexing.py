@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -20,6 +19,21 @@ def _source(ctx: Lowering, x: Tensor) -> Tensor:
     if x.window is None and x.work > 1:
         ctx.realize(x)
     return x
+
+
+def _in_range(ctx: Lowering, index: Tensor, low: int, size: int) -> None:
+    """Check at run time what eager checks. Loads are clamped besides, so memory is safe anyway."""
+    if index.numel == 0:
+        return
+    if index.window is None and index.work > 1:
+        ctx.realize(index)
+
+    def fn(i: Value) -> Value:
+        above = ops.ge(i, ops.constant(low, torch.int64))
+        return ops.logical_and(above, ops.lt(i, ops.constant(size, torch.int64)))
+
+    inside = ctx.pointwise(fn, [index], torch.bool, torch.int64)
+    ctx.require(inside, f"index out of range for a dimension of size {size}")
 
 
 @lower(aten.embedding.default)
@@ -40,6 +54,7 @@ def embedding(
 
     if weight.size[0] == 0:
         raise NotLowered("empty table")
+    _in_range(ctx, indices, 0, weight.size[0])
     size = (*indices.size, weight.size[1])
     return ctx.generate(size, weight.dtype, inner, weight, indices)
 
@@ -50,6 +65,7 @@ def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
         raise NotLowered("index_select of a scalar")
     d = views.dim_of(d, len(x.size))
     _source(ctx, x)
+    _in_range(ctx, index, 0, x.size[d])
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load((idx[d],)), torch.int64)
@@ -65,6 +81,7 @@ def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool
         raise NotLowered("gather of a scalar")
     d = views.dim_of(d, len(x.size))
     _source(ctx, x)
+    _in_range(ctx, index, 0, x.size[d])
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load(idx), torch.int64)
@@ -79,6 +96,9 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     if any(t.dtype in (torch.bool, torch.uint8) for _, t in given) or 0 in x.size:
         raise NotLowered("masks select a number of elements that depends on data")
     _source(ctx, x)
+    for d, given_index in enumerate(indices):
+        if given_index is not None:
+            _in_range(ctx, given_index, -x.size[d], x.size[d])
     common = broadcast(*(t.size for _, t in given))
     dims = [d for d, _ in given]
     together = dims == list(range(dims[0], dims[-1] + 1))
@@ -120,7 +140,8 @@ def constant_pad(ctx: Lowering, x: Tensor, pad: Sequence[int], value: Number = 0
 
 
 def padded_load(x: Tensor, idx: Indices, value: Number) -> Value:
-    """x's element, or `value` outside of x. Bounds that the loop's own extent guarantees cost nothing."""
+    """x's element, or `value` outside of x. Bounds that the loop's own extent guarantees cost
+    nothing."""
     mask = None
     for i, n in zip(idx, x.size, strict=True):
         at = ops.index_expr(i, torch.int32)

@@ -161,9 +161,7 @@ def _training(
     shape = (channels, *([1] * (len(x.size) - 2)))
     chan_mu, chan_rstd = (views.view(ctx, t, shape) for t in (mu, rstd))
     out = _normalised(ctx, x, chan_mu, chan_rstd, weight, bias)
-    flat_mu, flat_var, flat_rstd = (
-        views.view(ctx, t, (channels,)) for t in (mu, variance, rstd)
-    )
+    flat_mu, flat_var, flat_rstd = (views.view(ctx, t, (channels,)) for t in (mu, variance, rstd))
 
     def update(old: Tensor, new: Tensor, factor: float) -> Tensor:
         def fn(o: Value, v: Value) -> Value:

@@ -13,11 +13,16 @@ from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 
-CHEAP, MEDIUM, HEAVY = 1, 3, 6  # work units: arithmetic, division and square roots, transcendental functions
+CHEAP, MEDIUM, HEAVY = (
+    1,
+    3,
+    6,
+)  # work units: arithmetic, division and square roots, transcendental functions
 
 
 def result_type(*items: Tensor | Number) -> torch.dtype:
-    """torch.result_type: dimensioned tensors outrank 0-dim tensors, which outrank Python numbers, within a kind."""
+    """torch.result_type: dimensioned tensors outrank 0-dim tensors, which outrank Python numbers,
+    within a kind."""
     tiers: list[list[torch.dtype]] = [[], [], []]
     for item in items:
         if isinstance(item, Tensor):
@@ -52,7 +57,8 @@ def promoted(dtype: torch.dtype, *items: Tensor | Number) -> torch.dtype:
 
 # --- tables --------------------------------------------------------------------------------------
 
-# aten name: (op, work); computed in the result's type, which for integer input is float where torch says so
+# aten name: (op, work); computed in the result's type, which for integer input is float where torch
+# says so
 UNARY: dict[str, tuple[str, int]] = {
     "neg": ("neg", CHEAP),
     "abs": ("abs", CHEAP),
@@ -68,8 +74,33 @@ UNARY: dict[str, tuple[str, int]] = {
     "rsqrt": ("rsqrt", MEDIUM),
     **{
         name: (name, HEAVY)
-        for name in """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
-        atanh erf erfc erfinv lgamma digamma sigmoid""".split()
+        for name in [
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "erfinv",
+            "lgamma",
+            "digamma",
+            "sigmoid",
+        ]
     },
 }
 
@@ -219,7 +250,7 @@ def signbit(ctx: Lowering, x: Tensor) -> Tensor:
 def _scaled(ctx: Lowering, op: str, a: Any, b: Any, alpha: Number) -> Tensor:
     dtype = _out(ctx)
     if dtype == torch.bool:
-        if op == "sub" or alpha is not True and alpha != 1:
+        if op == "sub" or (alpha is not True and alpha != 1):
             raise NotLowered("arithmetic on bool")
         return ctx.pointwise(ops.logical_or, [a, b], dtype)
 
@@ -382,7 +413,7 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    if device is not None and ctx.val().device != x.device or pin_memory:
+    if (device is not None and ctx.val().device != x.device) or pin_memory:
         raise NotLowered("copies between devices")
     if dtype is not None and dtype != x.dtype:
         return convert(ctx, x, dtype)
@@ -419,7 +450,8 @@ def copy(ctx: Lowering, x: Tensor, source: Tensor, non_blocking: bool = False) -
 def _activation(
     *targets: Any, work: int = HEAVY
 ) -> Callable[[Callable[..., Value]], Callable[..., Any]]:
-    """Register `fn(value, *parameters)`, with `c(number)` constants made by _const, as an operator of one tensor."""
+    """Register `fn(value, *parameters)`, with `c(number)` constants made by _const, as an operator
+    of one tensor."""
 
     def register(fn: Callable[..., Value]) -> Callable[..., Any]:
         def lowering(ctx: Lowering, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -446,9 +478,7 @@ def gelu(v: Value, *, approximate: str = "none") -> Value:
     half, one = _c(v, 0.5), _c(v, 1.0)
     if approximate == "tanh":
         cube = ops.mul(ops.mul(v, v), v)
-        inner = ops.mul(
-            _c(v, math.sqrt(2.0 / math.pi)), ops.add(v, ops.mul(_c(v, 0.044715), cube))
-        )
+        inner = ops.mul(_c(v, math.sqrt(2.0 / math.pi)), ops.add(v, ops.mul(_c(v, 0.044715), cube)))
         return ops.mul(ops.mul(half, v), ops.add(one, ops.tanh(inner)))
     scaled = ops.mul(v, _c(v, math.sqrt(0.5)))
     return ops.mul(ops.mul(v, half), ops.add(one, ops.erf(scaled)))

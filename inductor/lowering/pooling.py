@@ -96,7 +96,8 @@ def max_pool2d_with_indices(
 def _borders(
     extent: int, out: Sequence[int], kernel: int, stride: int, padding: int, dilation: int
 ) -> Split | None:
-    """Columns whose windows lie inside, apart from those at the borders: only the latter need masks."""
+    """Columns whose windows lie inside, apart from those at the borders: only the latter need
+    masks."""
     first = -(-padding // stride)
     last = (extent - 1 + padding - (kernel - 1) * dilation) // stride
     bounds = tuple(sorted({0, min(first, out[-1]), max(min(last + 1, out[-1]), 0), out[-1]}))
@@ -121,7 +122,7 @@ def avg_pool2d(
 ) -> Tensor:
     kernel, padding = _pair(kernel), _pair(padding)
     stride = _pair(stride, kernel)
-    plain = not any(padding) and not ceil_mode or count_include_pad and not ceil_mode
+    plain = (not any(padding) and not ceil_mode) or (count_include_pad and not ceil_mode)
     if kernel[0] * kernel[1] > MAX_WINDOW or not x.dtype.is_floating_point or not plain:
         raise NotLowered("window")
     reduction.settled(ctx, x)
@@ -157,7 +158,7 @@ def _nearest(ctx: Lowering, x: Tensor, scales: Sequence[float | None]) -> Tensor
     size = tuple(ctx.val().shape)
     factors = []
     for n, m, scale in zip(x.size[2:], size[2:], scales, strict=True):
-        if n == 0 or m % n or scale is not None and scale != m // n:
+        if n == 0 or m % n or (scale is not None and scale != m // n):
             raise NotLowered("fractional resize")
         factors.append(m // n)
         ratio = torch.tensor(1.0 / scale if scale else n / m, dtype=torch.float32)
@@ -183,5 +184,3 @@ def upsample_nearest2d(
     ctx: Lowering, x: Tensor, output: Any, scale_h: Any = None, scale_w: Any = None
 ) -> Tensor:
     return _nearest(ctx, x, [scale_h, scale_w])
-
-

@@ -1,4 +1,5 @@
-"""Reductions, and the operators that are a few reductions and elementwise steps over the same rows."""
+"""Reductions, and the operators that are a few reductions and elementwise steps over the same
+rows."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from inductor.lowering.context import Lowering
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
 
-# A reduction to fewer results than this, of more elements than that, is done in two steps to use all cores.
+# A reduction to fewer results than this, of more elements than that, is done in two steps to use
+# all cores.
 FEW_RESULTS, MANY_ELEMENTS = 4, 1 << 16
 PIECES = 64
 
@@ -23,7 +25,7 @@ PIECES = 64
 def dims_of(x: Tensor, dim: Any) -> list[int]:
     """The reduced dimensions: all of them for None or an empty list."""
     rank = len(x.size)
-    if dim is None or isinstance(dim, (list, tuple)) and not dim:
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(rank))
     return [views.dim_of(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
 
@@ -168,8 +170,8 @@ def all(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Ten
 
 
 def moments(ctx: Lowering, x: Tensor, dim: Any, correction: float) -> tuple[Tensor, Tensor]:
-    """(mean, variance), in two passes over the row: exact where a running update loses digits. In float32 for
-    half types; dimensions kept."""
+    """(mean, variance), in two passes over the row: exact where a running update loses digits. In
+    float32 for half types; dimensions kept."""
     settled(ctx, x)
     wide = COMPUTE_TYPES[x.dtype]
     mu = average(ctx, x, dim, wide)

@@ -1,7 +1,8 @@
 """The table aten operator -> lowering.
 
-A lowering is `fn(ctx, *args, **kwargs)` with the operator's own arguments, tensors as `ir.Tensor`; it returns a
-Tensor, a tuple of them, or raises `NotLowered` to have this one call run by aten instead.
+A lowering is `fn(ctx, *args, **kwargs)` with the operator's own arguments, tensors as `ir.Tensor`;
+it returns a Tensor, a tuple of them, or raises `NotLowered` to have this one call run by aten
+instead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ LOWERINGS: dict[Any, Callable[..., Any]] = {}
 
 
 class NotLowered(Exception):
-    """This call has no loop form (an unusual dtype, argument or shape): it stays an aten operator."""
+    """This call has no loop form (an unusual dtype, argument or shape): it stays an aten
+    operator."""
 
 
 def overloads(target: Any) -> list[Any]:

@@ -1,4 +1,5 @@
-"""Views: a strided window of realised memory where possible, an index rewrite otherwise. Never a copy."""
+"""Views: a strided window of realised memory where possible, an index rewrite otherwise. Never a
+copy."""
 
 from __future__ import annotations
 
@@ -71,13 +72,10 @@ def t(ctx: Lowering, x: Tensor) -> Tensor:
 @lower(aten.expand.default)
 def expand(ctx: Lowering, x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
     lead = len(size) - len(x.size)
-    full = tuple(
-        x.size[d - lead] if n == -1 else n for d, n in enumerate(size)
-    )
+    full = tuple(x.size[d - lead] if n == -1 else n for d, n in enumerate(size))
     if x.window is not None:
         stride = [0] * lead + [
-            s if n == m else 0
-            for s, n, m in zip(x.window.stride, x.size, full[lead:], strict=True)
+            s if n == m else 0 for s, n, m in zip(x.window.stride, x.size, full[lead:], strict=True)
         ]
         view = restride(x, full, stride)
         assert view is not None
@@ -88,7 +86,9 @@ def expand(ctx: Lowering, x: Tensor, size: Sequence[int], *, implicit: bool = Fa
     return rewrite(ctx, x, full, lambda idx: narrow(idx, x.size))
 
 
-@lower(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_alias.default)
+@lower(
+    aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_alias.default
+)
 def view(ctx: Lowering, x: Tensor, size: Sequence[int], stride: Any = None) -> Tensor:
     size = _infer(size, x.numel)
     if size == x.size:
@@ -117,8 +117,8 @@ def _infer(size: Sequence[int], numel: int) -> tuple[int, ...]:
 def view_strides(
     old: Sequence[int], stride: Sequence[int], new: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """Strides of a reshape without a copy, or None. Groups of old dimensions that lie contiguously in memory
-    are matched with groups of new ones of the same extent."""
+    """Strides of a reshape without a copy, or None. Groups of old dimensions that lie contiguously
+    in memory are matched with groups of new ones of the same extent."""
     if prod(new) == 0:
         return contiguous_strides(new)
     groups: list[tuple[int, int]] = []  # (extent, innermost stride) of memory-contiguous runs
@@ -251,7 +251,9 @@ def as_strided(
     offset: int | None = None,
 ) -> Tensor:
     window = ctx.realize(x)
-    if window.buffer.kind == "input":  # offsets count from the storage's start, which a plan does not know
+    if (
+        window.buffer.kind == "input"
+    ):  # offsets count from the storage's start, which a plan does not know
         raise NotLowered("as_strided of an input")
     start = window.offset if offset is None else offset
     view = Window(window.buffer, tuple(size), tuple(stride), start)
@@ -296,9 +298,7 @@ def unfold(ctx: Lowering, x: Tensor, d: int, length: int, step: int) -> Tensor:
         result = restride(x, size, (*stride, inner))
         assert result is not None
         return result
-    return rewrite(
-        ctx, x, size, lambda idx: (*idx[:d], idx[d] * step + idx[-1], *idx[d + 1 : -1])
-    )
+    return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] * step + idx[-1], *idx[d + 1 : -1]))
 
 
 @lower(aten.flip.default)
@@ -344,9 +344,7 @@ def repeat(ctx: Lowering, x: Tensor, repeats: Sequence[int]) -> Tensor:
         ctx,
         x,
         size,
-        lambda idx: tuple(
-            ZERO if n == 1 else i % n for i, n in zip(idx, base, strict=True)
-        )[lead:],
+        lambda idx: tuple(ZERO if n == 1 else i % n for i, n in zip(idx, base, strict=True))[lead:],
     )
 
 
@@ -355,8 +353,8 @@ def repeat(ctx: Lowering, x: Tensor, repeats: Sequence[int]) -> Tensor:
 
 @lower(aten.cat.default)
 def cat(ctx: Lowering, tensors: Sequence[Tensor], d: int = 0) -> Tensor:
-    """Lazy, with its parts remembered: whatever elementwise operators follow are computed part by part, each
-    reading one input and writing straight into its slice."""
+    """Lazy, with its parts remembered: whatever elementwise operators follow are computed part by
+    part, each reading one input and writing straight into its slice."""
     out = ctx.val()
     parts = [t for t in tensors if t.size != (0,)]
     if not parts:
@@ -389,7 +387,8 @@ def _shifted(idx: Indices, d: int, by: int) -> Indices:
 
 
 def pick(position: Index, bounds: Sequence[int], part: Callable[[int], Any]) -> Any:
-    """part(k) for the k with bounds[k] <= position < bounds[k+1]; decided here when the index's bounds do."""
+    """part(k) for the k with bounds[k] <= position < bounds[k+1]; decided here when the index's
+    bounds do."""
     import torch
 
     from inductor.ops import ops
@@ -431,7 +430,8 @@ def _inserted(
     step: int,
     index: Callable[[Index], Index],
 ) -> Tensor:
-    """x with the positions low, low+step, ... < high along d taken from source at index(position)."""
+    """x with the positions low, low+step, ... < high along d taken from source at
+    index(position)."""
     import torch
 
     from inductor.lowering.pointwise import convert

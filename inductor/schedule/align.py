@@ -1,8 +1,8 @@
 """Putting the loops of one step onto the loop variables of another.
 
-Two steps can share loops when their iteration spaces have the same elements in the same order, though perhaps
-differently cut: (8, 512, 768) and (4096, 768). Both are refined to the common cut (8, 512, 768), and the bodies
-rewritten.
+Two steps can share loops when their iteration spaces have the same elements in the same order,
+though perhaps differently cut: (8, 512, 768) and (4096, 768). Both are refined to the common cut
+(8, 512, 768), and the bodies rewritten.
 """
 
 from __future__ import annotations

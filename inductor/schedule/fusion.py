@@ -1,16 +1,17 @@
 """Fusion: steps into kernels.
 
-A kernel runs an outer range in parallel and, for each outer index, one or more inner loops one after another.
-Two shapes exist:
+A kernel runs an outer range in parallel and, for each outer index, one or more inner loops one
+after another. Two shapes exist:
 
     pointwise  every step runs over the same elements; one pass
-    rows       steps run over (outer, inner): reductions of the inner range, elementwise steps before and after
-               them, and steps over the outer range alone. A softmax is one kernel: max, sum, store.
+    rows       steps run over (outer, inner): reductions of the inner range, elementwise steps
+               before and after them, and steps over the outer range alone. A softmax is one
+               kernel: max, sum, store.
 
-Steps are taken in program order; each joins the latest kernel that it shares data with, if the loops can be put
-onto each other (`align`), every value it takes from the kernel is the one made in the same iteration, and no other
-kernel would have to run in between. Fusing always saves memory traffic; the limits below keep parallelism and
-compile time.
+Steps are taken in program order; each joins the latest kernel that it shares data with, if the
+loops can be put onto each other (`align`), every value it takes from the kernel is the one made in
+the same iteration, and no other kernel would have to run in between. Fusing always saves memory
+traffic; the limits below keep parallelism and compile time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
 
 MAX_STEPS = 48  # of one kernel
 MAX_VALUES = 600
-# A kernel of rows runs its rows in parallel. Below this many rows, work this large is not moved into it.
+# A kernel of rows runs its rows in parallel. Below this many rows, work this large is not moved
+# into it.
 FEW_ROWS = 8
 SMALL_WORK = 32768
 
@@ -45,7 +47,7 @@ class Kernel:
         return any(s.reduced for s in self.steps) or bool(self.inner)
 
     def role(self, step: Loops) -> str:
-        """"reduce", "full" (elementwise over outer and inner) or "row" (over outer alone)."""
+        """ "reduce", "full" (elementwise over outer and inner) or "row" (over outer alone)."""
         if step.reduction:
             return "reduce"
         if not self.inner or len(step.dims) == len(self.outer) + len(self.inner):
@@ -94,9 +96,7 @@ Item = Kernel | Call
 Scheduled = Kernel | Call | Bundle
 
 
-def schedule(
-    program: Program, wanted: Iterable[str], *, fusion: bool = True
-) -> list[Scheduled]:
+def schedule(program: Program, wanted: Iterable[str], *, fusion: bool = True) -> list[Scheduled]:
     """Fuse (unless told not to) and order. `wanted`: buffers that outlive the program."""
     steps = live_steps(program.steps, set(wanted))
     run = _Fusion(program, fusion)
@@ -214,7 +214,8 @@ class _Fusion:
 
 
 def fuse(kernel: Kernel, step: Loops) -> bool:
-    """Add the step to the kernel if it can run in the kernel's loops; the kernel is unchanged if not."""
+    """Add the step to the kernel if it can run in the kernel's loops; the kernel is unchanged if
+    not."""
     if len(kernel.steps) >= MAX_STEPS:
         return False
     if sum(len(s.tape.values) for s in kernel.steps) + len(step.tape.values) > MAX_VALUES:
@@ -242,8 +243,8 @@ Placement = tuple[list[Var], list[Var], dict[Var, Index], Loops]
 
 
 def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
-    """Ways to lay the step's loops over the kernel's: new outer and inner variables, the kernel's renaming,
-    the renamed step. Most likely first."""
+    """Ways to lay the step's loops over the kernel's: new outer and inner variables, the kernel's
+    renaming, the renamed step. Most likely first."""
     rows, work = prod(v.size for v in step.dims), prod(v.size for v in [*step.dims, *step.reduced])
     if step.reduced and not kernel.is_rows:
         if rows < FEW_ROWS and work > SMALL_WORK:
@@ -271,14 +272,17 @@ def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
 
 
 def _over_rows(kernel: Kernel, step: Loops) -> Iterable[Placement]:
-    """An elementwise step over (outer, inner) of a kernel of rows: its dimensions are told apart by how it
-    reads what the kernel reads or writes."""
+    """An elementwise step over (outer, inner) of a kernel of rows: its dimensions are told apart by
+    how it reads what the kernel reads or writes."""
     for order in _orders(kernel, step, [*kernel.outer, *kernel.inner], step.dims):
         extents = [v.size for v in kernel.outer]
         total, rows = 1, prod(extents)
         for cut_at in range(len(order) + 1):
             if total == rows:
-                outer, inner = _lay(kernel.outer, order[:cut_at]), _lay(kernel.inner, order[cut_at:])
+                outer, inner = (
+                    _lay(kernel.outer, order[:cut_at]),
+                    _lay(kernel.inner, order[cut_at:]),
+                )
                 if outer and inner:
                     yield _placed(step, outer, inner, reduced=False)
                     break
@@ -301,8 +305,8 @@ def _split_kernel(kernel: Kernel, step: Loops, order: list[Var]) -> Iterable[Pla
 def _orders(
     kernel: Kernel, step: Loops, kernel_vars: list[Var], step_vars: list[Var]
 ) -> Iterable[list[Var]]:
-    """Orders of the step's variables that might match the kernel's: as they are, and as a buffer that both
-    touch has them."""
+    """Orders of the step's variables that might match the kernel's: as they are, and as a buffer
+    that both touch has them."""
     yield step_vars
     if len(step_vars) < 2:
         return
@@ -328,7 +332,8 @@ def _touches(kernel: Kernel, name: str) -> list[Index]:
 def _match_order(
     mine: Index, step_vars: list[Var], theirs: Index, kernel_vars: list[Var]
 ) -> list[Var] | None:
-    """Step variables in the order of the kernel's, where both index one buffer with equal coefficients."""
+    """Step variables in the order of the kernel's, where both index one buffer with equal
+    coefficients."""
     kernel_sorted, step_sorted = by_stride(kernel_vars, theirs), by_stride(step_vars, mine)
     if [v.size for v in kernel_sorted] != [v.size for v in step_sorted]:
         return None
@@ -374,7 +379,8 @@ def _placed(step: Loops, outer: Lay, inner: Lay, *, reduced: bool, row: bool = F
 
 
 def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
-    """Whether everything that `new` shares with the kernel's steps is touched in the same iteration."""
+    """Whether everything that `new` shares with the kernel's steps is touched in the same
+    iteration."""
     shares = False
     reads_before = {name for s in steps for name in s.reads}
     for s in steps:

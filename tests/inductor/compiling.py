@@ -43,7 +43,8 @@ def check(
     names: Sequence[str] = (),
     **options: Any,
 ) -> Compilation:
-    """Compile, run, and compare results and written arguments with eager: values, dtypes, sizes, strides.
+    """Compile, run, and compare results and written arguments with eager: values, dtypes, sizes,
+    strides.
 
     fallbacks: the operators that may stay aten calls.
     """
@@ -57,8 +58,12 @@ def check(
     if rtol is not None and atol is None:
         atol = 1e-5
     labels = names or [str(k) for k in range(len(got))]
-    for label, e, g in zip([*labels, *(f"argument {k}" for k in range(len(args)))],
-                           [*expected, *theirs], [*got, *ours], strict=True):
+    for label, e, g in zip(
+        [*labels, *(f"argument {k}" for k in range(len(args)))],
+        [*expected, *theirs],
+        [*got, *ours],
+        strict=True,
+    ):
         if not isinstance(e, torch.Tensor):
             assert e == g
             continue
@@ -73,6 +78,4 @@ def check(
 
 def same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal strides where they matter."""
-    return all(
-        n == 1 or x == y for n, x, y in zip(a.shape, a.stride(), b.stride(), strict=True)
-    )
+    return all(n == 1 or x == y for n, x, y in zip(a.shape, a.stride(), b.stride(), strict=True))

@@ -45,7 +45,11 @@ def test_equal_kernels_share_their_text() -> None:
 
 def test_units_divide_the_kernels() -> None:
     fns = [torch.sin, torch.exp, torch.tanh, torch.erf, torch.sqrt, torch.abs]
-    c = staged(lambda x: tuple(f(x.view(-1, k + 1)) for k, f in enumerate(fns)), [torch.randn(60)], until="codegen")
+    c = staged(
+        lambda x: tuple(f(x.view(-1, k + 1)) for k, f in enumerate(fns)),
+        [torch.randn(60)],
+        until="codegen",
+    )
     assert c.module is not None
     units = c.module.units(2)
     assert len(units) == 2
@@ -66,7 +70,9 @@ def test_any_cut_of_the_range_gives_the_same() -> None:
         c = staged(fn, [x])
         assert c.spec is not None
         (step,) = c.spec.steps
-        run = ctypes.CDLL(str(toolchain.compile_library(c.spec.units or c.spec.source)))[step.symbol]
+        run = ctypes.CDLL(str(toolchain.compile_library(c.spec.units or c.spec.source)))[
+            step.symbol
+        ]
         (expected,) = fn(x)
         for pieces in (1, 2, 3, 7, step.total):
             out = torch.full_like(expected, -1)
@@ -80,7 +86,21 @@ def test_any_cut_of_the_range_gives_the_same() -> None:
             torch.testing.assert_close(out, expected, msg=f"{step.total} in {pieces}")
 
 
-FUNCTIONS = ["exp", "log", "tanh", "erf", "sigmoid", "expm1", "log1p", "sqrt", "rsqrt", "floor", "round", "trunc", "ceil"]
+FUNCTIONS = [
+    "exp",
+    "log",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "expm1",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "floor",
+    "round",
+    "trunc",
+    "ceil",
+]
 HARNESS = """
 #include "vec.h"
 namespace fg {
@@ -90,11 +110,13 @@ namespace fg {
 ONE = """
 extern "C" void %(name)s(const float* x, float* y, int64_t n) {
   using namespace wide;
-  each_vector<W>(0, n, [&](int64_t j, auto lanes, auto) { store(y + j, %(name)s(load(x + j, lanes)), lanes); });
+  each_vector<W>(0, n, [&](int64_t j, auto lanes, auto) { store(y + j, %(name)s(load(x + j, lanes)),
+  lanes); });
 }
 extern "C" void half_%(name)s(const float* x, float* y, int64_t n) {
   using namespace half;
-  each_vector<W>(0, n, [&](int64_t j, auto lanes, auto) { store(y + j, %(name)s(load(x + j, lanes)), lanes); });
+  each_vector<W>(0, n, [&](int64_t j, auto lanes, auto) { store(y + j, %(name)s(load(x + j, lanes)),
+  lanes); });
 }
 extern "C" void scalar_%(name)s(const float* x, float* y, int64_t n) {
   for (int64_t j = 0; j < n; ++j) y[j] = %(name)s(x[j]);
@@ -104,7 +126,8 @@ extern "C" void scalar_%(name)s(const float* x, float* y, int64_t n) {
 
 @pytest.mark.parametrize("flags", ["native", "avx2", "plain"])
 def test_vector_functions(flags: str, tmp_path: Path) -> None:
-    """Every instruction set that this machine can run: within 2.5 ulp of the true value, special values exact."""
+    """Every instruction set that this machine can run: within 2.5 ulp of the true value, special
+    values exact."""
     options = {"native": ["-march=native"], "avx2": ["-mavx2", "-mfma"], "plain": []}[flags]
     if flags == "avx2" and os.uname().machine != "x86_64":
         pytest.skip("x86 only")
@@ -112,17 +135,45 @@ def test_vector_functions(flags: str, tmp_path: Path) -> None:
     source.write_text(HARNESS % "".join(ONE % {"name": n} for n in FUNCTIONS))
     compiler = toolchain.find_compiler()
     library = tmp_path / "unit.so"
-    command = [*compiler.command, *toolchain.FLAGS, *options, "-I", str(toolchain.INCLUDE), str(source), "-o", str(library)]
+    command = [
+        *compiler.command,
+        *toolchain.FLAGS,
+        *options,
+        "-I",
+        str(toolchain.INCLUDE),
+        str(source),
+        "-o",
+        str(library),
+    ]
     subprocess.run(command, check=True)
     run = ctypes.CDLL(str(library))
     g = torch.Generator().manual_seed(0)
-    edge = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 3.4e38, 1e-45, -1.0, 0.5, 1.0, 1.5, 2.5]
-    x = torch.cat([torch.randn(5000, generator=g) * 3, torch.linspace(-104, 88.5, 5000), torch.tensor(edge)])
+    edge = [
+        0.0,
+        -0.0,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        1e-40,
+        -1e-40,
+        3.4e38,
+        1e-45,
+        -1.0,
+        0.5,
+        1.0,
+        1.5,
+        2.5,
+    ]
+    x = torch.cat(
+        [torch.randn(5000, generator=g) * 3, torch.linspace(-104, 88.5, 5000), torch.tensor(edge)]
+    )
     for name in FUNCTIONS:
         exact = getattr(torch, name)(x.double())
         for variant in (name, f"half_{name}", f"scalar_{name}"):
             y = torch.full_like(x, 7.0)
-            getattr(run, variant)(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_int64(len(x)))
+            getattr(run, variant)(
+                ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_int64(len(x))
+            )
             _close_in_ulps(variant, x, y, exact)
 
 
@@ -143,8 +194,25 @@ def _close_in_ulps(name: str, x: torch.Tensor, y: torch.Tensor, exact: torch.Ten
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_types_round_as_torch(dtype: torch.dtype) -> None:
     g = torch.Generator().manual_seed(0)
-    edge = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 65504.0, 65519.0, 65520.0, 1e-8, 6e-8, 5.9e-8, 6.1e-5, 1e38, -3.4e38]
-    x = torch.cat([torch.randn(3000, generator=g), torch.randn(3000, generator=g) * 1e-6, torch.tensor(edge)])
+    edge = [
+        0.0,
+        -0.0,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        65504.0,
+        65519.0,
+        65520.0,
+        1e-8,
+        6e-8,
+        5.9e-8,
+        6.1e-5,
+        1e38,
+        -3.4e38,
+    ]
+    x = torch.cat(
+        [torch.randn(3000, generator=g), torch.randn(3000, generator=g) * 1e-6, torch.tensor(edge)]
+    )
     check(lambda x: (x.to(dtype), x.to(dtype).float()), x, rtol=0, atol=0)
     every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
     check(lambda h: (h.float(),), every, rtol=0, atol=0)

@@ -23,7 +23,9 @@ def value(index: Index, at: dict[Var, int]) -> int:
             total += coefficient * at[atom]
         else:
             inner = value(atom.dividend, at)
-            total += coefficient * (inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor)
+            total += coefficient * (
+                inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor
+            )
     return total
 
 

@@ -25,8 +25,9 @@ def make(dtype: torch.dtype, *size: int, seed: int = 0) -> torch.Tensor:
 
 def special(dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Values where elementary functions go wrong."""
-    edge = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 1e-3, 1e30, -1e30, 3.3e38, 1e-38, 1e-42, 88.0, 89.5, -87.0, -104.0,
-            0.625, -0.625, 4.0, 9.0, 20.0, -20.0, math.inf, -math.inf, math.nan, 0.99999, 7.5]  # fmt: skip
+    edge = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 1e-3, 1e30, -1e30, 3.3e38, 1e-38, 1e-42, 88.0,
+            89.5, -87.0, -104.0, 0.625, -0.625, 4.0, 9.0, 20.0, -20.0, math.inf, -math.inf,
+            math.nan, 0.99999, 7.5]  # fmt: skip
     return torch.tensor(edge, dtype=torch.float64).to(dtype)
 
 
@@ -45,13 +46,15 @@ def table(fns: dict, *args: torch.Tensor, **kwargs: object) -> None:
     check(fixed[len(args)], *args, names=list(fns), **kwargs)
 
 
-# --- elementwise -----------------------------------------------------------------------------------
+# --- elementwise
+# -----------------------------------------------------------------------------------
 
 UNARY = {
     name: getattr(torch, name)
-    for name in """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh
-    tanh asinh acosh atanh erf erfc sigmoid floor ceil round trunc sign abs neg relu isnan isinf isfinite signbit
-    logical_not square frac lgamma deg2rad nan_to_num sgn logit""".split()
+    for name in """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos
+    atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid floor ceil round trunc sign abs neg relu
+    isnan isinf isfinite signbit logical_not square frac lgamma deg2rad nan_to_num sgn
+    logit""".split()
 }
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -183,8 +186,9 @@ def test_binary_special_values() -> None:
     x = special()
     x = x[~((x.abs() < 1e-37) & (x != 0))]  # eager's remainder by a denormal is nan
     a, b = x[:, None].expand(-1, len(x)).contiguous(), x[None, :].expand(len(x), -1).contiguous()
-    # Eager fuses the multiplications of these, so that they overflow later.
-    fused = ("add_alpha", "sub_alpha", "lerp", "addcmul", "addcdiv")
+    # Eager fuses the multiplications of these, so that they overflow later; its remainder overflows
+    # sooner.
+    fused = ("add_alpha", "sub_alpha", "lerp", "addcmul", "addcdiv", "remainder", "fmod")
     fns = {k: v for k, v in (BINARY | FLOAT_BINARY).items() if k not in fused}
     table(fns, a, b)
 
@@ -198,8 +202,9 @@ def test_binary_integers(dtype: torch.dtype) -> None:
 
 def test_bool() -> None:
     a, b = make(torch.bool, 5, 37), make(torch.bool, 5, 37, seed=1)
-    names = ("maximum", "minimum", "eq", "ne", "lt", "ge", "logical_and", "logical_or", "logical_xor", "where",
-             "where_scalar", "scalar_add", "scalar_mul", "add", "mul")  # fmt: skip
+    names = ("maximum", "minimum", "eq", "ne", "lt", "ge", "logical_and", "logical_or",
+             "logical_xor", "where", "where_scalar", "scalar_add", "scalar_mul", "add",
+             "mul")  # fmt: skip
     fns = {name: BINARY[name] for name in names} | {
         "and": lambda a, b: a & b,
         "or": lambda a, b: a | b,
@@ -224,7 +229,10 @@ def test_conversions(source: torch.dtype) -> None:
 
 
 def test_mixed_types_promote_as_eager() -> None:
-    args = [make(t, 4, 9, seed=k) for k, t in enumerate((torch.int32, torch.float32, torch.float64, torch.bool))]
+    args = [
+        make(t, 4, 9, seed=k)
+        for k, t in enumerate((torch.int32, torch.float32, torch.float64, torch.bool))
+    ]
     zero_dim = torch.tensor(2.5, dtype=torch.float64)
     table(
         {
@@ -244,10 +252,13 @@ def test_mixed_types_promote_as_eager() -> None:
 
 
 def test_explicit_half_conversion_rounds() -> None:
-    check(lambda x: (x.to(torch.bfloat16).float() * 2, x.half().float() + 1), make(torch.float32, 50))
+    check(
+        lambda x: (x.to(torch.bfloat16).float() * 2, x.half().float() + 1), make(torch.float32, 50)
+    )
 
 
-# --- layouts ---------------------------------------------------------------------------------------
+# --- layouts
+# ---------------------------------------------------------------------------------------
 
 VIEWS = {
     "t": lambda x: x.transpose(0, 1) * 2,
@@ -338,10 +349,15 @@ def test_empty(size: tuple[int, ...]) -> None:
 
 
 def test_scalars() -> None:
-    check(lambda x, y: (x + y, x.exp(), (x * y).view(1, 1), x.sum(), x > y), torch.tensor(1.5), torch.tensor(2.0))
+    check(
+        lambda x, y: (x + y, x.exp(), (x * y).view(1, 1), x.sum(), x > y),
+        torch.tensor(1.5),
+        torch.tensor(2.0),
+    )
 
 
-# --- reductions ------------------------------------------------------------------------------------
+# --- reductions
+# ------------------------------------------------------------------------------------
 
 REDUCTIONS = {
     "sum": lambda x: x.sum(),
@@ -401,14 +417,43 @@ def test_reductions(dtype: torch.dtype, layout: str) -> None:
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_integer_reductions(dtype: torch.dtype) -> None:
-    names = ("sum", "sum1", "sum02", "amax", "amin", "max_dim", "max_indices", "argmin", "argmax", "any")
+    names = (
+        "sum",
+        "sum1",
+        "sum02",
+        "amax",
+        "amin",
+        "max_dim",
+        "max_indices",
+        "argmin",
+        "argmax",
+        "any",
+    )
     table({n: REDUCTIONS[n] for n in names}, make(dtype, 7, 5, 37))
 
 
 def test_reductions_with_nan_and_infinity() -> None:
     x = make(torch.float32, 6, 40)
-    x[1, 3], x[2, 5], x[3, :], x[4, 7], x[4, 20], x[5, 9] = math.nan, math.inf, -math.inf, math.nan, math.nan, -math.inf
-    names = ("sum", "amax", "min", "max", "max_dim", "max_indices", "argmax", "argmax0", "argmin", "softmax")
+    x[1, 3], x[2, 5], x[3, :], x[4, 7], x[4, 20], x[5, 9] = (
+        math.nan,
+        math.inf,
+        -math.inf,
+        math.nan,
+        math.nan,
+        -math.inf,
+    )
+    names = (
+        "sum",
+        "amax",
+        "min",
+        "max",
+        "max_dim",
+        "max_indices",
+        "argmax",
+        "argmax0",
+        "argmin",
+        "softmax",
+    )
     fns = {
         "amax1": lambda x: x.amax(1),
         "argmax1": lambda x: x.argmax(1),
@@ -442,11 +487,16 @@ def test_whole_reductions_use_all_cores() -> None:
     assert max(s.total for s in c.spec.steps) >= 4
 
 
-# --- normalisation, indexing, pooling --------------------------------------------------------------
+# --- normalisation, indexing, pooling
+# --------------------------------------------------------------
 
 
 def test_normalisation() -> None:
-    x, w, b = make(torch.float32, 4, 8, 6, 6), make(torch.float32, 8), make(torch.float32, 8, seed=1)
+    x, w, b = (
+        make(torch.float32, 4, 8, 6, 6),
+        make(torch.float32, 8),
+        make(torch.float32, 8, seed=1),
+    )
     mean, var = make(torch.float32, 8, seed=2), make(torch.float32, 8, seed=3).abs() + 0.1
     table(
         {
@@ -467,11 +517,17 @@ def test_normalisation() -> None:
 def test_layer_norm_of_half_types() -> None:
     for dtype, tolerance in ((torch.bfloat16, 3e-2), (torch.float16, 4e-3)):
         x, w, b = make(dtype, 8, 96), make(dtype, 96), make(dtype, 96, seed=1)
-        check(lambda x, w, b: (F.layer_norm(x, (96,), w, b),), x, w, b, rtol=tolerance, atol=tolerance)
+        check(
+            lambda x, w, b: (F.layer_norm(x, (96,), w, b),), x, w, b, rtol=tolerance, atol=tolerance
+        )
 
 
 def test_batch_norm_training_updates_its_statistics() -> None:
-    x, w, b = make(torch.float32, 4, 8, 6, 6), make(torch.float32, 8), make(torch.float32, 8, seed=1)
+    x, w, b = (
+        make(torch.float32, 4, 8, 6, 6),
+        make(torch.float32, 8),
+        make(torch.float32, 8, seed=1),
+    )
     mean, var = torch.zeros(8), torch.ones(8)
     check(
         lambda x, m, v, w, b: (torch.relu(F.batch_norm(x, m, v, w, b, True, 0.2)),),
@@ -501,8 +557,26 @@ def test_gathers() -> None:
     )  # fmt: skip
 
 
+def test_indices_out_of_range_raise() -> None:
+    w, i = make(torch.float32, 11, 24), torch.tensor([3, 10, 0])
+    for fn in (
+        lambda w, i: (F.embedding(i, w),),
+        lambda w, i: (w[i],),
+        lambda w, i: (w.index_select(0, i),),
+    ):
+        c = check(fn, w, i)
+        with pytest.raises((IndexError, RuntimeError), match="out of range"):
+            c.compiled(w, torch.tensor([3, 11, 0]))
+        with pytest.raises((IndexError, RuntimeError), match="out of range"):
+            c.compiled(w, torch.tensor([3, -12, 0]))
+
+
 def test_embedding_of_int32_indices() -> None:
-    check(lambda w, i: (F.embedding(i, w) * 2,), make(torch.float32, 11, 24), torch.tensor([3, 10, 0], dtype=torch.int32))
+    check(
+        lambda w, i: (F.embedding(i, w) * 2,),
+        make(torch.float32, 11, 24),
+        torch.tensor([3, 10, 0], dtype=torch.int32),
+    )
 
 
 def test_creation() -> None:
@@ -551,12 +625,14 @@ def test_pooling(memory_format: torch.memory_format) -> None:
     table(POOLS, x, rtol=1e-5)
 
 
-# --- what stays with aten --------------------------------------------------------------------------
+# --- what stays with aten
+# --------------------------------------------------------------------------
 
 
 def test_fallbacks_keep_their_place() -> None:
     check(
-        lambda x, y: (((x + 1) @ y).relu(), torch.cumsum(x * 2, 1) + 1, torch.sort(x, 1)[0] * 2, x.topk(3)[0]),
+        lambda x, y: (
+            ((x + 1) @ y).relu(), torch.cumsum(x * 2, 1) + 1, torch.sort(x, 1)[0] * 2, x.topk(3)[0]),
         make(torch.float32, 5, 6), make(torch.float32, 6, 7), rtol=1e-4, atol=1e-4,
         fallbacks=["mm.default", "cumsum.default", "sort.default", "topk.default"],
     )  # fmt: skip
@@ -568,11 +644,17 @@ def test_complex_falls_back() -> None:
 
 
 def test_operators_kept_on_request() -> None:
-    c = check(lambda x: (F.gelu(x + 1) * 2,), make(torch.float32, 9), fallbacks=["gelu.default"], aten_ops=["aten.gelu"])
+    c = check(
+        lambda x: (F.gelu(x + 1) * 2,),
+        make(torch.float32, 9),
+        fallbacks=["gelu.default"],
+        aten_ops=["aten.gelu"],
+    )
     assert c.program is not None and c.program.fallbacks == {"gelu.default": 1}
 
 
-# --- outputs, mutation -----------------------------------------------------------------------------
+# --- outputs, mutation
+# -----------------------------------------------------------------------------
 
 
 def test_outputs_of_every_kind() -> None:

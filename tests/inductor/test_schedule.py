@@ -31,7 +31,8 @@ CASES = {
     "log_softmax": (lambda x: (torch.log_softmax(x + 1, -1),), [ROWS], 1),
     "layer norm": (lambda x: (F.layer_norm(x, (96,)),), [ROWS], 1),
     "layer norm, gelu, softmax": (chain, [ROWS, t(96), t(96, seed=1)], 1),
-    "residual, layer norm": (lambda x, y: ((z := x + y), F.layer_norm(z, (96,))), [ROWS, t(64, 96, seed=1)], 1),
+    "residual, layer norm": (
+        lambda x, y: ((z := x + y), F.layer_norm(z, (96,))), [ROWS, t(64, 96, seed=1)], 1),
     "moments": (lambda x: torch.var_mean(x, 1), [ROWS], 1),
     "sibling reductions": (lambda x: (x.sum(1), x.amax(1), x.mean(1)), [ROWS], 1),
     "reduction of a computation": (lambda x: (((x - 1) ** 2).sum(1),), [ROWS], 1),
@@ -85,7 +86,12 @@ def test_shifted_readers() -> None:
 
 
 def test_reduction_over_different_dimensions() -> None:
-    check(lambda x: (x - x.mean(0) + x.mean(1, keepdim=True) - x.sum(),), t(32, 48), rtol=1e-4, atol=1e-4)
+    check(
+        lambda x: (x - x.mean(0) + x.mean(1, keepdim=True) - x.sum(),),
+        t(32, 48),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 def test_reduction_of_a_reduction() -> None:
