@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+
+def _option(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True)
 class Options:
-    """fusion: share loops between operators; without it every operator has a kernel of its own.
-    aten_ops: operators that stay aten calls, by name ("aten.gelu"); to bisect a wrong result.
-    parallel_compile: compile the kernels of a large graph in two translation units at once.
-    """
+    """What the stages read; `describe()` lists names, defaults and meanings."""
 
-    fusion: bool = True
-    aten_ops: tuple[str, ...] = ()
-    parallel_compile: bool = True
+    fusion: bool = _option(True, "share loops between operators, not one kernel for each")
+    aten_ops: tuple[str, ...] = _option(
+        (), 'operators that stay aten calls, such as "aten.gelu"; to bisect a wrong result'
+    )
+    parallel_compile: bool = _option(
+        True, "compile the kernels of a large graph in two translation units at once"
+    )
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
@@ -38,6 +43,4 @@ def names() -> list[str]:
 
 def describe() -> dict[str, tuple[Any, str]]:
     """Option name -> (default, meaning)."""
-    lines = [line.strip() for line in (Options.__doc__ or "").splitlines() if line.strip()]
-    meanings = dict(line.split(": ", 1) for line in lines)
-    return {f.name: (f.default, meanings[f.name]) for f in fields(Options)}
+    return {f.name: (f.default, f.metadata["meaning"]) for f in fields(Options)}
