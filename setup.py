@@ -10,6 +10,7 @@ FRAMEGRAPH_EXT=hook,guards,plan builds only those named.
 import os
 from pathlib import Path
 
+import torch
 from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
@@ -23,6 +24,25 @@ def sources(folder: str, *suffixes: str) -> list[str]:
     return sorted(str(p.relative_to(here)) for s in suffixes for p in (here / folder).glob(f"*{s}"))
 
 
+def torch_stamp() -> str:
+    """A file whose time changes with torch's version: extensions depend on it, so that another torch rebuilds them."""
+    stamp = Path("build/torch-version")
+    if not stamp.exists() or stamp.read_text() != torch.__version__:
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(torch.__version__)
+    return str(stamp)
+
+
+def torch_extension(name: str, folder: str, *flags: str) -> Extension:
+    """An extension against torch, that says which torch (fxgraph/extensions.py asks)."""
+    return CppExtension(
+        name,
+        [*sources(folder, ".cpp"), "fxgraph/csrc/torch_version.cpp"],
+        depends=[*sources(folder, ".h"), torch_stamp()],
+        extra_compile_args={"cxx": [*CXX_FLAGS, *flags]},
+    )
+
+
 def hook() -> Extension:
     return Extension(
         "dynamo._hook",
@@ -33,21 +53,11 @@ def hook() -> Extension:
 
 
 def guards() -> Extension:
-    return CppExtension(
-        "dynamo._guards",
-        sources("dynamo/csrc", ".cpp"),
-        depends=sources("dynamo/csrc", ".h"),
-        extra_compile_args={"cxx": CXX_FLAGS},
-    )
+    return torch_extension("dynamo._guards", "dynamo/csrc")
 
 
 def plan() -> Extension:
-    return CppExtension(
-        "inductor.runtime._plan",
-        sources("inductor/runtime/csrc", ".cpp"),
-        depends=sources("inductor/runtime/csrc", ".h"),
-        extra_compile_args={"cxx": CXX_FLAGS + ["-fopenmp"]},
-    )
+    return torch_extension("inductor.runtime._plan", "inductor/runtime/csrc", "-fopenmp")
 
 
 EXTENSIONS = {"hook": hook, "guards": guards, "plan": plan}
