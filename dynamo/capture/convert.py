@@ -10,6 +10,7 @@ continuation function, which is a frame of its own for the hook.
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import itertools
 import logging
@@ -267,12 +268,17 @@ def restored_state() -> Iterator[None]:
 @contextlib.contextmanager
 def preserved_state() -> Iterator[None]:
     """Compilation leaves no trace in torch's random numbers, and errors on fake tensors none in the
-    log.
+    log. The garbage collector waits: a full collection in a process with torch in it takes longer
+    than capturing a frame.
     """
     state = torch.get_rng_state()
     disabled, _fake_log.disabled = _fake_log.disabled, True
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
+        if collecting:
+            gc.enable()
         _fake_log.disabled = disabled
         torch.set_rng_state(state)
