@@ -15,7 +15,15 @@ from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 CXX_FLAGS = ["-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas"]
-C_FLAGS = ["-O2", "-g0", "-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+C_FLAGS = [
+    "-O2",
+    "-g0",
+    "-std=c11",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+]
 
 
 def sources(folder: str, *suffixes: str) -> list[str]:
@@ -25,11 +33,12 @@ def sources(folder: str, *suffixes: str) -> list[str]:
 
 
 def torch_stamp() -> str:
-    """A file whose time changes with torch's version: extensions depend on it, so that another torch rebuilds them."""
+    """A file rewritten when torch's version changes: what depends on it is then built again."""
     stamp = Path("build/torch-version")
-    if not stamp.exists() or stamp.read_text() != torch.__version__:
+    version = torch.__version__.split("+")[0]  # builds for other devices share one ABI
+    if not stamp.exists() or stamp.read_text() != version:
         stamp.parent.mkdir(exist_ok=True)
-        stamp.write_text(torch.__version__)
+        stamp.write_text(version)
     return str(stamp)
 
 

@@ -12,10 +12,12 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch  # noqa: F401  (the extension is linked against it)
-
-from dynamo._guards import GlobalState, GuardTree
 from dynamo.sources import Source
+from fxgraph.extensions import require
+
+require("dynamo._guards")
+
+from dynamo._guards import GlobalState, GuardTree  # noqa: E402
 
 __all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree"]
 

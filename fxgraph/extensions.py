@@ -1,7 +1,8 @@
 """Our extension modules that use torch, checked before they are loaded.
 
-An extension built against another torch release may fail to load with an undefined symbol, or load and crash. So its
-torch version is read from the file (fxgraph/csrc/torch_version.cpp puts it there) and compared first.
+An extension built against another torch release may fail to load with an undefined symbol, or
+load and crash. So its torch version is read from the file (fxgraph/csrc/torch_version.cpp puts it
+there) and compared first.
 """
 
 from __future__ import annotations
@@ -19,25 +20,26 @@ _REBUILD = (
 
 
 def require(name: str) -> None:
-    """Raise ImportError unless the extension module is there and was built against the torch in use."""
+    """Raise ImportError unless the extension is there, built against the torch in use."""
     spec = find_spec(name)
     if spec is None or spec.origin is None:
         raise ImportError(f"{name} is not built for this Python: {_REBUILD}", name=name)
     built = built_against(Path(spec.origin))
     if release(built) != release(torch.__version__):
         raise ImportError(
-            f"{name} was built against torch {built}, but this is torch {torch.__version__}: {_REBUILD}",
+            f"{name} was built against torch {built}, but this is torch {torch.__version__}: "
+            + _REBUILD,
             name=name,
             path=spec.origin,
         )
 
 
 def built_against(path: Path) -> str:
-    """The torch version that an extension file was built against, such as "2.13.0"; "?" if it has none."""
+    """The torch that an extension file was built against, such as "2.13.0"; "?" if unknown."""
     _, mark, rest = path.read_bytes().partition(_MARK)
     return rest.partition(b"\0")[0].decode() if mark else "?"
 
 
 def release(version: str) -> tuple[str, ...]:
-    """Major and minor: patch releases and builds for other devices ("2.13.1+cu130") share one ABI."""
+    """Major and minor: patch releases and builds for other devices share one ABI."""
     return tuple(version.split(".")[:2])

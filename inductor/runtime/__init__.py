@@ -1,3 +1,5 @@
 """Running compiled graphs: the plan and its executor, the host compiler, the cache on disk."""
 
-import torch  # noqa: F401  loads the libraries that _plan is linked against
+from fxgraph.extensions import require
+
+require("inductor.runtime._plan")
