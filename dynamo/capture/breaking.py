@@ -147,8 +147,9 @@ class BreakEmitter:
         if op == "RERAISE":
             with self._handled(codegen, kept):
                 codegen.reraise()
-        elif self.stop.terminal or op in ("RETURN_VALUE", "RAISE_VARARGS"):
-            self._terminal(codegen, kept)
+        elif op in NO_FALLTHROUGH and op != "JUMP":
+            with self._handled(codegen, kept):
+                codegen.native(self.instr)
         elif op in _CONDITIONAL:
             self._conditional(codegen, kept)
         elif op in _OR_POP:
@@ -167,14 +168,6 @@ class BreakEmitter:
 
     def _next(self) -> Instruction:
         return self.root.program[self.instr.index + 1][1]
-
-    def _terminal(self, codegen: Codegen, kept: list[Kept]) -> None:
-        with self._handled(codegen, kept):
-            codegen.native(self.instr)
-        if self.instr.op not in NO_FALLTHROUGH:
-            # It raised while capturing, under the same guards; code that follows is never reached.
-            codegen.load_const(None)
-            codegen.return_value()
 
     def _special_results(self, codegen: Codegen, kept: list[Kept]) -> list[Kept] | None:
         """Instructions whose results could not be kept in locals as they are; None: not one of

@@ -24,6 +24,7 @@ import warnings
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 import dynamo
 from dynamo.capture.root import read_modes
@@ -55,6 +56,7 @@ class World:
         self.run = function if backend is None else dynamo.compile(function, backend=backend)
         self.namespace["run"] = self.run
         self.random = (torch.get_rng_state(), random.getstate())
+        RemovableHandle.next_id = 0
         torch.manual_seed(7)
         random.seed(7)
         self.random = (torch.get_rng_state(), random.getstate())

@@ -708,6 +708,7 @@ PROGRAMS = {
     """,
     "iterator_argument": """
         def f(x, it):
+            x = x * 2
             for i in it: x = x + i
             return x
         ---
@@ -994,7 +995,7 @@ PROGRAMS = {
         run(T(3), bool)
     """,
     "thread_and_training_flags": """
-        def f(x): return torch.nn.functional.dropout(x, 0.5, TRAIN), torch.are_deterministic_algorithms_enabled()
+        def f(x): return torch.nn.functional.dropout(x * 2, 0.5, TRAIN), torch.are_deterministic_algorithms_enabled()
         TRAIN = False
         ---
         run(T(8))
