@@ -91,10 +91,18 @@ def lane_variable(kernel: Kernel) -> Var | None:
     if not vars:
         return None
     order = list(reversed(kernel.inner)) + list(reversed(kernel.outer))
+    inner = set(kernel.inner)
     accesses: list[tuple[Index, int]] = []
+
+    def note(index: Index, weight: int) -> None:
+        """What happens once a row counts for nothing beside what happens along it."""
+        if not inner or not inner.isdisjoint(index.variables()):
+            accesses.append((index, weight))
+
     for s in kernel.steps:
-        accesses.extend((a.index, 2) for a in s.tape.loads())
-        accesses.append((s.index, 3))
+        for access in s.tape.loads():
+            note(access.index, 2)
+        note(s.index, 3)
 
     def score(v: Var) -> float:
         total = 0.0

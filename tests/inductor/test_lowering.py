@@ -632,7 +632,8 @@ def test_pooling(memory_format: torch.memory_format) -> None:
 def test_fallbacks_keep_their_place() -> None:
     check(
         lambda x, y: (
-            ((x + 1) @ y).relu(), torch.cumsum(x * 2, 1) + 1, torch.sort(x, 1)[0] * 2, x.topk(3)[0]),
+            ((x + 1) @ y).relu(), torch.cumsum(x * 2, 1) + 1,
+            torch.sort(x, 1)[0] * 2, x.topk(3)[0]),
         make(torch.float32, 5, 6), make(torch.float32, 6, 7), rtol=1e-4, atol=1e-4,
         fallbacks=["mm.default", "cumsum.default", "sort.default", "topk.default"],
     )  # fmt: skip
