@@ -138,6 +138,12 @@ OutsideIterator = _reason(
     "OutsideIterator", "OUTSIDE_ITERATOR", "the loop asks for the next item of {0}, which existed before",
     "loop over the container itself; inside a loop with a graph break this is how each turn starts",
 )
+ReadsLocals = _reason(
+    "ReadsLocals",
+    "READS_LOCALS",
+    "{0} reads its own local variables by locals(), eval() or exec()",
+    "do that in a function of its own, which is not captured",
+)
 InternalFault = _reason(
     "InternalFault", "INTERNAL_FAULT", "a fault in capture: {0}",
     "please report it with the warning's text",

@@ -9,6 +9,7 @@ continuation function, which is a frame of its own for the hook.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
 import inspect
@@ -25,8 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo import _hook, rules
+from dynamo import _hook, breaks, rules
+from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import handlers_calls, handlers_data, handlers_flow, handlers_names  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame
 from dynamo.capture.output import OutputGraph
@@ -58,6 +61,8 @@ _frame_numbers: CodeMap[int] = CodeMap()
 _LEFT_ALONE = frozenset(
     [torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__]
 )
+_BUILTINS = vars(builtins)
+_LOCALS_READERS = frozenset(["locals", "eval", "exec"])
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -85,6 +90,12 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if len(older) >= config.recompile_limit:
         _limit_reached(record, context)
         return None
+    if not context.fullgraph and _reads_locals(frame):
+        stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
+        reason = breaks.ReadsLocals(code.co_name)
+        record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
+        context.records.append(record)
+        return None
     start = time.perf_counter()
     with preserved_state():
         try:
@@ -100,6 +111,32 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     record.times["total"] = time.perf_counter() - start
     context.records.append(record)
     return guarded
+
+
+def _reads_locals(frame: Any) -> bool:
+    """The code names a builtin that sees the frame's local variables: a rewritten frame has others."""
+    names = _LOCALS_READERS.intersection(frame.f_code.co_names)
+    names = {n for n in names if frame.f_globals.get(n, _BUILTINS[n]) is _BUILTINS[n]}
+    if not names:
+        return False
+    program = normalize(frame.f_code)
+    loads = [i for i in program if i.op == "LOAD_GLOBAL" and i.argval in names]
+    return any(_argument_count(program, load.index) < 2 for load in loads)
+
+
+def _argument_count(program: list[Instruction], load: int) -> int:
+    """With how many arguments the callable that program[load] loads is called; 0 where that is not plain."""
+    depth = 1  # of the stack from the callable upwards
+    for instr in program[load + 1 :]:
+        if instr.op == "CALL" and depth <= instr.arg + 2:
+            return instr.arg
+        if instr.target is not None or instr.op in NO_FALLTHROUGH:
+            return 0
+        popped, pushed = stack_effect(instr.op, instr.arg)
+        depth += pushed - popped
+        if depth < 1:
+            return 0
+    return 0
 
 
 def _is_helper_module(name: str) -> bool:

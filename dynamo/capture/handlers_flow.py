@@ -134,7 +134,8 @@ def WITH_EXCEPT_START(tx: Interpreter, instr: Instruction) -> None:
     exception = tx.peek()
     leave = tx.peek(4)
     kind = tx.wrap(exception.python_type())
-    tx.push(leave.call(tx, [kind, exception, ConstantValue(None)], {}))
+    traceback = exception.getattr(tx, "__traceback__")
+    tx.push(leave.call(tx, [kind, exception, traceback], {}))
 
 
 # -- exceptions -----------------------------------------------------------------------------------

@@ -171,6 +171,7 @@ class Interpreter:
         try:
             handler(self, instr)
         except RaisedException as error:
+            self.trace(error, instr)
             self.unwind(error, instr)
 
     def run(self) -> None:
@@ -191,6 +192,15 @@ class Interpreter:
         """Remember where an Unsupported was raised: the innermost frame comes first."""
         if error.user_stack is None:
             error.user_stack = self.user_stack()
+
+    def trace(self, error: RaisedException, instr: Instruction) -> None:
+        """Set the exception's __context__, and add this frame to its traceback."""
+        value = error.value
+        if instr.op != "RERAISE":
+            if not error.linked:
+                value.link_context(self, self.handled_exception())
+            value.frames = ((self.code, self.lineno), *value.frames)
+        error.linked = True
 
     def unwind(self, error: RaisedException, instr: Instruction) -> None:
         """Go to the handler of `instr`, or leave the frame with the exception."""

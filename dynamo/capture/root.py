@@ -137,6 +137,7 @@ class RootInterpreter(Interpreter):
             raise
         except RaisedException as error:
             # The program's own exception: the instruction runs natively and raises the real one.
+            error.value.frames = error.value.frames[1:]
             reason = breaks.UncaughtException(error.value.describe())
             user_stack, terminal = self.user_stack(), True
         except Exception as error:

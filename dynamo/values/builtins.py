@@ -420,7 +420,8 @@ def _exc_info(tx):
     none = ConstantValue(None)
     if error is None:
         return TupleValue([none, none, none])
-    return TupleValue([tx.wrap(error.python_type()), error, none])
+    traceback = error.getattr(tx, "__traceback__")
+    return TupleValue([tx.wrap(error.python_type()), error, traceback])
 
 
 @handles(sys.exception)

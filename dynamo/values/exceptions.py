@@ -25,6 +25,7 @@ class RaisedException(Exception):
     def __init__(self, value: Value) -> None:
         super().__init__(value)
         self.value = value
+        self.linked = False  # its __context__ was set where it was raised
 
     def __str__(self) -> str:
         return self.value.describe()

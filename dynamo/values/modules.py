@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as module_globals
 
+from dynamo import breaks
 from dynamo.capture.side_effects import DELETED
+from dynamo.errors import Unsupported
 from dynamo.sources import (
     AttrSource,
     ModuleItemSource,
@@ -40,12 +42,8 @@ if TYPE_CHECKING:
 TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 BACKWARD_HOOKS = ("_backward_pre_hooks", "_backward_hooks")
-GLOBAL_HOOKS = (
-    "_global_forward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-)
+GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
+GLOBAL_BACKWARD_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks")
 
 
 # Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
@@ -163,7 +161,11 @@ def call_module(
     tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """module(*args, **kwargs): forward itself, when there are no hooks (which is guarded)."""
-    if has_hooks(tx, module):
+    if torch.is_grad_enabled() and (
+        has_hooks(tx, module, BACKWARD_HOOKS) or _global_hooks(tx, GLOBAL_BACKWARD_HOOKS)
+    ):
+        raise Unsupported(breaks.UncapturedCall(f"{module.describe()}, which has backward hooks"))
+    if has_hooks(tx, module, FORWARD_HOOKS) or _global_hooks(tx, GLOBAL_FORWARD_HOOKS):
         bound_kwargs = DictValue.of(tx, dict(kwargs))
         return polyfill(
             tx, module_polyfills.call_with_hooks, module, TupleValue(list(args)), bound_kwargs
@@ -172,13 +174,8 @@ def call_module(
     return tx.call_function(forward, args, kwargs)
 
 
-def has_hooks(tx: Interpreter, module: ModuleValue) -> bool:
-    """Whether forward or backward hooks are registered on the module, or globally."""
-    if _global_hooks(tx):
-        return True
-    names: tuple[str, ...] = FORWARD_HOOKS
-    if torch.is_grad_enabled():
-        names = names + BACKWARD_HOOKS
+def has_hooks(tx: Interpreter, module: ModuleValue, names: Sequence[str]) -> bool:
+    """Whether hooks of these kinds are registered on the module (which is guarded)."""
     found = False
     own = module.instance_dict()
     for name in names:
@@ -198,11 +195,11 @@ def has_hooks(tx: Interpreter, module: ModuleValue) -> bool:
     return found
 
 
-def _global_hooks(tx: Interpreter) -> bool:
+def _global_hooks(tx: Interpreter, names: Sequence[str]) -> bool:
     source = ModuleSource(module_globals.__name__)
-    for name in GLOBAL_HOOKS:
+    for name in names:
         tx.guard(AttrSource(source, name), "length", len(getattr(module_globals, name)))
-    return any(getattr(module_globals, name) for name in GLOBAL_HOOKS)
+    return any(getattr(module_globals, name) for name in names)
 
 
 @handles(torch.nn.Module.__call__, torch.nn.Module._call_impl)

@@ -275,6 +275,7 @@ class ObjectValue(Value):
     """An instance. `real`: the object, where it came from outside; None: the frame makes it."""
 
     replays_when_new = True
+    frames: tuple = ()  # of an exception: where it was raised, see ExceptionValue
 
     def __init__(
         self,
@@ -298,6 +299,11 @@ class ObjectValue(Value):
     def describe(self) -> str:
         where = f" {self.source.name}" if self.source is not None else ""
         return f"{self.cls.__name__} object{where}"
+
+    def link_context(self, tx: Interpreter, handled: Value | None) -> None:
+        """An exception from outside is raised: where it would be changed, natively."""
+        if handled is not None and handled is not self:
+            raise Unsupported(breaks.AttributeMutation(self.describe(), "__context__"))
 
     def children(self) -> Sequence[Value]:
         storage = () if self.storage is None else (self.storage,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from dynamo.reconstruct import Codegen
     from dynamo.sources import Source
 
+# The frames that an exception went through, outermost first: code and line.
+Frames = tuple[tuple[types.CodeType, int], ...]
 _LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 
 
@@ -28,6 +32,7 @@ class ExceptionValue(ObjectValue):
         self.args = args
         self.first_args = list(args)
         self.links: dict[str, Value] = {}
+        self.frames: Frames = ()
 
     def children(self) -> Sequence[Value]:
         return [*self.args, *self.links.values()]
@@ -37,6 +42,8 @@ class ExceptionValue(ObjectValue):
 
         if name == "args":
             return TupleValue(self.args)
+        if name == "__traceback__":
+            return TracebackValue(self) if self.frames else ConstantValue(None)
         if name in _LINKS:
             default = ConstantValue(False if name == "__suppress_context__" else None)
             return self.links.get(name, default)
@@ -49,13 +56,16 @@ class ExceptionValue(ObjectValue):
         return super().getattr(tx, name)
 
     def py_with_traceback(self, tx, traceback):
+        self.setattr(tx, "__traceback__", traceback)
         return self
 
     def py_add_note(self, tx, note):
         raise Unsupported(breaks.AttributeAccess(self.describe(), "add_note"))
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        if name in _LINKS:
+        if name == "__traceback__":
+            self._set_traceback(tx, value)
+        elif name in _LINKS:
             tx.output.side_effects.mark(self)
             self.links[name] = value
         elif name == "args":
@@ -63,6 +73,25 @@ class ExceptionValue(ObjectValue):
             self.args = value.unpack(tx)
         else:
             super().setattr(tx, name, value)
+
+    def _set_traceback(self, tx: Interpreter, value: Value) -> None:
+        if isinstance(value, TracebackValue):
+            self.frames = value.frames
+        elif value.is_constant() and value.as_constant() is None:
+            self.frames = ()
+        else:
+            raise Unsupported(breaks.AttributeMutation(self.describe(), "__traceback__"))
+
+    def link_context(self, tx: Interpreter, handled: Value | None) -> None:
+        """Raised while `handled` is being handled: that becomes the __context__, without a cycle."""
+        if handled is None or handled is self or self.links.get("__context__") is handled:
+            return
+        link: Value | None = handled
+        while isinstance(link, ExceptionValue):
+            if link.links.get("__context__") is self:
+                link.setattr(tx, "__context__", ConstantValue(None))
+            link = link.links.get("__context__")
+        self.setattr(tx, "__context__", handled)
 
     def text(self) -> str:
         """str(exception), for constant arguments."""
@@ -83,11 +112,12 @@ class ExceptionValue(ObjectValue):
         for arg in self.args:
             codegen(arg)
         codegen.build_tuple(len(self.args))
-        codegen.call(2)
+        codegen.load_const(self.frames)
+        codegen.call(3)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         write_attrs = super().replay(codegen)
-        links = [(n, v) for n, v in self.links.items() if n != "__traceback__"]
+        links = list(self.links.items())
         for _, value in links:
             codegen(value)
             codegen(self)
@@ -100,13 +130,56 @@ class ExceptionValue(ObjectValue):
         return write
 
 
-def new_exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+class TracebackValue(Value):
+    """The __traceback__ of an exception that the frame made."""
+
+    def __init__(self, exception: ExceptionValue) -> None:
+        super().__init__()
+        self.exception = exception
+        self.frames = exception.frames
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def children(self) -> Sequence[Value]:
+        return (self.exception,)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.exception)
+        codegen.load_attr("__traceback__")
+
+
+def new_exception(
+    cls: type[BaseException], args: tuple[Any, ...], frames: Frames = ()
+) -> BaseException:
     """An exception with these arguments, without its class's own __init__ (that was captured)."""
     exception = cls.__new__(cls, *args)
     exception.args = args
     if cls.__init__ in _PLAIN_INITS:
         cls.__init__(exception, *args)
+    for code, line in reversed(frames):
+        frame = _frame_of(code)
+        exception.__traceback__ = types.TracebackType(exception.__traceback__, frame, -1, line)
     return exception
+
+
+def _frame_of(code: types.CodeType) -> types.FrameType:
+    """A frame to be shown in a traceback: name and file are those of `code`."""
+    shown = _this_frame.__code__.replace(
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_filename=code.co_filename,
+        co_firstlineno=code.co_firstlineno,
+    )
+    namespace = {"__name__": __name__, "_getframe": sys._getframe}
+    return types.FunctionType(shown, namespace)()
+
+
+def _this_frame() -> types.FrameType:
+    return _getframe()  # type: ignore[name-defined] # noqa: F821
 
 
 _PLAIN_INITS = (OSError.__init__, StopIteration.__init__, SystemExit.__init__)
