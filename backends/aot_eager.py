@@ -1,4 +1,6 @@
-"""backend="aot_eager": the functional aten graph, run op by op. Shows whether a fault lies before or in inductor."""
+"""backend="aot_eager": the functional aten graph, run op by op. Shows whether a fault lies before
+or in inductor.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Runs a backend that was written for torch.compile on our graphs.
 
-    dynamo.compile(model, backend=backends.bridge.bridge("inductor"))   # torch's own inductor under our capture
+    dynamo.compile(model, backend=backends.bridge.bridge("inductor"))   # torch's own inductor under
+    our capture
 
 The graph is handed over as a torch.fx.GraphModule with the metadata such a backend reads.
 """
@@ -15,9 +16,13 @@ from fxgraph.torch_fx import to_torch_fx
 
 
 def bridge(backend: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Our backend that calls the torch.compile backend `backend` (a callable, or a name that torch.compile knows)."""
+    """Our backend that calls the torch.compile backend `backend` (a callable, or a name that
+    torch.compile knows).
+    """
 
-    def bridged(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    def bridged(
+        gm: GraphModule, example_inputs: Sequence[Any], **options: Any
+    ) -> Callable[..., Any]:
         compiler = _lookup(backend) if isinstance(backend, str) else backend
         return compiler(to_torch_fx(gm), list(example_inputs), **options)
 

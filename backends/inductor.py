@@ -1,7 +1,8 @@
 """backend="inductor": fused C++ and Triton kernels; the default.
 
-The function carries `options` (name -> (default, meaning)) and `modes` (name -> the options it sets), which
-dynamo.compile checks. The modes differ in what they do on devices; on CPUs they are alike.
+The function carries `options` (name -> (default, meaning)) and `modes` (name -> the options it
+sets), which dynamo.compile checks. The modes differ in what they do on devices; on CPUs they are
+alike.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from inductor.options import describe
 def inductor(
     gm: GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """`options`: see dynamo.list_options(). A graph that needs gradients, or that cannot be made functional,
-    runs op by op; explain shows the reason."""
+    """`options`: see dynamo.list_options(). A graph that needs gradients, or that cannot be made
+    functional, runs op by op; explain shows the reason.
+    """
     import inductor as compiler  # the package, which this function shares its name with
 
     by_op = under_autograd(gm, example_inputs)

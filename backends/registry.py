@@ -1,8 +1,9 @@
 """The registry of backends by name.
 
-A backend is `(gm: fxgraph.GraphModule, example_inputs: list[Tensor], **options) -> callable`. Names come from three places, in this order:
-`register_backend` (ours are registered so), the entry-point group "framegraph_backends", and, through the bridge, backends written for
-torch.compile: its entry-point group "torch_dynamo_backends".
+A backend is `(gm: fxgraph.GraphModule, example_inputs: list[Tensor], **options) -> callable`. Names
+come from three places, in this order: `register_backend` (ours are registered so), the entry-point
+group "framegraph_backends", and, through the bridge, backends written for torch.compile: its
+entry-point group "torch_dynamo_backends".
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Backend = Callable[..., Any]
 ENTRY_POINTS = "framegraph_backends"
 BRIDGED_ENTRY_POINTS = "torch_dynamo_backends"
 
-# name -> module that registers it when imported; nothing is imported before its backend is asked for.
+# name -> module that registers it when imported; nothing is imported before its backend is asked
+# for.
 _BUILTIN = {
     "eager": "backends.eager",
     "aot_eager": "backends.aot_eager",
@@ -39,7 +41,9 @@ def register_backend(backend: Backend | None = None, *, name: str | None = None)
     if backend is None:
         return lambda fn: register_backend(fn, name=name)
     if not callable(backend):
-        raise TypeError(f"a backend is a callable (gm, example_inputs) -> callable, not {backend!r}")
+        raise TypeError(
+            f"a backend is a callable (gm, example_inputs) -> callable, not {backend!r}"
+        )
     key = name or getattr(backend, "__name__", None)
     if not key:
         raise ValueError("a backend without a __name__ needs name=...")

@@ -4,10 +4,11 @@
     python -m benchmarks.inference resnet18 bert   # some
     python -m benchmarks.inference --ours-only add_one
 
-Each figure of a compiler comes from processes of its own with empty caches: the first measures the cold compile (first call) and then
-calls compiled and eager in turn; a second process on the same caches measures the warm compile. Call times are medians; the ratio "speed"
-is eager's median over the compiled one's of the same process. Peak memory is the growth of the resident set's high-water mark over
-calls, eager's measured before compiling.
+Each figure of a compiler comes from processes of its own with empty caches: the first measures the
+cold compile (first call) and then calls compiled and eager in turn; a second process on the same
+caches measures the warm compile. Call times are medians; the ratio "speed" is eager's median over
+the compiled one's of the same process. Peak memory is the growth of the resident set's high-water
+mark over calls, eager's measured before compiling.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def child(system: str, subject: str, budget_s: float) -> dict[str, float]:
         for _ in range(3):
             compiled(**inputs)
         result["peak"] = peak_growth(lambda: compiled(**inputs), arena_bytes(system))
-        eager_time, own_time = interleaved(lambda: fn(**inputs), lambda: compiled(**inputs), budget_s)
+        eager_time, own_time = interleaved(
+            lambda: fn(**inputs), lambda: compiled(**inputs), budget_s
+        )
         result["eager_call"], result["call"] = eager_time, own_time
     return result
 
@@ -98,8 +101,8 @@ def interleaved(
 def peak_growth(fn: Callable[[], Any], released: Callable[[], int] = lambda: 0) -> float:
     """MiB by which three calls raise the resident set's high-water mark (Linux with glibc; else 0).
 
-    Freed memory is given back to the system first; `released()` is what the compiler keeps between calls
-    all the same, in bytes, which counts as used by the calls.
+    Freed memory is given back to the system first; `released()` is what the compiler keeps between
+    calls all the same, in bytes, which counts as used by the calls.
     """
     try:
         ctypes.CDLL(None).malloc_trim(0)
@@ -137,8 +140,7 @@ def run_child(system: str, subject: str, cache: str, budget_s: float) -> dict[st
     done = subprocess.run(
         [*command, "--seconds", str(budget_s)],
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     if done.returncode:

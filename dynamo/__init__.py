@@ -1,4 +1,6 @@
-"""A JIT compiler for PyTorch programs: `@dynamo.compile`, `dynamo.explain`, and what belongs to them."""
+"""A JIT compiler for PyTorch programs: `@dynamo.compile`, `dynamo.explain`, and what belongs to
+them.
+"""
 
 from dynamo import errors
 from dynamo.api import compile, disable, reset, run, set_stance

@@ -12,7 +12,9 @@ from tabulate import tabulate
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dynamo")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="print the environment as a table, and try the compiler once")
+    commands.add_parser(
+        "doctor", help="print the environment as a table, and try the compiler once"
+    )
     parser.parse_args(argv)
     return doctor()
 

@@ -1,9 +1,11 @@
-"""compile() and its relatives: from what the user passed to a callable that the frame hook serves."""
+"""compile() and its relatives: from what users pass to a callable that the frame hook serves."""
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -28,15 +30,16 @@ def compile(
     """Compile a function, method or nn.Module; without `model`, a decorator.
 
     fullgraph: the first graph break is an error (dynamo.errors.Unsupported) instead.
-    dynamic: None lets sizes that vary become symbols, True makes them symbols at once, False never.
+    dynamic: sizes are constants of the compiled code for now, so another size compiles again; True
+        warns that it has no effect yet.
     backend: a name of dynamo.list_backends(), or a callable (gm, example_inputs) -> callable.
     mode, options: see dynamo.list_mode_options() and dynamo.list_options(); one of them, not both.
     disable: return `model` as it is.
 
-    Raises ValueError (InvalidBackend, InvalidOption) or TypeError at once for arguments that make no sense. Nothing is compiled before
-    the first call.
+    Raises ValueError (InvalidBackend, InvalidOption) or TypeError at once for arguments that make
+    no sense. Nothing is compiled before the first call.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
         "backend": backend,
@@ -46,13 +49,17 @@ def compile(
     _check_flags(fullgraph=fullgraph, disable=disable)
     if dynamic not in (None, True, False):
         raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
+    if dynamic:
+        warnings.warn(
+            "dynamic=True has no effect yet: each new size compiles again "
+            "(up to dynamo.config.recompile_limit). Drop the argument.",
+            stacklevel=2,
+        )
     resolve(backend, mode, options)  # errors show at the decorator, not at the first call
     if model is None:
         return lambda fn: compile(fn, **settings, disable=disable)
     if isinstance(model, type) or not callable(model):
-        raise TypeError(
-            f"dynamo.compile takes a function, a method or an nn.Module, not {model!r}"
-        )
+        raise TypeError(f"dynamo.compile takes a function, a method or an nn.Module, not {model!r}")
     if disable or config.disable:
         return model
     return _compile(model, make_context(settings))
@@ -68,7 +75,9 @@ def make_context(settings: dict[str, Any]) -> CompileContext:
     backend = settings["backend"]
     return CompileContext(
         backend=resolve(backend, settings["mode"], settings["options"]),
-        backend_name=backend if isinstance(backend, str) else getattr(backend, "__name__", "custom"),
+        backend_name=backend
+        if isinstance(backend, str)
+        else getattr(backend, "__name__", "custom"),
         fullgraph=settings["fullgraph"],
         dynamic=settings["dynamic"],
         settings=settings,
@@ -82,7 +91,7 @@ def _compile(model: Any, context: CompileContext) -> Any:
 
 
 def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
-    """The C object that users call: looks compiled code up, or lets the hook capture `fn`'s frame."""
+    """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     return _hook.compiled(_original(fn), context, convert_frame)
 
 
@@ -94,8 +103,10 @@ def _original(fn: Any) -> Any:
 def compile_fresh(
     model: Any, *, export: bool = False, **overrides: Any
 ) -> tuple[Callable[..., Any], CompileContext]:
-    """`model` compiled under a context of its own, as it was compiled before if it was; and the context."""
-    settings = {
+    """`model` compiled under a context of its own, as it was compiled before if it was; and the
+    context.
+    """
+    settings: dict[str, Any] = {
         "fullgraph": False,
         "dynamic": None,
         "backend": "inductor",
@@ -120,7 +131,8 @@ def reset() -> None:
 
 
 def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -> Any:
-    """Run `fn`, and with recursive=True all that it calls, without compiling; usable as a decorator.
+    """Run `fn`, and with recursive=True all that it calls, without compiling; usable as a
+    decorator.
 
     With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain.
     """
@@ -144,14 +156,15 @@ def run(fn: Any) -> Any:
     return _hook.run_only(fn)
 
 
-class set_stance:  # noqa: N801  (used like a function)
+class set_stance:
     """How compiled functions behave from now on; also a context manager and a decorator.
 
-    "default": compile as needed. "force_eager": run the original functions. "eager_on_recompile": use what is compiled,
-    run anything else eagerly. "fail_on_recompile": an error where a compilation would be needed again.
+    "default": compile as needed. "force_eager": run the original functions. "eager_on_recompile":
+    use what is compiled, run anything else eagerly. "fail_on_recompile": an error where a
+    compilation would be needed again.
     """
 
-    _POLICIES = {
+    _POLICIES: dict[str, Literal["compile", "eager", "error", "force_eager"]] = {
         "default": "compile",
         "force_eager": "force_eager",
         "eager_on_recompile": "eager",
@@ -171,8 +184,6 @@ class set_stance:  # noqa: N801  (used like a function)
         _hook.set_miss_policy(self._previous)
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        import functools
-
         _hook.set_miss_policy(self._previous)
 
         @functools.wraps(fn)

@@ -1,7 +1,7 @@
 """From what the user passed as backend, mode and options to `(gm, example_inputs) -> callable`.
 
-The one place where a backend's name is resolved. The backends package is imported when a name is, not before: capture
-itself knows no backend.
+The one place where a backend's name is resolved. The backends package is imported when a name is,
+not before: capture itself knows no backend.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def list_backends(debug: bool = False) -> list[str]:
 
 
 def register_backend(backend: Any = None, *, name: str | None = None) -> Any:
-    """Register a callable `(gm, example_inputs) -> callable` under a name; usable as a decorator."""
+    """Register `(gm, example_inputs) -> callable` under a name; usable as a decorator."""
     return _backends().register_backend(backend, name=name)
 
 
@@ -38,9 +38,13 @@ def lookup_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:
         raise InvalidBackend(str(error)) from None
 
 
+def _default() -> Any:
+    return lookup_backend("inductor")
+
+
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:
     """Mode -> the options it sets, for the default backend; or the options of one mode."""
-    modes = lookup_backend("inductor").modes
+    modes = _default().modes
     if mode is None:
         return {name: dict(options) for name, options in modes.items()}
     _check(mode, modes, "mode")
@@ -49,7 +53,7 @@ def list_mode_options(mode: str | None = None) -> dict[str, Any]:
 
 def list_options() -> list[str]:
     """Names that `compile(options={...})` takes, for the default backend."""
-    return sorted(lookup_backend("inductor").options)
+    return sorted(_default().options)
 
 
 def resolve(
@@ -57,8 +61,9 @@ def resolve(
 ) -> Callable[..., Any]:
     """The backend with mode and options bound.
 
-    A backend that declares `modes` and `options` (ours does) has them checked; any other receives them as keyword
-    arguments, as with torch.compile. Raises InvalidBackend, InvalidOption (both ValueErrors) and TypeError.
+    A backend that declares `modes` and `options` (ours does) has them checked; any other receives
+    them as keyword arguments, as with torch.compile. Raises InvalidBackend, InvalidOption (both
+    ValueErrors) and TypeError.
     """
     if mode is not None and options is not None:
         raise InvalidOption(
@@ -95,7 +100,8 @@ def _check_type(name: str, value: Any, declared: Any) -> None:
     given = tuple(value) if isinstance(value, list) else value
     if default is not None and type(given) is not type(default):
         raise InvalidOption(
-            f"option {name!r} takes {type(default).__name__}, not {type(value).__name__}: {declared[1]}"
+            f"option {name!r} takes {type(default).__name__}, not {type(value).__name__}: "
+            f"{declared[1]}"
         )
 
 

@@ -9,7 +9,9 @@ from typing import ClassVar
 
 
 class Break:
-    """One reason. `str()` is the text; `code` is stable across releases; `hint` says how to remove the break."""
+    """One reason. `str()` is the text; `code` is stable across releases; `hint` says how to remove
+    the break.
+    """
 
     code: ClassVar[str]
     text: ClassVar[str]
@@ -27,115 +29,171 @@ def _reason(name: str, code: str, text: str, hint: str) -> type[Break]:
 
 
 UnknownType = _reason(
-    "UnknownType", "UNKNOWN_TYPE", "the type of {0} is not known while capturing",
+    "UnknownType",
+    "UNKNOWN_TYPE",
+    "the type of {0} is not known while capturing",
     "move the expression out of the compiled function",
 )
 NotConstant = _reason(
-    "NotConstant", "NOT_CONSTANT", "{0} is needed as a Python constant, and it is not one",
+    "NotConstant",
+    "NOT_CONSTANT",
+    "{0} is needed as a Python constant, and it is not one",
     "compute the value outside the compiled function and pass it in",
 )
 NotGraphArgument = _reason(
-    "NotGraphArgument", "NOT_GRAPH_ARGUMENT", "{0} cannot be an argument of a tensor operation",
+    "NotGraphArgument",
+    "NOT_GRAPH_ARGUMENT",
+    "{0} cannot be an argument of a tensor operation",
     "pass tensors, numbers, or containers of them",
 )
 AttributeAccess = _reason(
-    "AttributeAccess", "ATTRIBUTE_ACCESS", "attribute {1!r} of {0} cannot be read while capturing",
+    "AttributeAccess",
+    "ATTRIBUTE_ACCESS",
+    "attribute {1!r} of {0} cannot be read while capturing",
     "read the attribute outside the compiled function",
 )
 AttributeMutation = _reason(
-    "AttributeMutation", "ATTRIBUTE_MUTATION", "attribute {1!r} of {0} cannot be changed while capturing",
+    "AttributeMutation",
+    "ATTRIBUTE_MUTATION",
+    "attribute {1!r} of {0} cannot be changed while capturing",
     "change the attribute outside the compiled function",
 )
 NotCallable = _reason(
-    "NotCallable", "NOT_CALLABLE", "{0} cannot be called while capturing",
+    "NotCallable",
+    "NOT_CALLABLE",
+    "{0} cannot be called while capturing",
     "call it outside the compiled function, or register it with dynamo.allow_in_graph",
 )
 UnknownTruth = _reason(
-    "UnknownTruth", "UNKNOWN_TRUTH", "the truth value of {0} is not known while capturing",
+    "UnknownTruth",
+    "UNKNOWN_TRUTH",
+    "the truth value of {0} is not known while capturing",
     "use torch.where or torch.cond, or move the branch out of the compiled function",
 )
 NotSized = _reason(
-    "NotSized", "NOT_SIZED", "the length of {0} is not known while capturing",
+    "NotSized",
+    "NOT_SIZED",
+    "the length of {0} is not known while capturing",
     "pass a list, tuple or dict",
 )
 ItemAccess = _reason(
-    "ItemAccess", "ITEM_ACCESS", "items of {0} cannot be read while capturing",
+    "ItemAccess",
+    "ITEM_ACCESS",
+    "items of {0} cannot be read while capturing",
     "read the item outside the compiled function",
 )
 ItemMutation = _reason(
-    "ItemMutation", "ITEM_MUTATION", "items of {0} cannot be changed while capturing",
+    "ItemMutation",
+    "ITEM_MUTATION",
+    "items of {0} cannot be changed while capturing",
     "change the item outside the compiled function",
 )
 NotIterable = _reason(
-    "NotIterable", "NOT_ITERABLE", "{0} cannot be iterated while capturing",
+    "NotIterable",
+    "NOT_ITERABLE",
+    "{0} cannot be iterated while capturing",
     "turn it into a list outside the compiled function",
 )
 CannotReconstruct = _reason(
-    "CannotReconstruct", "CANNOT_RECONSTRUCT", "{0} lives across a graph break and cannot be made again",
+    "CannotReconstruct",
+    "CANNOT_RECONSTRUCT",
+    "{0} lives across a graph break and cannot be made again",
     "make it after the break, or pass it in as an argument",
 )
 UnsupportedOpcode = _reason(
-    "UnsupportedOpcode", "UNSUPPORTED_OPCODE", "the instruction {0} is not captured",
+    "UnsupportedOpcode",
+    "UNSUPPORTED_OPCODE",
+    "the instruction {0} is not captured",
     "move the statement out of the compiled function",
 )
 UnknownObject = _reason(
-    "UnknownObject", "UNKNOWN_OBJECT", "an object of type {0} cannot be used while capturing",
+    "UnknownObject",
+    "UNKNOWN_OBJECT",
+    "an object of type {0} cannot be used while capturing",
     "use it outside the compiled function",
 )
 LoopLimit = _reason(
-    "LoopLimit", "LOOP_LIMIT", "capture executed more than {0} instructions in one frame",
+    "LoopLimit",
+    "LOOP_LIMIT",
+    "capture executed more than {0} instructions in one frame",
     "compile the body of the loop, or raise dynamo.config.loop_limit",
 )
 InlineDepth = _reason(
-    "InlineDepth", "INLINE_DEPTH", "calls are nested deeper than {0}",
+    "InlineDepth",
+    "INLINE_DEPTH",
+    "calls are nested deeper than {0}",
     "make the recursion shallower, or raise dynamo.config.inline_depth_limit",
 )
 DataDependentJump = _reason(
-    "DataDependentJump", "DATA_DEPENDENT_JUMP", "a branch depends on the value of a tensor ({0})",
+    "DataDependentJump",
+    "DATA_DEPENDENT_JUMP",
+    "a branch depends on the value of a tensor ({0})",
     "use torch.where or torch.cond, or move the branch out of the compiled function",
 )
 DataDependentValue = _reason(
-    "DataDependentValue", "DATA_DEPENDENT_VALUE", "{0} needs the value of a tensor",
+    "DataDependentValue",
+    "DATA_DEPENDENT_VALUE",
+    "{0} needs the value of a tensor",
     "keep the value in a tensor, or read it outside the compiled function",
 )
 DynamicShapeOp = _reason(
-    "DynamicShapeOp", "DYNAMIC_SHAPE_OP", "the shape of the result of {0} depends on the values of a tensor",
+    "DynamicShapeOp",
+    "DYNAMIC_SHAPE_OP",
+    "the shape of the result of {0} depends on the values of a tensor",
     "use an operation with a fixed result shape (torch.where with three arguments, a mask)",
 )
 OpError = _reason(
-    "OpError", "OP_ERROR", "{0} fails on these arguments: {1}",
+    "OpError",
+    "OP_ERROR",
+    "{0} fails on these arguments: {1}",
     "the operation runs eagerly and raises its own error",
 )
 UncapturedCall = _reason(
-    "UncapturedCall", "UNCAPTURED_CALL", "a call of {0}, which capture does not look into",
+    "UncapturedCall",
+    "UNCAPTURED_CALL",
+    "a call of {0}, which capture does not look into",
     "call it outside the compiled function, or register it with dynamo.allow_in_graph",
 )
 DisabledCall = _reason(
-    "DisabledCall", "DISABLED_CALL", "a call of {0}, for which compilation is disabled",
+    "DisabledCall",
+    "DISABLED_CALL",
+    "a call of {0}, for which compilation is disabled",
     "remove the disable, or call it outside the compiled function",
 )
 RequestedBreak = _reason(
-    "RequestedBreak", "REQUESTED_BREAK", "graph_break() was called: {0}",
+    "RequestedBreak",
+    "REQUESTED_BREAK",
+    "graph_break() was called: {0}",
     "remove the call",
 )
 NumpyConversion = _reason(
-    "NumpyConversion", "NUMPY_CONVERSION", "{0} leaves torch for numpy",
+    "NumpyConversion",
+    "NUMPY_CONVERSION",
+    "{0} leaves torch for numpy",
     "use torch operations instead of numpy",
 )
 UncaughtException = _reason(
-    "UncaughtException", "UNCAUGHT_EXCEPTION", "the code raises {0} and does not catch it",
+    "UncaughtException",
+    "UNCAUGHT_EXCEPTION",
+    "the code raises {0} and does not catch it",
     "this is the program's own exception",
 )
 UnsupportedGenerator = _reason(
-    "UnsupportedGenerator", "GENERATOR_FRAME", "the frame of a generator or coroutine ({0}) is not captured on its own",
+    "UnsupportedGenerator",
+    "GENERATOR_FRAME",
+    "the frame of a generator or coroutine ({0}) is not captured on its own",
     "consume the generator inside the compiled function",
 )
 ModuleImport = _reason(
-    "ModuleImport", "MODULE_IMPORT", "the module {0} is imported for the first time",
+    "ModuleImport",
+    "MODULE_IMPORT",
+    "the module {0} is imported for the first time",
     "import it outside the compiled function",
 )
 OutsideIterator = _reason(
-    "OutsideIterator", "OUTSIDE_ITERATOR", "the loop asks for the next item of {0}, which existed before",
+    "OutsideIterator",
+    "OUTSIDE_ITERATOR",
+    "the loop asks for the next item of {0}, which existed before",
     "loop over the container itself; inside a loop with a graph break this is how each turn starts",
 )
 ReadsLocals = _reason(
@@ -145,6 +203,8 @@ ReadsLocals = _reason(
     "do that in a function of its own, which is not captured",
 )
 InternalFault = _reason(
-    "InternalFault", "INTERNAL_FAULT", "a fault in capture: {0}",
+    "InternalFault",
+    "INTERNAL_FAULT",
+    "a fault in capture: {0}",
     "please report it with the warning's text",
 )

@@ -12,8 +12,14 @@ from typing import Any
 
 # name -> (default, what it does)
 _OPTIONS: dict[str, tuple[Any, str]] = {
-    "recompile_limit": (8, "how many versions of one code object are compiled before it runs eagerly"),
-    "suppress_errors": (False, "a backend that fails gives a warning and eager execution, not an error"),
+    "recompile_limit": (
+        8,
+        "how many versions of one code object are compiled before it runs eagerly",
+    ),
+    "suppress_errors": (
+        False,
+        "a backend that fails gives a warning and eager execution, not an error",
+    ),
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
     "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
@@ -58,7 +64,7 @@ class Config:
 
     @contextlib.contextmanager
     def patch(self, **values: Any) -> Iterator[None]:
-        """Set options for the duration of a with block; an unknown name raises before any is set."""
+        """Set options for the duration of a with block; all of them, or none if one is wrong."""
         old = {name: getattr(self, name) for name in values}
         try:
             for name, value in values.items():

@@ -11,13 +11,16 @@ from dynamo.records import FrameRecord
 
 @dataclass(eq=False)
 class CompileContext:
-    """`backend(gm, example_inputs) -> callable` is already resolved; records grow as frames are compiled."""
+    """`backend(gm, example_inputs) -> callable` is already resolved; records grow as frames are
+    compiled.
+    """
 
     backend: Callable[..., Any]
     backend_name: str = "custom"
     fullgraph: bool = False
     dynamic: bool | None = None
     export: bool = False
-    # The arguments of dynamo.compile that made it, to compile the same way again (explain, pickling).
+    # The arguments of dynamo.compile that made it, to compile the same way again (explain,
+    # pickling).
     settings: dict[str, Any] = field(default_factory=dict)
     records: list[FrameRecord] = field(default_factory=list)

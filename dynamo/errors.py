@@ -10,8 +10,10 @@ class DynamoError(RuntimeError):
     """Base class of all errors of this package."""
 
 
-class Unsupported(DynamoError):  # noqa: N818  (the field's name)
-    """Capture cannot continue symbolically here. With fullgraph=True users see it; else it is a graph break."""
+class Unsupported(DynamoError):
+    """Capture cannot continue symbolically here. With fullgraph=True users see it; else it is a
+    graph break.
+    """
 
     def __init__(self, reason: Any) -> None:
         super().__init__(str(reason))
@@ -20,19 +22,19 @@ class Unsupported(DynamoError):  # noqa: N818  (the field's name)
         self.user_stack: list[traceback.FrameSummary] | None = None
 
 
-class BackendCompilerFailed(DynamoError):  # noqa: N818
+class BackendCompilerFailed(DynamoError):
     """A backend raised, or returned something that cannot be called."""
 
 
-class RecompileLimitExceeded(DynamoError):  # noqa: N818
+class RecompileLimitExceeded(DynamoError):
     """fullgraph=True and a function was compiled more often than config.recompile_limit."""
 
 
-class InvalidBackend(DynamoError, ValueError):  # noqa: N818
+class InvalidBackend(DynamoError, ValueError):
     """No backend of this name."""
 
 
-class InvalidOption(DynamoError, ValueError):  # noqa: N818
+class InvalidOption(DynamoError, ValueError):
     """No such mode or option."""
 
 

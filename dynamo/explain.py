@@ -1,4 +1,6 @@
-"""explain(): what was captured, where it broke and why, what is guarded, and how long each phase took."""
+"""explain(): what was captured, where it broke and why, what is guarded, and how long each phase
+took.
+"""
 
 from __future__ import annotations
 
@@ -139,8 +141,8 @@ class Explanation:
 def explain(fn: Callable[..., Any], **compile_options: Any) -> Callable[..., Explanation]:
     """explain(fn)(*args, **kwargs): run `fn` once under a fresh compilation and report on it.
 
-    `fn` may be plain or compiled already (then its backend and options are used); what it has compiled stays as it is.
-    Keyword arguments are those of dynamo.compile.
+    `fn` may be plain or compiled already (then its backend and options are used); what it has
+    compiled stays as it is. Keyword arguments are those of dynamo.compile.
     """
     from dynamo.api import compile_fresh
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +13,12 @@ from fxgraph import GraphModule
 
 
 class Exported:
-    """A captured program: `.graph_module`, `.graph`, `.guards`; calling it takes the original's arguments.
+    """A captured program: `.graph_module`, `.graph`, `.guards`; calling it takes the original's
+    arguments.
 
-    Parameters and buffers are attributes of the graph module, named after their path; its placeholders are the
-    user's tensors. A call whose arguments do not meet the guards raises RecompileLimitExceeded with the guard that fails.
+    Parameters and buffers are attributes of the graph module, named after their path; its
+    placeholders are the user's tensors. A call whose arguments do not meet the guards raises
+    RecompileLimitExceeded with the guard that fails.
     """
 
     def __init__(self, graph_module: GraphModule, guards: list[str], call: Callable[..., Any]):
@@ -34,7 +35,9 @@ class Exported:
 
 
 def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
-    """export(fn)(*args, **kwargs) -> Exported. Raises Unsupported, naming the place, where the graph would break."""
+    """export(fn)(*args, **kwargs) -> Exported. Raises Unsupported, naming the place, where the
+    graph would break.
+    """
     from dynamo import _hook
     from dynamo.api import compile_fresh
 
@@ -77,5 +80,5 @@ def _with_parameters(gm: GraphModule, example_inputs: list[Any]) -> GraphModule:
         node.replace_all_uses_with(attr)
         graph.erase_node(node)
     exported = GraphModule(root, graph)
-    exported.meta = types.SimpleNamespace(**vars(gm)).__dict__.get("meta", {})
+    exported.meta = dict(gm.meta)
     return exported

@@ -1,7 +1,8 @@
 """The DYNAMO_LOGS channels, through the standard logging module.
 
-DYNAMO_LOGS=graph,breaks shows those channels on stderr; a logger is named `dynamo.<channel>` (capture) or
-`inductor.<channel>` (the default backend), so applications can also configure them with `logging`.
+DYNAMO_LOGS=graph,breaks shows those channels on stderr; a logger is named `dynamo.<channel>`
+(capture) or `inductor.<channel>` (the default backend), so applications can also configure them
+with `logging`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def enable(names: str) -> None:
     unknown = [name for name in wanted if name not in CHANNELS]
     if unknown:
         warnings.warn(
-            f"DYNAMO_LOGS: no channel {', '.join(unknown)}; the channels are: {', '.join(CHANNELS)}",
+            f"DYNAMO_LOGS: no channel {', '.join(unknown)}; "
+            f"the channels are: {', '.join(CHANNELS)}",
             stacklevel=2,
         )
     for name in wanted:

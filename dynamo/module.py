@@ -1,14 +1,15 @@
 """A compiled nn.Module that is a stand-in for the original in every respect but its call.
 
-The wrapper is an instance of a subclass of the module's class and shares the module's __dict__: attributes, parameters, hooks,
-state_dict keys and isinstance are the original's, whichever of the two is changed.
+The wrapper is an instance of a subclass of the module's class and shares the module's __dict__:
+attributes, parameters, hooks, state_dict keys and isinstance are the original's, whichever of the
+two is changed.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +20,9 @@ class CompiledModule:
     """Mixin of the stand-in classes; `isinstance(m, CompiledModule)` tells a compiled module."""
 
     __slots__ = ()
+    if TYPE_CHECKING:
+        _orig_mod: torch.nn.Module
+        _dynamo_context: CompileContext
 
 
 def call_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -33,8 +37,8 @@ def compile_module(
 ) -> torch.nn.Module:
     """The stand-in for `module` whose call goes through `dispatcher(call_module, context)`."""
     if isinstance(module, CompiledModule):
-        module = module._orig_mod  # type: ignore[attr-defined]
-    stand_in = object.__new__(_stand_in_class(type(module)))
+        module = module._orig_mod
+    stand_in: Any = object.__new__(_stand_in_class(type(module)))
     object.__setattr__(stand_in, "__dict__", module.__dict__)
     object.__setattr__(stand_in, "_orig_mod", module)
     object.__setattr__(stand_in, "_dynamo_context", context)

@@ -1,4 +1,6 @@
-"""What happened during compilation, as plain data. Capture fills it; explain, logs and doctor read it."""
+"""What happened during compilation, as plain data. Capture fills it; explain, logs and doctor read
+it.
+"""
 
 from __future__ import annotations
 
@@ -47,5 +49,9 @@ class FrameRecord:
     graphs: list[GraphRecord] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)
     guards: list[str] = field(default_factory=list)  # printable, one a line
-    times: dict[str, float] = field(default_factory=dict)  # phase -> seconds: capture, backend, codegen, guards, total
-    recompile_reason: str | None = None  # the guard of the newest older entry that failed, with the values
+    times: dict[str, float] = field(
+        default_factory=dict
+    )  # phase -> seconds: capture, backend, codegen, guards, total
+    recompile_reason: str | None = (
+        None  # the guard of the newest older entry that failed, with the values
+    )

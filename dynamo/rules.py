@@ -13,13 +13,16 @@ from typing import Any
 ALLOWED: dict[int, Any] = {}  # put into the graph as one call
 DISALLOWED: dict[int, Any] = {}  # always a graph break
 CONSTANT_RESULT: dict[int, Any] = {}  # called while capturing; the result is a constant
-SUBSTITUTES: dict[int, tuple[Any, Callable[..., Any]]] = {}  # original -> Python code traced instead
+SUBSTITUTES: dict[
+    int, tuple[Any, Callable[..., Any]]
+] = {}  # original -> Python code traced instead
 DISABLED_REASONS: dict[int, tuple[Any, str]] = {}  # a disabled wrapper -> why
 SKIPPED_CODE: dict[CodeType, str] = {}  # disable(recursive=False): frames left alone, and why
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Put calls of `fn` into the graph without looking inside; usable as a decorator. Takes one callable or several.
+    """Put calls of `fn` into the graph without looking inside; usable as a decorator. Takes one
+    callable or several.
 
     `fn` must take and return tensors and constants, and have no side effect.
     """

@@ -266,17 +266,27 @@ class DictItemSource(ChainedSource):
 
 @source_type
 class ModuleItemSource(DictItemSource):
-    """A parameter, buffer or child of an nn.Module: an item of its _parameters, _buffers or _modules."""
+    """A parameter, buffer or child of an nn.Module: an item of its _parameters, _buffers or
+    _modules.
+    """
+
+    @property
+    def module(self) -> Source:
+        """The module's source: `origin` is module.__dict__['_modules'] or one of the others."""
+        instance_dict = self.origin.base
+        assert instance_dict is not None and instance_dict.base is not None
+        return instance_dict.base
 
     @property
     def name(self) -> str:
-        module = self.origin.base.base  # origin is module.__dict__['_modules']
+        module = self.module
         if str(self.key).isdigit():
             return f"{module.name}[{self.key}]"
         return f"{module.name}.{self.key}"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.base.base.load(emit)
+        assert isinstance(self.origin, DictItemSource)
+        self.module.load(emit)
         emit.load_attr(self.origin.key)
         emit.load_const(self.key)
         emit.binary_subscr()

@@ -60,6 +60,11 @@ def test_mode_for_a_backend_that_takes_none() -> None:
         dynamo.compile(add_one, backend=lambda gm, inputs: gm.forward, mode="default")
 
 
+def test_dynamic_true_says_that_it_has_no_effect() -> None:
+    with pytest.warns(UserWarning, match="no effect yet"):
+        dynamo.compile(add_one, dynamic=True)
+
+
 def test_unknown_config_option() -> None:
     with pytest.raises(AttributeError, match="the options are: recompile_limit"):
         dynamo.config.recompile_limits = 3
@@ -88,7 +93,9 @@ def test_backend_that_raises_and_is_suppressed() -> None:
 
     with dynamo.config.patch(suppress_errors=True):
         with pytest.warns(UserWarning, match="the backend's own message"):
-            assert torch.equal(dynamo.compile(add_one, backend=bad)(torch.ones(3)), torch.full((3,), 2.0))
+            assert torch.equal(
+                dynamo.compile(add_one, backend=bad)(torch.ones(3)), torch.full((3,), 2.0)
+            )
 
 
 def test_backend_that_returns_no_callable() -> None:
@@ -111,7 +118,9 @@ def test_function_works_after_a_failed_compilation() -> None:
     assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
 
 
-@pytest.mark.parametrize("call", [lambda f: f(), lambda f: f(1, 2, 3), lambda f: f(y=torch.ones(2))])
+@pytest.mark.parametrize(
+    "call", [lambda f: f(), lambda f: f(1, 2, 3), lambda f: f(y=torch.ones(2))]
+)
 def test_wrong_arguments_raise_eagers_type_error(call) -> None:
     with pytest.raises(TypeError) as eager:
         call(add_one)

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Tutorial 01: compiling functions and models
 #
-# `dynamo.compile` makes PyTorch code faster with one line. It reads the Python bytecode of your function while it runs, collects the
-# tensor operations into graphs, and turns each graph into fused machine code. What it cannot capture runs as ordinary
-# Python, and `dynamo.explain` says where and why.
+# `dynamo.compile` makes PyTorch code faster with one line. It reads the Python bytecode of your
+# function while it runs, collects the tensor operations into graphs, and turns each graph into
+# fused machine code. What it cannot capture runs as ordinary Python, and `dynamo.explain` says
+# where and why.
 #
 # Run this file from the root of the repository: `python tutorials/tutorial_01_compile.py`.
 
@@ -27,7 +28,8 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## A function
 #
-# Pass a function to `dynamo.compile` and call what comes back. Nothing is compiled before the first call.
+# Pass a function to `dynamo.compile` and call what comes back. Nothing is compiled before the first
+# call.
 
 
 # %%
@@ -59,7 +61,8 @@ torch.testing.assert_close(opt_foo2(x, y), foo(x, y))
 # %% [markdown]
 # ## A module
 #
-# The compiled module stands in for the original: same parameters, same `state_dict` keys, same class.
+# The compiled module stands in for the original: same parameters, same `state_dict` keys, same
+# class.
 
 
 # %%
@@ -82,15 +85,16 @@ assert list(opt_mod.state_dict()) == ["lin.weight", "lin.bias"]
 # %% [markdown]
 # ## A real model
 #
-# DenseNet-121 with random weights, for inference. The first call compiles; later calls reuse what was compiled. We check the values
-# and compare the medians of a few calls. (Training is the subject of a tutorial of its own.)
+# DenseNet-121 with random weights, for inference. The first call compiles; later calls reuse what
+# was compiled. We check the values and compare the medians of a few calls. (Training is the subject
+# of a tutorial of its own.)
 
 
 # %%
-def timed(fn):
-    """The result of fn() and the seconds it took."""
+def timed(fn, *args):
+    """The result of fn(*args) and the seconds it took."""
     start = time.perf_counter()
-    result = fn()
+    result = fn(*args)
     return result, time.perf_counter() - start
 
 
@@ -103,15 +107,15 @@ model = densenet121().eval()
 model_opt = dynamo.compile(model)
 inp = generate_data(4)
 with torch.no_grad():
-    expected, eager_first = timed(lambda: model(inp))
-    actual, compile_first = timed(lambda: model_opt(inp))
+    expected, eager_first = timed(model, inp)
+    actual, compile_first = timed(model_opt, inp)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     print(f"first call: eager {eager_first:.3f} s, compiled {compile_first:.3f} s")
     eager_times, compile_times = [], []
     for _ in range(N_ITERS):
         inp = generate_data(4)
-        expected, eager_time = timed(lambda: model(inp))
-        actual, compile_time = timed(lambda: model_opt(inp))
+        expected, eager_time = timed(model, inp)
+        actual, compile_time = timed(model_opt, inp)
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
         eager_times.append(eager_time)
         compile_times.append(compile_time)
@@ -124,8 +128,8 @@ print(
 # %% [markdown]
 # ## Control flow that depends on data
 #
-# A tracer would keep only the path that it saw. Here the graph breaks at the `if`: Python decides, and each side is captured when it is first
-# taken.
+# A tracer would keep only the path that it saw. Here the graph breaks at the `if`: Python decides,
+# and each side is captured when it is first taken.
 
 
 # %%
@@ -182,7 +186,8 @@ assert test_fns(f3, compile_f3, (inp2,))
 # %% [markdown]
 # ## Looking at the graphs
 #
-# A backend is any function `(gm, example_inputs) -> callable`. This one prints the graph as a table and runs it op by op.
+# A backend is any function `(gm, example_inputs) -> callable`. This one prints the graph as a table
+# and runs it op by op.
 
 # %%
 graph_count = 0
@@ -203,8 +208,8 @@ assert graph_count == 1
 
 
 # %% [markdown]
-# The function `bar` has a branch that depends on data, so it becomes three graphs: what comes before the branch, and one for each
-# side of it.
+# The function `bar` has a branch that depends on data, so it becomes three graphs: what comes
+# before the branch, and one for each side of it.
 
 
 # %%
@@ -225,8 +230,8 @@ assert graph_count == 3
 # %% [markdown]
 # ## Where graphs break, and why
 #
-# `dynamo.explain` runs a function once and reports: graphs, operations, breaks with the line of your code and a hint, guards, compile
-# times. What was compiled before stays as it is.
+# `dynamo.explain` runs a function once and reports: graphs, operations, breaks with the line of
+# your code and a hint, guards, compile times. What was compiled before stays as it is.
 
 # %%
 report = dynamo.explain(bar)(torch.randn(10), torch.ones(10))
@@ -260,8 +265,8 @@ with torch.no_grad():
 # %% [markdown]
 # ## One whole graph to take away
 #
-# `dynamo.export` returns the single graph of a model, with its parameters as attributes, or raises an error that names the line
-# where the graph would break.
+# `dynamo.export` returns the single graph of a model, with its parameters as attributes, or raises
+# an error that names the line where the graph would break.
 
 # %%
 mod.eval()

@@ -7,7 +7,7 @@ symbolically raises `Unsupported`, which is a graph break.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks

@@ -150,7 +150,9 @@ def test_hooks_registered_later_run() -> None:
     x = torch.randn(2, 4)
     compiled(x)
     seen = []
-    handle = compiled.register_forward_hook(lambda module, args, out: seen.append(module) or out + 1)
+    handle = compiled.register_forward_hook(
+        lambda module, args, out: seen.append(module) or out + 1
+    )
     assert torch.equal(compiled(x), net(x))
     assert seen == [net, net]
     handle.remove()

@@ -88,8 +88,7 @@ def t5_encoder() -> tuple[torch.nn.Module, dict[str, Any]]:
 
 
 ZOO: dict[str, Callable[[], tuple[torch.nn.Module, dict[str, Any]]]] = {
-    f.__name__: f
-    for f in (densenet121, resnet18, mobilenet_v2, bert, gpt2, llama, vit, t5_encoder)
+    f.__name__: f for f in (densenet121, resnet18, mobilenet_v2, bert, gpt2, llama, vit, t5_encoder)
 }
 
 

@@ -15,7 +15,9 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, in_channels: int, width: int, stride: int, shortcut: nn.Module | None) -> None:
+    def __init__(
+        self, in_channels: int, width: int, stride: int, shortcut: nn.Module | None
+    ) -> None:
         super().__init__()
         self.conv1 = conv3x3(in_channels, width, stride)
         self.bn1 = nn.BatchNorm2d(width)
@@ -39,7 +41,9 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, in_channels: int, width: int, stride: int, shortcut: nn.Module | None) -> None:
+    def __init__(
+        self, in_channels: int, width: int, stride: int, shortcut: nn.Module | None
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
