@@ -2,6 +2,10 @@
 them.
 """
 
+from fxgraph.extensions import require as _require
+
+_require("dynamo._guards")  # before anything below loads it
+
 from dynamo import errors
 from dynamo.api import compile, disable, reset, run, set_stance
 from dynamo.backend_lookup import (

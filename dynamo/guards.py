@@ -12,12 +12,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo._guards import GlobalState, GuardTree
 from dynamo.sources import Source
-from fxgraph.extensions import require
-
-require("dynamo._guards")
-
-from dynamo._guards import GlobalState, GuardTree  # noqa: E402
 
 __all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree"]
 

@@ -23,7 +23,7 @@ def require(name: str) -> None:
     """Raise ImportError unless the extension is there, built against the torch in use."""
     spec = find_spec(name)
     if spec is None or spec.origin is None:
-        raise ImportError(f"{name} is not built for this Python: {_REBUILD}", name=name)
+        raise ImportError(f"{name} is missing for this Python: {_REBUILD}", name=name)
     built = built_against(Path(spec.origin))
     if release(built) != release(torch.__version__):
         raise ImportError(
