@@ -295,8 +295,8 @@ class BreakEmitter:
             )
         except CannotResume:
             raise SkipFrame from None
-        if resume is code:
-            raise SkipFrame  # the break stands where this continuation starts: it would call itself
+        if resume is code and not self.root.output.op_count:
+            raise SkipFrame  # each turn of this loop would be a call that gains nothing
         if resume.co_freevars:
 
             def load() -> None:

@@ -33,7 +33,7 @@ from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import handlers_calls, handlers_data, handlers_flow, handlers_names  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame
 from dynamo.capture.output import OutputGraph
-from dynamo.capture.rewrite import Rewritten, rewrite
+from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.capture.root import RootInterpreter, Stop, read_modes
 from dynamo.config import config
 from dynamo.errors import (
@@ -216,6 +216,9 @@ class Capture:
         self.record = record
         self.restart: RestartAnalysis | None = None
         self.backoff = 1
+        # While backing off: the last step known to be too early to lose anything, the first known to be too late.
+        self.fits = -1
+        self.too_late: int | None = None
 
     def run(self) -> Rewritten:
         """Attempt until one succeeds."""
@@ -234,6 +237,8 @@ class Capture:
                 self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
             self._check_fullgraph(stop)
             try:
+                if self._could_break_later(root, stop):
+                    continue
                 rewritten = rewrite(root, stop, self.record)
             except Unsupported as error:
                 self._back_off(root, stop, error)
@@ -253,14 +258,29 @@ class Capture:
         if self.context.fullgraph:
             stack = getattr(error, "user_stack", None) or root.user_stack()
             self._check_fullgraph(Stop(root.current, error.reason, stack))
-        step = root.steps - self.backoff
-        if step < 0:
+        self.too_late = root.steps
+        step = max(root.steps - self.backoff, (self.fits + root.steps) // 2)
+        if step <= self.fits < root.steps:
+            step = self.fits
+        if step < 0 or root.steps == self.fits:
             self._record_break(stop, graph_break=False)
             self.context.records.append(self.record)
             raise SkipFrame
         self.backoff *= 2
         reason = stop.reason if stop.reason is not None else error.reason
         self.restart = RestartAnalysis(step, reason, stop.user_stack)
+
+    def _could_break_later(self, root: RootInterpreter, stop: Stop) -> bool:
+        """Having backed off, look for the latest place to break; raises Unsupported if this one is too late, too."""
+        if self.too_late is None or root.steps == self.fits:
+            return False
+        FrameRewriter(root, stop, self.record).check()
+        self.fits = root.steps
+        if self.too_late - root.steps <= 1:
+            return False
+        step = (self.too_late + root.steps) // 2
+        self.restart = RestartAnalysis(step, stop.reason, stop.user_stack)
+        return True
 
     def _record_break(self, stop: Stop, graph_break: bool = True) -> None:
         reason = stop.reason

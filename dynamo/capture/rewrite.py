@@ -85,6 +85,10 @@ class FrameRewriter:
         if stop.instr is not None:
             self.breaking = BreakEmitter(root, stop, stop.instr)
 
+    def check(self) -> None:
+        """Raises Unsupported where a value cannot be made again."""
+        self._emit_restore(Codegen(self.root, Emitter()))
+
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
         first = Codegen(self.root, Emitter())

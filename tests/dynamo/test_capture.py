@@ -566,7 +566,7 @@ def test_iterators_live_across_a_break():
                 print(end="")
         return out
 
-    check(f, X, breaks=["UNCAPTURED_CALL", "OUTSIDE_ITERATOR"])
+    check(f, X, breaks=["UNCAPTURED_CALL", "OUTSIDE_ITERATOR", "OUTSIDE_ITERATOR"])
 
 
 def test_generator_live_across_a_break():
