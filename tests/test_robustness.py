@@ -49,7 +49,7 @@ def test_calls_do_not_leak(backend: str) -> None:
     assert objects < 50
     assert memory < 4 * 2**20
     assert [b - a for a, b in zip(before[:3], after[:3])] == [0, 0, 0]
-    assert abs(after[3] - before[3]) < 1000
+    assert abs(after[3] - before[3]) < 5000  # noise of the collector; a leak would be 10,000
 
 
 def test_recompiles_do_not_leak() -> None:
@@ -182,3 +182,18 @@ def test_torch_compile_in_the_same_process() -> None:
         torch.testing.assert_close(theirs(x), f(x))
         torch.testing.assert_close(ours_around_theirs(x), f(x) * 2)
         torch.testing.assert_close(theirs_around_ours(x), f(x) * 2)
+
+
+def test_modules_are_made_in_captured_code_after_torch_compile() -> None:
+    """torch.compile wraps nn.Module.__init__ for the rest of the process."""
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    layers = torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.Tanh(), torch.nn.Sigmoid()])
+
+    @dynamo.compile(backend="eager", fullgraph=True)
+    def f(x):
+        for layer in layers[:2]:
+            x = layer(x)
+        return x
+
+    x = torch.randn(4)
+    assert torch.equal(f(x), layers[1](layers[0](x)))

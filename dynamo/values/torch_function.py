@@ -347,6 +347,22 @@ def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) ->
     return build_descriptor(tx, obj, source)
 
 
+def _untagged(obj: Any) -> Any:
+    """nn.Module.__init__ as it was before torch.compile, used in this process, wrapped it to number
+    the modules that it sees; None for any other object.
+    """
+    name = "install_generation_tagging_init.<locals>.patched_init"
+    if not isinstance(obj, types.FunctionType) or obj.__qualname__ != name:
+        return None
+    cells = dict(zip(obj.__code__.co_freevars, obj.__closure__ or ()))
+    return cells["init"].cell_contents if "init" in cells else None
+
+
+@special_builder(lambda obj: _untagged(obj) is not None)
+def build_untagged(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: UserFunctionValue(_untagged(obj)))
+
+
 @special_builder(lambda obj: isinstance(obj, types.FunctionType) and is_opaque_function(obj))
 def build_opaque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """A function of a package that capture does not look into."""
