@@ -190,6 +190,12 @@ ModuleImport = _reason(
     "the module {0} is imported for the first time",
     "import it outside the compiled function",
 )
+SetOrder = _reason(
+    "SetOrder",
+    "SET_ORDER",
+    "the order of {0} depends on where its members are in memory",
+    "use a dict or a list, which keep the order of insertion, or sort the members",
+)
 OutsideIterator = _reason(
     "OutsideIterator",
     "OUTSIDE_ITERATOR",

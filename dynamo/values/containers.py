@@ -483,10 +483,10 @@ def from_constant(real: Any) -> Value:
     if type(real) is range:
         return RangeValue(real)
     if type(real) in (frozenset, set):
-        from dynamo.values.sets import FrozenSetValue, SetValue
+        from dynamo.values.sets import FrozenSetValue, SetValue, detached
 
         make = SetValue if type(real) is set else FrozenSetValue
-        return make({x: from_constant(x) for x in real})
+        return make({x: from_constant(x) for x in real}, real=detached(real))
     if type(real) is dict:
         from dynamo.values.dicts import DictValue
 

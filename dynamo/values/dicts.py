@@ -9,6 +9,7 @@ list of keys.
 from __future__ import annotations
 
 import collections
+import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -404,6 +405,9 @@ class DefaultDictValue(DictValue):
         codegen.call(2)
 
 
+_VIEW_OPERATORS = {"|": operator.or_, "&": operator.and_, "-": operator.sub, "^": operator.xor}
+
+
 class DictView(BuiltinObject):
     """dict.keys(), .values(), .items(): live."""
 
@@ -445,11 +449,16 @@ class DictView(BuiltinObject):
         return None if self.kind == "values" else self._as_set(tx).compare(tx, op, other)
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        from dynamo.values.sets import SetValue
+        from dynamo.values.sets import SetValue, gather
 
-        if self.kind == "values" or reflected or op not in ("|", "&", "-", "^"):
+        if self.kind == "values" or reflected or op not in _VIEW_OPERATORS:
             return None
-        return self._as_set(tx).binary(tx, op, SetValue.of(tx, other.unpack(tx)), False)
+        others = gather(tx, other)
+        result = self._as_set(tx).binary(tx, op, SetValue(dict(others.members)), False)
+        mine = gather(tx, self).real
+        if self.kind == "keys" and None not in (mine, others.real):
+            result.real = _VIEW_OPERATORS[op](dict.fromkeys(mine).keys(), others.real)
+        return result
 
     def py_isdisjoint(self, tx, other):
         return self._as_set(tx).py_isdisjoint(tx, other)

@@ -1,16 +1,18 @@
 """set and frozenset: a dict from hash key to Value, in insertion order.
 
-A real set iterates in hash order; where the frame iterates over a set whose members are not known
-constants, that order
-is not known while capturing, and the iteration is a graph break. Sets of constants iterate in the
-real set's own order.
+A real set iterates in hash order, which also depends on how it came to its members (collisions, the
+size of its table). A set of constants therefore has a real set beside it that goes through the same
+operations. Where there is none (members that hash by identity, a set from outside that the frame
+changed), asking for the order of more than one member is a graph break.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import CallSource, Source
 from dynamo.values.base import Value
@@ -25,19 +27,40 @@ if TYPE_CHECKING:
     from dynamo.reconstruct import Codegen
 
 
+Members = dict[Hashable, Value]
+
+
 class FrozenSetValue(BuiltinObject):
+    """`real`: a set of the members' constants with the same history, which gives the order; None
+    where the order is not known.
+    """
+
     cls: type = frozenset
 
-    def __init__(self, members: dict[Hashable, Value], source: Source | None = None) -> None:
+    def __init__(
+        self, members: Members, source: Source | None = None, real: Any = None
+    ) -> None:
         super().__init__(source)
         self.members = members
+        self.real = real
+        self.in_order = False  # from outside and unchanged: `members` are in the real order
 
     @classmethod
     def of(cls, tx: Interpreter, items: Iterable[Value]) -> Any:
-        members: dict[Hashable, Value] = {}
-        for item in items:
-            members.setdefault(key_of(tx, item), item)
-        return cls(members)
+        """The set that has got the items one after the other."""
+        items = list(items)
+        return cls.gathered(_Gathered(_by_key(tx, items), real_constants(items)))
+
+    @classmethod
+    def from_iterable(cls, tx: Interpreter, iterable: Value) -> Any:
+        """set(iterable)."""
+        return cls.gathered(gather(tx, iterable))
+
+    @classmethod
+    def gathered(cls, content: _Gathered) -> Any:
+        return cls(
+            dict(content.members), real=None if content.real is None else cls.cls(content.real)
+        )
 
     def python_type(self) -> type:
         return self.cls
@@ -54,21 +77,29 @@ class FrozenSetValue(BuiltinObject):
     def hash_key(self, tx: Interpreter) -> Hashable:
         return frozenset(self.members)
 
-    def ordered(self) -> list[Value]:
-        """The members in the order in which the real set iterates, as far as that is known."""
-        try:
-            real = {v.as_constant(): v for v in self.members.values()}
-        except Unsupported:
-            return list(self.members.values())
-        return [real[x] for x in self.cls(real)]
+    def known_real(self, tx: Interpreter) -> Any:
+        """`real`, for a use that depends on its order."""
+        if self.source is not None and self.real is not None and len(self.members) > 1:
+            _guard_order(tx, self)
+        return self.real
+
+    def ordered(self, tx: Interpreter) -> list[Value]:
+        """The members in the order in which the real set iterates."""
+        members = list(self.members.values())
+        if len(members) < 2 or self.in_order:
+            return members
+        real = self.known_real(tx)
+        if real is None:
+            raise Unsupported(breaks.SetOrder(self.describe()))
+        return in_real_order(members, real)
 
     def unpack(self, tx: Interpreter) -> list[Value]:
-        return self.ordered()
+        return self.ordered(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
         from dynamo.values.iterators import ItemsIterator
 
-        return ItemsIterator(self.ordered())
+        return ItemsIterator(self.ordered(tx))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(key_of(tx, item) in self.members)
@@ -93,55 +124,67 @@ class FrozenSetValue(BuiltinObject):
             return None
         return getattr(self, f"py_{_SET_METHODS[op]}")(tx, other)
 
-    def _gather(self, tx: Interpreter, others: Sequence[Value]) -> list[dict[Hashable, Value]]:
-        return [gather(tx, other) for other in others]
+    def _combine(self, tx: Interpreter, method: str, others: Sequence[Value]) -> Any:
+        """self.method(*others), as a new set."""
+        gathered = [gather(tx, other) for other in others]
+        members = _COMBINED[method](self.members, [other.members for other in gathered])
+        reals = [self.known_real(tx), *(other.real for other in gathered)]
+        known = all(real is not None for real in reals)
+        return type(self)(members, real=getattr(self.cls, method)(*reals) if known else None)
 
     def py_copy(self, tx):
-        return type(self)(dict(self.members))
+        return self._combine(tx, "copy", [])
 
     def py_union(self, tx, *others):
-        members = dict(self.members)
-        for other in self._gather(tx, others):
-            members.update(_without(other, members))
-        return type(self)(members)
+        return self._combine(tx, "union", others)
 
     def py_intersection(self, tx, *others):
-        gathered = self._gather(tx, others)
-        return type(self)(
-            {k: v for k, v in self.members.items() if all(k in other for other in gathered)}
-        )
+        return self._combine(tx, "intersection", others)
 
     def py_difference(self, tx, *others):
-        gathered = self._gather(tx, others)
-        return type(self)(
-            {k: v for k, v in self.members.items() if not any(k in other for other in gathered)}
-        )
+        return self._combine(tx, "difference", others)
 
     def py_symmetric_difference(self, tx, other):
-        (theirs,) = self._gather(tx, [other])
-        return type(self)({**_without(self.members, theirs), **_without(theirs, self.members)})
+        return self._combine(tx, "symmetric_difference", [other])
 
     def py_issubset(self, tx, other):
-        (theirs,) = self._gather(tx, [other])
+        theirs = gather(tx, other).members
         return ConstantValue(all(k in theirs for k in self.members))
 
     def py_issuperset(self, tx, other):
-        (theirs,) = self._gather(tx, [other])
-        return ConstantValue(all(k in self.members for k in theirs))
+        return ConstantValue(all(k in self.members for k in gather(tx, other).members))
 
     def py_isdisjoint(self, tx, other):
-        (theirs,) = self._gather(tx, [other])
-        return ConstantValue(not any(k in self.members for k in theirs))
+        return ConstantValue(not any(k in self.members for k in gather(tx, other).members))
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(frozenset))
-        self.emit_tuple(codegen)
+        codegen.load_callable(lambda: codegen.load_const(self.cls))
+        self.emit_members(codegen)
         codegen.call(1)
 
-    def emit_tuple(self, codegen: Codegen) -> None:
-        for member in self.members.values():
+    def emit_members(self, codegen: Codegen) -> None:
+        """Push what makes an empty set this one, with its order."""
+        through_dict, members = self._recipe()
+        if through_dict:
+            codegen.load_callable(lambda: codegen.load_const(dict.fromkeys))
+        for member in members:
             codegen(member)
-        codegen.build_tuple(len(self.members))
+        codegen.build_tuple(len(members))
+        if through_dict:
+            codegen.call(1)
+
+    def _recipe(self) -> tuple[bool, list[Value]]:
+        """Which order of insertion gives the order of iteration; a dict makes a larger table."""
+        members = list(self.members.values())
+        if self.real is None or len(members) < 2:
+            return False, members
+        for order in (members, in_real_order(members, self.real)):
+            constants = [_constant(member) for member in order]
+            for through_dict in (False, True):
+                made = self.cls(dict.fromkeys(constants) if through_dict else constants)
+                if list(made) == list(self.real):
+                    return through_dict, order
+        raise Unsupported(breaks.CannotReconstruct(f"{self.describe()} (its order)"))
 
 
 _SET_METHODS = {
@@ -156,15 +199,93 @@ _SET_METHODS = {
 }
 
 
-def _without(members: dict[Hashable, Value], other: dict[Hashable, Value]) -> dict[Hashable, Value]:
+def _union(mine: Members, others: Sequence[Members]) -> Members:
+    members = dict(mine)
+    for other in others:
+        members.update(_without(other, members))
+    return members
+
+
+def _symmetric_difference(mine: Members, others: Sequence[Members]) -> Members:
+    (theirs,) = others
+    return {**_without(mine, theirs), **_without(theirs, mine)}
+
+
+# The members that an operation gives; an update of a set gives the same.
+_COMBINED: dict[str, Callable[[Members, Sequence[Members]], Members]] = {
+    "copy": lambda mine, others: dict(mine),
+    "union": _union,
+    "intersection": lambda mine, others: {
+        k: v for k, v in mine.items() if all(k in other for other in others)
+    },
+    "difference": lambda mine, others: {
+        k: v for k, v in mine.items() if not any(k in other for other in others)
+    },
+    "symmetric_difference": _symmetric_difference,
+}
+_COMBINED |= {
+    "update": _COMBINED["union"],
+    **{f"{name}_update": rule for name, rule in _COMBINED.items()},
+}
+
+
+def _without(members: Members, other: Members) -> Members:
     return {k: v for k, v in members.items() if k not in other}
 
 
-def gather(tx: Interpreter, value: Value) -> dict[Hashable, Value]:
-    """The members of any iterable, by key."""
+@dataclass(frozen=True)
+class _Gathered:
+    """What an iterable gives to a set: members by key, and a real iterable of the same kind that
+    gives their constants (sets take sets, dicts and other iterables in different ways).
+    """
+
+    members: Members
+    real: Any
+
+
+def _by_key(tx: Interpreter, items: Iterable[Value]) -> Members:
+    members: Members = {}
+    for item in items:
+        members.setdefault(key_of(tx, item), item)
+    return members
+
+
+def gather(tx: Interpreter, value: Value) -> _Gathered:
+    """The members of any iterable."""
+    from dynamo.values.dicts import DictValue
+
     if isinstance(value, FrozenSetValue):
-        return value.members
-    return {key_of(tx, item): item for item in value.unpack(tx)}
+        return _Gathered(value.members, value.known_real(tx))
+    items = value.unpack(tx)
+    real: Any = real_constants(items)
+    if real is not None and isinstance(value, DictValue):
+        real = dict.fromkeys(real)
+    return _Gathered(_by_key(tx, items), real)
+
+
+def _constant(value: Value) -> Any:
+    """The real object, if it hashes as it will when the compiled code runs."""
+    known, real = value.identity()
+    return real if known and isinstance(real, type) else value.as_constant()
+
+
+def real_constants(values: Iterable[Value]) -> list[Any] | None:
+    try:
+        return [_constant(value) for value in values]
+    except Unsupported:
+        return None
+
+
+def detached(real: Any) -> Any:
+    """A copy of a real set for a set of the frame's own; None if it has another order."""
+    copy = real.copy()
+    return copy if list(copy) == list(real) else None
+
+
+def in_real_order(members: list[Value], real: Iterable[Any]) -> list[Value]:
+    """`members` as a real set of their constants iterates."""
+    by_constant = {_constant(member): member for member in members}
+    return [by_constant[x] for x in real]
 
 
 def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
@@ -172,60 +293,93 @@ def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
     if isinstance(value, FrozenSetValue):
         return value.members.keys()
     if value.python_type() in (type({}.keys()), type({}.items())):
-        return gather(tx, value).keys()
+        return gather(tx, value).members.keys()
     return None
 
 
 class SetValue(FrozenSetValue):
+    """`before`: the members that a set from outside had before the frame changed it, or None."""
+
     cls = set
+    before: Members | None = None
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return unhashable(tx, self)
+
+    def changing(self, tx: Interpreter) -> None:
+        """The real set's table is not known for a set from outside."""
+        super().changing(tx)
+        self.in_order = False
+        if self.source is not None:
+            self.real = None
 
     def py_add(self, tx, item):
         key = key_of(tx, item)
         self.changing(tx)
         self.members.setdefault(key, item)
+        constants = real_constants([item])
+        if constants is None:
+            self.real = None
+        elif self.real is not None:
+            self.real.add(constants[0])
 
     def py_discard(self, tx, item):
         key = key_of(tx, item)
         self.changing(tx)
-        self.members.pop(key, None)
+        if self.members.pop(key, None) is not None and self.real is not None:
+            self.real.discard(_constant(item))
 
     def py_remove(self, tx, item):
-        key = key_of(tx, item)
-        if key not in self.members:
+        if key_of(tx, item) not in self.members:
             raise_python(tx, KeyError, item)
-        self.changing(tx)
-        del self.members[key]
+        self.py_discard(tx, item)
 
     def py_pop(self, tx):
         if not self.members:
             raise_python(tx, KeyError, "pop from an empty set")
-        item = self.ordered()[0]
-        self.py_remove(tx, item)
+        members = list(self.members.values())
+        if len(members) == 1:
+            item = members[0]
+            self.py_remove(tx, item)
+            return item
+        if self.source is not None or self.real is None:
+            raise Unsupported(breaks.SetOrder(self.describe()))
+        constants = {_constant(member): member for member in members}
+        self.changing(tx)
+        item = constants[self.real.pop()]
+        del self.members[key_of(tx, item)]
         return item
 
     def py_clear(self, tx):
         self.changing(tx)
         self.members = {}
+        self.before = None
+        if self.source is None:
+            self.real = set()
 
-    def _become(self, tx: Interpreter, result: FrozenSetValue) -> SetValue:
+    def _become(self, tx: Interpreter, method: str, others: Sequence[Value]) -> SetValue:
+        """self.method(*others), which changes the set itself."""
+        gathered = [gather(tx, other) for other in others]
         self.changing(tx)
-        self.members = result.members
+        self.members = _COMBINED[method](self.members, [other.members for other in gathered])
+        reals = [other.real for other in gathered]
+        if self.real is not None and all(real is not None for real in reals):
+            getattr(self.real, method)(*reals)
+        else:
+            self.real = None
         return self
 
     def py_update(self, tx, *others):
-        return self._become(tx, self.py_union(tx, *others))
+        return self._become(tx, "update", others)
 
     def py_intersection_update(self, tx, *others):
-        return self._become(tx, self.py_intersection(tx, *others))
+        return self._become(tx, "intersection_update", others)
 
     def py_difference_update(self, tx, *others):
-        return self._become(tx, self.py_difference(tx, *others))
+        return self._become(tx, "difference_update", others)
 
     def py_symmetric_difference_update(self, tx, other):
-        return self._become(tx, self.py_symmetric_difference(tx, other))
+        return self._become(tx, "symmetric_difference_update", [other])
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
@@ -233,29 +387,47 @@ class SetValue(FrozenSetValue):
         result = super().call_method(tx, name, args, kwargs)
         return ConstantValue(None) if name.endswith("update") else result
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        for member in self.members.values():
-            codegen(member)
-        codegen.build_set(len(self.members))
-
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        return refill(codegen, self, "update", lambda: self.emit_tuple(codegen))
+        """Take out what was taken out, then put in what was put in: the table stays the set's own."""
+        if self.before is None:
+            return refill(codegen, self, "update", lambda: self.emit_members(codegen))
+        gone = list(_without(self.before, self.members).values())
+        added = list(_without(self.members, self.before).values())
+        calls = [(n, v) for n, v in (("update", added), ("difference_update", gone)) if v]
+        for name, values in calls:
+            codegen.load_callable(lambda name=name: self._load_method(codegen, name))
+            for value in values:
+                codegen(value)
+            codegen.build_tuple(len(values))
+
+        def write() -> None:
+            for _ in calls:
+                codegen.call(1)
+                codegen.pop_top()
+
+        return write
+
+    def _load_method(self, codegen: Codegen, name: str) -> None:
+        codegen(self)
+        codegen.load_attr(name)
 
 
 @builder(set, frozenset)
 def build_set(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A set from outside: literal members are guarded as a whole, other members one by one, by
-    position.
+    """A set from outside: literal members are guarded as a whole (and their order where it matters),
+    other members one by one, by position.
     """
     make = SetValue if type(obj) is set else FrozenSetValue
     if source is None or all(is_literal(x) for x in obj):
         _guard_literal_set(tx, obj, source)
-        value = make({x: tx.wrap(x) for x in obj}, source)
+        value = make({x: tx.wrap(x) for x in obj}, source, obj if source else detached(obj))
     else:
         tx.guard(source, "type", type(obj))
         items = tx.wrap(tuple(obj), CallSource(source, tuple, "tuple")).unpack(tx)
         value = make({key_of(tx, item): item for item in items}, source)
-    if make is SetValue:
+        value.in_order = True
+    if isinstance(value, SetValue):
+        value.before = dict(value.members)
         tx.output.side_effects.track_existing(value)
     return tx.output.remember(obj, source, value)
 
@@ -268,3 +440,14 @@ def _guard_literal_set(tx: Interpreter, obj: Any, source: Source | None) -> None
 
     same_members.__name__ = f"equals {kind.__name__} {sorted(map(repr, expected))}"
     tx.guard(source, "predicate", same_members)
+
+
+def _guard_order(tx: Interpreter, value: FrozenSetValue) -> None:
+    """Equal sets may iterate in different orders."""
+    expected = tuple(value.real)
+
+    def same_order(value: Any) -> bool:
+        return tuple(value) == expected
+
+    same_order.__name__ = f"iterates in the order {expected!r}"
+    tx.guard(value.source, "predicate", same_order)

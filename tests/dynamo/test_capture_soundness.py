@@ -1,0 +1,125 @@
+"""What capture assumes must hold at every later call: orders of sets, warnings, aliases, skipped frames."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.dynamo.capturing import check, compiled
+
+X = torch.arange(3.0)
+
+
+# -- the order of sets ----------------------------------------------------------------------------
+SET_PROGRAMS = {
+    "literal": "s = {16, 8, 0, 24}",
+    "built": "s = {a, b, 0, 24}",
+    "grown": "s = set()\nfor i in (33, 1, 65, 97, 0, 32, 64): s.add(i)",
+    "of list": "s = set([40, 8, 0, 32, 16])",
+    "of dict": "s = set(dict.fromkeys([40, 8, 0, 32, 16]))",
+    "of set": "s = set({40, 8, 0, 32, 16})",
+    "removed": "s = {8, 0, 16}\ns.remove(8)\ns.add(8)\ns.discard(0)\ns.add(0)",
+    "union": "s = {16, 8} | {0, 24}",
+    "or": "s = {16, a}\ns |= {b, 0}",
+    "and": "s = {16, 8, 0} & {0, 8, a}",
+    "xor": "s = {16, 8, 0} ^ {0, 24, 32}",
+    "update": "s = {16}\ns.update([8, 0], {24: 1, 32: 2}, {40})",
+    "comprehension": "s = {i * 8 for i in (3, 2, 1, 0)}",
+    "frozen": "s = frozenset([24, 8, 0])",
+    "strings": "s = {'alpha', 'beta', 'gamma'} | {'delta', 'epsilon'}",
+    "tuples": "s = {(1, 2), (3, 'a'), (None, 2.5)}",
+    "types": "s = {int, float, str}",
+    "keys": "s = {40: 1, 8: 1, 0: 1}.keys() | {32, 16}",
+    "keys and": "s = {40: 1, 8: 1, 0: 1}.keys() & {0, 8}",
+    "keys sub": "s = {40: 1, 8: 1, 0: 1}.keys() - [8]",
+    "popped": "s = {8, 0, 16}\nt = s.pop()\ns.add(t + 8)",
+    "copy": "s = {8, 0, 16}.copy()",
+}
+
+
+@pytest.mark.parametrize("name", SET_PROGRAMS)
+def test_sets_iterate_in_the_real_order(name):
+    body = SET_PROGRAMS[name].replace("\n", "\n    ")
+    namespace = {}
+    exec(f"def f(x, a, b):\n    {body}\n    return x + 1, list(s), s", namespace)  # noqa: S102
+    function = namespace["f"]
+    expected = function(X, 16, 8)
+    capturing, captured = compiled(function)
+    for _ in range(2):
+        result = capturing(X, 16, 8)
+        assert result[1] == expected[1]
+        assert list(result[2]) == list(expected[2])
+    assert captured.op_counts == [1]
+    assert captured.codes == []
+
+
+def test_an_order_that_cannot_be_made_again_breaks():
+    def f(x):
+        y = x + 1
+        s = set(range(100))
+        s -= {i for i in range(100) if i not in (7, 8)}
+        return y * 2, list(s), s
+
+    function, captured = compiled(f)
+    assert list(function(X)[2]) == list(f(X)[2]) == function(X)[1]
+    assert set(captured.codes) == {"CANNOT_RECONSTRUCT"}
+
+
+def test_equal_sets_from_outside_in_another_order():
+    def f(x, s):
+        return x + 1, [i * 2 for i in s]
+
+    function, _ = compiled(f)
+    for s in ({0, 8}, {8, 0}, frozenset([8, 0]), {0, 8}):
+        assert function(X, s)[1] == f(X, s)[1]
+
+
+def test_a_set_from_outside_keeps_its_order_when_changed():
+    def f(x, s):
+        s.add(40)
+        s.discard(8)
+        return x + 1
+
+    function, _ = compiled(f)
+    for members in ([0, 8, 16], [16, 8, 0]):
+        mine, theirs = set(members), set(members)
+        f(X, mine)
+        function(X, theirs)
+        assert list(mine) == list(theirs)
+
+
+def test_a_changed_set_from_outside_breaks_where_it_is_iterated():
+    def f(x, s):
+        y = x + 1
+        s.add(40)
+        return y * 2, list(s)
+
+    for members in ([0, 8, 16], [16, 8, 0]):
+        function, captured = compiled(f)
+        assert function(X, set(members))[1] == f(X, set(members))[1]
+        assert captured.codes == ["SET_ORDER"]
+
+
+def test_sets_of_tensors_break_where_they_are_iterated():
+    def f(x, y, z):
+        s = {x, y, z}
+        n = len(s)
+        first = x in s
+        return [t + n for t in s], first
+
+    def g(x, y, z):
+        return sorted({x, y, z}, key=lambda t: t.sum().item()), x * 2
+
+    args = [X, X + 1, X + 2]
+    for program in (f, g):
+        function, captured = compiled(program)
+        expected, result = program(*args), function(*args)
+        assert all(torch.equal(a, b) for a, b in zip(expected[0], result[0]))
+        assert "SET_ORDER" in captured.codes
+
+
+def test_a_set_of_one_tensor_has_an_order():
+    def f(x):
+        return [t + 1 for t in {x}]
+
+    check(f, X, ops=[1])
