@@ -164,6 +164,15 @@ class AtenCall:
         return f"{self.name}: {names} = {self.target}({', '.join(shown)})"
 
 
+@dataclass(eq=False)
+class Check(AtenCall):
+    """Not a call, though ordered like one: raises `error` unless the int64 that its argument holds
+    is PASSED (see runtime/plan.py's CheckStep)."""
+
+    error: str = "RuntimeError"
+    message: str = ""
+
+
 Step = Loops | AtenCall
 
 
@@ -201,6 +210,7 @@ __all__ = [
     "Access",
     "AtenCall",
     "Buffer",
+    "Check",
     "Indices",
     "Loops",
     "Program",

@@ -9,7 +9,7 @@ import torch
 
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, Program, Tensor, Window
-from inductor.lowering.context import Lowering, is_dense
+from inductor.lowering.context import Lowering, is_dense, is_distinct
 from inductor.runtime.plan import OutputSpec
 
 
@@ -80,7 +80,7 @@ class _Outputs:
             return self.owned[number]
         val = self.vals[number]
         stride = tuple(val.stride())
-        if not is_dense(val.shape, stride):
+        if not is_distinct(val.shape, stride):
             stride = contiguous_strides(val.shape)
         if value.window is None:
             self.ctx.realize(value, stride)

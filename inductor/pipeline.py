@@ -27,7 +27,7 @@ from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
 from inductor.ir import Program
-from inductor.lowering.graph import lower_graph
+from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
 from inductor.plan_steps import build_plan
@@ -64,7 +64,7 @@ class Compilation:
 
 
 def _functionalize(c: Compilation) -> None:
-    c.functional = functionalize(c.gm, c.inputs)
+    c.functional = functionalize(c.gm, c.inputs, keep=LOWERINGS)
 
 
 def _recall(c: Compilation) -> None:
@@ -216,9 +216,10 @@ def _needs_frame(c: Compilation) -> bool:
     written = c.functional.input_mutations
     if any(m.metadata for m in written):
         return True
-    varying = sum(not s for s in c.static)
-    return (any(not c.static[m.index] for m in written) and varying > 1) or bool(
-        c.functional.same_inputs
+    return bool(c.functional.same_inputs) or any(
+        j != m.index and not (c.static[j] and c.static[m.index])
+        for m in written
+        for j in range(len(c.inputs))
     )
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
-from inductor.ir import AtenCall, Buffer, Program, Window, windows
+from inductor.ir import AtenCall, Buffer, Check, Program, Window, windows
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
     CallStep,
+    CheckStep,
     ConstantSpec,
     KernelStep,
     PlanSpec,
@@ -118,6 +119,8 @@ def _call(step: AtenCall, views: dict[Window, str]) -> list[Any]:
             return None
         return leaf.buffer.name if leaf.is_whole() else views[leaf]
 
+    if isinstance(step, Check):
+        return [*before, CheckStep(name_of(step.args[0]) or "", step.error, step.message)]
     schema = step.target._schema
     return [
         *before,

@@ -126,7 +126,7 @@ template <class T, is_number<T> = 0> INLINE T shift_right(T a, T b) {
   return b < 0 || b >= T(sizeof(T) * 8) ? T(a < 0 ? -1 : 0) : T(a >> b);
 }
 
-// Integer division by zero raises in eager; here it gives 0 rather than ending the process.
+// Integer division by zero gives 0 rather than ending the process; a check of the plan raises.
 template <class T, is_number<T> = 0> INLINE T div(T a, T b) { return b == 0 ? T(0) : T(a / b); }
 INLINE float div(float a, float b) { return a / b; }
 INLINE double div(double a, double b) { return a / b; }

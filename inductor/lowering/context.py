@@ -331,20 +331,6 @@ class Lowering:
         self.program.steps.append(step)
         return step
 
-    def require(self, condition: Tensor, message: str) -> None:
-        """Raise RuntimeError(message) at run time unless every element of `condition` is true."""
-        flat = list(range(len(condition.size)))
-        held = self.reduce("all", condition, flat, torch.bool) if condition.numel > 1 else condition
-        step = AtenCall(
-            f"aten{len(self.program.steps)}",
-            torch.ops.aten._assert_async.msg,
-            [self.realize(held), message],
-            {},
-            [],
-            ordered=True,
-        )
-        self.program.steps.append(step)
-
     # -- operators that stay operators ------------------------------------------------------------
 
     def aten(self, target: Any, args: Any, kwargs: Any, *, ordered: bool = False) -> Any:
@@ -477,4 +463,15 @@ def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
     return True
 
 
-__all__ = ["Lowering", "Number", "broadcast", "is_dense", "narrow", "stride_order"]
+def is_distinct(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether every element has a place of its own, perhaps with gaps between them."""
+    reach = 0
+    for d in reversed(stride_order(size, stride)):
+        if size[d] > 1:
+            if stride[d] <= reach:
+                return False
+            reach += (size[d] - 1) * stride[d]
+    return True
+
+
+__all__ = ["Lowering", "Number", "broadcast", "is_dense", "is_distinct", "narrow", "stride_order"]

@@ -9,6 +9,7 @@ import torch
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
+from inductor.lowering.checks import require
 from inductor.lowering.context import Lowering, Number, broadcast, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
@@ -21,19 +22,22 @@ def _source(ctx: Lowering, x: Tensor) -> Tensor:
     return x
 
 
-def _in_range(ctx: Lowering, index: Tensor, low: int, size: int) -> None:
-    """Check at run time what eager checks. Loads are clamped besides, so memory is safe anyway."""
-    if index.numel == 0:
-        return
-    if index.window is None and index.work > 1:
-        ctx.realize(index)
+OUT_OF_RANGE = ("IndexError", "index out of range in self")
 
-    def fn(i: Value) -> Value:
+
+def _out_of_bounds(error: str, d: int, size: int) -> tuple[str, str]:
+    return error, f"index {{}} is out of bounds for dimension {d} with size {size}"
+
+
+def _in_range(ctx: Lowering, index: Tensor, low: int, size: int, report: tuple[str, str]) -> None:
+    """Check at run time what eager checks; `report` is its error and text. Loads are clamped
+    besides, so memory is safe anyway."""
+
+    def fine(i: Value) -> Value:
         above = ops.ge(i, ops.constant(low, torch.int64))
         return ops.logical_and(above, ops.lt(i, ops.constant(size, torch.int64)))
 
-    inside = ctx.pointwise(fn, [index], torch.bool, torch.int64)
-    ctx.require(inside, f"index out of range for a dimension of size {size}")
+    require(ctx, index, fine, *report)
 
 
 @lower(aten.embedding.default)
@@ -54,7 +58,7 @@ def embedding(
 
     if weight.size[0] == 0:
         raise NotLowered("empty table")
-    _in_range(ctx, indices, 0, weight.size[0])
+    _in_range(ctx, indices, 0, weight.size[0], OUT_OF_RANGE)
     size = (*indices.size, weight.size[1])
     return ctx.generate(size, weight.dtype, inner, weight, indices)
 
@@ -65,7 +69,9 @@ def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
         raise NotLowered("index_select of a scalar")
     d = views.dim_of(d, len(x.size))
     _source(ctx, x)
-    _in_range(ctx, index, 0, x.size[d])
+    elsewhere = f"INDICES element is out of DATA bounds, id={{}} axis_dim={x.size[d]}"
+    report = ("RuntimeError", elsewhere) if d == 1 else OUT_OF_RANGE  # so it is in eager
+    _in_range(ctx, index, 0, x.size[d], report)
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load((idx[d],)), torch.int64)
@@ -81,7 +87,8 @@ def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool
         raise NotLowered("gather of a scalar")
     d = views.dim_of(d, len(x.size))
     _source(ctx, x)
-    _in_range(ctx, index, 0, x.size[d])
+    report = _out_of_bounds("RuntimeError", d, x.size[d])  # so it is in eager
+    _in_range(ctx, index, 0, x.size[d], report)
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load(idx), torch.int64)
@@ -98,7 +105,8 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     _source(ctx, x)
     for d, given_index in enumerate(indices):
         if given_index is not None:
-            _in_range(ctx, given_index, -x.size[d], x.size[d])
+            report = _out_of_bounds("IndexError", d, x.size[d])
+            _in_range(ctx, given_index, -x.size[d], x.size[d], report)
     common = broadcast(*(t.size for _, t in given))
     dims = [d for d, _ in given]
     together = dims == list(range(dims[0], dims[-1] + 1))

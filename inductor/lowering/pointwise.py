@@ -167,6 +167,22 @@ def _unary(op: str, work: int) -> Callable[..., Tensor]:
     return lowering
 
 
+def _check_divisor(ctx: Lowering, dtype: torch.dtype, divisor: Any) -> None:
+    """An integer division by zero raises, as in eager."""
+    from inductor.lowering.checks import require
+
+    if dtype.is_floating_point:
+        return
+    if isinstance(divisor, Tensor):
+
+        def fine(v: Value) -> Value:
+            return ops.ne(v, ops.constant(0, torch.int64))
+
+        require(ctx, divisor, fine, "RuntimeError", "ZeroDivisionError")
+    elif divisor == 0:
+        raise NotLowered("always raises")
+
+
 _BOOL_FORMS = {
     "bit_and": "logical_and",
     "bit_or": "logical_or",
@@ -181,6 +197,8 @@ def _binary(op: str, work: int) -> Callable[..., Tensor]:
     def lowering(ctx: Lowering, a: Any, b: Any) -> Tensor:
         dtype = _out(ctx)
         name = op
+        if op in ("remainder", "fmod"):
+            _check_divisor(ctx, dtype, b)
         if dtype == torch.bool:
             if op not in _BOOL_FORMS:
                 raise NotLowered(f"{op} on bool")
@@ -287,6 +305,7 @@ _ROUNDING = {None: "div", "trunc": "div_trunc", "floor": "div_floor"}
 @lower(aten.div)
 def div(ctx: Lowering, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
     _no_bool(_out(ctx))
+    _check_divisor(ctx, _out(ctx), b)
     return ctx.pointwise(getattr(ops, _ROUNDING[rounding_mode]), [a, b], _out(ctx), work=MEDIUM)
 
 

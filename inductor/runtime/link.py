@@ -167,6 +167,10 @@ class Linker:
         self._note_writes(step.writes, mutated)
         return ("kernel", self.library.address(step.symbol), args, step.total, step.grain)
 
+    def _check(self, step: Any, mutated: set[str]) -> tuple:
+        root, elements = self._root(step.found)
+        return ("check", (self.index[root], elements * 8), step.error == "IndexError", step.message)
+
     def _aten(self, step: Any, mutated: set[str]) -> tuple:
         schema = torch._C._get_schema(step.op, step.overload)
         for position, argument in enumerate(schema.arguments):

@@ -41,6 +41,7 @@ import torch
 FORMAT = 1  # raised whenever the meaning of a stored plan changes
 
 BUFFER_KINDS = ("temp", "output", "aten")
+PASSED = -(2**63)  # see CheckStep
 OUTPUT_KINDS = ("buffer", "input", "view", "value")
 
 
@@ -201,8 +202,30 @@ class ViewStep:
         return (self.out,)
 
 
-Step = KernelStep | AtenStep | CallStep | ViewStep
-STEP_KINDS: dict[str, Any] = {s.kind: s for s in (KernelStep, AtenStep, CallStep, ViewStep)}
+@dataclass
+class CheckStep:
+    """Raises `error` ("IndexError" or "RuntimeError") if kernels found something wrong with data.
+
+    `found` names an int64 buffer of one element: PASSED, or what "{}" in `message` stands for.
+    """
+
+    found: str
+    error: str
+    message: str
+
+    kind: ClassVar[str] = "check"
+
+    def names(self) -> Iterator[str]:
+        return iter((self.found,))
+
+    def produces(self) -> Iterable[str]:
+        return ()
+
+
+Step = KernelStep | AtenStep | CallStep | ViewStep | CheckStep
+STEP_KINDS: dict[str, Any] = {
+    s.kind: s for s in (KernelStep, AtenStep, CallStep, ViewStep, CheckStep)
+}
 
 
 @dataclass

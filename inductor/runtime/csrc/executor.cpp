@@ -9,7 +9,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace framegraph {
@@ -154,6 +156,8 @@ class Run {
         return kernel(program_.kernels[instruction.index]);
       case Op::Aten:
         return aten(program_.atens[instruction.index]);
+      case Op::Check:
+        return check(program_.checks[instruction.index]);
       case Op::Call:
         gil.acquire();
         call(program_.calls[instruction.index]);
@@ -185,6 +189,17 @@ class Run {
     }
     at::parallel_for(0, call.total, call.grain,
                      [&](int64_t begin, int64_t end) { call.function(pointers, begin, end); });
+  }
+
+  void check(const CheckPoint& point) {
+    int64_t found = 0;
+    std::memcpy(&found, state_.base[point.found.value] + point.found.offset, sizeof found);
+    if (C10_LIKELY(found == CheckPoint::kPassed)) return;
+    std::string text = point.message;
+    const size_t hole = text.find("{}");
+    if (hole != std::string::npos) text.replace(hole, 2, std::to_string(found));
+    TORCH_CHECK_INDEX(!point.index_error, text);
+    TORCH_CHECK(false, text);
   }
 
   void aten(const AtenCall& call) {

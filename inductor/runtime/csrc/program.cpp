@@ -210,20 +210,23 @@ Output parse_output(const py::tuple& item) {
   return out;
 }
 
+// A (value, byte offset) pair that is addressed when the plan runs.
+KernelArg parse_arg(Program& program, py::handle item) {
+  auto pair = item.cast<std::pair<uint32_t, int64_t>>();
+  Value& value = program.values.at(pair.first);
+  TORCH_CHECK(value.kind != ValueKind::View, "link.py resolves views of kernel arguments");
+  value.pointer = true;
+  if (value.kind != ValueKind::Arena) return {pair.first, pair.second};
+  // All arena windows are addressed from the arena's start.
+  return {static_cast<uint32_t>(program.values.size()), pair.second + value.where};
+}
+
 void parse_kernel(Program& program, const py::tuple& step) {
   KernelCall call{reinterpret_cast<Kernel>(step[1].cast<uintptr_t>()),
                   static_cast<uint32_t>(program.kernel_args.size()), 0, step[3].cast<int64_t>(),
                   std::max<int64_t>(1, step[4].cast<int64_t>())};
   for (py::handle item : step[2].cast<py::list>()) {
-    auto pair = item.cast<std::pair<uint32_t, int64_t>>();
-    Value& value = program.values.at(pair.first);
-    TORCH_CHECK(value.kind != ValueKind::View, "link.py resolves views of kernel arguments");
-    KernelArg arg{pair.first, pair.second};
-    if (value.kind == ValueKind::Arena) {  // all arena windows are addressed from the arena's start
-      arg = {static_cast<uint32_t>(program.values.size()), pair.second + value.where};
-    }
-    value.pointer = true;
-    program.kernel_args.push_back(arg);
+    program.kernel_args.push_back(parse_arg(program, item));
     ++call.arg_count;
   }
   program.max_kernel_args = std::max<size_t>(program.max_kernel_args, call.arg_count);
@@ -240,6 +243,9 @@ void parse_step(Program& program, const py::tuple& step) {
   } else if (kind == "aten") {
     program.code.push_back({Op::Aten, static_cast<uint32_t>(program.atens.size())});
     program.atens.push_back(parse_aten(step));
+  } else if (kind == "check") {
+    program.code.push_back({Op::Check, static_cast<uint32_t>(program.checks.size())});
+    program.checks.push_back({parse_arg(program, step[1]), step[2].cast<bool>(), step[3].cast<std::string>()});
   } else {
     TORCH_CHECK(kind == "call", "unknown step kind ", kind);
     program.code.push_back({Op::Call, static_cast<uint32_t>(program.calls.size())});

@@ -40,11 +40,11 @@ struct Value {
   std::string name;       // for messages
 };
 
-enum class Op : uint8_t { Alloc, Free, Kernel, Aten, Call };
+enum class Op : uint8_t { Alloc, Free, Kernel, Aten, Call, Check };
 
 struct Instruction {
   Op op;
-  uint32_t index;  // Alloc, Free: the value; else into kernels, atens or calls
+  uint32_t index;  // Alloc, Free: the value; else into kernels, atens, calls or checks
 };
 
 struct KernelCall {
@@ -81,6 +81,14 @@ struct PythonCall {
   std::vector<int32_t> results;
 };
 
+// What a kernel found wrong with the data: an int64 that is kPassed, or something to report.
+struct CheckPoint {
+  static constexpr int64_t kPassed = INT64_MIN;
+  KernelArg found;
+  bool index_error;     // IndexError, else RuntimeError
+  std::string message;  // "{}" in it stands for what was found
+};
+
 struct Output {
   enum Kind : uint8_t { Tensor, Same, View, Constant };
   Kind kind;
@@ -97,6 +105,7 @@ struct Program {
   std::vector<KernelArg> kernel_args;
   std::vector<AtenCall> atens;
   std::vector<PythonCall> calls;
+  std::vector<CheckPoint> checks;
   std::vector<Output> outputs;
   std::vector<PyObject*> statics;  // tensors, strong
   std::vector<uint32_t> input_values, static_values;
