@@ -51,6 +51,10 @@ KINDS = {
         "finds nothing; (name, found, True): finds `found`, which may be None"
     ),
     "not_aliased": "no two of the sources in payload (a tuple) have the same object; source None",
+    "not_among": (
+        "id(value) is not in payload (a tuple): the ids of static tensors, which other guards of "
+        "the frame hold"
+    ),
     "aliased": "value is the same object as the value of the Source payload",
     "grad_mode": "global: torch.is_grad_enabled() is payload",
     "globals": (

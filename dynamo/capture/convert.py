@@ -189,6 +189,9 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     sources = output.not_aliased_sources()
     if len(sources) > 1:
         output.guards.add(None, "not_aliased", tuple(sources))
+    statics = output.static_ids()
+    for source in sources if statics else ():
+        output.guards.add(source, "not_among", statics)
     for group in output.side_effects.distinct_sources():
         output.guards.add(None, "not_aliased", group)
     tree = output.guards.build()

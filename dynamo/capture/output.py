@@ -203,6 +203,10 @@ class OutputGraph:
         """
         return [item.source for item in self.inputs if not item.static]
 
+    def static_ids(self) -> tuple[int, ...]:
+        """ids of the parameters and buffers, which the other inputs must not be."""
+        return tuple(sorted(id(item.example) for item in self.inputs if item.static))
+
 
 _GUARDED_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _IDENTITY_KINDS = frozenset(["id", "function_code", "type", "type_attr"])

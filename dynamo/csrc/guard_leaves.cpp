@@ -1,4 +1,6 @@
 // The checks of plain Python values. Tensors are in guard_tensor.cpp, global state in guard_globals.cpp.
+#include <algorithm>
+
 #include "guard_program.h"
 
 namespace guards {
@@ -65,6 +67,31 @@ class IdLeaf : public Leaf {
 
  private:
   Held object_;
+};
+
+// None of some objects that other guards hold by identity: their addresses are theirs while the tree is valid.
+class NotAmongLeaf : public Leaf {
+ public:
+  explicit NotAmongLeaf(PyObject* payload) {
+    Ref ids = Ref::steal(checked(PySequence_Tuple(payload)));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ids.get()); i++) {
+      addresses_.push_back(PyLong_AsVoidPtr(PyTuple_GET_ITEM(ids.get(), i)));
+      if (PyErr_Occurred()) throw PythonError();
+    }
+    std::sort(addresses_.begin(), addresses_.end());
+  }
+  int check(PyObject* value) const override {
+    return !std::binary_search(addresses_.begin(), addresses_.end(), static_cast<void*>(value));
+  }
+  std::string expected() const override {
+    return "is none of the " + std::to_string(addresses_.size()) + " parameters and buffers";
+  }
+  std::string difference(PyObject*) const override {
+    return "was a tensor of its own, is a parameter or buffer";
+  }
+
+ private:
+  std::vector<void*> addresses_;
 };
 
 class ConstantLeaf : public Leaf {
@@ -399,6 +426,7 @@ class PredicateLeaf : public Leaf {
 std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Liveness* liveness) {
   if (kind == "type") return std::make_unique<TypeLeaf>(payload, liveness);
   if (kind == "id") return std::make_unique<IdLeaf>(payload, liveness);
+  if (kind == "not_among") return std::make_unique<NotAmongLeaf>(payload);
   if (kind == "none") return std::make_unique<IdLeaf>(Py_None, liveness);
   if (kind == "constant") return std::make_unique<ConstantLeaf>(payload);
   if (kind == "length") return std::make_unique<LengthLeaf>(payload);

@@ -244,6 +244,7 @@ class TestKinds:
             "static_tensor": torch.ones(1),
             "not_aliased": (X, Y),
             "aliased": Y,
+            "not_among": (1, 2),
         }
         for kind in guards.KINDS:
             tree = build((X, kind, payloads.get(kind)))
