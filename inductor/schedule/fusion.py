@@ -30,6 +30,10 @@ MAX_VALUES = 600
 # into it.
 FEW_ROWS = 8
 SMALL_WORK = 32768
+# What a kernel makes early waits in memory for its readers. A step that comes after this many
+# operators more than the kernel joins it only if it makes few bytes.
+NEAR_CALLS = 2
+FEW_BYTES = 1 << 16
 
 
 @dataclass(eq=False)
@@ -184,6 +188,8 @@ class _Fusion:
                 continue
             if id not in deps and not step.reduced and not kernel.is_rows:
                 continue  # elementwise siblings would keep results waiting for readers far away
+            if self._early(kernel, step):
+                continue
             others = [d for d in deps if d != id]
             if any(self.items[d].before >> id & 1 for d in others):
                 continue  # something between them
@@ -195,6 +201,18 @@ class _Fusion:
                         item.before |= kernel.before
                 return kernel
         return None
+
+    def _early(self, kernel: Kernel, step: Loops) -> bool:
+        """Whether the kernel would make the step's buffer long before it is wanted.
+
+        pool -> part of cat 1, part of cat 2, ... part of cat 24, each read by its own layer: all in
+        the kernel of the pool would keep 24 buffers alive at once for one read saved each.
+        """
+        target = self.program.buffers[step.target.name]
+        if prod(target.size) * target.dtype.itemsize <= FEW_BYTES:
+            return False
+        later = (i for i in range(kernel.id + 1, len(self.items)))
+        return sum(isinstance(self.items[i], Call) for i in later) > NEAR_CALLS
 
     def ordered(self) -> list[Item]:
         """Topological order, program order among the free ones."""

@@ -131,3 +131,18 @@ def test_peak_memory_of_a_chain() -> None:
     x = t(256, 256)
     c = check(fn, x, rtol=1e-5)
     assert c.compiled.peak_bytes <= 3 * x.numel() * 4
+
+
+def test_nothing_is_made_long_before_it_is_wanted() -> None:
+    def dense_block(x, w):
+        parts = [F.avg_pool2d(x, 2)]
+        for k in range(8):
+            parts.append(F.conv2d(torch.cat(parts, 1).relu(), w[:, : 16 + 8 * k]))
+        return (parts[-1],)
+
+    c = check(
+        dense_block, t(4, 16, 64, 64), t(8, 80, 1, 1) * 0.2,
+        fallbacks=["convolution.default"] * 8, rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
+    every_cat = sum(4 * (16 + 8 * k) * 32 * 32 * 4 for k in range(8))
+    assert c.compiled.peak_bytes < every_cat
