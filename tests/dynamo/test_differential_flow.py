@@ -15,7 +15,7 @@ BREAKS = {
     "unknown": "log.append(hash(compile('1', 'x', 'eval') is None))",
     "raise_caught": """
         try: raise ValueError('inner', len(log))
-        except ValueError as e: log.append(e.args)
+        except ValueError as err: log.append(err.args)
 """.strip().replace("\n        ", "\n"),
 }
 PLACES = {
