@@ -16,12 +16,13 @@ import inspect
 import itertools
 import logging
 import sys
+import sysconfig
 import time
 import traceback
 import types
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 log_breaks = logging.getLogger("dynamo.breaks")
 log_guards = logging.getLogger("dynamo.guards")
 
+log_times = logging.getLogger("dynamo.times")
 log_recompiles = logging.getLogger("dynamo.recompiles")
 
 _fake_log = logging.getLogger("torch._subclasses.fake_tensor")
@@ -61,6 +63,7 @@ _frame_numbers: CodeMap[int] = CodeMap()
 _LEFT_ALONE = frozenset(
     [torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__]
 )
+_LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _BUILTINS = vars(builtins)
 _LOCALS_READERS = frozenset(["locals", "eval", "exec"])
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -88,7 +91,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         record.recompile_reason = _recompile_reason(frame, older[0])
         log_recompiles.debug("%s %s: %s", record.compile_id, record.name, record.recompile_reason)
     if len(older) >= config.recompile_limit:
-        _limit_reached(record, context)
+        _limit_reached(record, context, older)
         return None
     if not context.fullgraph and _reads_locals(frame):
         stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
@@ -100,6 +103,8 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     with preserved_state():
         try:
             rewritten = Capture(frame, context, record).run()
+            if rewritten.code is code:
+                return _keep_original(frame, context, rewritten, record)
             guarded = finish(frame, rewritten, record)
         except SkipFrame:
             return None
@@ -109,6 +114,9 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
             _report_fault(record, context, error)
             return None
     record.times["total"] = time.perf_counter() - start
+    if log_times.isEnabledFor(logging.DEBUG):
+        spent = ", ".join(f"{phase} {seconds:.4f} s" for phase, seconds in record.times.items())
+        log_times.debug("%s %s: %s", record.compile_id, record.name, spent)
     context.records.append(record)
     return guarded
 
@@ -169,8 +177,10 @@ def _recompile_reason(frame: Any, entry: Any) -> str:
     return "; ".join(failures) or "the guards hold, but the entry is no longer valid"
 
 
-def _limit_reached(record: FrameRecord, context: CompileContext) -> None:
-    """The function runs eagerly from now on where no entry serves."""
+def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence[Any]) -> None:
+    """The function runs eagerly from now on where no entry serves; worth a word if one has a graph."""
+    ids = {entry.compile_id for entry in older}
+    compiled = any(known.graphs for known in context.records if known.compile_id in ids)
     message = (
         f"{record.name} ({record.filename}:{record.lineno}) was compiled "
         f"{config.recompile_limit} times (dynamo.config.recompile_limit); "
@@ -178,7 +188,21 @@ def _limit_reached(record: FrameRecord, context: CompileContext) -> None:
     )
     if context.fullgraph:
         raise RecompileLimitExceeded(message)
-    warnings.warn(message, stacklevel=3)
+    if compiled:
+        warnings.warn(message, stacklevel=3)
+
+
+def _keep_original(
+    frame: Any, context: CompileContext, rewritten: Rewritten, record: FrameRecord
+) -> Any:
+    """A frame without tensor operations runs as it is for arguments like these; others may lead to some.
+
+    Library frames below the compiled function are left alone for good: most of them are helpers.
+    """
+    if context.records and frame.f_code.co_filename.startswith(_LIBRARIES):
+        return None
+    tree = rewritten.output.guards.build()
+    return _hook.GuardedCode(frame.f_code, tree, True, record.compile_id)
 
 
 def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:

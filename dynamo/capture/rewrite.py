@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo.bytecode.emit import Emitter
+from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
-from dynamo.capture.control import SkipFrame
 from dynamo.capture.output import GraphInput, OutputGraph
 from dynamo.capture.side_effects import DELETED
 from dynamo.config import config
@@ -60,7 +60,7 @@ _graph_counter = itertools.count()
 class Rewritten:
     """New code for a frame; what it loads by global name is in the frame's globals already."""
 
-    code: Any
+    code: Any  # the frame's own where there is nothing to gain
     needs_hook: bool
     output: OutputGraph
 
@@ -68,7 +68,7 @@ class Rewritten:
 def rewrite(root: RootInterpreter, stop: Stop, record: FrameRecord) -> Rewritten:
     """Compile the graph and assemble the frame's new code.
 
-    Raises Unsupported where a value cannot be made again, SkipFrame where there is nothing to gain.
+    Raises Unsupported where a value cannot be made again, SkipFrame where the frame cannot go on.
     """
     return FrameRewriter(root, stop, record).rewrite()
 
@@ -99,7 +99,7 @@ class FrameRewriter:
         graph.eliminate_dead_code()
         has_graph = self._has_operations()
         if not has_graph and not self._worth_rewriting():
-            raise SkipFrame
+            return Rewritten(self.root.code, True, self.output)
         spent_in_backend = time.perf_counter()
         graph_call = self._compile_graph(results) if has_graph else None
         self.record.times["backend"] = time.perf_counter() - spent_in_backend
@@ -259,13 +259,9 @@ class FrameRewriter:
     def _log_bytecode(self, code: Any) -> None:
         if not log_bytecode.isEnabledFor(logging.DEBUG):
             return
-        import dis
-
+        before, after = format_code(self.root.code), format_code(code)
         log_bytecode.debug(
-            "%s before\n%s\nafter\n%s",
-            self.record.name,
-            dis.Bytecode(self.root.code).dis(),
-            dis.Bytecode(code).dis(),
+            "%s %s\nbefore: %s\nafter: %s", self.record.compile_id, self.record.name, before, after
         )
 
 

@@ -258,7 +258,9 @@ def gather(tx: Interpreter, value: Value) -> _Gathered:
         return _Gathered(value.members, value.known_real(tx))
     items = value.unpack(tx)
     real: Any = real_constants(items)
-    if real is not None and isinstance(value, DictValue):
+    if value.is_constant() and isinstance(value.as_constant(), frozenset):
+        real = value.as_constant()
+    elif real is not None and isinstance(value, DictValue):
         real = dict.fromkeys(real)
     return _Gathered(_by_key(tx, items), real)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
+import weakref
+
 import pytest
 import torch
 
@@ -14,6 +18,8 @@ X = torch.arange(3.0)
 # -- the order of sets ----------------------------------------------------------------------------
 SET_PROGRAMS = {
     "literal": "s = {16, 8, 0, 24}",
+    "colliding literal": "s = {5, 75, 109}",
+    "colliding list": "s = set([160, 116, 76, 151])",
     "built": "s = {a, b, 0, 24}",
     "grown": "s = set()\nfor i in (33, 1, 65, 97, 0, 32, 64): s.add(i)",
     "of list": "s = set([40, 8, 0, 32, 16])",
@@ -197,3 +203,76 @@ def test_a_strided_input_that_interleaves(backend):
             function(other[::2], other[j::2]), write_first(one[::2], one[j::2])
         )
         torch.testing.assert_close(other, one)
+
+
+# -- frames without tensor operations -------------------------------------------------------------
+def either(x, flag):
+    if not flag:
+        return x
+    return torch.relu(x) + 1
+
+
+def test_a_first_call_without_operations_does_not_skip_the_function():
+    function, captured = compiled(either)
+    assert function(X, False) is X
+    assert captured.op_counts == []
+    assert torch.equal(function(X, True), X + 1)
+    assert captured.op_counts == [2]
+    assert function(X, False) is X
+    assert torch.equal(function(X, True), X + 1)
+    assert captured.op_counts == [2]
+
+
+def test_nor_a_first_call_that_raises():
+    def f(x):
+        if x.ndim != 1:
+            raise ValueError(f"{x.ndim} dimensions")
+        return x + 1
+
+    function, captured = compiled(f)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="2 dimensions"):
+            function(X[None])
+    assert torch.equal(function(X), X + 1)
+    assert captured.op_counts == [1]
+
+
+def test_a_function_called_after_a_break_gets_its_chance_too():
+    def f(x, flag):
+        print(end="")
+        return either(x, flag)
+
+    def g(x, flag):
+        h = either
+        print(end="")
+        return [h(x, flag), print(end=""), h(x, flag)]
+
+    for program in (f, g):
+        function, captured = compiled(program)
+        function(X, False)
+        before = sum(captured.op_counts)
+        function(X, True)
+        assert sum(captured.op_counts) > before
+
+
+def test_calls_without_operations_never_warn_of_the_recompile_limit():
+    def f(x, n):
+        return n * 2
+
+    function, captured = compiled(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [function(X, n) for n in range(30)] == [n * 2 for n in range(30)]
+    assert not captured.context.records
+
+
+def test_the_original_code_as_an_entry_does_not_keep_the_context():
+    def f(x, flag):
+        return x if not flag else x + 1
+
+    function, captured = compiled(f)
+    function(X, False)
+    context = weakref.ref(captured.context)
+    del function, captured
+    gc.collect()
+    assert context() is None
