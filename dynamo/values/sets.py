@@ -158,32 +158,44 @@ class FrozenSetValue(BuiltinObject):
         return ConstantValue(not any(k in self.members for k in gather(tx, other).members))
 
     def reconstruct(self, codegen: Codegen) -> None:
+        if self.cls is frozenset and is_literal(self.real):
+            codegen.load_const(self.real)
+            return
         codegen.load_callable(lambda: codegen.load_const(self.cls))
         self.emit_members(codegen)
         codegen.call(1)
 
     def emit_members(self, codegen: Codegen) -> None:
-        """Push what makes an empty set this one, with its order."""
-        through_dict, members = self._recipe()
-        if through_dict:
+        """Push an iterable that makes an empty set this one, with its order."""
+        made_of = self._recipe()
+        if isinstance(made_of, frozenset):
+            codegen.load_const(made_of)
+            return
+        if isinstance(made_of, dict):  # makes a larger table
             codegen.load_callable(lambda: codegen.load_const(dict.fromkeys))
-        for member in members:
+        for member in made_of:
             codegen(member)
-        codegen.build_tuple(len(members))
-        if through_dict:
+        codegen.build_tuple(len(made_of))
+        if isinstance(made_of, dict):
             codegen.call(1)
 
-    def _recipe(self) -> tuple[bool, list[Value]]:
-        """Which order of insertion gives the order of iteration; a dict makes a larger table."""
+    def _recipe(self) -> list[Value] | dict[Value, None] | frozenset:
+        """The iterable: members in an order that gives the order of iteration, as a list or the
+        keys of a dict, or a literal set.
+        """
         members = list(self.members.values())
         if self.real is None or len(members) < 2:
-            return False, members
+            return members
+        wanted = list(self.real)
         for order in (members, in_real_order(members, self.real)):
             constants = [_constant(member) for member in order]
-            for through_dict in (False, True):
-                made = self.cls(dict.fromkeys(constants) if through_dict else constants)
-                if list(made) == list(self.real):
-                    return through_dict, order
+            if list(self.cls(constants)) == wanted:
+                return order
+            if list(self.cls(dict.fromkeys(constants))) == wanted:
+                return dict.fromkeys(order)
+        literal = frozenset(self.real)
+        if is_literal(literal) and list(self.cls(literal)) == wanted:
+            return literal
         raise Unsupported(breaks.CannotReconstruct(f"{self.describe()} (its order)"))
 
 
