@@ -23,7 +23,14 @@ from math import prod
 from typing import Any
 
 from inductor.codegen.cpp_body import CPP_TYPES, Body
-from inductor.codegen.kernel import Pass, lane_variable, merge_loops, passes
+from inductor.codegen.kernel import (
+    Pass,
+    in_place,
+    lane_variable,
+    merge_loops,
+    passes,
+    tile_variable,
+)
 from inductor.index import Var
 from inductor.ir import Buffer, Program
 from inductor.ops import COMPUTE_TYPES
@@ -37,6 +44,8 @@ MAX_SCRATCH = 48 * 1024
 CHUNK = 4096
 # An index constant below this stays a literal; larger ones become parameters.
 LITERAL = 10
+# Columns of a strip that is transposed at a time: several cache lines of each row that is read.
+STRIP = 64
 # Reductions whose body is at most this long get four accumulators.
 UNROLL_VALUES = 8
 
@@ -51,6 +60,7 @@ class Emitted:
     writes: list[str]
     total: int
     work: int  # elementary operations for each of `total`
+    inplace: list[tuple[str, str]]  # (out, in): see KernelStep
 
 
 class CppModule:
@@ -82,7 +92,21 @@ class CppModule:
             "writes": writes,
             "total": total,
             "grain": max(1, GRAIN_WORK // max(work, 1)),
+            "inplace": self._in_place(parts),
         }
+
+    def _in_place(self, parts: list[Emitted]) -> list[tuple[str, str]]:
+        """A bundle has none, since one part may read what another has overwritten."""
+        if len(parts) > 1:
+            return []
+        buffers = self.program.buffers
+        return [
+            (out, source)
+            for out, source in parts[0].inplace
+            if buffers[out].kind == "temp"
+            and buffers[source].kind in ("temp", "aten")
+            and buffers[out].dtype.itemsize == buffers[source].dtype.itemsize
+        ]
 
     def _function(self, part: Emitted) -> str:
         return self._functions.setdefault(part.text, f"fn{len(self._functions)}")
@@ -176,7 +200,12 @@ class _Emitter:
         self.lane = lane_variable(kernel)
         self.rows = kernel.is_rows or any(s.reduction for s in kernel.steps)
         outer, inner = list(kernel.outer), list(kernel.inner)
-        if not self.rows and outer:  # a pointwise kernel: its rows are the vectorised dimension
+        self.tile = None if self.rows else tile_variable(kernel, self.lane)
+        if self.tile is not None and self.lane is not None:
+            outer.remove(self.lane)
+            outer.remove(self.tile)
+            inner = [self.lane, self.tile]
+        elif not self.rows and outer:  # a pointwise kernel: its rows are the vectorised dimension
             last = self.lane or outer[-1]
             outer.remove(last)
             inner = [last]
@@ -266,7 +295,11 @@ class _Emitter:
     # -- text -------------------------------------------------------------------------------------
 
     def run(self) -> Emitted:
-        if not self.rows:
+        strip = 1
+        if self.tile is not None:
+            lines, total = self._tiles(self.tile)
+            strip = self.lane.size * STRIP if self.lane else 1
+        elif not self.rows:
             lines, total = self._pointwise()
         elif self.lane_outer:
             lines, total = self._columns()
@@ -274,15 +307,17 @@ class _Emitter:
             lines, total = self._rows()
         text = self._function(lines)
         stored = {s.target.name for s in self.kernel.steps}
-        per_row = prod(v.size for v in self.inner) if self.rows else 1
+        per_row = prod(v.size for v in self.inner) if self.rows else strip
         values = sum(len(s.tape.values) + 1 for s in self.kernel.steps)
+        writes = [b for b in self.buffers if b in stored]
         return Emitted(
             text,
             self.constants,
             self.buffers,
-            [b for b in self.buffers if b in stored],
+            writes,
             total,
-            max(1, per_row * values) if self.rows else max(1, values),
+            max(1, per_row * values),
+            in_place(self.kernel, self.passes, writes),
         )
 
     def _function(self, lines: list[str]) -> str:
@@ -339,6 +374,45 @@ class _Emitter:
             "}",
         ]
         return _indent(lines), total
+
+    def _tiles(self, tile: Var) -> tuple[list[str], int]:
+        """The range counts strips, each as wide as STRIP of `tile` and as long as the lane
+        variable. In a strip, squares of W by W are loaded, transposed, computed row by row."""
+        assert self.lane is not None
+        body = self.body
+        body.begin_pass()
+        for step in self.passes[0].full:
+            body.step(step)
+        row, mid, inside = body.take_row(), body.take_mid(), body.take_body()
+        before, after = body.take_tiles()
+        name, strips = tile.name, -(-tile.size // STRIP)
+        decode = self._decode(self.outer, f"t / {self.constant(strips)}") if self.outer else []
+        strip = f"t % {self.constant(strips)}" if self.outer else "t"
+        square = [
+            f"const int64_t {name} = {name}_first;",
+            *before,
+            f"for (int64_t q = 0; q < lane_count(across); ++q) {{",
+            f"  const int64_t {name} = {name}_first + q;",
+            *_indent(inside),
+            "}",
+            *after,
+        ]
+        lane, length = self.lane.name, self.constant(self.lane.size)
+        always = "__attribute__((always_inline))"
+        lines = [
+            *decode,
+            f"const int64_t first = {strip} * {STRIP}, last = min({self.constant(tile.size)}, "
+            f"first + {STRIP});",
+            *row,
+            f"each_vector<W>(0, {length}, [&](int64_t {lane}, auto lanes, auto) {always} {{",
+            *_indent(mid),
+            f"  each_vector<W>(first, last, [&](int64_t {name}_first, auto across, auto) {always} {{",
+            *_indent(_indent(square)),
+            "  });",
+            "});",
+        ]
+        total = prod(v.size for v in self.outer) * strips
+        return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(lines), "}"]), total
 
     def _rows(self) -> tuple[list[str], int]:
         lines = self._decode(self.outer, "t")

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from inductor.codegen.kernel import transposes
 from inductor.index import FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
 from inductor.ops import COMPUTE_TYPES, Access, Value
@@ -108,6 +109,9 @@ class Body:
         self.made: dict[str, Operand] = {}  # buffers made at row level
         self.made_here: dict[str, Operand] = {}
         self.accumulators: list[_Accumulator] = []
+        # statements around the rows of a square (see cpp.py's _tiles)
+        self.before_tile: list[str] = []
+        self.after_tile: list[str] = []
 
     # -- blocks -----------------------------------------------------------------------------------
 
@@ -134,6 +138,20 @@ class Body:
     def take_after(self) -> list[str]:
         lines, self.after = self.after, []
         return lines
+
+    def take_tiles(self) -> tuple[list[str], list[str]]:
+        return self.before_tile, self.after_tile
+
+    def _is_tiled(self, index: Index) -> bool:
+        tile, lane = self.emitter.tile, self.emitter.lane
+        return tile is not None and transposes(index, lane, tile)
+
+    def _new_tile(self, dtype: torch.dtype) -> tuple[str, str]:
+        """A declared square, and the expression for its current row."""
+        name = f"g{self.count}"
+        self.count += 1
+        self.before_tile.append(f"{self._type(dtype, True)} {name}[W];")
+        return name, f"{name}[q]"
 
     def take_inner_accumulators(self) -> tuple[list[str], list[str]]:
         """With sums taken in two levels: lines before and after each innermost loop."""
@@ -290,6 +308,15 @@ class Body:
             if mask.vector and not vector:
                 vector, stride = True, None
         key = ("load", name, self._index_key(access.index), mask.text if mask else None)
+        if mask is None and self._is_tiled(access.index):
+            if (found := self.known_here.get(key)) is not None:
+                return found
+            square, row = self._new_tile(v.dtype)
+            jump = self.emitter.constant(stride)
+            self.before_tile.append(
+                f"load_tile({square}, {pointer} + {position}, {jump}, lanes, across);"
+            )
+            return self._emit(key, row, v.dtype, True, BODY)
         if not vector:
             at = f"{pointer}[{position}]"
             text = f"get({at})" if mask is None else f"get_if({mask.text}, &{at})"
@@ -385,6 +412,13 @@ class Body:
         elif stride == 1:
             text = self._vector(value).text
             lines.append(f"store({pointer} + {position}, {text}, lanes);")
+        elif self._is_tiled(step.index):
+            square, row = self._new_tile(value.dtype)
+            self.blocks[BODY].append(f"{row} = {self._vector(value).text};")
+            jump = self.emitter.constant(stride)
+            self.after_tile.append(
+                f"store_tile({pointer} + {position}, {jump}, {square}, lanes, across);"
+            )
         else:
             each = self.index(step.index, "l")
             text = self._vector(value).text

@@ -14,6 +14,9 @@ from inductor.schedule.align import rewrite
 from inductor.schedule.fusion import Kernel
 
 
+TILE = 8  # least extent of both sides of a transposition in registers
+
+
 def merge_loops(kernel: Kernel) -> Kernel:
     """Neighbouring loops that every index walks as one become one: (8, 512) with strides (393216,
     768) is 4096 with stride 768. Variables are renamed by position, so that equal kernels read
@@ -118,6 +121,30 @@ def lane_variable(kernel: Kernel) -> Var | None:
     return best if best.size > 1 else None
 
 
+def tile_variable(kernel: Kernel, lane: Var | None) -> Var | None:
+    """In a pointwise kernel, the other variable that some access is contiguous along where it jumps
+    along `lane`: such accesses are transposed in registers, a square of both variables at a
+    time."""
+    if lane is None or lane.size < TILE or kernel.is_rows:
+        return None
+    counts: dict[Var, int] = {}
+    for s in kernel.steps:
+        for index in [s.index, *(a.index for a in s.tape.loads() if not a.masked)]:
+            for v in kernel.outer:
+                if v.size >= TILE and transposes(index, lane, v):
+                    counts[v] = counts.get(v, 0) + 1
+    return max(counts, key=lambda v: counts[v]) if counts else None
+
+
+def transposes(index: Index, lane: Var, v: Var) -> bool:
+    """Whether an access is contiguous along `v` and jumps along `lane`."""
+    return (
+        abs(index.terms.get(lane, 0)) > 1
+        and index.terms.get(v, 0) == 1
+        and all(isinstance(a, Var) for a in index.terms)
+    )
+
+
 def _inside_quotient(index: Index, v: Var) -> bool:
     return any(isinstance(a, (FloorDiv, Mod)) and v in a.dividend.variables() for a in index.terms)
 
@@ -142,3 +169,30 @@ def passes(kernel: Kernel) -> list[Pass]:
         (result[number].row if role == "row" else result[number].full).append(step)
         available[step.target.name] = number + 1 if role == "reduce" else number
     return result
+
+
+def in_place(kernel: Kernel, order: Sequence[Pass], writes: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs (out, in) of `writes` and buffers read such that `out` may take the memory of `in`.
+
+    y[i] = relu(x[i])                yes
+    y[i] = x[i] * sum(x[k] for k)    yes: the row's sum is known before anything of it is written
+    y[i] = x[i] + x[n - i]           no
+
+    All of `in` that an iteration reads stands where it writes `out`, and no later step of the row
+    reads it again.
+    """
+    steps = [s for one in order for s in [*one.row, *one.full]]
+    pairs = []
+    for name in writes:
+        position, *more = (k for k, s in enumerate(steps) if s.target.name == name)
+        writer = steps[position]
+        if more or not all(isinstance(atom, Var) for atom in writer.index.terms):
+            continue
+        last_read: dict[str, int] = {}
+        for k, step in enumerate(steps):
+            last_read.update(dict.fromkeys(step.reads, k))
+        for source, last in last_read.items():
+            indices = {i for s in steps for i in s.reads.get(source, ())}
+            if last <= position and indices == {writer.index} and source not in kernel.writes():
+                pairs.append((name, source))
+    return pairs

@@ -151,6 +151,13 @@ INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
 INLINE vec<float> scale(vec<float> x, vec<float> n) {
   return __builtin_ia32_scalefps512_mask(x, n, x, (uint16_t)-1, 4);
 }
+// The instruction returns its second operand where one is NaN.
+INLINE vec<float> no_more(vec<float> x, float c) {
+  return __builtin_ia32_minps512_mask(lit<vec<float>>(c), x, x, (uint16_t)-1, 4);
+}
+INLINE vec<float> no_less(vec<float> x, float c) {
+  return __builtin_ia32_maxps512_mask(lit<vec<float>>(c), x, x, (uint16_t)-1, 4);
+}
 #else
 #define FG_ROUNDING(NAME, MODE)                                                                   \
   INLINE vec<float> NAME(vec<float> x) { return __builtin_ia32_rndscaleps_256_mask(x, MODE, x, (uint8_t)-1); } \
@@ -163,6 +170,8 @@ INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) { return __built
 INLINE vec<float> scale(vec<float> x, vec<float> n) {
   return __builtin_ia32_scalefps256_mask(x, n, x, (uint8_t)-1);
 }
+INLINE vec<float> no_more(vec<float> x, float c) { return __builtin_ia32_minps256(lit<vec<float>>(c), x); }
+INLINE vec<float> no_less(vec<float> x, float c) { return __builtin_ia32_maxps256(lit<vec<float>>(c), x); }
 #endif
 #else
 #define FG_ROUNDING(NAME, MODE)                                                                   \
@@ -175,6 +184,8 @@ INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
   LANES r[l] = __builtin_fmaf(a[l], b[l], c[l]);
   return r;
 }
+INLINE vec<float> no_more(vec<float> x, float c) { return lit<vec<float>>(c) < x ? lit<vec<float>>(c) : x; }
+INLINE vec<float> no_less(vec<float> x, float c) { return lit<vec<float>>(c) > x ? lit<vec<float>>(c) : x; }
 INLINE vec<float> scale(vec<float> x, vec<float> n) {  // in two steps, since 2^n alone may be out of range
   vec<int32_t> k = __builtin_convertvector(n, vec<int32_t>), h = k >> 1;
   return x * from_bits((h + 127) << 23) * from_bits((k - h + 127) << 23);
@@ -370,35 +381,82 @@ template <class T, class V, class L, class F> INLINE void scatter(T* p, V x, L k
   for (int l = 0; l < lane_count(k); ++l) put(p + at(l), x[l]);
 }
 
+// --- squares -------------------------------------------------------------------------------------
+
+// Lanes of x where l & N is 0, and those of y that are N lower.
+template <int N, class V> INLINE V low_halves(V x, V y) {
+#if defined(FG_GCC)
+  typename lanes_of<V>::type from;
+  LANES from[l] = l & N ? W + l - N : l;
+  return __builtin_shuffle(x, y, from);
+#else
+  V r;
+  LANES r[l] = l & N ? y[l - N] : x[l];
+  return r;
+#endif
+}
+template <int N, class V> INLINE V high_halves(V x, V y) {
+#if defined(FG_GCC)
+  typename lanes_of<V>::type from;
+  LANES from[l] = l & N ? W + l : l + N;
+  return __builtin_shuffle(x, y, from);
+#else
+  V r;
+  LANES r[l] = l & N ? y[l] : x[l + N];
+  return r;
+#endif
+}
+template <int N, class V> INLINE void transpose_blocks(V (&rows)[W]) {
+  for (int k = 0; k < W; ++k) {
+    if (k & N) continue;
+    V x = rows[k], y = rows[k + N];
+    rows[k] = low_halves<N>(x, y);
+    rows[k + N] = high_halves<N>(x, y);
+  }
+}
+template <class V> INLINE void transpose(V (&rows)[W]) {
+  if constexpr (W > 8) transpose_blocks<8>(rows);
+  if constexpr (W > 4) transpose_blocks<4>(rows);
+  if constexpr (W > 2) transpose_blocks<2>(rows);
+  transpose_blocks<1>(rows);
+}
+// rows[q][l] = p[q + l * step], for l of `lanes` and q of `across`
+template <class V, class T, class L, class A> INLINE void load_tile(V (&rows)[W], const T* p, int64_t step, L lanes, A across) {
+  LANES rows[l] = l < lane_count(lanes) ? load(p + l * step, across) : V{};
+  transpose(rows);
+}
+template <class V, class T, class L, class A> INLINE void store_tile(T* p, int64_t step, V (&rows)[W], L lanes, A across) {
+  transpose(rows);
+  LANES if (l < lane_count(lanes)) store(p + l * step, rows[l], across);
+}
+
 // --- reductions ----------------------------------------------------------------------------------
 
-template <class V, class F> INLINE auto across(V x, F step) {
-  auto r = x[0];
-  for (int l = 1; l < W; ++l) r = step(r, x[l]);
+// The lanes of x changed places: lane l holds what lane l ^ N held.
+template <int N, class V> INLINE V swapped(V x) {
+#if defined(FG_GCC)
+  typename lanes_of<V>::type from;
+  LANES from[l] = l ^ N;
+  return __builtin_shuffle(x, from);
+#else
+  V r;
+  LANES r[l] = x[l ^ N];
   return r;
+#endif
 }
-// Pairwise: the halves are added until one lane is left.
-template <class V, is_vector<V> = 0> INLINE auto sum_lanes(V x) {
-  typedef decltype(+x[0]) T;
-  T part[W];
-  LANES part[l] = x[l];
-  for (int n = W / 2; n > 0; n /= 2)
-    for (int l = 0; l < n; ++l) part[l] = part[l] + part[l + n];
-  return part[0];
+// All lanes combined pairwise, halves first.
+template <class V, class F> INLINE V across(V x, F step) {
+  if constexpr (W > 8) x = step(x, swapped<8>(x));
+  if constexpr (W > 4) x = step(x, swapped<4>(x));
+  if constexpr (W > 2) x = step(x, swapped<2>(x));
+  return step(x, swapped<1>(x));
 }
-template <class V, is_vector<V> = 0> INLINE auto prod_lanes(V x) { return across(x, [](auto a, auto b) { return a * b; }); }
-template <class V, is_vector<V> = 0> INLINE auto max_lanes(V x) { return across(x, [](auto a, auto b) { return fg::maximum(a, b); }); }
-template <class V, is_vector<V> = 0> INLINE auto min_lanes(V x) { return across(x, [](auto a, auto b) { return fg::minimum(a, b); }); }
-INLINE bool any_lanes(mask x) {
-  int32_t r = 0;
-  LANES r |= x[l];
-  return r != 0;
-}
-INLINE bool all_lanes(mask x) {
-  int32_t r = -1;
-  LANES r &= x[l];
-  return r != 0;
-}
+template <class V, is_vector<V> = 0> INLINE auto sum_lanes(V x) { return across(x, [](V a, V b) { return a + b; })[0]; }
+template <class V, is_vector<V> = 0> INLINE auto prod_lanes(V x) { return across(x, [](V a, V b) { return a * b; })[0]; }
+template <class V, is_vector<V> = 0> INLINE auto max_lanes(V x) { return across(x, [](V a, V b) { return maximum(a, b); })[0]; }
+template <class V, is_vector<V> = 0> INLINE auto min_lanes(V x) { return across(x, [](V a, V b) { return minimum(a, b); })[0]; }
+INLINE bool any_lanes(mask x) { return across(x, [](mask a, mask b) { return a | b; })[0] != 0; }
+INLINE bool all_lanes(mask x) { return across(x, [](mask a, mask b) { return a & b; })[0] != 0; }
 template <class V, is_vector<V> = 0> INLINE mask arg_greater(V x, vec<int64_t> i, V best, vec<int64_t> at) {
   mask earlier = lt(i, at), nan = ne(x, x);
   mask beats = gt(x, best) | (eq(x, best) & earlier);

@@ -1,13 +1,15 @@
 // Elementary functions of float, written once for scalars and vectors. Included by vec.h and vec_lanes.h with FG_VEC
 // and FG_IVEC naming the float and int32 type. Coefficients: weighted minimax fits in double precision, rounded.
 
+// x within limits, NaN as it is
+INLINE FG_VEC limited(FG_VEC x, float end) { return no_less(no_more(x, end), -end); }
+
 INLINE FG_VEC exp(FG_VEC x) {
   typedef FG_VEC V;
   // x = n ln2 + r with |r| <= ln2/2, ln2 in two parts; e^r = 1 + r + r^2 q(r)
-  V limited = select(gt(x, lit<V>(89.0f)), lit<V>(89.0f), x);
-  limited = select(lt(limited, lit<V>(-104.5f)), lit<V>(-104.5f), limited);
-  V n = round(limited * lit<V>(1.44269504f));
-  V r = fma(n, lit<V>(-0.693145751953125f), limited);
+  V c = no_less(no_more(x, 89.0f), -104.5f);
+  V n = round(c * lit<V>(1.44269504f));
+  V r = fma(n, lit<V>(-0.693145751953125f), c);
   r = fma(n, lit<V>(-1.42860677e-6f), r);
   V q = lit<V>(1.9917973e-4f);
   q = fma(q, r, lit<V>(1.394618972e-3f));
@@ -76,41 +78,37 @@ INLINE FG_VEC sigmoid(FG_VEC x) {
   return lit<V>(1.0f) / (lit<V>(1.0f) + exp(-x));
 }
 
+// Odd and rational in x, without an exponential: x P(x^2) / Q(x^2), up to where the result rounds to 1.
 INLINE FG_VEC tanh(FG_VEC x) {
   typedef FG_VEC V;
-  V a = abs(x), s = x * x;
-  V q = lit<V>(2.147536858e-3f);
-  q = fma(q, s, lit<V>(-8.182673856e-3f));
-  q = fma(q, s, lit<V>(2.170296710e-2f));
-  q = fma(q, s, lit<V>(-5.394720427e-2f));
-  q = fma(q, s, lit<V>(0.13333209764f));
-  q = fma(q, s, lit<V>(-0.33333330907f));
-  V near = fma(x * s, q, x);
-  V far = lit<V>(1.0f) - lit<V>(2.0f) / (exp(a + a) + lit<V>(1.0f));
-  return select(lt(a, lit<V>(0.625f)), copysign(near, x), copysign(far, x));
+  V c = limited(x, 9.01f), s = c * c;
+  V p = lit<V>(2.36335804e-08f);
+  p = fma(p, s, lit<V>(3.6525631e-05f));
+  p = fma(p, s, lit<V>(0.00620036945f));
+  p = fma(p, s, lit<V>(0.237433255f));
+  p = fma(p, s, lit<V>(1.77458024f));
+  V q = lit<V>(1.37734742e-06f);
+  q = fma(q, s, lit<V>(0.000582598092f));
+  q = fma(q, s, lit<V>(0.0459100232f));
+  q = fma(q, s, lit<V>(0.828959763f));
+  q = fma(q, s, lit<V>(1.77458036f));
+  return limited(c * p / q, 1.0f);
 }
 
 INLINE FG_VEC erf(FG_VEC x) {
   typedef FG_VEC V;
-  V a = abs(x), s = x * x;
-  V q = lit<V>(7.889119530e-5f);
-  q = fma(q, s, lit<V>(-8.020841279e-4f));
-  q = fma(q, s, lit<V>(5.189535339e-3f));
-  q = fma(q, s, lit<V>(-2.685444459e-2f));
-  q = fma(q, s, lit<V>(0.11283600176f));
-  q = fma(q, s, lit<V>(-0.37612627136f));
-  q = fma(q, s, lit<V>(0.12837916591f));
-  V near = fma(x, q, x);
-  // erf a = 1 - exp(-(a + a p(a))) for 1 <= a < 4, and 1 beyond
-  V t = select(gt(a, lit<V>(4.0f)), lit<V>(4.0f), a);
-  V p = lit<V>(3.557005523e-6f);
-  p = fma(p, t, lit<V>(-2.843535880e-5f));
-  p = fma(p, t, lit<V>(-1.387497228e-4f));
-  p = fma(p, t, lit<V>(3.182015676e-3f));
-  p = fma(p, t, lit<V>(-2.309164214e-2f));
-  p = fma(p, t, lit<V>(0.10566906109f));
-  p = fma(p, t, lit<V>(0.63541011870f));
-  p = fma(p, t, lit<V>(0.12859958544f));
-  V far = lit<V>(1.0f) - exp(-fma(t, p, t));
-  return select(lt(a, lit<V>(1.0f)), near, copysign(select(ne(x, x), x, far), x));
+  V c = limited(x, 3.925f), s = c * c;
+  V p = lit<V>(2.75206321e-06f);
+  p = fma(p, s, lit<V>(0.000386697531f));
+  p = fma(p, s, lit<V>(0.00517224474f));
+  p = fma(p, s, lit<V>(0.0718304738f));
+  p = fma(p, s, lit<V>(0.260206759f));
+  p = fma(p, s, lit<V>(1.53297782f));
+  V q = lit<V>(5.13905434e-05f);
+  q = fma(q, s, lit<V>(0.00159009651f));
+  q = fma(q, s, lit<V>(0.0204506069f));
+  q = fma(q, s, lit<V>(0.155625015f));
+  q = fma(q, s, lit<V>(0.683456659f));
+  q = fma(q, s, lit<V>(1.3585664f));
+  return limited(c * p / q, 1.0f);
 }

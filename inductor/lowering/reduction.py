@@ -281,7 +281,8 @@ def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     powers = ctx.pointwise(ops.exp, [_shifted(ctx, x, dim, out)], wide, work=6)
     ctx.realize(powers)  # used twice; a row of it stays in the kernel
     total = reduce(ctx, "sum", powers, dim, wide)
-    return ctx.pointwise(ops.div, [powers, total], out, wide, work=2)
+    share = ctx.pointwise(ops.reciprocal, [total], wide, work=2)  # once a row
+    return ctx.pointwise(ops.mul, [powers, share], out, wide)
 
 
 @lower(aten._log_softmax.default)

@@ -126,8 +126,8 @@ extern "C" void scalar_%(name)s(const float* x, float* y, int64_t n) {
 
 @pytest.mark.parametrize("flags", ["native", "avx2", "plain"])
 def test_vector_functions(flags: str, tmp_path: Path) -> None:
-    """Every instruction set that this machine can run: within 2.5 ulp of the true value, special
-    values exact."""
+    """Every instruction set that this machine can run: within 2.5 ulp of the true value (6 for
+    tanh and erf), special values exact."""
     options = {"native": ["-march=native"], "avx2": ["-mavx2", "-mfma"], "plain": []}[flags]
     if flags == "avx2" and os.uname().machine != "x86_64":
         pytest.skip("x86 only")
@@ -186,7 +186,8 @@ def _close_in_ulps(name: str, x: torch.Tensor, y: torch.Tensor, exact: torch.Ten
     error = (y[finite].double() - exact[finite]).abs()
     normal = expected[finite].abs() > 1e-37  # products round to a denormal by more than its ulp
     worst = (error / ulp.clamp_min(1e-45))[normal].max().item()
-    assert worst < 2.5, f"{name}: {worst:.2f} ulp"
+    limit = 6 if name.endswith(("tanh", "erf")) else 2.5
+    assert worst < limit, f"{name}: {worst:.2f} ulp"
     zero = x[finite] == 0
     assert torch.equal(y[finite][zero].signbit(), expected[finite][zero].signbit()), name
 
@@ -216,3 +217,49 @@ def test_half_types_round_as_torch(dtype: torch.dtype) -> None:
     check(lambda x: (x.to(dtype), x.to(dtype).float()), x, rtol=0, atol=0)
     every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
     check(lambda h: (h.float(),), every, rtol=0, atol=0)
+
+
+def pairs(fn, *args):
+    """Of the last kernel, which buffers may take the memory of which."""
+    c = staged(fn, args, until="codegen")
+    return [step.inplace for step in c.spec.steps if step.kind == "kernel"][-1]
+
+
+def test_in_place_pairs() -> None:
+    x, w = torch.randn(32, 32), torch.randn(32, 32)
+
+    def after(then):
+        return lambda x, w: (torch.mm(then(torch.mm(x, w)), w),)
+
+    assert len(pairs(after(torch.relu), x, w)) == 1
+    assert len(pairs(after(lambda y: torch.softmax(y, -1)), x, w)) == 1
+    assert pairs(after(lambda y: y + y.flip(0)), x, w) == []
+    assert pairs(after(lambda y: y.t().contiguous().exp()), x, w) == []
+    assert pairs(after(lambda y: y[16:].exp()), x, w) == []
+
+
+@pytest.mark.parametrize(
+    "then",
+    [torch.relu, lambda y: torch.softmax(y, -1), lambda y: (y * 2).relu() + y.mean(0), torch.t],
+)
+def test_in_place_computes_the_same(then) -> None:
+    x, w = torch.randn(64, 64), torch.randn(64, 64) / 8
+
+    def fn(x, w):
+        y = then(x @ w)
+        z = y @ w
+        return (z.tanh() @ w + z, then(z.tanh() @ w) @ w)
+
+    check(fn, x, w, fallbacks=["mm.default"], rtol=1e-4, atol=1e-4)
+
+
+def test_an_operator_that_returns_its_argument_is_not_overwritten() -> None:
+    def fn(x):
+        y, _ = torch.native_dropout(x, 0.5, False)
+        return (torch.mm(y.exp(), x),)
+
+    x = torch.randn(8, 8)
+    kept = x.clone()
+    c = staged(fn, [x], aten_ops=["native_dropout"])
+    torch.testing.assert_close(c.compiled(x)[0], fn(kept)[0])
+    assert torch.equal(x, kept)

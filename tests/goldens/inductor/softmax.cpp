@@ -26,11 +26,12 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
       a7 = keep(lanes, a7 + t6, a7);
     });
     const float t8 = sum_lanes(a7);
-    const vec<float> t10 = splat(t8);
+    const float t10 = reciprocal(t8);
+    const vec<float> t11 = splat(t10);
     each_vector<W>(0, n0, [&](int64_t r0, auto lanes, auto u) __attribute__((always_inline)) {
       const vec<float> t9 = load(s0 + r0, lanes);
-      const vec<float> t11 = div(t9, t10);
-      store(p1 + n0 * i0 + r0, t11, lanes);
+      const vec<float> t12 = t9 * t11;
+      store(p1 + n0 * i0 + r0, t12, lanes);
     });
   }
 }
