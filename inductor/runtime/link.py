@@ -113,10 +113,17 @@ class Linker:
         for offset, constant in enumerate(self.spec.constants):
             self._add(constant, "static", static + offset)
         for buffer in self.spec.buffers:
+            if buffer.name in self.memory.windows:
+                continue
             if buffer.name in self.memory.offsets:
                 self._add(buffer, "arena", self.memory.offsets[buffer.name])
             else:
                 self._add(buffer, "produced" if buffer.kind == "aten" else "own", 0)
+        for buffer in self.spec.buffers:
+            if buffer.name in self.memory.windows:
+                root = self.memory.windows[buffer.name]
+                self._add_view(ViewStep(buffer.name, root, buffer.size, buffer.stride))
+                self.values[self.index[root]][10] = True
         for step in self.spec.steps:
             if step.kind == "view":
                 self._add_view(step)
@@ -131,7 +138,9 @@ class Linker:
         nbytes = storage_bytes(item.dtype, size, stride)
         device = torch.device(item.device)
         dtype = torch_dtype(item.dtype)
-        self.values.append([kind, item.name, dtype, size, stride, device, where, 0, nbytes, False])
+        self.values.append(
+            [kind, item.name, dtype, size, stride, device, where, 0, nbytes, False, False]
+        )
 
     def _add_view(self, step: ViewStep) -> None:
         base, offset = self._root(step.base)

@@ -3,7 +3,8 @@
 Temporaries share one arena. Each gets a byte offset such that two whose lifetimes overlap never
 overlap in memory; the largest are placed first, each in the smallest gap that holds it (greedy best
 fit). Where a kernel may write its output over an input that dies there, both get one place.
-Everything else is a tensor of its own: made just before its first step, dropped after its last.
+Everything else is a tensor of its own: made just before its first step, dropped after its last; a
+temporary may take over the memory of an operator's result that dies where it is born.
 
     a = kernel(x)      a: steps 0-1       arena [ a 1 KiB | b 1 KiB ]
     b = kernel(a)      b: steps 1-2
@@ -32,6 +33,7 @@ class MemoryPlan:
     allocs: list[list[str]]  # tensors of their own to make before the step
     frees: list[list[str]]  # tensors to drop after the step
     peak_bytes: int  # the most that is live at once, arena included, inputs not
+    windows: dict[str, str]  # temp -> the aten result whose memory it takes over
 
 
 @dataclass
@@ -59,6 +61,9 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
     """Place and time all buffers of a valid plan."""
     buffers = {b.name: b for b in spec.buffers}
     lives, returned = lifetimes(spec)
+    windows = take_over(spec, lives, returned)
+    for name, root in windows.items():
+        lives[root].last = max(lives[root].last, lives.pop(name).last)
     in_arena = [b for b in spec.buffers if b.name in lives and is_arena(b, returned)]
     blocks = share_in_place(spec, make_blocks(in_arena, lives), lives)
     arena_bytes = assign_offsets(blocks)
@@ -82,7 +87,7 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
     for delta in change:
         live += delta
         peak = max(peak, live)
-    return MemoryPlan(offsets, arena_bytes, allocs, frees, peak + arena_bytes)
+    return MemoryPlan(offsets, arena_bytes, allocs, frees, peak + arena_bytes, windows)
 
 
 def is_arena(buffer: BufferSpec, returned: set[str]) -> bool:
@@ -142,6 +147,50 @@ def may_alias(step: AtenStep) -> bool:
 def _schema_aliases(op: str, overload: str) -> bool:
     schema = torch._C._get_schema(op, overload)
     return any(result.alias_info is not None for result in schema.returns)
+
+
+def take_over(
+    spec: PlanSpec, lives: dict[str, Lifetime], returned: set[str]
+) -> dict[str, str]:
+    """Temps that an in-place pair lets take the memory of a result of aten, and which.
+
+    conv -> a;  k1: a -> b, inplace (b, a);  k2: b -> c, inplace (c, b)      {b: a, c: a}
+
+    The operator must give memory of its own: the executor copies a result that turns out to share.
+    """
+    buffers = {b.name: b for b in spec.buffers}
+    own = {
+        name
+        for step in spec.steps
+        if step.kind == "aten" and step.op.startswith("aten::") and not may_alias(step)
+        for name in step.produces()
+    }
+    result: dict[str, str] = {}
+    last = {name: life.last for name, life in lives.items()}  # of what holds the memory
+    for index, step in enumerate(spec.steps):
+        if step.kind != "kernel":
+            continue
+        for out, source in step.inplace:
+            root = result.get(source, source)
+            if out in result or out not in lives or root not in own or source in returned:
+                continue
+            if not is_arena(buffers[out], returned) or lives[out].first != index:
+                continue
+            if last[root] != index or lives[out].last == index:
+                continue
+            if not _only_argument(spec, step, source) or not _fits(buffers[out], buffers[root]):
+                continue
+            result[out] = root
+            last[root] = lives[out].last
+    return result
+
+
+def _fits(buffer: BufferSpec, place: BufferSpec) -> bool:
+    return (
+        buffer.device == place.device == "cpu"
+        and buffer.dtype == place.dtype
+        and buffer_bytes(buffer) <= buffer_bytes(place)
+    )
 
 
 def make_blocks(buffers: list[BufferSpec], lives: dict[str, Lifetime]) -> list[Block]:

@@ -144,3 +144,39 @@ def test_random_graphs(seed):
     steps.append(add1(known[-1], "o", 1))
     memory = check_disjoint(plan(steps, buffers, ["o"]))
     assert memory.arena_bytes <= sum(buffer_bytes(b) + ALIGNMENT for b in buffers)
+
+
+def aten(op, args, out):
+    return AtenStep(f"aten::{op}", "", [{"buf": a} for a in args], [out])
+
+
+def test_a_temp_takes_over_the_result_of_an_operator():
+    buffers = [
+        buffer("a", 64, kind="aten"),
+        buffer("b", 64),
+        buffer("c", 64),
+        buffer("o", 64, kind="output"),
+    ]
+    steps = [
+        aten("sin", ["x"], "a"),
+        kernel(["a"], ["b"], [("b", "a")]),
+        kernel(["b"], ["c"], [("c", "b")]),
+        kernel(["c"], ["o"]),
+    ]
+    memory = plan_memory(plan(steps, buffers, ["o"]))
+    assert memory.windows == {"b": "a", "c": "a"} and memory.arena_bytes == 0
+    assert memory.frees == [[], [], [], ["a"]]
+    assert memory.peak_bytes == 2 * 256
+
+
+@pytest.mark.parametrize("op", ["detach", "sin"])
+@pytest.mark.parametrize("reader", ["x", "a"])
+def test_no_take_over_of_what_is_read_later_or_may_alias(op, reader):
+    buffers = [buffer("a", 64, kind="aten"), buffer("b", 64), buffer("o", 64, kind="output")]
+    steps = [
+        aten(op, ["x"], "a"),
+        kernel(["a"], ["b"], [("b", "a")]),
+        kernel(["b", reader], ["o"]),
+    ]
+    taken = op == "sin" and reader == "x"
+    assert plan_memory(plan(steps, buffers, ["o"])).windows == ({"b": "a"} if taken else {})

@@ -244,7 +244,8 @@ class Run {
       if (C10_UNLIKELY(result.scalar_type() != value.dtype || !result.sizes().equals(value.size))) {
         misfit("result", result, value);
       }
-      if (!same_layout(result, value.size, value.stride)) result = restride(result, value);
+      const bool shared = value.alone && (result.use_count() > 1 || result.storage().use_count() > 1);
+      if (shared || !same_layout(result, value.size, value.stride)) result = restride(result, value);
       if (value.pointer) state_.base[v] = static_cast<char*>(result.unsafeGetTensorImpl()->mutable_data());
     }
     state_.tensors[v] = std::move(result);

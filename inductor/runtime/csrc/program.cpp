@@ -189,6 +189,7 @@ Value parse_value(const py::tuple& item) {
   value.offset = item[7].cast<int64_t>();
   value.nbytes = item[8].cast<int64_t>();
   value.layout = item[9].cast<bool>();
+  value.alone = item[10].cast<bool>();
   return value;
 }
 

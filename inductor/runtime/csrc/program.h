@@ -37,6 +37,7 @@ struct Value {
   bool pointer = false;   // some kernel takes its address, or that of a view of it
   bool written = false;   // some step writes it
   bool layout = false;    // someone relies on its strides: a kernel, or a view of it
+  bool alone = false;     // Produced: kernels write over it, so nothing else may share its memory
   std::string name;       // for messages
 };
 
