@@ -122,7 +122,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
 
 
 def _reads_locals(frame: Any) -> bool:
-    """The code names a builtin that sees the frame's local variables: a rewritten frame has others."""
+    """The code names a builtin that sees the frame's locals; a rewritten frame has others."""
     names = _LOCALS_READERS.intersection(frame.f_code.co_names)
     names = {n for n in names if frame.f_globals.get(n, _BUILTINS[n]) is _BUILTINS[n]}
     if not names:
@@ -133,7 +133,7 @@ def _reads_locals(frame: Any) -> bool:
 
 
 def _argument_count(program: list[Instruction], load: int) -> int:
-    """With how many arguments the callable that program[load] loads is called; 0 where that is not plain."""
+    """With how many arguments what program[load] loads is called; 0 where that is not plain."""
     depth = 1  # of the stack from the callable upwards
     for instr in program[load + 1 :]:
         if instr.op == "CALL" and depth <= instr.arg + 2:
@@ -178,7 +178,7 @@ def _recompile_reason(frame: Any, entry: Any) -> str:
 
 
 def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence[Any]) -> None:
-    """The function runs eagerly from now on where no entry serves; worth a word if one has a graph."""
+    """The function runs eagerly where no entry serves; worth a word if one has a graph."""
     ids = {entry.compile_id for entry in older}
     compiled = any(known.graphs for known in context.records if known.compile_id in ids)
     message = (
@@ -243,7 +243,8 @@ class Capture:
         self.record = record
         self.restart: RestartAnalysis | None = None
         self.backoff = 1
-        # While backing off: the last step known to be too early to lose anything, the first known to be too late.
+        # While backing off: the last step at which a break is known to fit, and the first at
+        # which it does not.
         self.fits = -1
         self.too_late: int | None = None
 
@@ -298,7 +299,7 @@ class Capture:
         self.restart = RestartAnalysis(step, reason, stop.user_stack)
 
     def _could_break_later(self, root: RootInterpreter, stop: Stop) -> bool:
-        """Having backed off, look for the latest place to break; raises Unsupported if this one is too late, too."""
+        """Having backed off, look for the latest place that fits; Unsupported if this one does not."""
         if self.too_late is None or root.steps == self.fits:
             return False
         FrameRewriter(root, stop, self.record).check()

@@ -49,8 +49,8 @@ _BREAK_IN_PLACE = frozenset(
 class Stop:
     """Where capture of the frame stopped.
 
-    instr None: it returned. `terminal`: the instruction raised an exception that left the frame. It is not
-    counted as a graph break, but goes on like one: what it assumed is not guarded.
+    instr None: it returned. `terminal`: the instruction raised an exception that left the frame.
+    It is not counted as a graph break, but goes on like one: what it assumed is not guarded.
     """
 
     instr: Instruction | None = None

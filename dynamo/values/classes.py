@@ -18,7 +18,15 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
-from dynamo.values.objects import MISSING, SLOT_TYPES, ObjectValue, bind, class_lookup, is_trusted_class, raw_class_source
+from dynamo.values.objects import (
+    MISSING,
+    SLOT_TYPES,
+    ObjectValue,
+    bind,
+    class_lookup,
+    is_trusted_class,
+    raw_class_source,
+)
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.storage import new_storage
 
@@ -359,7 +367,7 @@ class SuperValue(Value):
         return receiver.python_type(), False
 
     def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
-        """The function, through the class that defines it: by its name in its module, or by the receiver's MRO."""
+        """The function, through the class that defines it: by name, or by the receiver's MRO."""
         behind = start.__mro__[start.__mro__.index(self.after) + 1 :]
         owner = next((c for c in behind if c.__dict__.get(name) is found), None)
         if owner is None:

@@ -450,7 +450,7 @@ class OpaqueFunctionValue(Value):
 
 
 def function_guard(tx: Interpreter, function: types.FunctionType, source: Source | None) -> None:
-    """Functions named by a global keep their identity; others may be made anew with the same code."""
+    """Functions named by a global keep their identity; others only their code."""
     of_class = isinstance(source, AttrSource) and isinstance(source.origin, TypeSource)
     if of_class and (function.__module__ or "").split(".")[0] in TRUSTED_PACKAGES:
         return  # the class is guarded; library methods are not replaced behind our back

@@ -109,7 +109,7 @@ def _class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
 
 
 def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
-    """Assume what the type of `value` holds under `name`; once for all instances, whose types are guarded."""
+    """Assume what the type of `value` holds under `name`: once for all instances of the type."""
     cls = value.python_type()
     guarded = tx.output.guarded_class_attrs
     if (cls, name) in guarded or is_trusted_class(cls):
@@ -139,7 +139,7 @@ def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
 def raw_class_source(
     tx: Interpreter, value: Value, cls: type, name: str, after: type | None = None
 ) -> Source | None:
-    """The source of what class_lookup(cls, name, after) finds, not bound; guards that it is found there.
+    """The source of what class_lookup(cls, name, after) finds, unbound; guards the lookup.
 
     `cls` is the class of `value`, or `value` itself if that is a class.
     """
@@ -162,7 +162,8 @@ def raw_class_source(
 def guard_descriptor(tx: Interpreter, value: Value, found: Any, name: str) -> None:
     """Assume that an object found in the class keeps, or does not get, descriptor methods."""
     kind = type(found)
-    if not kind.__flags__ & _HEAP_TYPE or is_trusted_class(kind) or is_trusted_class(value.python_type()):
+    trusted = is_trusted_class(kind) or is_trusted_class(value.python_type())
+    if trusted or not kind.__flags__ & _HEAP_TYPE:
         return
     source = raw_class_source(tx, value, value.python_type(), name)
     for method in ("__get__", "__set__", "__delete__"):

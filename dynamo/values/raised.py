@@ -83,7 +83,7 @@ class ExceptionValue(ObjectValue):
             raise Unsupported(breaks.AttributeMutation(self.describe(), "__traceback__"))
 
     def link_context(self, tx: Interpreter, handled: Value | None) -> None:
-        """Raised while `handled` is being handled: that becomes the __context__, without a cycle."""
+        """Raised while `handled` is handled: that becomes the __context__, without a cycle."""
         if handled is None or handled is self or self.links.get("__context__") is handled:
             return
         link: Value | None = handled

@@ -1,10 +1,11 @@
 """Programs as text, run eagerly and compiled in worlds of their own, and compared after every step.
 
-A program has two parts, separated by a line of dashes: definitions, among them a function `f`, and steps. Each logical
-line of the steps is executed in the namespace of the definitions; where it calls `run`, the eager world calls `f` and
-the compiled world calls dynamo.compile(f). After every step the two worlds must agree: the value or the exception with
-its traceback, everything reachable from the namespace (values, types, strides, gradients, and which objects are the same
-object or share storage), what was printed, random numbers, and torch's modes.
+A program has two parts, separated by a line of dashes: definitions, among them a function `f`, and
+steps. Each step is executed in the namespace of the definitions; where it calls `run`, the eager
+world calls `f` and the compiled world calls dynamo.compile(f). After every step the two worlds must
+agree: the value or the exception with its traceback, everything reachable from the namespace
+(values, types, strides, gradients, and which objects are the same object or share storage), what
+was printed, random numbers, and torch's modes.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _compile_step(statement: ast.stmt, filename: str) -> tuple[types.CodeType, b
 
 
 class Picture:
-    """Objects as nested tuples that can be compared between worlds; an object met again is its number."""
+    """Objects as nested tuples that two worlds can compare; an object met again is a number."""
 
     def __init__(self, filename: str) -> None:
         self.filename = filename
@@ -232,7 +233,7 @@ def _contents(cell: types.CellType) -> Any:
 
 
 def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKENDS) -> None:
-    """Run the program in an eager and a compiled world and compare. `graphs`: something must have been captured."""
+    """Run the program in both worlds and compare. `graphs`: something must be captured."""
     definitions, _, steps = textwrap.dedent(text).partition("\n---\n")
     filename = f"<differential {next(_numbers)}>"
     linecache.cache[filename] = (

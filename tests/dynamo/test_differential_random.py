@@ -54,8 +54,27 @@ run(T(2), 1, Box(T(2, grad=True)), items)
 """
 
 tensors = st.sampled_from(
-    ["x", "y", "z", "x + 1", "y * n", "z - y", "x.sin()", "torch.relu(y)", "x + m", "box.v", "box[1]"]
-    + ["helper(x)", "helper(y, n)", "helper(z, k=2, flag=True)", "box.bump(2)", "x[:1]", "y.view(-1)"]
+    [
+        "x",
+        "y",
+        "z",
+        "x + 1",
+        "y * n",
+        "z - y",
+        "x.sin()",
+        "torch.relu(y)",
+        "x + m",
+        "box.v",
+        "box[1]",
+    ]
+    + [
+        "helper(x)",
+        "helper(y, n)",
+        "helper(z, k=2, flag=True)",
+        "box.bump(2)",
+        "x[:1]",
+        "y.view(-1)",
+    ]
     + ["torch.where(x > 0, y, z)", "(y if n > 1 else z)", "x.clone().add_(n)", "[x, y, z][n % 3]"]
 )
 numbers = st.sampled_from(
@@ -63,7 +82,16 @@ numbers = st.sampled_from(
     + ["sum(v for v in (1, n))", "int(x.sum() > 0)", "max(n, m)", "items[0] if items else 7"]
 )
 conditions = st.sampled_from(
-    ["n > 1", "m", "len(items) > 1", "x.sum() > 0", "y is x", "G['k'] == 1", "'l' in G", "not box.n"]
+    [
+        "n > 1",
+        "m",
+        "len(items) > 1",
+        "x.sum() > 0",
+        "y is x",
+        "G['k'] == 1",
+        "'l' in G",
+        "not box.n",
+    ]
     + ["n == 1 and x.max() < 9", "isinstance(box, Box)", "m < 3 or n"]
 )
 simple = st.one_of(
@@ -129,21 +157,29 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[list[str]]:
         st.tuples(loops, loop, inner).map(
             lambda p: [p[0], *indented(p[1]), "else:", *indented(p[2])]
         ),
-        loop.map(lambda b: ["w = 3", "while w > 0:", "    w -= 1", *indented(b)]),
+        loop.map(
+            lambda b: [f"w{depth} = 3", f"while w{depth} > 0:", f"    w{depth} -= 1", *indented(b)]
+        ),
         st.tuples(trying, inner).map(
-            lambda p: ["try:", *indented(p[0]), "except (KeyError, IndexError) as e:"]
-            + ["    log.append(e.args)", *indented(p[1])]
+            lambda p: (
+                ["try:", *indented(p[0]), "except (KeyError, IndexError) as e:"]
+                + ["    log.append(e.args)", *indented(p[1])]
+            )
         ),
         st.tuples(trying, inner, inner).map(
-            lambda p: ["try:", *indented(p[0]), "except ValueError as e:", *indented(p[1])]
-            + ["    if n == 2: raise", "finally:", *indented(p[2])]
+            lambda p: (
+                ["try:", *indented(p[0]), "except ValueError as e:", *indented(p[1])]
+                + ["    if n == 2: raise", "finally:", *indented(p[2])]
+            )
         ),
         st.tuples(st.sampled_from(["Swallow(n > 1)", "managed(n)", "torch.no_grad()"]), trying).map(
             lambda p: [f"with {p[0]} as c:", *indented(p[1])]
         ),
         inner.map(
-            lambda b: ["def inner(y, z):", "    nonlocal m", *indented(b), "    return y, z"]
-            + ["y, z = inner(z, y)"]
+            lambda b: (
+                ["def inner(y, z):", "    nonlocal m", *indented(b), "    return y, z"]
+                + ["y, z = inner(z, y)"]
+            )
         ),
     )
 
