@@ -28,11 +28,12 @@ from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
 from dynamo.capture.output import GraphInput, OutputGraph
-from dynamo.capture.side_effects import DELETED
+from dynamo.capture.side_effects import DELETED, ReplayedCall
 from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed
 from dynamo.reconstruct import Codegen
 from dynamo.records import FrameRecord, GraphRecord
+from dynamo.sources import Source
 from dynamo.values.base import Value
 from fxgraph import GraphModule, verify
 
@@ -236,10 +237,27 @@ class FrameRewriter:
         on top).
         """
         effects = self.output.side_effects
+        for call in reversed(effects.calls):
+            self._push_call(codegen, call)
+            roots = [*roots, *call.values()]
         writes = [self._push_global(codegen, *item) for item in reversed(effects.globals.items())]
         writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]
         for write in reversed(writes):
             write()
+        for call in effects.calls:
+            codegen.call(len(call.args))
+            codegen.pop_top()
+
+    @staticmethod
+    def _push_call(codegen: Codegen, call: ReplayedCall) -> None:
+        codegen.load_callable(lambda: codegen.load_const(call.function))
+        for arg in call.args:
+            if isinstance(arg, Value):
+                codegen(arg)
+            elif isinstance(arg, Source):
+                codegen.load_source(arg)
+            else:
+                codegen.constant(arg)
 
     def _push_global(
         self, codegen: Codegen, key: tuple[int, str], entry: tuple[dict, Any, Any]

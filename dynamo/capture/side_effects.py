@@ -25,7 +25,7 @@ How a Value takes part:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,27 @@ class Mutation:
     attrs: dict[str, Any] = field(default_factory=dict)  # name -> Value | DELETED
 
 
+@dataclass(frozen=True)
+class ReplayedCall:
+    """A call for its effect alone (a warning), made by the rewritten frame after the writes.
+
+    A Value among `args` is pushed as such, a Source loaded, anything else is a constant.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+    def values(self) -> list[Value]:
+        from dynamo.values.base import Value
+
+        return [arg for arg in self.args if isinstance(arg, Value)]
+
+
 class SideEffects:
     """All tracked values of one frame, in the order in which they were first seen."""
 
     def __init__(self) -> None:
+        self.calls: list[ReplayedCall] = []
         self.epoch = 0  # grows with every recorded change
         self.tracked: list[Value] = []
         # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
@@ -95,6 +112,11 @@ class SideEffects:
 
     def is_dirty(self, value: Value) -> bool:
         return value.mutation is not None and value.mutation.dirty
+
+    def call_later(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have the rewritten frame call function(*args), in the order of these calls."""
+        self.epoch += 1
+        self.calls.append(ReplayedCall(function, args))
 
     # -- attributes -----------------------------------------------------------------------------
     def store_attr(self, value: Value, name: str, new: Value) -> None:
@@ -176,6 +198,12 @@ class SideEffects:
                 groups.setdefault(value.python_type(), []).append(value)
         changed = [g for g in groups.values() if len(g) > 1 and any(v.mutation.dirty for v in g)]
         return [tuple(v.source for v in group) for group in changed]
+
+    def outside_changes(self) -> int:
+        """Grows when something outside the frame changes or is called for its effect."""
+        existing = (v.mutation for v in self.tracked if not v.mutation.new)
+        attrs = sum(m.dirty + len(m.attrs) for m in existing)
+        return attrs + len(self.globals) + len(self.calls)
 
     def has_effects(self) -> bool:
         """True if anything outside the frame changed."""

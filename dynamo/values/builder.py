@@ -48,6 +48,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.builtins",
     "dynamo.values.builtin_types",
     "dynamo.values.functional",
+    "dynamo.values.warning",
     "dynamo.values.classes",
     "dynamo.values.raised",
     "dynamo.values.modules",

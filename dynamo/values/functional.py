@@ -1,5 +1,5 @@
 """functools and operator objects: partial, lru_cache wrappers, itemgetter, attrgetter,
-methodcaller; typing and warnings.
+methodcaller; typing.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import operator
 import re
 import types
 import typing
-import warnings
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
@@ -138,10 +141,12 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
 
 
 class LruCacheValue(Value):
-    """A function behind functools.lru_cache. Constant arguments and a literal result: the cached
-    answer is the answer.
+    """A function behind functools.lru_cache.
 
-    Otherwise the function itself is captured (a cache changes no result).
+    With constant arguments the cached function is really called while capturing, as eager calls it
+    once: a literal is the answer from then on, a tensor is an input of the graph. Otherwise the
+    function is captured each time anew; if it changes anything outside, that would happen too often,
+    and the call breaks the graph.
     """
 
     def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:
@@ -170,7 +175,15 @@ class LruCacheValue(Value):
             answer = call_real(tx, self.real, *[a.as_constant() for a in args], **real_kwargs)
             if is_literal(answer):
                 return tx.wrap(answer)
-        return tx.call_function(self.wrapped, args, kwargs)
+            if isinstance(answer, torch.Tensor):
+                return tx.wrap(answer, tx.output.install("cached", answer))
+        effects = tx.output.side_effects
+        before = effects.outside_changes()
+        result = tx.call_function(self.wrapped, args, kwargs)
+        if effects.outside_changes() != before:
+            name = getattr(self.real, "__qualname__", "a function")
+            raise Unsupported(breaks.UncapturedCall(f"the cached {name}"))
+        return result
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_object(self.real, "cached")
@@ -372,15 +385,3 @@ def _weakref(tx, target, callback=None):
 @handles(typing.cast)
 def _cast(tx, kind, value):
     return value
-
-
-@handles(warnings.warn)
-def _warn(tx, message, *args, **kwargs):
-    """The warning is given now: once, when the frame is captured, as the default filter would show
-    it.
-    """
-    from dynamo.values.builtins import text_of
-
-    category = kwargs.get("category", args[0] if args else None)
-    known, cls = (False, None) if category is None else category.identity()
-    warnings.warn(text_of(tx, message, str, "__str__"), cls if known and cls else UserWarning)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import logging
 import warnings
 import weakref
 
@@ -276,3 +278,141 @@ def test_the_original_code_as_an_entry_does_not_keep_the_context():
     del function, captured
     gc.collect()
     assert context() is None
+
+
+# -- warnings, logging, caches --------------------------------------------------------------------
+def warns(x, kind=UserWarning):
+    warnings.warn("old", kind, stacklevel=2)
+    return x * 2
+
+
+def warn_at_three_levels(x):
+    y = warns(x + 1)
+    warnings.warn(FutureWarning("here"))
+    warnings.warn("above", stacklevel=2)
+    return y * 2
+
+
+def warn_after_a_break(x):
+    y = x + 1
+    print(end="")
+    warnings.warn("here")
+    warnings.warn("above", DeprecationWarning, stacklevel=2)
+    return y * 2
+
+
+def warn_in_try(x):
+    y = x + 1
+    try:
+        with torch.no_grad():
+            warnings.warn("caught")
+    except UserWarning:
+        y = y * 3
+    return y
+
+
+def warn_in_with(x):
+    with torch.no_grad():
+        warnings.warn("here")
+        return x + 1
+
+
+def warn_with_a_filter(x):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        y = warns(x + 1)
+        y = warns(y + 1, FutureWarning)
+    warnings.warn("after")
+    return y, [str(w.message) for w in caught]
+
+
+def warn_what_it_refuses(x):
+    y = x + 1
+    warnings.warn("no", int)
+    return y
+
+
+def shown(function, action, registry_of=globals()):
+    registry_of.pop("__warningregistry__", None)
+    calls = []
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)
+            try:
+                result = function(X)
+            except Exception as error:
+                result = repr(error)
+        result = [r.tolist() if isinstance(r, torch.Tensor) else r for r in (result,)]
+        calls.append((result, [(str(w.message), w.category, w.lineno, w.filename) for w in caught]))
+    return calls
+
+
+@pytest.mark.parametrize("action", ["always", "ignore", "default", "module", "error"])
+@pytest.mark.parametrize(
+    ("program", "breaks"),
+    [
+        (warn_at_three_levels, 0),
+        (warn_after_a_break, 1),
+        (warn_in_try, 1),
+        (warn_in_with, 0),
+        (warn_with_a_filter, None),
+        (warn_what_it_refuses, 1),
+    ],
+)
+def test_warnings_are_given_at_every_call(program, breaks, action):
+    function, captured = compiled(program)
+    if program is warn_with_a_filter:
+        result = [(str(r), w) for r, w in shown(function, action)]
+        assert result == [(str(r), w) for r, w in shown(program, action)]
+        return
+    assert shown(function, action) == shown(program, action)
+    assert len(captured.codes) == breaks or action == "error"
+
+
+def test_logging_is_never_lost(caplog):
+    logger = logging.getLogger("test_soundness")
+
+    def f(x):
+        y = x + 1
+        logger.warning("value %d", 3)
+        return y * 2
+
+    function, captured = compiled(f)
+    for _ in range(3):
+        function(X)
+    assert [record.getMessage() for record in caplog.records] == ["value 3"] * 3
+    assert set(captured.codes) == {"UNCAPTURED_CALL"}
+
+
+def test_cached_functions():
+    made, told = [], []
+
+    @functools.lru_cache
+    def factor(n):
+        made.append(n)
+        return n + 1
+
+    @functools.lru_cache
+    def mask(n):
+        return torch.ones(n).tril() if n < 0 else torch.ones(n)
+
+    @functools.lru_cache
+    def tell_once(key, text):
+        told.append(text)
+
+    class Key:
+        pass
+
+    key = Key()
+
+    def f(x, key):
+        tell_once(key, "hello")
+        return x * factor(3) + mask(3)
+
+    function, captured = compiled(f)
+    for _ in range(3):
+        assert torch.equal(function(X, key), X * 4 + 1)
+    assert made == [3]
+    assert told == ["hello"]
+    mask(3).fill_(5)
+    assert torch.equal(function(X, key), X * 4 + 5)

@@ -1,0 +1,107 @@
+"""warnings.warn in captured code: no graph break, and no warning is lost.
+
+The rewritten frame gives the warning at every call, after the graph and in the order of the program's
+warnings, as if from the line that warns: the user's filters and the registry of that module decide
+what is shown, as in eager. Where the program can see the difference (the warning may be caught, or
+the filters are changed nearby) the call breaks the graph instead and runs natively.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.capture.interpreter import Interpreter
+from dynamo.errors import Unsupported
+from dynamo.resume import origin
+from dynamo.sources import GlobalsSource
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.constant import ConstantValue
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+
+
+def give_warning(
+    message: Any, category: Any, filename: str, lineno: int, namespace: dict[str, Any]
+) -> None:
+    """Warn as if from that line of the code whose globals are `namespace`."""
+    registry = namespace.setdefault("__warningregistry__", {})
+    module = namespace.get("__name__") or "<string>"
+    warnings.warn_explicit(message, category, filename, lineno, module, registry)
+
+
+@handles(warnings.warn)
+def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
+    """Recorded for the rewritten frame."""
+    level = 1 if stacklevel is None else stacklevel.as_constant()
+    if others or not isinstance(level, int) or not _is_none(source) or _may_be_caught(tx):
+        raise Unsupported(breaks.UncapturedCall("warnings.warn"))
+    kind = _category(message, category)
+    frame, above = _frame(tx, level)
+    effects = tx.output.side_effects
+    if frame is None:
+        # The frames above are the real ones, with the function's own below its continuation.
+        above += origin(_root(tx).code) is not None
+        effects.call_later(warnings.warn, message, kind, above + 1)
+        return
+    if frame.f_globals is tx.output.frame_globals:
+        namespace: Any = GlobalsSource()
+    else:
+        namespace = tx.output.install("globals", frame.f_globals)
+    effects.call_later(
+        give_warning, message, kind, frame.code.co_filename, frame.lineno, namespace
+    )
+
+
+def _is_none(value: Value | None) -> bool:
+    return value is None or (value.is_constant() and value.as_constant() is None)
+
+
+def _category(message: Value, category: Value | None) -> type:
+    """The class of the warning; a message or category that warnings.warn refuses is left to it."""
+    if issubclass(message.python_type(), Warning):
+        return message.python_type()
+    known, kind = (True, UserWarning) if _is_none(category) else category.identity()
+    fits = known and isinstance(kind, type) and issubclass(kind, Warning)
+    if not fits or not isinstance(message, ConstantValue) or message.python_type() is not str:
+        raise Unsupported(breaks.UncapturedCall("warnings.warn"))
+    return kind
+
+
+def _root(tx: Interpreter) -> Interpreter:
+    while tx.parent is not None:
+        tx = tx.parent
+    return tx
+
+
+def _frame(tx: Interpreter, level: int) -> tuple[Interpreter | None, int]:
+    """The captured frame at this stack level, or None and how far above the outermost one it is."""
+    frame: Interpreter | None = tx
+    for passed in range(1, level):
+        assert frame is not None
+        frame = frame.parent
+        if frame is None:
+            return None, level - passed
+    return frame, 0
+
+
+def _may_be_caught(tx: Interpreter) -> bool:
+    """A filter may turn the warning into an exception, which some `try` around would see."""
+    frame: Interpreter | None = tx
+    while frame is not None:
+        handler = frame.current.handler
+        while handler is not None:
+            if _catches(frame, handler.target):
+                return True
+            handler = handler.target.handler
+        frame = frame.parent
+    return False
+
+
+def _catches(frame: Interpreter, target: Instruction) -> bool:
+    """The handler is an except or finally clause; not the end of a `with`, nor of a handler itself."""
+    following = frame.program[target.index + 1][1].op
+    return target.op == "PUSH_EXC_INFO" and following != "WITH_EXCEPT_START"
