@@ -124,7 +124,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
 def _reads_locals(frame: Any) -> bool:
     """The code names a builtin that sees the frame's locals; a rewritten frame has others."""
     names = _LOCALS_READERS.intersection(frame.f_code.co_names)
-    names = {n for n in names if frame.f_globals.get(n, _BUILTINS[n]) is _BUILTINS[n]}
+    names = frozenset(n for n in names if frame.f_globals.get(n, _BUILTINS[n]) is _BUILTINS[n])
     if not names:
         return False
     program = normalize(frame.f_code)
@@ -315,7 +315,8 @@ class Capture:
         if reason is None:
             return
         entry = BreakRecord(reason.code, str(reason), reason.hint, stop.user_stack, graph_break)
-        self.record.breaks.append(entry)
+        if not isinstance(reason, breaks.NextTurn):
+            self.record.breaks.append(entry)
         log_breaks.debug("%s at %s: %s\n  %s", entry.code, entry.location, entry.reason, entry.line)
 
 

@@ -195,7 +195,7 @@ class Interpreter:
 
     def trace(self, error: RaisedException, instr: Instruction) -> None:
         """Set the exception's __context__, and add this frame to its traceback."""
-        value = error.value
+        value: Any = error.value  # an ObjectValue
         if instr.op != "RERAISE":
             if not error.linked:
                 value.link_context(self, self.handled_exception())

@@ -207,6 +207,7 @@ def construct(
     """type.__call__: __new__, then __init__ if that gave an instance."""
     cls = owner.cls
     new = class_lookup(cls, "__new__")
+    _guard_constructors(tx, owner)
     new = new.__func__ if isinstance(new, staticmethod) else new
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
@@ -221,6 +222,15 @@ def construct(
     elif init is not object.__init__ or isinstance(instance, ObjectValue):
         builtin_init(tx, instance, args, kwargs)
     return instance
+
+
+def _guard_constructors(tx: Interpreter, owner: ClassValue) -> None:
+    """A class that inherits a C type's __new__ or __init__ can get its own later."""
+    if owner.source is None or is_trusted_class(owner.cls):
+        return
+    for name in ("__new__", "__init__"):
+        if isinstance(class_lookup(owner.cls, name), SLOT_TYPES):
+            tx.guard(AttrSource(owner.source, name), "id", getattr(owner.cls, name))
 
 
 def new_instance(

@@ -386,6 +386,203 @@ PROGRAMS = {
         torch.use_deterministic_algorithms(False)
         run(T(8))
     """,
+    "globals_differ": """
+        import types
+        def g(x): return x * K
+        g1 = types.FunctionType(g.__code__, {'K': 2, '__builtins__': __builtins__})
+        g2 = types.FunctionType(g.__code__, {'K': 3, '__builtins__': __builtins__})
+        def f(h, x): return h(x)
+        ---
+        run(g1, T(2))
+        run(g2, T(2))
+        run(g1, T(2))
+    """,
+    "sort_keys": """
+        def f(x, l):
+            l.sort(key=lambda t: t[0])
+            return [v * x for _, v in l]
+        ---
+        run(T(2), [(2, 1), (1, 2)])
+        run(T(2), [(1, 1), (2, 2)])
+    """,
+    "late_subclass_attr": """
+        class A: pass
+        class B(A): pass
+        def f(x):
+            b = B()
+            return x * getattr(b, 'k', 1), hasattr(b, 'z')
+        ---
+        run(T(2))
+        A.k = 5
+        run(T(2))
+        B.z = 5
+        run(T(2))
+        B.__getattr__ = lambda s, n: 9
+        del A.k
+        run(T(2))
+    """,
+    "init_replaced": """
+        class A:
+            def __init__(self): self.k = 1
+        def f(x): return x * A().k
+        ---
+        run(T(2))
+        def ni(self): self.k = 8
+        A.__init__ = ni
+        run(T(2))
+        def nn_(cls):
+            o = object.__new__(cls)
+            o.j = 1
+            return o
+        A.__new__ = nn_
+        run(T(2))
+        class M(type):
+            def __call__(cls): return types_ns
+        import types
+        types_ns = types.SimpleNamespace(k=77)
+        class A(metaclass=M): pass
+        run(T(2))
+    """,
+    "no_init_then_init": """
+        class A: k = 3
+        def f(x): return x * A().k
+        ---
+        run(T(2))
+        def ni(self): self.k = 8
+        A.__init__ = ni
+        run(T(2))
+    """,
+    "metaclass_attr": """
+        class M(type):
+            k = 3
+        class A(metaclass=M): pass
+        def f(x): return x * A.k
+        ---
+        run(T(2))
+        M.k = 4
+        run(T(2))
+        A.k = 5
+        run(T(2))
+    """,
+    "operator_added": """
+        class A:
+            def __init__(self, v): self.v = v
+        class B(A):
+            def __radd__(self, o): return o.v * 100
+        a, b = A(2), B(3)
+        A.__add__ = lambda s, o: s.v
+        def f(x):
+            return x * (a + b)
+        ---
+        run(T(2)) 
+        A.__add__ = lambda s, o: s.v + 50
+        run(T(2))
+        B.__radd__ = lambda s, o: 1
+        run(T(2))
+        del A.__add__
+        run(T(2))
+    """,
+    "int_bool_list": """
+        def f(x, l): return x * l[0], l[0] is True, l
+        ---
+        run(T(2), [1])
+        run(T(2), [True])
+        run(T(2), [1.0])
+    """,
+    "nan_const": """
+        def f(x, v): return x * 2, v == v, v in [v]
+        ---
+        run(T(2), float('nan'))
+        run(T(2), 1.0)
+    """,
+    "closure_of_self": """
+        class A:
+            def __init__(self, k):
+                self.k = k
+                self.fn = lambda x: x * self.k
+            def run(self, x): return self.fn(x)
+        a = A(2)
+        def f(x): return a.run(x)
+        ---
+        run(T(2))
+        a.k = 3
+        run(T(2))
+        a = A(9)
+        run(T(2))
+    """,
+    "weakref_finalizer": """
+        import weakref
+        class A: pass
+        a = A(); a.k = 2
+        r = weakref.ref(a)
+        def f(x): return x * r().k
+        ---
+        run(T(2))
+        a.k = 3
+        run(T(2))
+    """,
+    "module_swap_children": """
+        m = nn.ModuleDict({'a': nn.Linear(2, 2), 'b': nn.ReLU()})
+        with torch.no_grad(): [p.copy_(T(*p.shape)) for p in m.parameters()]
+        def f(x): return m[next(iter(m))](x)
+        ---
+        run(T(2, 2))
+        m._modules.move_to_end('a') if hasattr(m._modules, 'move_to_end') else m._modules.__setitem__('a', m._modules.pop('a'))
+        run(T(2, 2))
+    """,
+    "default_dict_missing": """
+        d = collections.defaultdict(lambda: 3)
+        def f(x): return x * d['q'], len(d)
+        ---
+        run(T(2))
+        run(T(2))
+        d['q'] = 7
+        run(T(2))
+        d.clear()
+        d.default_factory = lambda: 11
+        run(T(2))
+    """,
+    "chainmap_mappingproxy": """
+        import types
+        base = {'a': 1}
+        mp = types.MappingProxyType(base)
+        cm = collections.ChainMap({}, base)
+        def f(x): return x * mp['a'], x + cm['a'], len(mp)
+        ---
+        run(T(2))
+        base['a'] = 4
+        run(T(2))
+        base['b'] = 4
+        run(T(2))
+    """,
+    "tensor_list_aliasing_views": """
+        def f(a, b):
+            a[0].mul_(2)
+            return b[0] + 1
+        ---
+        t = T(4)
+        run([t[:2]], [T(2)])
+        run([t[:2]], [t[1:3]])
+        run([t], [t])
+    """,
+    "out_argument": """
+        def f(x, out):
+            torch.add(x, 1, out=out)
+            return out, out * 2
+        ---
+        o = T(2)
+        run(T(2), o)
+        run(T(2), o)
+        run(o, o)
+    """,
+    "set_order": """
+        def f(x, s):
+            return [x * v for v in sorted(s)], s.pop() if len(s) == 1 else 0, s
+        ---
+        run(T(2), {1})
+        run(T(2), {2})
+        run(T(2), {1, 2})
+    """,
 }
 
 
