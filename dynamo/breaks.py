@@ -200,7 +200,13 @@ OutsideIterator = _reason(
     "OutsideIterator",
     "OUTSIDE_ITERATOR",
     "the loop asks for the next item of {0}, which existed before",
-    "loop over the container itself; inside a loop with a graph break this is how each turn starts",
+    "pass the container and loop over that",
+)
+NextTurn = _reason(
+    "NextTurn",
+    "NEXT_TURN",
+    "the next turn of a loop with a graph break inside: {0} is asked for its next item",
+    "remove the graph break inside the loop; this one follows from it, and is not reported",
 )
 ReadsLocals = _reason(
     "ReadsLocals",
