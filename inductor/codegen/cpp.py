@@ -28,6 +28,7 @@ from inductor.codegen.kernel import (
     in_place,
     lane_variable,
     merge_loops,
+    narrow_positions,
     passes,
     tile_variable,
 )
@@ -46,6 +47,9 @@ CHUNK = 4096
 LITERAL = 10
 # Columns of a strip that is transposed at a time: several cache lines of each row that is read.
 STRIP = 64
+ALWAYS = "__attribute__((always_inline))"
+# Vectors of columns that are reduced together.
+GROUP = 4
 # Reductions whose body is at most this long get four accumulators.
 UNROLL_VALUES = 8
 
@@ -222,6 +226,10 @@ class _Emitter:
         self.live = live
         self.constants: list[int] = []
         self.buffers: list[str] = []
+        # columns are reduced several vectors at a time, if nothing of theirs spans two passes
+        self.grouped = self.lane_outer and not (
+            self.passes[0].row or any(one.full for one in self.passes[1:])
+        )
         self.body = Body(self)
         self.half = self._needs_half()
 
@@ -256,6 +264,8 @@ class _Emitter:
         for step in self.kernel.steps:
             varying = set()
             for v in step.tape.values:
+                if v is narrow_positions(self.kernel, step):
+                    continue
                 index = v.attr.index if v.op == "load" else v.attr if v.op == "index_expr" else None
                 if (index is not None and self.lane in index.variables()) or any(
                     a in varying for a in v.args
@@ -265,7 +275,7 @@ class _Emitter:
                         return True
             if step.reduction and step.values[0].dtype.itemsize == 8:
                 return True
-            if step.target.dtype.itemsize == 8:
+            if step.target.dtype.itemsize == 8 and self.lane in step.index.variables():
                 return True
         return False
 
@@ -301,6 +311,8 @@ class _Emitter:
             strip = self.lane.size * STRIP if self.lane else 1
         elif not self.rows:
             lines, total = self._pointwise()
+        elif self.grouped:
+            lines, total = self._column_groups()
         elif self.lane_outer:
             lines, total = self._columns()
         else:
@@ -391,22 +403,21 @@ class _Emitter:
         square = [
             f"const int64_t {name} = {name}_first;",
             *before,
-            f"for (int64_t q = 0; q < lane_count(across); ++q) {{",
+            "for (int64_t q = 0; q < lane_count(across); ++q) {",
             f"  const int64_t {name} = {name}_first + q;",
             *_indent(inside),
             "}",
             *after,
         ]
         lane, length = self.lane.name, self.constant(self.lane.size)
-        always = "__attribute__((always_inline))"
         lines = [
             *decode,
             f"const int64_t first = {strip} * {STRIP}, last = min({self.constant(tile.size)}, "
             f"first + {STRIP});",
             *row,
-            f"each_vector<W>(0, {length}, [&](int64_t {lane}, auto lanes, auto) {always} {{",
+            f"each_vector<W>(0, {length}, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
             *_indent(mid),
-            f"  each_vector<W>(first, last, [&](int64_t {name}_first, auto across, auto) {always} {{",
+            f"  each_vector<W>(first, last, [&](int64_t {name}_first, auto across, auto) {ALWAYS} {{",
             *_indent(_indent(square)),
             "  });",
             "});",
@@ -446,6 +457,63 @@ class _Emitter:
         ]
         total = prod(v.size for v in others) * blocks
         return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(body), "}"]), total
+
+    def _column_groups(self) -> tuple[list[str], int]:
+        """Columns as above, GROUP vectors of them at a time: as many independent additions, and
+        longer stretches of each row."""
+        assert self.lane is not None
+        body, first = self.body, self.passes[0]
+        body.begin_pass()
+        self.unroll = False
+        self.two_level = self._two_level(first)
+        for step in first.full:
+            body.step(step)
+        row, mid, inside = body.take_row(), body.take_mid(), body.take_body()
+        opened, closed = body.take_inner_accumulators()
+        declared, after = body.take_declarations(), body.take_after()
+        for one in self.passes[1:]:
+            body.begin_pass()
+            for step in one.row:
+                body.step(step)
+            after += body.take_row()
+        name = self.lane.name
+
+        def group(lines: list[str]) -> list[str]:
+            each = f"in_group<W, N>(first, [&](int64_t {name}, auto u) {ALWAYS} {{"
+            return [each, *_indent(lines), "});"]
+
+        lines = self._nest(group([*row, *mid, *inside]), opened, closed)
+        lanes = (8 if self.half else 16) * GROUP  # of the widest machine
+        if self.lane.size < 8 * lanes and len(self.outer) == 1:
+            lanes //= GROUP  # rather more threads than longer stretches
+        blocks = -(-self.lane.size // lanes)
+        others = self.outer[:-1]
+        decode = self._decode(others, f"t / {self.constant(blocks)}") if others else []
+        block = f"t % {self.constant(blocks)}" if others else "t"
+        width = self.constant(self.lane.size)
+        text = [
+            *decode,
+            f"const int64_t low = {block} * {lanes}, high = min({width}, low + {lanes});",
+            f"each_group<W>(low, high, [&](int64_t first, auto vectors, auto lanes) {ALWAYS} {{",
+            "  constexpr int N = decltype(vectors)::value;",
+            *_indent([*declared, *lines, *group([*row, *after])]),
+            "});",
+        ]
+        total = prod(v.size for v in others) * blocks
+        return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(text), "}"]), total
+
+    def _nest(self, inside: list[str], opened: list[str], closed: list[str]) -> list[str]:
+        """Scalar loops over the inner variables, the innermost cut into chunks where sums are."""
+        last, stop = self.inner[-1], self.constant(self.inner[-1].size)
+        chunked = self.two_level and last.size > CHUNK
+        start, end = ("c", f"min(c + {CHUNK}, {stop})") if chunked else ("0", stop)
+        lines = [*opened, *_for(last.name, start, end, inside), *closed]
+        if chunked:
+            head = f"for (int64_t c = 0; c < {stop}; c += {CHUNK}) {{"
+            lines = [head, *_indent(lines), "}"]
+        for v in reversed(self.inner[:-1]):
+            lines = _for(v.name, "0", self.constant(v.size), lines)
+        return lines
 
     def _pass(self, one: Pass, low: str, high: str | None) -> tuple[list[str], list[str]]:
         """(lines before, lines of the loop) of one pass over a row."""
@@ -521,6 +589,11 @@ class _Emitter:
                 "}",
             ]
         return [*body.take_declarations(), *lines, *after]
+
+
+def _for(name: str, start: str, end: str, lines: list[str]) -> list[str]:
+    head = f"for (int64_t {name} = {start}; {name} < {end}; ++{name}) {{"
+    return [head, *_indent(lines), "}"]
 
 
 def _indent(lines: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from inductor.codegen.kernel import transposes
+from inductor.codegen.kernel import narrow_positions, positions_in_order, transposes
 from inductor.index import FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
 from inductor.ops import COMPUTE_TYPES, Access, Value
@@ -63,6 +63,8 @@ class _Accumulator:
     dtype: torch.dtype
     vector: bool
     extra: str = ""  # positions, for argmax
+    extra_dtype: torch.dtype = torch.int64
+    extra_start: str = ""
 
 
 def literal(value: Any, dtype: torch.dtype) -> str:
@@ -160,7 +162,12 @@ class Body:
             if self._has_total(a):
                 opened += self._start(a, a.name)
                 closed += self._join_unrolled(a)
-                closed.append(f"{a.name}t = {self._combine(a.kind, a.name + 't', self._first(a))};")
+                total = self._combine(a.kind, f"{a.name}t", self._first(a))
+                line = f"{a.name}t = {total};"
+                if self.emitter.grouped:
+                    total = self._combine(a.kind, f"{a.name}t[k]", f"{a.name}[k]")
+                    line = f"for (int k = 0; k < N; ++k) {a.name}t[k] = {total};"
+                closed.append(line)
             else:
                 self.declarations += self._start(a, a.name)
                 self.after[:0] = self._join_unrolled(a)
@@ -274,6 +281,7 @@ class Body:
 
     def step(self, step: Loops) -> None:
         self.values: dict[Value, Operand] = {}
+        self.narrow = narrow_positions(self.emitter.kernel, step)
         for v in step.tape.values:
             args = tuple(self.values[a] for a in v.args)
             method = getattr(self, f"_op_{v.op}", self._op_call)
@@ -336,15 +344,16 @@ class Body:
         index: Index = v.attr
         stride = self._along_lane(index)
         level = self._index_level(index)
-        key = ("index", self._index_key(index), v.dtype)
-        kind = CPP_TYPES[v.dtype]
+        dtype = torch.int32 if v is self.narrow else v.dtype
+        key = ("index", self._index_key(index), dtype)
+        kind = CPP_TYPES[dtype]
         if stride == 0:
-            return self._emit(key, f"({kind})({self.index(index)})", v.dtype, False, level)
+            return self._emit(key, f"({kind})({self.index(index)})", dtype, False, level)
         if stride is None:
             each = f"[&](int64_t l) {{ return {self.index(index, 'l')}; }}"
-            return self._emit(key, f"each_lane<{kind}>({each})", v.dtype, True, level)
+            return self._emit(key, f"each_lane<{kind}>({each})", dtype, True, level)
         text = f"iota<{kind}>({self.index(index)}, {self.emitter.constant(stride)})"
-        return self._emit(key, text, v.dtype, True, level)
+        return self._emit(key, text, dtype, True, level)
 
     def _op_to_dtype(self, v: Value, x: Operand) -> Operand:
         to = v.attr
@@ -434,11 +443,12 @@ class Body:
             start = f"splat({start})"
         if self.emitter.unroll and name == a.name:
             return [f"{kind} {name}[4] = {{{', '.join([start] * 4)}}};"]
-        lines = [f"{kind} {name} = {start};"]
+        variables = [(kind, name, start)]
         if a.extra:
-            position = "splat(INT64_MAX)" if a.vector else "INT64_MAX"
-            lines.append(f"{self._type(torch.int64, a.vector)} {a.extra} = {position};")
-        return lines
+            variables.append((self._type(a.extra_dtype, a.vector), a.extra, a.extra_start))
+        if self.emitter.grouped:
+            return [f"{t} {n}[N]; fill_all({n}, {x});" for t, n, x in variables]
+        return [f"{t} {n} = {x};" for t, n, x in variables]
 
     @staticmethod
     def _start_value(a: _Accumulator) -> str:
@@ -481,28 +491,34 @@ class Body:
         name = f"a{self.count}"
         self.count += 1
         arg = kind in ("argmax", "argmin")
-        accumulator = _Accumulator(name, kind, results[0].dtype, vector, f"{name}i" if arg else "")
+        accumulator = _Accumulator(name, kind, results[0].dtype, vector)
+        chosen = "[decltype(u)::value]" if emitter.unroll or emitter.grouped else ""
+        target = name + chosen
+        if arg:
+            self._positions(accumulator, step, operands[1].dtype, looped)
         self.accumulators.append(accumulator)
         if self._has_total(accumulator):
             self.declarations += self._start(accumulator, f"{name}t")
         lines = self.blocks[BODY]
         if arg:
-            x, i = operands[0].text, operands[1].text
-            better = (
-                f"{'arg_greater' if kind == 'argmax' else 'arg_less'}({x}, {i}, {name}, {name}i)"
-            )
+            x, i, at = operands[0].text, operands[1].text, f"{accumulator.extra}{chosen}"
+            compared = [x, target]
+            if not positions_in_order(emitter.kernel, step):
+                compared = [x, i, target, at]
+            better = f"{'arg_greater' if kind == 'argmax' else 'arg_less'}({', '.join(compared)})"
             if looped:
                 better = f"some(lanes, {better})"
-            lines.append(f"arg_step({better}, {name}, {name}i, {x}, {i});")
-            text = f"{kind}_lanes({name}, {name}i)" if looped else f"{name}i"
+            lines.append(f"arg_step({better}, {target}, {at}, {x}, {i});")
+            text = f"{kind}_lanes({target}, {at})" if looped else f"cast<int64_t>({at})"
             dtype = torch.int64
         else:
-            target = f"{name}[decltype(u)::value]" if emitter.unroll else name
             combined = self._combine(kind, target, operands[0].text)
             if looped:
                 combined = f"keep(lanes, {combined}, {target})"
             lines.append(f"{target} = {combined};")
             final = f"{name}t" if emitter.two_level else self._first(accumulator)
+            if emitter.grouped:
+                final += chosen
             text = f"{REDUCTIONS[kind][2]}({final})" if looped else final
             dtype = results[0].dtype
         out = f"t{self.count}"
@@ -513,6 +529,18 @@ class Body:
         self.made[step.target.name] = operand
         if step.target.name in emitter.live:
             self._write(step, operand, self.after)
+
+    def _positions(self, a: _Accumulator, step: Loops, dtype: torch.dtype, looped: bool) -> None:
+        """Where the positions of an argmax start: at those that come first, or, if they come in
+        no order, beyond all."""
+        a.extra, a.extra_dtype = f"{a.name}i", dtype
+        kind = CPP_TYPES[dtype]
+        if positions_in_order(self.emitter.kernel, step):
+            a.extra_start = f"iota<{kind}>(0, 1)" if looped else f"({kind})0"
+        else:
+            a.extra_start = "INT64_MAX" if dtype == torch.int64 else "INT32_MAX"
+        if a.vector and not a.extra_start.startswith("iota"):
+            a.extra_start = f"splat({a.extra_start})"
 
 
 def _rank(atom: Any, emitter: Any) -> tuple[int, str]:

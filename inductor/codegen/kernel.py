@@ -10,9 +10,9 @@ from math import prod
 
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var
 from inductor.ir import Loops
+from inductor.ops import Value
 from inductor.schedule.align import rewrite
 from inductor.schedule.fusion import Kernel
-
 
 TILE = 8  # least extent of both sides of a transposition in registers
 
@@ -143,6 +143,22 @@ def transposes(index: Index, lane: Var, v: Var) -> bool:
         and index.terms.get(v, 0) == 1
         and all(isinstance(a, Var) for a in index.terms)
     )
+
+
+def positions_in_order(kernel: Kernel, step: Loops) -> bool:
+    """Whether an argmax meets its positions 0, 1, 2, ... one after another."""
+    index = step.values[1].attr
+    return step.values[1].op == "index_expr" and index == Index({kernel.inner[0]: 1})
+
+
+def narrow_positions(kernel: Kernel, step: Loops) -> Value | None:
+    """The position that an argmax sees, if 32 bits hold it and nothing else uses it."""
+    if step.reduction not in ("argmax", "argmin"):
+        return None
+    position = step.values[1]
+    small = prod(v.size for v in kernel.inner) < 2**31
+    free = position.op == "index_expr" and all(position not in v.args for v in step.tape.values)
+    return position if small and free else None
 
 
 def _inside_quotient(index: Index, v: Var) -> bool:

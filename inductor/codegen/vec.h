@@ -206,13 +206,16 @@ INLINE void put(f16* p, float x) { p->bits = f16_bits(x); }
 template <class T> INLINE auto get_if(bool m, const T* p) { return m ? get(*p) : decltype(get(*p))(0); }
 
 // Reductions: one step, and where to start.
-template <class T> INLINE void arg_step(bool better, T& best, int64_t& at, T x, int64_t i) {
+// Positions that come in order need no comparison: the first of equals is there already. A NaN beats every number.
+template <class T, class P> INLINE void arg_step(bool better, T& best, P& at, T x, P i) {
   if (better) best = x, at = i;
 }
-template <class T> INLINE bool arg_greater(T x, int64_t i, T best, int64_t at) {
+template <class T, is_number<T> = 0> INLINE bool arg_greater(T x, T best) { return !(x <= best) & (best == best); }
+template <class T, is_number<T> = 0> INLINE bool arg_less(T x, T best) { return !(x >= best) & (best == best); }
+template <class T, class P, is_number<T> = 0> INLINE bool arg_greater(T x, P i, T best, P at) {
   return x != x ? (best == best || i < at) : (x > best || (x == best && i < at));
 }
-template <class T> INLINE bool arg_less(T x, int64_t i, T best, int64_t at) {
+template <class T, class P, is_number<T> = 0> INLINE bool arg_less(T x, P i, T best, P at) {
   return x != x ? (best == best || i < at) : (x < best || (x == best && i < at));
 }
 template <class T, is_number<T> = 0> INLINE T keep(Full, T now, T) { return now; }
@@ -280,6 +283,25 @@ static inline void run_bundle(const Stretch* parts, int64_t n, void* const* P, i
 template <int W, class F> INLINE void one_vector(int64_t n, F f) {
   if (n >= W) f(Full{});
   else f(Part{n});
+}
+// Columns [begin, end) in groups of four vectors, then one by one: f(column, Int<vectors>, lanes).
+template <int W, class F> INLINE void each_group(int64_t begin, int64_t end, F f) {
+  int64_t j = begin;
+  for (; j + 4 * W <= end; j += 4 * W) f(j, Int<4>{}, Full{});
+  for (; j + W <= end; j += W) f(j, Int<1>{}, Full{});
+  if (j < end) f(j, Int<1>{}, Part{end - j});
+}
+// f(column, Int<k>) for each vector of a group.
+template <int W, int N, class F> INLINE void in_group(int64_t first, F f) {
+  f(first, Int<0>{});
+  if constexpr (N > 1) {
+    f(first + W, Int<1>{});
+    f(first + 2 * W, Int<2>{});
+    f(first + 3 * W, Int<3>{});
+  }
+}
+template <class V, int N> INLINE void fill_all(V (&to)[N], V x) {
+  for (int k = 0; k < N; ++k) to[k] = x;
 }
 
 }  // namespace fg

@@ -457,31 +457,29 @@ template <class V, is_vector<V> = 0> INLINE auto max_lanes(V x) { return across(
 template <class V, is_vector<V> = 0> INLINE auto min_lanes(V x) { return across(x, [](V a, V b) { return minimum(a, b); })[0]; }
 INLINE bool any_lanes(mask x) { return across(x, [](mask a, mask b) { return a | b; })[0] != 0; }
 INLINE bool all_lanes(mask x) { return across(x, [](mask a, mask b) { return a & b; })[0] != 0; }
-template <class V, is_vector<V> = 0> INLINE mask arg_greater(V x, vec<int64_t> i, V best, vec<int64_t> at) {
-  mask earlier = lt(i, at), nan = ne(x, x);
-  mask beats = gt(x, best) | (eq(x, best) & earlier);
-  return (nan & (eq(best, best) | earlier)) | (~nan & eq(best, best) & beats);
+template <class V, is_vector<V> = 0> INLINE mask arg_greater(V x, V best) { return ~le(x, best) & eq(best, best); }
+template <class V, is_vector<V> = 0> INLINE mask arg_less(V x, V best) { return ~ge(x, best) & eq(best, best); }
+template <class V, class P, is_vector<V> = 0> INLINE mask arg_greater(V x, P i, V best, P at) {
+  return arg_greater(x, best) | ((eq(x, best) | (ne(x, x) & ne(best, best))) & lt(i, at));
 }
-template <class V, is_vector<V> = 0> INLINE mask arg_less(V x, vec<int64_t> i, V best, vec<int64_t> at) {
-  mask earlier = lt(i, at), nan = ne(x, x);
-  mask beats = lt(x, best) | (eq(x, best) & earlier);
-  return (nan & (eq(best, best) | earlier)) | (~nan & eq(best, best) & beats);
+template <class V, class P, is_vector<V> = 0> INLINE mask arg_less(V x, P i, V best, P at) {
+  return arg_less(x, best) | ((eq(x, best) | (ne(x, x) & ne(best, best))) & lt(i, at));
 }
-template <class V, is_vector<V> = 0> INLINE void arg_step(mask better, V& best, vec<int64_t>& at, V x, vec<int64_t> i) {
+template <class V, class P, is_vector<V> = 0> INLINE void arg_step(mask better, V& best, P& at, V x, P i) {
   best = select(better, x, best);
   at = select(better, i, at);
 }
-template <class V, is_vector<V> = 0> INLINE int64_t argmax_lanes(V x, vec<int64_t> at) {
-  auto best = x[0];
-  int64_t r = at[0];
-  for (int l = 1; l < W; ++l) fg::arg_step(fg::arg_greater(x[l], at[l], best, r), best, r, x[l], (int64_t)at[l]);
-  return r;
+// The least position among the lanes that hold the extreme value, or NaN.
+template <class V, class P> INLINE int64_t least_where(mask hit, V x, P at) {
+  typedef decltype(+at[0]) T;
+  const P never = P{} + (T)(sizeof(T) == 8 ? INT64_MAX : INT32_MAX);
+  return min_lanes(select(hit | ne(x, x), at, never));
 }
-template <class V, is_vector<V> = 0> INLINE int64_t argmin_lanes(V x, vec<int64_t> at) {
-  auto best = x[0];
-  int64_t r = at[0];
-  for (int l = 1; l < W; ++l) fg::arg_step(fg::arg_less(x[l], at[l], best, r), best, r, x[l], (int64_t)at[l]);
-  return r;
+template <class V, class P, is_vector<V> = 0> INLINE int64_t argmax_lanes(V x, P at) {
+  return least_where(eq(x, across(x, [](V a, V b) { return maximum(a, b); })), x, at);
+}
+template <class V, class P, is_vector<V> = 0> INLINE int64_t argmin_lanes(V x, P at) {
+  return least_where(eq(x, across(x, [](V a, V b) { return minimum(a, b); })), x, at);
 }
 #undef FG_SPLAT
 #undef FG_VCOMPARE
