@@ -13,9 +13,7 @@ from typing import Any
 ALLOWED: dict[int, Any] = {}  # put into the graph as one call
 DISALLOWED: dict[int, Any] = {}  # always a graph break
 CONSTANT_RESULT: dict[int, Any] = {}  # called while capturing; the result is a constant
-SUBSTITUTES: dict[
-    int, tuple[Any, Callable[..., Any]]
-] = {}  # original -> Python code traced instead
+SUBSTITUTES: dict[int, tuple[Any, Any]] = {}  # original -> Python code traced instead
 DISABLED_REASONS: dict[int, tuple[Any, str]] = {}  # a disabled wrapper -> why
 SKIPPED_CODE: dict[CodeType, str] = {}  # disable(recursive=False): frames left alone, and why
 

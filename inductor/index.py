@@ -250,6 +250,7 @@ class Index:
         for atom, coefficient in self.terms.items():
             if isinstance(atom, _Quotient):
                 inner = atom.dividend.substitute(replace)
+                new: Index | None
                 new = inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor
             else:
                 new = replace(atom)

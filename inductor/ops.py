@@ -171,7 +171,7 @@ class Tape:
         self._known: dict[Any, Value] = {}
 
     def emit(self, op: str, args: tuple[Value, ...], dtype: torch.dtype, attr: Any = None) -> Value:
-        key = (op, tuple(a.id for a in args), dtype, attr)
+        key: tuple[Any, ...] = (op, tuple(a.id for a in args), dtype, attr)
         if op == "constant":  # 0.0 == -0.0 and nan != nan, so a key needs the exact spelling
             key = (op, dtype, repr(attr))
         found = self._known.get(key)

@@ -116,9 +116,7 @@ def _link(c: Compilation) -> None:
 
 
 # stage name, function, log channel and what to show of the result
-STAGES: tuple[
-    tuple[str, Callable[[Compilation], None], str | None, Callable[[Compilation], Any] | None], ...
-] = (
+STAGES: tuple[tuple[str, Callable[[Compilation], None], str | None, Callable[[Any], Any] | None], ...] = (
     ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
     ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),

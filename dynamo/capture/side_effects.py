@@ -197,7 +197,7 @@ class SideEffects:
             if not value.mutation.new and value.source is not None:
                 groups.setdefault(value.python_type(), []).append(value)
         changed = [g for g in groups.values() if len(g) > 1 and any(v.mutation.dirty for v in g)]
-        return [tuple(v.source for v in group) for group in changed]
+        return [tuple(v.source for v in group if v.source is not None) for group in changed]
 
     def outside_changes(self) -> int:
         """Grows when something outside the frame changes or is called for its effect."""

@@ -100,7 +100,7 @@ class Lazy:
 
     __slots__ = ("obj", "source")
 
-    def __init__(self, obj: Any, source: Source) -> None:
+    def __init__(self, obj: Any, source: Source | None) -> None:
         self.obj = obj
         self.source = source
 

@@ -104,4 +104,4 @@ def _lazy_contents(cell: types.CellType, source: Source | None) -> Lazy | None:
         return None
     if isinstance(source, ClosureCellSource):
         return Lazy(contents, ClosureSource(source.variable, source.index))
-    return Lazy(contents, CellContentsSource(source) if source is not None else None)
+    return Lazy(contents, None if source is None else CellContentsSource(source))

@@ -456,6 +456,7 @@ class DictView(BuiltinObject):
         others = gather(tx, other)
         result = self._as_set(tx).binary(tx, op, SetValue(dict(others.members)), False)
         mine = gather(tx, self).real
+        assert isinstance(result, SetValue)
         if self.kind == "keys" and None not in (mine, others.real):
             result.real = _VIEW_OPERATORS[op](dict.fromkeys(mine).keys(), others.real)
         return result

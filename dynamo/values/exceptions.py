@@ -24,7 +24,7 @@ class RaisedException(Exception):
 
     def __init__(self, value: Value) -> None:
         super().__init__(value)
-        self.value = value
+        self.value: Any = value  # of one of the exception classes of values/raised.py
         self.linked = False  # its __context__ was set where it was raised
 
     def __str__(self) -> str:

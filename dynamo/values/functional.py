@@ -127,11 +127,11 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
     if source is not None:
         tx.guard(kwargs_source, "dict_keys", list(obj.keywords))
     args = [
-        tx.wrap(a, None if source is None else SequenceItemSource(args_source, i))
+        tx.wrap(a, None if args_source is None else SequenceItemSource(args_source, i))
         for i, a in enumerate(obj.args)
     ]
     kwargs = {
-        k: tx.wrap(v, None if source is None else DictItemSource(kwargs_source, k))
+        k: tx.wrap(v, None if kwargs_source is None else DictItemSource(kwargs_source, k))
         for k, v in obj.keywords.items()
     }
     function = tx.wrap(obj.func, _chained(source, "func"))
@@ -331,7 +331,7 @@ class SingleDispatchValue(LruCacheValue):
         return tx.call_function(tx.wrap(chosen), args, kwargs)
 
 
-_SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__
+_SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__  # type: ignore[attr-defined]
 
 
 @special_builder(lambda obj: getattr(obj, "__code__", None) is _SINGLE_DISPATCH_CODE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -92,6 +92,7 @@ class GeneratorValue(Value):
             raise
         if frame.yielded:
             return frame.result
+        assert frame.result is not None
         self.return_value = frame.result
         return None
 
@@ -195,7 +196,7 @@ def _iter(generator: GeneratorValue, tx: Interpreter) -> Value:
     return generator
 
 
-_METHODS = {
+_METHODS: dict[str, Callable[..., Value]] = {
     "__next__": _next,
     "__iter__": _iter,
     "send": _send,

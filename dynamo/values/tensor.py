@@ -165,7 +165,11 @@ class TensorValue(Value):
         raise Unsupported(breaks.AttributeAccess(self.describe(), "grad"))
 
     def _own_attribute(self, tx: Interpreter, name: str, on_class: bool) -> Value:
-        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+        if (
+            self.real is not None
+            and self.source is not None
+            and name in getattr(self.real, "__dict__", ())
+        ):
             return tx.wrap(self.real.__dict__[name], AttrSource(self.source, name))
         if on_class:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
@@ -320,10 +324,11 @@ def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
         and type(result) is not torch.Size
         and _holds_tensor(result)
     ):
-        items = []
+        items: list[Value] = []
         for i, item in enumerate(result):
-            if isinstance(item, torch.Tensor) and tx.output.fake_value(item) is not None:
-                items.append(tx.output.fake_value(item))
+            known = tx.output.fake_value(item) if isinstance(item, torch.Tensor) else None
+            if known is not None:
+                items.append(known)
                 continue
             if not _holds_tensor(item):
                 items.append(tx.wrap(item))

@@ -28,6 +28,7 @@ from dynamo.values.function import (
     OpaqueFunctionValue,
     UserFunctionValue,
     is_opaque_function,
+    opaque_reason,
 )
 from dynamo.values.tensor import TensorValue, call_in_graph
 
@@ -62,7 +63,7 @@ def is_graph_function(obj: Any) -> bool:
     # Looking a method of the class up makes a new object each time.
     return (
         isinstance(obj, types.BuiltinFunctionType)
-        and obj.__self__ is torch._C._VariableFunctionsClass
+        and obj.__self__ is torch._C._VariableFunctionsClass  # type: ignore[attr-defined]
     )
 
 
@@ -366,5 +367,4 @@ def build_untagged(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 @special_builder(lambda obj: isinstance(obj, types.FunctionType) and is_opaque_function(obj))
 def build_opaque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """A function of a package that capture does not look into."""
-    reason = breaks.UncapturedCall(f"{obj.__module__}.{obj.__qualname__}")
-    return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
+    return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, opaque_reason(obj), source))

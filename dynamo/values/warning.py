@@ -64,7 +64,9 @@ def _category(message: Value, category: Value | None) -> type:
     """The class of the warning; a message or category that warnings.warn refuses is left to it."""
     if issubclass(message.python_type(), Warning):
         return message.python_type()
-    known, kind = (True, UserWarning) if _is_none(category) else category.identity()
+    known, kind = (True, UserWarning)
+    if category is not None and not _is_none(category):
+        known, kind = category.identity()
     fits = known and isinstance(kind, type) and issubclass(kind, Warning)
     if not fits or not isinstance(message, ConstantValue) or message.python_type() is not str:
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))

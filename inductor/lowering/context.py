@@ -184,7 +184,7 @@ class Lowering:
             if prod(window.buffer.size) == 0:
                 self._allocate(window.buffer)
             return
-        bounds = [(0, None)] if t.split is None else list(itertools.pairwise(t.split.bounds))
+        bounds = [(0, 0)] if t.split is None else list(itertools.pairwise(t.split.bounds))
         bundle = f"{window.buffer.name}" if len(bounds) > 1 else None
         for low, high in bounds:
             size, offset = list(t.size), [0] * len(t.size)

@@ -83,6 +83,7 @@ def max_pool2d_with_indices(
                 better = ops.logical_or(ops.gt(v, best), ops.ne(v, v))
                 best = ops.where(better, v, best)
                 where = ops.where(better, flat, where)
+        assert where is not None  # a window has at least one element
         return where
 
     if any(p for p in padding) and len(_indices_users(ctx)):

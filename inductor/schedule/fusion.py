@@ -282,7 +282,7 @@ def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
     else:
         kernel_rows = prod(v.size for v in kernel.outer)
         if rows == kernel_rows and (lay := _lay(kernel.outer, step.dims)):
-            nothing = (kernel.inner, {v: Index({v: 1}) for v in kernel.inner}, {})
+            nothing: tuple = (kernel.inner, {v: Index({v: 1}) for v in kernel.inner}, {})
             yield _placed(step, lay, nothing, reduced=False, row=True)
         if kernel_rows < FEW_ROWS and rows > SMALL_WORK:
             return
