@@ -149,9 +149,7 @@ def _schema_aliases(op: str, overload: str) -> bool:
     return any(result.alias_info is not None for result in schema.returns)
 
 
-def take_over(
-    spec: PlanSpec, lives: dict[str, Lifetime], returned: set[str]
-) -> dict[str, str]:
+def take_over(spec: PlanSpec, lives: dict[str, Lifetime], returned: set[str]) -> dict[str, str]:
     """Temps that an in-place pair lets take the memory of a result of aten, and which.
 
     conv -> a;  k1: a -> b, inplace (b, a);  k2: b -> c, inplace (c, b)      {b: a, c: a}
@@ -214,9 +212,10 @@ def share_in_place(spec: PlanSpec, blocks: list[Block], lives: dict[str, Lifetim
             continue
         for out, source in step.inplace:
             first, second = block_of.get(source), block_of.get(out)
-            if first is None or second is None or first is second:
-                continue
-            if first.life.last != index or lives[out].first != index:
+            if first is None or second is None or second.names != [out]:
+                continue  # no temps, or `out` has its place already
+            life = lives[out]
+            if first.life.last != index or life.first != index or life.last == index:
                 continue
             if second.size > first.size or not _only_argument(spec, step, source):
                 continue
