@@ -61,8 +61,8 @@ AttributeMutation = _reason(
 NotCallable = _reason(
     "NotCallable",
     "NOT_CALLABLE",
-    "{0} cannot be called while capturing",
-    "call it outside the compiled function, or register it with dynamo.allow_in_graph",
+    "a call of {0}, which capture cannot make",
+    "make the object outside the compiled function and pass it in",
 )
 UnknownTruth = _reason(
     "UnknownTruth",
@@ -152,7 +152,8 @@ UncapturedCall = _reason(
     "UncapturedCall",
     "UNCAPTURED_CALL",
     "a call of {0}, which capture does not look into",
-    "call it outside the compiled function, or register it with dynamo.allow_in_graph",
+    "remove the call or move it out of the compiled function; if it only computes tensors from "
+    "tensors, register it with dynamo.allow_in_graph",
 )
 DisabledCall = _reason(
     "DisabledCall",
@@ -166,10 +167,22 @@ RequestedBreak = _reason(
     "graph_break() was called: {0}",
     "remove the call",
 )
+TensorMetadata = _reason(
+    "TensorMetadata",
+    "TENSOR_METADATA",
+    "{0} changes the sizes, the storage or the autograd state of a tensor in place",
+    "make a new tensor instead (t.t(), t.detach()), or do it outside the compiled function",
+)
+InferenceMode = _reason(
+    "InferenceMode",
+    "INFERENCE_MODE",
+    "torch.inference_mode is entered and left outside of graphs",
+    "use torch.no_grad(), or call the compiled function in inference mode",
+)
 NumpyConversion = _reason(
     "NumpyConversion",
     "NUMPY_CONVERSION",
-    "{0} leaves torch for numpy",
+    "{0} leaves torch for numpy, which capture does not look into",
     "use torch operations instead of numpy",
 )
 UncaughtException = _reason(

@@ -101,6 +101,7 @@ class Explanation:
                 [
                     ("graphs", self.graph_count),
                     ("graph breaks", self.graph_break_count),
+                    ("places that break", len({r.location for r in self.break_reasons})),
                     ("ops", self.op_count),
                     ("ops per graph", ", ".join(str(len(ops)) for ops in self.ops_per_graph)),
                     ("guards", len(self.out_guards)),

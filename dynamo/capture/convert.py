@@ -44,7 +44,7 @@ from dynamo.errors import (
     Unsupported,
 )
 from dynamo.records import BreakRecord, FrameRecord
-from dynamo.values.function import is_opaque_module
+from dynamo.values.function import INFERENCE_MODE, is_opaque_module
 
 if TYPE_CHECKING:
     from dynamo.context import CompileContext
@@ -60,9 +60,10 @@ _frame_counter = itertools.count()
 _frame_numbers: CodeMap[int] = CodeMap()
 # Frames between a module and its forward: all modules share them, so they would be compiled for
 # each.
-_LEFT_ALONE = frozenset(
-    [torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__]
-)
+_LEFT_ALONE = INFERENCE_MODE | {
+    torch.nn.Module._wrapped_call_impl.__code__,
+    torch.nn.Module._call_impl.__code__,
+}
 _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _BUILTINS = vars(builtins)
 _LOCALS_READERS = frozenset(["locals", "eval", "exec"])

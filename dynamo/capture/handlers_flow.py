@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dynamo import breaks
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
+from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import raise_python
@@ -101,7 +102,9 @@ def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
     except Unsupported as error:
         if iterator.source is None or getattr(error, "user_stack", None) is not None:
             raise
-        raise Unsupported(breaks.OutsideIterator(iterator.describe())) from error
+        of_break = isinstance(iterator.source, LocalSource) and iterator.source.local[0] == "."
+        reason = breaks.NextTurn if of_break else breaks.OutsideIterator
+        raise Unsupported(reason(iterator.describe())) from error
     if item is None:
         tx.pop()
         tx.jump(instr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -16,7 +16,7 @@ from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.sources import ClosureCellSource, LocalSource
 from dynamo.values.builder import Lazy
-from dynamo.values.cell import build_cell
+from dynamo.values.cell import CellValue, build_cell
 from dynamo.values.exceptions import RaisedException
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class RootInterpreter(Interpreter):
     def _bind_closure(self, frame: Any) -> None:
         for index, (name, cell) in enumerate(zip(frame.f_code.co_freevars, frame.closure or ())):
             source = ClosureCellSource(name, index)
-            self.cells[name] = build_cell(self, cell, source)
+            self.cells[name] = cast(CellValue, build_cell(self, cell, source))
 
     def execute(self) -> Stop:
         """Run to the end, or to the instruction before which the frame breaks."""
@@ -123,7 +123,7 @@ class RootInterpreter(Interpreter):
 
     def _step(self) -> Stop | None:
         output = self.output
-        stack, epoch = self.stack[:], output.epoch
+        stack, epoch, assumed = self.stack[:], output.epoch, len(output.guards)
         output.steps += 1
         try:
             if output.steps > config.loop_limit:
@@ -149,7 +149,9 @@ class RootInterpreter(Interpreter):
             )
             _report_fault(error, user_stack)
             output.side_effects.touch()
-        if output.epoch == epoch and self.current.op in _BREAK_IN_PLACE:
+        # What an instruction assumed that runs natively must not be guarded.
+        unchanged = output.epoch == epoch and len(output.guards) == assumed
+        if unchanged and self.current.op in _BREAK_IN_PLACE:
             self.stack = stack
             self.index = self.current.index
             self.done = False

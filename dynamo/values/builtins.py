@@ -101,6 +101,16 @@ def real_object(value: Value) -> Any:
     return real if known else value.as_constant()
 
 
+def callable_name(function: Any) -> str:
+    """The name by which the program knows a callable: torch.from_numpy, print, zlib.crc32."""
+    name = getattr(function, "__name__", None) or repr(function)
+    module = getattr(function, "__module__", None)
+    if getattr(sys.modules.get(module or ""), name, None) is not function:
+        qualified = getattr(function, "__qualname__", name)
+        name = name if "pybind11" in qualified else qualified
+    return f"{module}.{name}" if module not in (None, "builtins") else name
+
+
 class BuiltinValue(Value):
     """A built-in function, or a Python function that the table knows."""
 
@@ -118,9 +128,7 @@ class BuiltinValue(Value):
         return self.function
 
     def describe(self) -> str:
-        name = getattr(self.function, "__qualname__", repr(self.function))
-        module = getattr(self.function, "__module__", None)
-        return f"{module}.{name}" if module not in (None, "builtins") else name
+        return callable_name(self.function)
 
     def truth(self, tx: Interpreter) -> bool:
         return True
@@ -309,8 +317,25 @@ def _isinstance(tx, owner, info):
     classes = class_info(info)
     real = getattr(owner, "real", None)
     if real is not None:
-        return ConstantValue(call_real(tx, isinstance, real, classes))
-    return ConstantValue(instance_of(tx, owner, classes))
+        result = call_real(tx, isinstance, real, classes)
+    else:
+        result = instance_of(tx, owner, classes)
+    if owner.source is not None and _answers_may_change(classes):
+
+        def isinstance_answers_as_captured(value: Any) -> bool:
+            return isinstance(value, classes) is result
+
+        tx.guard(owner.source, "predicate", isinstance_answers_as_captured)
+    return ConstantValue(result)
+
+
+def _answers_may_change(classes: Any) -> bool:
+    """True for a user's abstract base class: a later register() changes what belongs to it."""
+    if isinstance(classes, tuple):
+        return any(_answers_may_change(c) for c in classes)
+    check = getattr(type(classes), "__instancecheck__", None)
+    package = (getattr(classes, "__module__", None) or "").partition(".")[0]
+    return check is not type.__instancecheck__ and package not in TRUSTED_PACKAGES
 
 
 def instance_of(tx: Interpreter, owner: Value, classes: Any) -> bool:

@@ -6,6 +6,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
@@ -77,9 +79,24 @@ def is_opaque_module(name: str | None) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in OPAQUE_MODULES)
 
 
+# Not captured for what they do: inference mode is no state that a graph can set.
+INFERENCE_MODE = frozenset(
+    [torch.inference_mode.__enter__.__code__, torch.inference_mode.__exit__.__code__]
+)
+
+
 def is_opaque_function(function: types.FunctionType) -> bool:
     """Judged by where its code is from (functools.wraps changes __module__)."""
-    return is_opaque_module(function.__globals__.get("__name__"))
+    return function.__code__ in INFERENCE_MODE or is_opaque_module(
+        function.__globals__.get("__name__")
+    )
+
+
+def opaque_reason(function: types.FunctionType) -> breaks.Break:
+    """Why a call of an opaque function breaks the graph."""
+    if function.__code__ in INFERENCE_MODE:
+        return breaks.InferenceMode()
+    return breaks.UncapturedCall(f"{function.__module__}.{function.__qualname__}")
 
 
 class FunctionValue(Value):
@@ -98,7 +115,7 @@ class FunctionValue(Value):
     def describe(self) -> str:
         return f"function {self.name}"
 
-    def closure(self, tx: Interpreter) -> Sequence[CellValue]:
+    def closure(self, tx: Interpreter) -> Sequence[Any]:
         raise NotImplementedError
 
     def default_count(self, tx: Interpreter) -> int:
@@ -151,7 +168,7 @@ class UserFunctionValue(FunctionValue):
     def identity(self) -> tuple[bool, Any]:
         return True, self.function
 
-    def closure(self, tx: Interpreter) -> Sequence[CellValue]:
+    def closure(self, tx: Interpreter) -> Sequence[Any]:
         cells = self.function.__closure__ or ()
         base = None if self.source is None else AttrSource(self.source, "__closure__")
         return [
@@ -163,7 +180,7 @@ class UserFunctionValue(FunctionValue):
         return len(self.function.__defaults__ or ())
 
     def default(self, tx: Interpreter, index: int) -> Value:
-        value = self.function.__defaults__[index]
+        value = (self.function.__defaults__ or ())[index]
         if self.source is None or (self._guarded is None and is_literal(value)):
             return tx.wrap(value)
         return tx.wrap(value, SequenceItemSource(AttrSource(self.source, "__defaults__"), index))
@@ -179,7 +196,7 @@ class UserFunctionValue(FunctionValue):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if is_opaque_function(self.function):
-            raise Unsupported(breaks.UncapturedCall(f"{self.function.__module__}.{self.name}"))
+            raise Unsupported(opaque_reason(self.function))
         return tx.inline(self, args, kwargs)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
@@ -188,7 +205,7 @@ class UserFunctionValue(FunctionValue):
             if self.source is not None and stored is None:
                 tx.guard(self.source, "has_attr", (name, False))
             raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")
-        if stored is not None:
+        if isinstance(stored, Value):
             return stored
         source = None if self.source is None else AttrSource(self.source, name)
         return tx.wrap(getattr(self.function, name), source)
@@ -231,13 +248,14 @@ class NestedFunctionValue(FunctionValue):
         self.annotations = annotations
         self.closure_tuple = closure
 
-    def closure(self, tx: Interpreter) -> Sequence[CellValue]:
+    def closure(self, tx: Interpreter) -> Sequence[Any]:
         return [] if self.closure_tuple is None else self.closure_tuple.unpack(tx)
 
     def default_count(self, tx: Interpreter) -> int:
         return 0 if self.defaults is None else self.defaults.length(tx)
 
     def default(self, tx: Interpreter, index: int) -> Value:
+        assert self.defaults is not None
         return self.defaults.getitem(tx, ConstantValue(index))
 
     def keyword_default(self, tx: Interpreter, name: str) -> Value | None:
@@ -250,7 +268,7 @@ class NestedFunctionValue(FunctionValue):
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_attr(self, name)
-        if stored is not None and stored is not DELETED:
+        if isinstance(stored, Value):
             return stored
         constants = {
             "__name__": self.code.co_name,

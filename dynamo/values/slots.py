@@ -106,6 +106,11 @@ def _object_slot(
         return handler(tx, receiver, *args)
     if isinstance(receiver, ExceptionValue) and name == "__str__":
         return ConstantValue(receiver.text())
+    known, real = receiver.identity()
+    if name == "__call__" and known and hasattr(real, "__qualname__"):
+        from dynamo.values.builtins import callable_name
+
+        raise Unsupported(breaks.UncapturedCall(callable_name(real)))
     raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
 
 

@@ -86,11 +86,22 @@ ESCAPING_METHODS = frozenset(
         "data_ptr",
         "storage",
         "untyped_storage",
-        "set_",
         "share_memory_",
         "is_shared",
         "pin_memory",
         "record_stream",
+        "__dlpack__",
+        "__reduce_ex__",
+        "__deepcopy__",
+        "apply_",
+        "map_",
+        "to_sparse",
+    ]
+)
+# In place, on what a tensor is: the objects that the frame got or made are changed natively.
+METADATA_METHODS = frozenset(
+    [
+        "set_",
         "requires_grad_",
         "resize_",
         "resize_as_",
@@ -102,12 +113,6 @@ ESCAPING_METHODS = frozenset(
         "unsqueeze_",
         "detach_",
         "as_strided_",
-        "__dlpack__",
-        "__reduce_ex__",
-        "__deepcopy__",
-        "apply_",
-        "map_",
-        "to_sparse",
     ]
 )
 NUMPY_METHODS = frozenset(["numpy", "__array__"])
@@ -197,6 +202,8 @@ class TensorValue(Value):
             raise Unsupported(breaks.DataDependentValue(f"Tensor.{name}()"))
         if name in NUMPY_METHODS:
             raise Unsupported(breaks.NumpyConversion(f"Tensor.{name}()"))
+        if name in METADATA_METHODS:
+            raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
         if name in ESCAPING_METHODS:
             raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
         found = getattr(self.python_type(), name, None)

@@ -446,7 +446,7 @@ def test_break_inside_a_loop():
             print(end="")
         return x * 2
 
-    check(f, X, breaks=["UNCAPTURED_CALL", "OUTSIDE_ITERATOR", "UNCAPTURED_CALL"], ops=[1, 1, 1])
+    check(f, X, breaks=["UNCAPTURED_CALL", "UNCAPTURED_CALL"], ops=[1, 1, 1])
 
 
 def test_a_long_loop_with_a_break_does_not_nest():
@@ -566,7 +566,7 @@ def test_iterators_live_across_a_break():
                 print(end="")
         return out
 
-    check(f, X, breaks=["UNCAPTURED_CALL", "OUTSIDE_ITERATOR", "OUTSIDE_ITERATOR"])
+    check(f, X, breaks=["UNCAPTURED_CALL"])
 
 
 def test_generator_live_across_a_break():

@@ -58,7 +58,7 @@ def with_user(x):
     return x * 2, log
 
 
-@program("OUTSIDE_ITERATOR", "UNCAPTURED_CALL")
+@program("UNCAPTURED_CALL")
 def with_break_loop(x):
     log = []
     for i in range(2):
@@ -106,7 +106,7 @@ def nested_try(x):
     return x, out
 
 
-@program("OUTSIDE_ITERATOR", "UNCAPTURED_CALL")
+@program("UNCAPTURED_CALL")
 def listcomp_break(x):
     def g(t):
         print(end="")
@@ -603,7 +603,7 @@ def ternary_tensor(x):
     return (x + 1) if x.max() > 1 else (x - 1)
 
 
-@program("DATA_DEPENDENT_JUMP", "OUTSIDE_ITERATOR", "UNCAPTURED_CALL")
+@program("DATA_DEPENDENT_JUMP", "UNCAPTURED_CALL")
 def many_breaks(x):
     for i in range(4):
         if i % 2 == 0:
