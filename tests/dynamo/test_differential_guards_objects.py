@@ -589,3 +589,27 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_change_is_noticed(name: str) -> None:
     check(PROGRAMS[name])
+
+
+def test_a_class_registered_later_with_an_abstract_base_class() -> None:
+    import abc
+
+    import torch
+
+    import dynamo
+
+    class Base(abc.ABC):
+        pass
+
+    class Member:
+        pass
+
+    member = Member()
+
+    @dynamo.compile(backend="eager")
+    def f(x):
+        return x * (2 if isinstance(member, Base) else 3)
+
+    assert torch.equal(f(torch.ones(2)), torch.full((2,), 3.0))
+    Base.register(Member)
+    assert torch.equal(f(torch.ones(2)), torch.full((2,), 2.0))
