@@ -417,7 +417,8 @@ class _Emitter:
             *row,
             f"each_vector<W>(0, {length}, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
             *_indent(mid),
-            f"  each_vector<W>(first, last, [&](int64_t {name}_first, auto across, auto) {ALWAYS} {{",
+            f"  each_vector<W>(first, last, [&](int64_t {name}_first, auto across, auto) "
+            f"{ALWAYS} {{",
             *_indent(_indent(square)),
             "  });",
             "});",

@@ -28,11 +28,8 @@ template <> struct int_of<4> { typedef int32_t type; };
 template <> struct int_of<8> { typedef int64_t type; };
 template <class V> struct lanes_of { typedef vec<typename int_of<sizeof(V) / W>::type> type; };
 
-template <class V, class T> INLINE V fill(T x) {
-  V r;
-  LANES r[l] = x;
-  return r;
-}
+// A difference of a number and a vector is one broadcast; lane by lane it would be as many as there are lanes.
+template <class V, class T> INLINE V fill(T x) { return x - V{}; }
 #define FG_SPLAT(T) INLINE vec<T> splat(T x) { return fill<vec<T>>(x); }
 FG_SPLAT(float) FG_SPLAT(double) FG_SPLAT(int64_t) FG_SPLAT(int32_t) FG_SPLAT(int16_t) FG_SPLAT(int8_t)
 FG_SPLAT(uint8_t)
@@ -189,6 +186,15 @@ INLINE vec<float> no_less(vec<float> x, float c) { return lit<vec<float>>(c) > x
 INLINE vec<float> scale(vec<float> x, vec<float> n) {  // in two steps, since 2^n alone may be out of range
   vec<int32_t> k = __builtin_convertvector(n, vec<int32_t>), h = k >> 1;
   return x * from_bits((h + 127) << 23) * from_bits((k - h + 127) << 23);
+}
+#endif
+// NaN in either operand is the result: the instruction has that for b alone.
+#if defined(FG_AVX512) && FG_LANES == 16
+INLINE vec<float> maximum(vec<float> a, vec<float> b) {
+  return a != a ? a : __builtin_ia32_maxps512_mask(a, b, b, (uint16_t)-1, 4);
+}
+INLINE vec<float> minimum(vec<float> a, vec<float> b) {
+  return a != a ? a : __builtin_ia32_minps512_mask(a, b, b, (uint16_t)-1, 4);
 }
 #endif
 FG_ROUNDING(floor, 9) FG_ROUNDING(ceil, 10) FG_ROUNDING(trunc, 11) FG_ROUNDING(round, 8)
