@@ -25,6 +25,7 @@ endif
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy dynamo fxgraph inductor backends
 
 accept: $(STAMP)

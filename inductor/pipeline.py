@@ -1,12 +1,11 @@
 """The stages of the default backend, in order, and the one driver that runs them.
 
-    functionalize   torch-level graph -> functional aten graph          shown by DYNAMO_LOGS=aten's channel `aot`
-    recall          the plan, if an earlier process kept it: the next three stages are skipped
-    lower           aten operators -> loops over buffers                `schedule`
-    schedule        loops -> fused kernels, in order                    `schedule`
-    codegen         kernels -> C++ text and the plan's steps            `kernel`, `plan`
-    compile         C++ text -> shared library (cached on disk)
-    link            plan + library + parameters -> callable
+    functionalize   torch-level graph -> functional aten graph          shown by DYNAMO_LOGS=aten's
+    channel `aot` recall          the plan, if an earlier process kept it: the next three stages are
+    skipped lower           aten operators -> loops over buffers                `schedule` schedule
+    loops -> fused kernels, in order                    `schedule` codegen         kernels -> C++
+    text and the plan's steps            `kernel`, `plan` compile         C++ text -> shared library
+    (cached on disk) link            plan + library + parameters -> callable
 
 Each stage takes the `Compilation` and fills in its part; the driver times it and logs what it made.
 """
@@ -116,7 +115,9 @@ def _link(c: Compilation) -> None:
 
 
 # stage name, function, log channel and what to show of the result
-STAGES: tuple[tuple[str, Callable[[Compilation], None], str | None, Callable[[Any], Any] | None], ...] = (
+STAGES: tuple[
+    tuple[str, Callable[[Compilation], None], str | None, Callable[[Any], Any] | None], ...
+] = (
     ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
     ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),
@@ -157,8 +158,9 @@ def compile_graph(
 ) -> Any:
     """Compile one graph. The result takes the inputs that are not static and returns a tuple.
 
-    Attributes of the result: binds_static (True), compile_report (see `explain`). Raises Unfunctionalizable for
-    a graph that cannot be made functional. With no C++ compiler it warns once and runs the graph on aten.
+    Attributes of the result: binds_static (True), compile_report (see `explain`). Raises
+    Unfunctionalizable for a graph that cannot be made functional. With no C++ compiler it warns
+    once and runs the graph on aten.
     """
     c = new_compilation(gm, example_inputs, options)
     c.cached = True
@@ -208,8 +210,9 @@ def _warn_no_compiler(text: str) -> None:
 
 
 def _needs_frame(c: Compilation) -> bool:
-    """Whether a call has to check or do something that the plan does not: how written inputs share memory, and
-    changes of their sizes."""
+    """Whether a call has to check or do something that the plan does not: how written inputs share
+    memory, and changes of their sizes.
+    """
     assert c.functional is not None
     written = c.functional.input_mutations
     if any(m.metadata for m in written):

@@ -196,7 +196,8 @@ def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence
 def _keep_original(
     frame: Any, context: CompileContext, rewritten: Rewritten, record: FrameRecord
 ) -> Any:
-    """A frame without tensor operations runs as it is for arguments like these; others may lead to some.
+    """A frame without tensor operations runs as it is for arguments like these; others may lead to
+    some.
 
     Library frames below the compiled function are left alone for good: most of them are helpers.
     """
@@ -300,7 +301,7 @@ class Capture:
         self.restart = RestartAnalysis(step, reason, stop.user_stack)
 
     def _could_break_later(self, root: RootInterpreter, stop: Stop) -> bool:
-        """Having backed off, look for the latest place that fits; Unsupported if this one does not."""
+        """Having backed off, look for the latest place that fits; else Unsupported."""
         if self.too_late is None or root.steps == self.fits:
             return False
         FrameRewriter(root, stop, self.record).check()

@@ -1,8 +1,9 @@
 """The symbolic value: what stands on the interpreter's stack and in its locals.
 
-A Value knows its Python type, where it came from (`source`, or None if the frame made it), how the frame may use it
-(attribute, call, item, iteration, truth), and how to be made again in bytecode (`reconstruct`). Whatever a value cannot do
-symbolically raises `Unsupported`, which is a graph break.
+A Value knows its Python type, where it came from (`source`, or None if the frame made it), how the
+frame may use it (attribute, call, item, iteration, truth), and how to be made again in bytecode
+(`reconstruct`). Whatever a value cannot do symbolically raises `Unsupported`, which is a graph
+break.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 
 class Value:
-    """Base class of all symbolic values. `tx` is the interpreter of the frame that uses the value."""
+    """Base class of all symbolic values. `tx` is the interpreter of the frame that uses it."""
 
     source: Source | None = None
-    # The object to which mutations are recorded (capture/side_effects.py); None: immutable or not tracked.
+    # The object to which mutations are recorded (capture/side_effects.py); None: immutable or not
+    # tracked.
     mutation: Any = None
-    # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always are).
+    # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always
+    # are).
     replays_when_new: bool = False
 
     def __init__(self, source: Source | None = None) -> None:
@@ -57,7 +60,7 @@ class Value:
         raise Unsupported(breaks.NotGraphArgument(self.describe()))
 
     def identity(self) -> tuple[bool, Any]:
-        """(True, the real object) where the value stands for an object that exists while capturing."""
+        """(True, the real object) if the value is an object that exists while capturing."""
         return (True, self.as_constant()) if self.is_constant() else (False, None)
 
     def describe(self) -> str:
@@ -154,7 +157,9 @@ class Value:
 
     # -- how it is made again -------------------------------------------------------------------
     def reconstruct(self, codegen: Codegen) -> None:
-        """Emit code that pushes the value. Called only for values without a source that is still valid."""
+        """Emit code that pushes the value. Called only for values without a source that is still
+        valid.
+        """
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:

@@ -61,12 +61,18 @@ def _tuple(tx, iterable=None):
 
 @handles(set)
 def _set(tx, iterable=None):
-    return new(tx, SetValue.of(tx, []) if iterable is None else SetValue.from_iterable(tx, iterable))
+    return new(
+        tx, SetValue.of(tx, []) if iterable is None else SetValue.from_iterable(tx, iterable)
+    )
 
 
 @handles(frozenset)
 def _frozenset(tx, iterable=None):
-    return FrozenSetValue.of(tx, []) if iterable is None else FrozenSetValue.from_iterable(tx, iterable)
+    return (
+        FrozenSetValue.of(tx, [])
+        if iterable is None
+        else FrozenSetValue.from_iterable(tx, iterable)
+    )
 
 
 @handles(dict)

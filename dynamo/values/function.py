@@ -22,7 +22,6 @@ from dynamo.sources import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
-from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 

@@ -145,8 +145,8 @@ class LruCacheValue(Value):
 
     With constant arguments the cached function is really called while capturing, as eager calls it
     once: a literal is the answer from then on, a tensor is an input of the graph. Otherwise the
-    function is captured each time anew; if it changes anything outside, that would happen too often,
-    and the call breaks the graph.
+    function is captured each time anew; if it changes anything outside, that would happen too
+    often, and the call breaks the graph.
     """
 
     def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:

@@ -37,9 +37,7 @@ class FrozenSetValue(BuiltinObject):
 
     cls: type = frozenset
 
-    def __init__(
-        self, members: Members, source: Source | None = None, real: Any = None
-    ) -> None:
+    def __init__(self, members: Members, source: Source | None = None, real: Any = None) -> None:
         super().__init__(source)
         self.members = members
         self.real = real
@@ -402,7 +400,7 @@ class SetValue(FrozenSetValue):
         return ConstantValue(None) if name.endswith("update") else result
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        """Take out what was taken out, then put in what was put in: the table stays the set's own."""
+        """Take out what was taken out, then put in the rest: the table stays the set's own."""
         if self.before is None:
             return refill(codegen, self, "update", lambda: self.emit_members(codegen))
         gone = list(_without(self.before, self.members).values())
@@ -428,8 +426,8 @@ class SetValue(FrozenSetValue):
 
 @builder(set, frozenset)
 def build_set(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A set from outside: literal members are guarded as a whole (and their order where it matters),
-    other members one by one, by position.
+    """A set from outside: literal members are guarded as a whole (and their order where it
+    matters), other members one by one, by position.
     """
     make = SetValue if type(obj) is set else FrozenSetValue
     if source is None or all(is_literal(x) for x in obj):

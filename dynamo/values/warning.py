@@ -1,9 +1,9 @@
 """warnings.warn in captured code: no graph break, and no warning is lost.
 
-The rewritten frame gives the warning at every call, after the graph and in the order of the program's
-warnings, as if from the line that warns: the user's filters and the registry of that module decide
-what is shown, as in eager. Where the program can see the difference (the warning may be caught, or
-the filters are changed nearby) the call breaks the graph instead and runs natively.
+The rewritten frame gives the warning at every call, after the graph and in the order of the
+program's warnings, as if from the line that warns: the user's filters and the registry of that
+module decide what is shown, as in eager. Where the program can see the difference (the warning may
+be caught, or the filters are changed nearby) the call breaks the graph instead and runs natively.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
         namespace: Any = GlobalsSource()
     else:
         namespace = tx.output.install("globals", frame.f_globals)
-    effects.call_later(
-        give_warning, message, kind, frame.code.co_filename, frame.lineno, namespace
-    )
+    effects.call_later(give_warning, message, kind, frame.code.co_filename, frame.lineno, namespace)
 
 
 def _is_none(value: Value | None) -> bool:
@@ -104,6 +102,6 @@ def _may_be_caught(tx: Interpreter) -> bool:
 
 
 def _catches(frame: Interpreter, target: Instruction) -> bool:
-    """The handler is an except or finally clause; not the end of a `with`, nor of a handler itself."""
+    """The handler is an except or finally clause, not the end of a `with` or handler."""
     following = frame.program[target.index + 1][1].op
     return target.op == "PUSH_EXC_INFO" and following != "WITH_EXCEPT_START"

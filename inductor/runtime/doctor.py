@@ -1,4 +1,6 @@
-"""What the default backend finds on this machine, as rows (what, found, works) for `python -m dynamo doctor`."""
+"""What the default backend finds on this machine, as rows (what, found, works) for `python -m
+dynamo doctor`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def trials() -> list[Row]:
 
 
 def _try(probe: Callable[[], str], missing: type[Exception] | tuple[()] = ()) -> tuple[str, str]:
-    """What the probe found and "yes"; a missing optional part is "-" (we run without it), an error "no"."""
+    """What the probe found and "yes"; a missing optional part is "-" (we run without it), an error
+    "no".
+    """
     try:
         return probe(), "yes"
     except missing as error:

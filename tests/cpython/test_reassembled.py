@@ -59,7 +59,8 @@ def run(code: types.CodeType, name: str, path: str) -> tuple[int, set[str]]:
         exec(code, module.__dict__)
         suite = unittest.defaultTestLoader.loadTestsFromModule(module)
         result = unittest.TestResult()
-        # These tests collect garbage hundreds of times; what torch and pytest hold is none of theirs.
+        # These tests collect garbage hundreds of times; what torch and pytest hold is none of
+        # theirs.
         gc.collect()
         gc.freeze()
         suite.run(result)

@@ -1,4 +1,6 @@
-"""What capture assumes must hold at every later call: orders of sets, warnings, aliases, skipped frames."""
+"""What capture assumes must hold at every later call: orders of sets, warnings, aliases, skipped
+frames.
+"""
 
 from __future__ import annotations
 

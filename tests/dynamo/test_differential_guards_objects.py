@@ -474,7 +474,7 @@ PROGRAMS = {
         def f(x):
             return x * (a + b)
         ---
-        run(T(2)) 
+        run(T(2))
         A.__add__ = lambda s, o: s.v + 50
         run(T(2))
         B.__radd__ = lambda s, o: 1

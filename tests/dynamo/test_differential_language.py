@@ -1,4 +1,6 @@
-"""Exceptions, numbers, strings, iteration and other parts of the language: eager and compiled agree."""
+"""Exceptions, numbers, strings, iteration and other parts of the language: eager and compiled
+agree.
+"""
 
 from __future__ import annotations
 
