@@ -88,10 +88,21 @@ def RETURN_VALUE(tx: Interpreter, instr: Instruction) -> None:
     tx.done = True
 
 
+
+
+
 # -- loops ----------------------------------------------------------------------------------------
 @handler
 def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(tx.pop().iterate(tx))
+    value = tx.pop()
+    try:
+        iterator = value.iterate(tx)
+    except Unsupported:
+        kind = value.python_type()
+        if not hasattr(kind, "__next__") or kind.__flags__ & _HEAP_TYPE:
+            raise
+        iterator = value  # iterators that C defines are their own; the loop asks for the items
+    tx.push(iterator)
 
 
 @handler

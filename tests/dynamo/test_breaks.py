@@ -1,0 +1,336 @@
+"""Every reason for a graph break has its own code, a text and a hint; programs that lead to them; what explain says."""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+
+import pytest
+import torch
+
+import dynamo
+from dynamo import breaks
+from tests.dynamo.capturing import compiled, same
+
+X = torch.arange(4.0)
+REASONS = [c for c in vars(breaks).values() if isinstance(c, type) and c.__base__ is breaks.Break]
+log = logging.getLogger("test_breaks")
+
+
+def test_codes_are_unique():
+    codes = [reason.code for reason in REASONS]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch(r"[A-Z][A-Z_]+", code) for code in codes)
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.__name__)
+def test_texts_and_hints_are_sentences_without_a_stop(reason):
+    for text in (reason.text, reason.hint):
+        assert text.strip() == text
+        assert len(text.split()) > 1
+        assert not text.endswith(".")
+    count = 1 + max([int(n) for n in re.findall(r"\{(\d)", reason.text)], default=-1)
+    assert "{" not in str(reason(*"abc"[:count]))
+
+
+# -- a program for each reason that plain code can meet -------------------------------------------
+PROGRAMS = {}
+
+
+def program(code):
+    def register(function):
+        PROGRAMS[code] = function
+        return function
+
+    return register
+
+
+@program("UNCAPTURED_CALL")
+def prints(x):
+    y = x + 1
+    print(end="")
+    return y * 2
+
+
+@program("DATA_DEPENDENT_JUMP")
+def branches(x):
+    y = x + 1
+    if y.sum() > 0:
+        return y * 2
+    return y
+
+
+@program("DATA_DEPENDENT_VALUE")
+def item(x):
+    return x * x.sum().item()
+
+
+@program("DYNAMIC_SHAPE_OP")
+def nonzero(x):
+    return torch.nonzero(x + 1) + 1
+
+
+@program("NUMPY_CONVERSION")
+def to_numpy(x):
+    return (x + 1).numpy().sum()
+
+
+@program("REQUESTED_BREAK")
+def requested(x):
+    y = x + 1
+    dynamo.graph_break("here")
+    return y * 2
+
+
+@program("DISABLED_CALL")
+def disabled(x):
+    return not_compiled(x + 1) * 2
+
+
+@dynamo.disable
+def not_compiled(x):
+    return x * 3
+
+
+@program("INFERENCE_MODE")
+def inference(x):
+    with torch.inference_mode():
+        y = x + 1
+    return y.clone()
+
+
+@program("TENSOR_METADATA")
+def transposes(x):
+    y = x.reshape(2, 2) + 1
+    y.t_()
+    return y * 2
+
+
+@program("ATTRIBUTE_MUTATION")
+def marks(x):
+    y = x + 1
+    y.mark = "new"
+    return y * 2, y.mark
+
+
+@program("SET_ORDER")
+def set_of_tensors(x):
+    members = {x, x + 1}
+    return sum(members)
+
+
+@program("OUTSIDE_ITERATOR")
+def given_iterator(x):
+    for n in FOREVER:
+        x = x + n
+        if n:
+            break
+    return x
+
+
+def forever():
+    while True:
+        yield 1
+
+
+FOREVER = forever()
+
+
+@program("OP_ERROR")
+def wrong_shapes(x):
+    y = x + 1
+    return y @ torch.ones(3)
+
+
+@program("MODULE_IMPORT")
+def imports(x):
+    y = x + 1
+    import this_is_not_there
+
+    return y * this_is_not_there.value
+
+
+@program("READS_LOCALS")
+def reads_locals(x):
+    y = x + 1
+    return sorted(locals()), y
+
+
+@program("CANNOT_RECONSTRUCT")
+def unusual_order(x):
+    y = x + 1
+    s = set(range(100))
+    s -= {i for i in range(100) if i not in (7, 8)}
+    return y, s
+
+
+def outcome(function):
+    try:
+        return function(X.clone())
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_programs(code):
+    function, captured = compiled(PROGRAMS[code])
+    expected = outcome(PROGRAMS[code])
+    for _ in range(2):
+        assert same(outcome(function), expected)
+    assert code in captured.codes
+    for record in captured.context.records:
+        for entry in record.breaks:
+            assert entry.user_stack[0].filename == __file__
+            assert entry.line
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_fullgraph_says_the_same(code):
+    if code == "READS_LOCALS":
+        pytest.skip("with fullgraph=True it is tried")
+    function, _ = compiled(PROGRAMS[code], fullgraph=True)
+    with pytest.raises(dynamo.errors.Unsupported) as caught:
+        function(X.clone())
+    text = str(caught.value)
+    assert "hint: " in text
+    assert __file__ in text
+
+
+# -- what explain says ----------------------------------------------------------------------------
+def explained(function, *args):
+    report = dynamo.explain(function, backend="eager")(*args)
+    return report, str(report)
+
+
+def line_of(function, offset):
+    return f"test_breaks.py:{function.__code__.co_firstlineno + offset} in {function.__name__}"
+
+
+def loop_with_a_print(x, n):
+    for i in range(n):
+        x = x + 1
+        print(i)
+    return x * 2
+
+
+def test_a_loop_with_a_print_is_one_place():
+    for n in (1, 2, 20):
+        report, text = explained(loop_with_a_print, X, n)
+        assert [r.code for r in report.break_reasons] == ["UNCAPTURED_CALL"]
+        assert re.search(r"places that break +1\b", text)
+        assert report.graph_count <= 3  # until the print, from turn to turn, after the loop
+        assert not report.recompiles
+        assert line_of(loop_with_a_print, 3) in text
+
+
+@pytest.mark.parametrize(
+    "items",
+    [[1.0, 2.0, 3.0], (1.0, 2.0), {1.0: 0, 2.0: 1}, "ab", range(3), [X, X + 1]],
+    ids=lambda items: type(items).__name__,
+)
+def test_loops_over_containers_report_the_break_once(items):
+    def f(x, items):
+        for i, item in enumerate(items):
+            x = x + 1
+            print(i, item)
+        return x
+
+    report, _ = explained(f, X, items)
+    assert [r.code for r in report.break_reasons] == ["UNCAPTURED_CALL"]
+
+
+def crc(x):
+    y = x + 1
+    return y * (zlib.adler32(memoryview(b"abc")) % 7)
+
+
+def from_numpy(x):
+    return torch.from_numpy((x + 1).numpy()) * 2
+
+
+def logs(x):
+    y = x + 1
+    log.info("hello")
+    return y * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "texts"),
+    [
+        (prints, ["a call of print, which", "print(end", "move it out"]),
+        (item, ["Tensor.item() needs the value of a tensor", "keep the value in a tensor"]),
+        (branches, ["a branch depends on the value of a tensor", "torch.where"]),
+        (from_numpy, ["Tensor.numpy() leaves torch for numpy", "a call of torch.from_numpy,"]),
+        (crc, ["zlib.adler32"]),
+        (logs, ["a call of logging.Logger.info", 'log.info("hello")']),
+        (inference, ["torch.inference_mode is entered", "torch.no_grad()"]),
+        (disabled, ["for which compilation is disabled", "remove the disable"]),
+    ],
+)
+def test_reports_name_what_broke(function, texts):
+    _, text = explained(function, X)
+    if function is crc and "Break 1" not in text:
+        return
+    for part in texts:
+        assert part in text
+    assert f"in {function.__name__}" in text
+
+
+def calls_deeper(x):
+    return item(x + 1) * 2
+
+
+def test_a_break_in_a_callee_shows_the_chain():
+    report, text = explained(calls_deeper, X)
+    (reason,) = report.break_reasons
+    assert [frame.name for frame in reason.user_stack] == ["calls_deeper", "item"]
+    assert "call chain:" in text
+    assert "return item(x + 1) * 2" in text
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+def test_inference_mode_breaks_once(decorated):
+    def manager(x):
+        with torch.inference_mode():
+            y = x + 1
+            return y * 2
+
+    function = torch.inference_mode()(lambda x: (x + 1) * 2) if decorated else manager
+    capturing, captured = compiled(function)
+    for _ in range(3):
+        result = capturing(X)
+        assert result.is_inference()
+        assert torch.equal(result, (X + 1) * 2)
+        assert not torch.is_inference_mode_enabled()
+    assert captured.op_counts == [2]
+    report, _ = explained(function, X)
+    assert [r.code for r in report.break_reasons] == ["INFERENCE_MODE"]
+
+
+def test_a_function_called_in_inference_mode_is_compiled_for_it():
+    function, captured = compiled(lambda x: x * 2)
+    assert not function(X).is_inference()
+    with torch.inference_mode():
+        assert function(X).is_inference()
+    assert not function(X).is_inference()
+    assert captured.op_counts == [1, 1]
+
+
+def changes_metadata(x):
+    y = x.reshape(2, 2) + 1
+    y.t_()
+    z = y * torch.tensor([1.0, 10.0])
+    y.resize_(4)
+    w = torch.ones(2)
+    w.requires_grad_()
+    (w * 3).sum().backward()
+    x.tag = 1
+    return z, y + 1, w.grad, x.tag
+
+
+def test_metadata_is_changed_as_in_eager():
+    function, captured = compiled(changes_metadata)
+    for _ in range(2):
+        assert same(function(X.clone()), changes_metadata(X.clone()))
+    assert captured.codes.count("TENSOR_METADATA") == 3
