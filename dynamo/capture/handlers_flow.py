@@ -88,10 +88,10 @@ def RETURN_VALUE(tx: Interpreter, instr: Instruction) -> None:
     tx.done = True
 
 
-
-
-
 # -- loops ----------------------------------------------------------------------------------------
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class statement made it, or an extension
+
+
 @handler
 def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
