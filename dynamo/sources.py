@@ -8,6 +8,8 @@ the step of the guard tree that fetches it (`base` + `accessor`), and the name t
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
@@ -46,6 +48,11 @@ class Source:
         return None
 
     @property
+    def loaded_from(self) -> Source | None:
+        """The source that `load` pushes first."""
+        return self.base
+
+    @property
     def accessor(self) -> Accessor:
         raise NotImplementedError(type(self))
 
@@ -60,6 +67,38 @@ class Source:
 
     def __str__(self) -> str:
         return self.name
+
+
+def load_shared(source: Source, emit: Emitter) -> None:
+    """Push `source`; one that several loads go through (see `share_loads`) is fetched once."""
+    local = emit.shared_loads.get(source)
+    if local is None:
+        source.load(emit)
+        return
+    if local in emit.stored_loads:
+        emit.load_fast(local)
+        return
+    source.load(emit)
+    emit.copy(1)
+    emit.store_fast(local)
+    emit.stored_loads.append(local)
+
+
+def share_loads(sources: Iterable[Source], emit: Emitter) -> None:
+    """From here on, keep what more than one of these sources is reached through in locals.
+
+    Their names are in emit.stored_loads once they are stored; `sources` are loaded by load_shared.
+    """
+    passed: Counter[Source] = Counter()
+    for source in sources:
+        step = source.loaded_from
+        while step is not None:
+            passed[step] += 1
+            if passed[step] > 1:
+                break  # what is before it is loaded for it alone
+            step = step.loaded_from
+    many = [step for step, n in passed.items() if n > 1 and step.loaded_from is not None]
+    emit.shared_loads = {step: f"__base_{i}" for i, step in enumerate(many)}
 
 
 @source_type
@@ -223,7 +262,7 @@ class AttrSource(ChainedSource):
         return f"{self.origin.name}.{self.attr}"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.load_attr(self.attr)
 
 
@@ -240,7 +279,7 @@ class InstanceDictSource(ChainedSource):
         return f"{self.origin.name}.__dict__"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.load_attr("__dict__")
 
 
@@ -259,7 +298,7 @@ class DictItemSource(ChainedSource):
         return f"{self.origin.name}[{self.key!r}]"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.load_const(self.key)
         emit.binary_subscr()
 
@@ -278,6 +317,10 @@ class ModuleItemSource(DictItemSource):
         return instance_dict.base
 
     @property
+    def loaded_from(self) -> Source:
+        return self.module
+
+    @property
     def name(self) -> str:
         module = self.module
         if str(self.key).isdigit():
@@ -286,7 +329,7 @@ class ModuleItemSource(DictItemSource):
 
     def load(self, emit: Emitter) -> None:
         assert isinstance(self.origin, DictItemSource)
-        self.module.load(emit)
+        load_shared(self.module, emit)
         emit.load_attr(self.origin.key)
         emit.load_const(self.key)
         emit.binary_subscr()
@@ -308,7 +351,7 @@ class DictKeySource(ChainedSource):
 
     def load(self, emit: Emitter) -> None:
         emit.load_callable(lambda: emit.load_const(list))
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.call(1)
         emit.load_const(self.index)
         emit.binary_subscr()
@@ -329,7 +372,7 @@ class DictValueSource(ChainedSource):
         return f"list({self.origin.name}.values())[{self.index}]"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         DictKeySource(self.origin, self.index).load(emit)
         emit.binary_subscr()
 
@@ -349,7 +392,7 @@ class SequenceItemSource(ChainedSource):
         return f"{self.origin.name}[{self.index}]"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.load_const(self.index)
         emit.binary_subscr()
 
@@ -369,7 +412,7 @@ class ItemSource(ChainedSource):
         return f"{self.origin.name}[{self.key!r}]"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.load_const(self.key)
         emit.binary_subscr()
 
@@ -388,7 +431,7 @@ class TypeSource(ChainedSource):
 
     def load(self, emit: Emitter) -> None:
         emit.load_callable(lambda: emit.load_const(type))
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.call(1)
 
 
@@ -405,7 +448,7 @@ class CellContentsSource(ChainedSource):
         return f"{self.origin.name}.cell_contents"
 
     def load(self, emit: Emitter) -> None:
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.load_attr("cell_contents")
 
 
@@ -426,5 +469,5 @@ class CallSource(ChainedSource):
 
     def load(self, emit: Emitter) -> None:
         emit.load_callable(lambda: emit.load_const(self.fn))
-        self.origin.load(emit)
+        load_shared(self.origin, emit)
         emit.call(1)

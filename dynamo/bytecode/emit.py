@@ -33,6 +33,9 @@ class Emitter:
         self._positions: Positions = NO_POSITIONS
         self._regions: list[Region] = []
         self._labels: dict[int, Label] = {}  # by id of the canonical instruction it stands for
+        # See dynamo.sources.share_loads: source -> the local for it, and the locals in use.
+        self.shared_loads: dict[Any, str] = {}
+        self.stored_loads: list[str] = []
 
     # -- writing --------------------------------------------------------------------------------
     def emit(self, op: str, value: Any = 0, flags: int = 0, target: Label | None = None) -> None:

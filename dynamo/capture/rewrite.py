@@ -33,7 +33,7 @@ from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed
 from dynamo.reconstruct import Codegen
 from dynamo.records import FrameRecord, GraphRecord
-from dynamo.sources import Source
+from dynamo.sources import Source, load_shared, share_loads
 from dynamo.values.base import Value
 from fxgraph import GraphModule, verify
 
@@ -200,9 +200,14 @@ class FrameRewriter:
 
     def _emit_graph_call(self, codegen: Codegen, call: _GraphCall) -> None:
         codegen.load_callable(lambda: codegen.load_global(call.name))
+        emit = codegen.emit
+        share_loads([item.source for item in call.inputs], emit)
         for item in call.inputs:
-            item.source.load(codegen.emit)
+            load_shared(item.source, emit)
+        emit.shared_loads = {}
         codegen.call(len(call.inputs))
+        for local in emit.stored_loads:
+            codegen.delete_fast(local)
         if call.results == 0:
             codegen.pop_top()
             return

@@ -4,9 +4,11 @@ frames.
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import logging
+import sys
 import warnings
 import weakref
 
@@ -14,6 +16,7 @@ import pytest
 import torch
 
 import dynamo
+from dynamo.bytecode.emit import Emitter
 from tests.dynamo.capturing import check, compiled
 
 X = torch.arange(3.0)
@@ -418,3 +421,46 @@ def test_cached_functions():
     assert told == ["hello"]
     mask(3).fill_(5)
     assert torch.equal(function(X, key), X * 4 + 5)
+
+
+# -- loads of parameters --------------------------------------------------------------------------
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_modules_on_the_way_to_parameters_are_fetched_once(monkeypatch):
+    codes = []
+    assemble = Emitter.assemble
+
+    def recorded(self, *args, **kwargs):
+        codes.append(assemble(self, *args, **kwargs))
+        return codes[-1]
+
+    monkeypatch.setattr(Emitter, "assemble", recorded)
+    module = Block().eval()
+
+    def f(x, scale):
+        y = module(x) * scale["a"]["b"] + scale["a"]["c"]
+        print(end="")
+        return y, [name for name in locals_of() if name.startswith("__base")]
+
+    function, _ = compiled(f)
+    scale = {"a": {"b": X, "c": X}}
+    with torch.no_grad():
+        for _ in range(2):
+            result, kept = function(X, {"a": {"b": X, "c": X + 1}})
+            assert torch.equal(result, module(X) * X + X + 1)
+            assert torch.equal(function(X, scale)[0], f(X, scale)[0])
+    assert kept == []
+    names = [i.argval for i in dis.get_instructions(codes[0])]
+    assert names.count("inner") == 1
+    assert names.count("_parameters") == 4
+
+
+def locals_of():
+    return sys._getframe(1).f_locals
