@@ -21,6 +21,7 @@ CHANNELS = {
     "recompiles": ("dynamo.recompiles", "which guard failed before each recompilation"),
     "bytecode": ("dynamo.bytecode", "each frame's bytecode before and after"),
     "times": ("dynamo.times", "seconds by phase of each compilation"),
+    "stages": ("inductor.times", "seconds by stage of the default backend"),
     "aot": ("inductor.aot", "functional aten graphs"),
     "schedule": ("inductor.schedule", "fusion groups"),
     "kernel": ("inductor.kernel", "generated kernels"),

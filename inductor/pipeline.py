@@ -1,13 +1,15 @@
 """The stages of the default backend, in order, and the one driver that runs them.
 
-    functionalize   torch-level graph -> functional aten graph          shown by DYNAMO_LOGS=aten's
-    channel `aot` recall          the plan, if an earlier process kept it: the next three stages are
-    skipped lower           aten operators -> loops over buffers                `schedule` schedule
-    loops -> fused kernels, in order                    `schedule` codegen         kernels -> C++
-    text and the plan's steps            `kernel`, `plan` compile         C++ text -> shared library
-    (cached on disk) link            plan + library + parameters -> callable
+    functionalize   torch-level graph -> functional aten graph          log channel `aot`
+    recall          the plan, if an earlier process kept it, in place of the next three stages
+    lower           aten operators -> loops over buffers                `schedule`
+    schedule        loops -> fused kernels, in order                    `schedule`
+    codegen         kernels -> C++ text and the plan's steps            `kernel`, `plan`
+    compile         C++ text -> shared library (cached on disk)
+    link            plan + library + parameters -> callable
 
-Each stage takes the `Compilation` and fills in its part; the driver times it and logs what it made.
+Each stage takes the `Compilation` and fills in its part; the driver times it and logs what it made
+(on the channel above) and how long it took (`stages`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from inductor.runtime import toolchain
 from inductor.runtime.link import link
 from inductor.runtime.plan import PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
+
+log_times = logging.getLogger("inductor.times")
 
 # Kernel text longer than this is compiled as two translation units.
 SPLIT_CHARACTERS = 24_000
@@ -135,7 +139,10 @@ def run_stages(c: Compilation, *, until: str | None = None) -> Compilation:
             continue
         started = time.perf_counter()
         stage(c)
-        c.seconds[name] = c.seconds.get(name, 0.0) + time.perf_counter() - started
+        spent = time.perf_counter() - started
+        c.seconds[name] = c.seconds.get(name, 0.0) + spent
+        if log_times.isEnabledFor(logging.DEBUG):
+            log_times.debug("%s %.3f s%s", name, spent, _about(c, name))
         if channel is not None and show is not None:
             logger = logging.getLogger(f"inductor.{channel}")
             if logger.isEnabledFor(logging.DEBUG):
@@ -143,6 +150,24 @@ def run_stages(c: Compilation, *, until: str | None = None) -> Compilation:
         if name == until:
             break
     return c
+
+
+def _about(c: Compilation, stage: str) -> str:
+    """What a reader of the times wants to know besides: how much a stage had to do."""
+    if stage == "recall" and c.spec is not None:
+        return " (found)"
+    if stage != "compile" or c.spec is None:
+        return ""
+    units = len(c.spec.units) or int(bool(c.spec.source))
+    return f" ({_count(_kernels(c.spec), 'kernel')} in {_count(units, 'unit')})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _kernels(spec: PlanSpec) -> int:
+    return sum(step.kind == "kernel" for step in spec.steps)
 
 
 def new_compilation(
@@ -190,13 +215,20 @@ def fallbacks(spec: PlanSpec) -> dict[str, int]:
 
 
 def report(c: Compilation) -> dict[str, Any]:
-    kernels = sum(s.kind == "kernel" for s in c.spec.steps) if c.spec and c.library else 0
+    kernels = _kernels(c.spec) if c.spec and c.library else 0
+    notes = list(c.notes)
+    plan = getattr(c.compiled, "plan", c.compiled)
+    if (peak := getattr(plan, "peak_bytes", 0)) and c.library:
+        notes.append(
+            f"memory: at most {peak / 2**20:.2f} MiB at once, besides inputs and what operators "
+            f"allocate inside; {plan.arena_bytes / 2**20:.2f} MiB of it shared by temporaries"
+        )
     return {
         "fallback_ops": fallbacks(c.spec) if c.spec else {},
         "kernels": kernels,
         "autograd": None,
         "stages": dict(c.seconds),
-        "notes": list(c.notes),
+        "notes": notes,
     }
 
 

@@ -1,0 +1,33 @@
+"""The driver: what it tells while it compiles, and what it reports at the end."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from fxgraph import symbolic_trace
+from inductor.pipeline import STAGES, compile_graph
+from tests.inductor.compiling import staged
+
+
+def fn(x):
+    return (torch.softmax(x @ x, -1) @ x,)
+
+
+def test_a_line_for_each_stage_as_it_ends(caplog) -> None:
+    with caplog.at_level(logging.DEBUG, "inductor.times"):
+        staged(fn, [torch.randn(16, 16)])
+    lines = [r.getMessage() for r in caplog.records if r.name == "inductor.times"]
+    assert [line.split()[0] for line in lines] == [name for name, *_ in STAGES]
+    (compiled,) = [line for line in lines if line.startswith("compile ")]
+    assert compiled.endswith("(1 kernel in 1 unit)")
+
+
+def test_the_report_says_how_much_memory_a_call_takes() -> None:
+    x = torch.randn(256, 256)
+    with torch.no_grad():
+        report = compile_graph(symbolic_trace(fn), [x]).compile_report
+    (note,) = report["notes"]
+    assert note.startswith("memory: at most 0.50 MiB at once")
+    assert report["kernels"] == 1 and set(report["stages"]) >= {"functionalize", "compile", "link"}
