@@ -117,6 +117,7 @@ TABLE: dict[str, tuple[int, str]] = {
         ],
         (2, SAME),
     ),
+    "mul_add": (3, SAME),  # a * b + c, of floats; rounded once where eager does so
     **dict.fromkeys(
         ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"], (2, BOOL)
     ),

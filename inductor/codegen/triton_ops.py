@@ -100,6 +100,7 @@ FLOAT = {
     "trunc": "math.trunc({0})",
     "round": "math.rint({0})",
     "sigmoid": "1 / (1 + tl.exp(-{0}))",
+    "mul_add": "tl.fma({0}, {1}, {2})",
     "remainder": "fg.remainder_float({0}, {1}, math.fmod({0}, {1}))",
     "isnan": "{0} != {0}",
     "isinf": 'tl.abs({0}) == float("inf")',

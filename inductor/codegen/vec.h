@@ -69,6 +69,14 @@ template <class V> INLINE V lit(float c) { return c; }
 template <class V> INLINE V ilit(int32_t c) { return c; }
 template <class T> INLINE T select(bool c, T a, T b) { return c ? a : b; }
 INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+// Fused where the machine can, as in eager; elsewhere a fused product takes a function call.
+#if defined(__FMA__) || defined(__aarch64__)
+INLINE float mul_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+INLINE double mul_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#else
+INLINE float mul_add(float a, float b, float c) { return a * b + c; }
+INLINE double mul_add(double a, double b, double c) { return a * b + c; }
+#endif
 INLINE int32_t round_to_int(float x) { return (int32_t)__builtin_rintf(x); }
 INLINE float scale(float x, float n) { return __builtin_scalbnf(x, (int)n); }
 INLINE float to_float(int32_t x) { return (float)x; }

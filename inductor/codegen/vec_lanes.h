@@ -197,6 +197,20 @@ INLINE vec<float> minimum(vec<float> a, vec<float> b) {
   return a != a ? a : __builtin_ia32_minps512_mask(a, b, b, (uint16_t)-1, 4);
 }
 #endif
+#if defined(FG_AVX512)
+INLINE vec<float> mul_add(vec<float> a, vec<float> b, vec<float> c) { return fma(a, b, c); }
+#else
+INLINE vec<float> mul_add(vec<float> a, vec<float> b, vec<float> c) {
+  vec<float> r;
+  LANES r[l] = fg::mul_add(a[l], b[l], c[l]);
+  return r;
+}
+#endif
+INLINE vec<double> mul_add(vec<double> a, vec<double> b, vec<double> c) {
+  vec<double> r;
+  LANES r[l] = fg::mul_add(a[l], b[l], c[l]);
+  return r;
+}
 FG_ROUNDING(floor, 9) FG_ROUNDING(ceil, 10) FG_ROUNDING(trunc, 11) FG_ROUNDING(round, 8)
 template <class V, is_vector<V> = 0> INLINE V rsqrt(V x) { return (V{} + 1) / sqrt(x); }
 

@@ -181,7 +181,7 @@ class Lowering:
     def store(self, t: Tensor, window: Window) -> None:
         """Write a lazy tensor's elements into `window`, part by part if it is made of parts."""
         if prod(t.size) == 0:
-            if prod(window.buffer.size) == 0:
+            if prod(window.buffer.size) == 0 and window.buffer.kind == "temp":
                 self._allocate(window.buffer)
             return
         bounds = [(0, 0)] if t.split is None else list(itertools.pairwise(t.split.bounds))

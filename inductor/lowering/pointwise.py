@@ -273,9 +273,12 @@ def _scaled(ctx: Lowering, op: str, a: Any, b: Any, alpha: Number) -> Tensor:
         return ctx.pointwise(ops.logical_or, [a, b], dtype)
 
     def fn(x: Value, y: Value) -> Value:
-        if alpha != 1:
-            y = ops.mul(y, ops.constant(alpha, y.dtype))
-        return getattr(ops, op)(x, y)
+        if alpha == 1:
+            return getattr(ops, op)(x, y)
+        factor = ops.constant(alpha if op == "add" else -alpha, y.dtype)
+        if y.dtype.is_floating_point:
+            return ops.mul_add(y, factor, x)
+        return ops.add(x, ops.mul(y, factor))
 
     return ctx.pointwise(fn, [a, b], dtype, work=CHEAP + (alpha != 1))
 

@@ -356,9 +356,7 @@ def cat(ctx: Lowering, tensors: Sequence[Tensor], d: int = 0) -> Tensor:
     """Lazy, with its parts remembered: whatever elementwise operators follow are computed part by
     part, each reading one input and writing straight into its slice."""
     out = ctx.val()
-    parts = [t for t in tensors if t.size != (0,)]
-    if not parts:
-        return tensors[0]
+    parts = [t for t in tensors if t.size != (0,)] or list(tensors[:1])
     from inductor.lowering.pointwise import convert
 
     parts = [convert(ctx, t, out.dtype) for t in parts]
