@@ -1,4 +1,6 @@
-"""Every reason for a graph break has its own code, a text and a hint; programs that lead to them; what explain says."""
+"""Every reason for a graph break has its own code, a text and a hint; programs that lead to them;
+what explain says.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import torch
 
 import dynamo
 from dynamo.bytecode.emit import Emitter
-from tests.dynamo.capturing import check, compiled
+from tests.dynamo.capturing import check, compiled, outcome, same
 
 X = torch.arange(3.0)
 
@@ -464,3 +464,55 @@ def test_modules_on_the_way_to_parameters_are_fetched_once(monkeypatch):
 
 def locals_of():
     return sys._getframe(1).f_locals
+
+
+# -- instructions that raise while capturing ------------------------------------------------------
+class Unsteady:
+    """Raises while it is captured and at the first calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @property
+    def value(self):
+        self.calls += 1
+        if self.calls <= 3:
+            raise ValueError("early")
+        return 7
+
+
+def reads_unsteady(x, unsteady):
+    y = x + 1
+    return y * unsteady.value
+
+
+def reads_key(x, items):
+    y = x + 1
+    try:
+        return y * items["k"]
+    except KeyError:
+        return y * 0
+
+
+def finds(x, items):
+    y = x + 1
+    return y * items.index(2)
+
+
+def test_what_raised_while_capturing_goes_on_when_it_does_not_raise():
+    eager, other = Unsteady(), Unsteady()
+    function, _ = compiled(reads_unsteady)
+    for _ in range(6):
+        expected, result = outcome(reads_unsteady, (X, eager)), outcome(function, (X, other))
+        assert same(expected, result)
+        assert eager.calls == other.calls
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [(reads_key, [{}, {"k": 2}, {}, {"k": 3}]), (finds, [[1], [2], [], [1, 2]])],
+)
+def test_what_raised_at_the_first_call_may_work_at_the_next(program, arguments):
+    function, _ = compiled(program)
+    for argument in arguments:
+        assert same(outcome(program, (X, argument)), outcome(function, (X, argument)))

@@ -1,4 +1,6 @@
-"""What can be compiled besides plain functions, what inspect says of it, and reset() in the middle of it all."""
+"""What can be compiled besides plain functions, what inspect says of it, and reset() in the middle
+of it all.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_inspect_says_the_same(function):
 
 def test_generators_and_coroutines_work_as_eager():
     for _ in range(2):
-        assert torch.equal(torch.stack(list(compiled(generator)(X))), torch.stack(list(generator(X))))
+        assert torch.equal(
+            torch.stack(list(compiled(generator)(X))), torch.stack(list(generator(X)))
+        )
         assert torch.equal(asyncio.run(compiled(coroutine)(X)), X + 1)
         (item,) = asyncio.run(collect(compiled(async_generator)(X)))
         assert torch.equal(item, X + 1)
