@@ -126,7 +126,10 @@ class CppModule:
     def _bundle(self, name: str, parts: list[Emitted], pointers: list[str]) -> str:
         """Parts laid end to end in one range; each runs what of it falls in its stretch. As a
         table, since code for every part would take the compiler longer than the kernels do."""
-        rows, sizes, args, start = [], [], [], 0
+        rows: list[Any] = []
+        sizes: list[Any] = []
+        args: list[Any] = []
+        start = 0
         for part in parts:
             stop = start + part.total
             own = [pointers.index(b) for b in part.buffers]

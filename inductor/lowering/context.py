@@ -240,7 +240,7 @@ class Lowering:
                 flat = flat + i * step
             return value, ops.index_expr(flat, torch.int64)
 
-        if prod(reduced) == 1 and prod(out_size):
+        if prod(reduced) == 1 and prod(out_size) > 0:
             return self._reduce_one(t, out_size, dtype, body, compute, position)
         result = Tensor(out_size, dtype, t.device)
         buffer = self.new_buffer(out_size, contiguous_strides(out_size), result)
