@@ -192,8 +192,9 @@ def test_binary_special_values() -> None:
 
 def test_where_eager_differs_from_itself() -> None:
     """Eager's vectors and the rest of a row that fills none disagree in places: gelu overflows near
-    the greatest float, remainders are nan where the quotient overflows. We give what the rest of a row gives,
-    which is the mathematical value."""
+    the greatest float, remainders are nan where the quotient overflows. We give what the rest of a
+    row gives, which is the mathematical value.
+    """
     big = torch.full((1,), 3.3e38)
     one, tiny = torch.ones(1), torch.full((1,), 1e-42)
     fns = {
