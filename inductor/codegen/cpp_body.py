@@ -419,7 +419,10 @@ class Body:
             assert not value.vector, "a vector for one element"
             lines.append(f"put({pointer} + {position}, {value.text});")
         elif stride == 1:
-            text = self._vector(value).text
+            if lines is self.after and not value.vector:  # known only after the loop, not before
+                text = f"splat({value.text})"
+            else:
+                text = self._vector(value).text
             lines.append(f"store({pointer} + {position}, {text}, lanes);")
         elif self._is_tiled(step.index):
             square, row = self._new_tile(value.dtype)

@@ -223,13 +223,15 @@ def check_program(rows: list[Row], write: bool, tensors: list[tuple]) -> None:
             return
         got = inductor.compile_graph(symbolic_trace(scope["program"]), ours)(*ours)
     half = any(x.dtype in (torch.float16, torch.bfloat16) for x in [*expected, *theirs])
+    single = any(x.dtype == torch.float32 for x in [*expected, *theirs])
     for number, (e, g) in enumerate(zip([*expected, *theirs], [*got, *ours], strict=True)):
         where = f"result {number} of\n{text}\n"
         assert (e.dtype, e.shape) == (g.dtype, g.shape), where
-        assert e.numel() < 2 or same_layout(e, g), f"{where} {e.stride()} {g.stride()}"
+        if theirs[0].dtype == theirs[1].dtype:  # torch's meta kernels promote to other strides
+            assert e.numel() < 2 or same_layout(e, g), f"{where} {e.stride()} {g.stride()}"
         if half and not e.dtype.is_floating_point:
             continue  # a comparison may have gone the other way
-        rtol, atol = tolerance(e.dtype, half)
+        rtol, atol = tolerance(torch.float32 if single else e.dtype, half)
         torch.testing.assert_close(
             g, e, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m, w=where: w + m
         )
