@@ -175,7 +175,7 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[list[str]]:
         st.tuples(st.sampled_from(["Swallow(n > 1)", "managed(n)", "torch.no_grad()"]), trying).map(
             lambda p: [f"with {p[0]} as c:", *indented(p[1])]
         ),
-        inner.map(
+        blocks(depth, False).map(  # a function body is in no loop
             lambda b: (
                 ["def inner(y, z):", "    nonlocal m", *indented(b), "    return y, z"]
                 + ["y, z = inner(z, y)"]

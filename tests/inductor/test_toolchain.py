@@ -180,8 +180,9 @@ def test_cache_folder_is_private(own_cache):
 
 
 CHILD = textwrap.dedent("""
-    import sys
+    import signal, sys
     from inductor.runtime import toolchain
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background processes
     from tests.inductor.plan_kernels import SOURCE
     print("ready", flush=True)
     sys.stdin.readline()
