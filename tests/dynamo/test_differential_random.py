@@ -209,7 +209,7 @@ def test_random_program(body: list[str]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=600, **COMMON)
+@settings(max_examples=150, **COMMON)
 @given(body=blocks(3))
 def test_many_random_programs(body: list[str]) -> None:
     agree(body)
