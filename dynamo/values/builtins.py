@@ -354,7 +354,15 @@ def instance_of(tx: Interpreter, owner: Value, classes: Any) -> bool:
 
 @handles(issubclass)
 def _issubclass(tx, cls, info):
-    return ConstantValue(call_real(tx, issubclass, real_object(cls), class_info(info)))
+    classes = class_info(info)
+    result = call_real(tx, issubclass, real_object(cls), classes)
+    if cls.source is not None and _answers_may_change(classes):
+
+        def issubclass_answers_as_captured(value: Any) -> bool:
+            return issubclass(value, classes) is result
+
+        tx.guard(cls.source, "predicate", issubclass_answers_as_captured)
+    return ConstantValue(result)
 
 
 @handles(callable)
