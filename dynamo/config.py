@@ -24,6 +24,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
     "disable": (os.environ.get("DYNAMO_DISABLE", "") not in ("", "0"), "compile nothing"),
+    "rewrite_all_frames": (
+        False,
+        "for tests: frames without tensor operations, and the standard library's, are rewritten",
+    ),
     "verify_graphs": (False, "run fxgraph.verify on every captured graph"),
 }
 

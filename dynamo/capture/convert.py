@@ -150,7 +150,9 @@ def _argument_count(program: list[Instruction], load: int) -> int:
 
 def _is_helper_module(name: str) -> bool:
     """The standard library, and what rewritten frames call of ours."""
-    return name.partition(".")[0] in sys.stdlib_module_names or name.startswith("dynamo.values.")
+    if name.startswith("dynamo.values."):
+        return True
+    return name.partition(".")[0] in sys.stdlib_module_names and not config.rewrite_all_frames
 
 
 def _report_fault(record: FrameRecord, context: CompileContext, error: Exception) -> None:

@@ -133,7 +133,7 @@ class FrameRewriter:
         to be whole.
         """
         if self.breaking is None or self.stop.terminal:
-            return self.output.context.fullgraph
+            return self.output.context.fullgraph or config.rewrite_all_frames
         return True
 
     def _compile_graph(self, results: Sequence[TensorValue]) -> _GraphCall:
