@@ -5,7 +5,6 @@ took.
 from __future__ import annotations
 
 import functools
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -128,14 +127,7 @@ class Explanation:
         sections = []
         for i, record in enumerate(self.break_reasons, 1):
             what = "Break" if record.graph_break else "Not captured"
-            lines = [f"{what} {i}: {record.reason} [{record.code}]", f"  at {record.location}"]
-            if record.line:
-                lines.append(f"    {record.line}")
-            lines.append(f"  hint: {record.hint}")
-            if len(record.user_stack) > 1:
-                stack = "".join(traceback.StackSummary.from_list(record.user_stack).format())
-                lines.append("  call chain:\n" + "\n".join("  " + s for s in stack.splitlines()))
-            sections.append("\n".join(lines))
+            sections.append(f"{what} {i}: {record}")
         return sections
 
 

@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+import linecache
 import traceback
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,40 @@ class BreakRecord:
     @property
     def line(self) -> str:
         return (self.user_stack[-1].line or "").strip() if self.user_stack else ""
+
+    @property
+    def excerpt(self) -> str:
+        """The source line, and below it carets under what breaks; empty without a source."""
+        return marked_line(self.user_stack[-1]) if self.user_stack else ""
+
+    def __str__(self) -> str:
+        """All of it: reason and code, place, source line with carets, hint, call chain."""
+        lines = [f"{self.reason} [{self.code}]", f"  at {self.location}"]
+        lines += [f"    {line}" for line in self.excerpt.splitlines()]
+        lines.append(f"  hint: {self.hint}")
+        if len(self.user_stack) > 1:
+            stack = "".join(traceback.StackSummary.from_list(self.user_stack).format())
+            lines.append("  call chain:")
+            lines += [f"  {line}" for line in stack.splitlines()]
+        return "\n".join(lines)
+
+
+def marked_line(frame: traceback.FrameSummary) -> str:
+    """The frame's source line without its indentation; a second line marks the columns.
+
+    An expression that goes on in the next lines is marked to the end of its first.
+    """
+    line = linecache.getline(frame.filename, frame.lineno or 0).rstrip()
+    text = line.lstrip()
+    if not text or frame.colno is None:
+        return text
+    indent = len(line) - len(text)
+    raw = line.encode()  # columns count bytes of UTF-8
+    start = len(raw[: frame.colno].decode(errors="replace"))
+    end = len(line)
+    if frame.end_lineno == frame.lineno and frame.end_colno is not None:
+        end = len(raw[: frame.end_colno].decode(errors="replace"))
+    return f"{text}\n{' ' * (start - indent)}{'^' * max(end - start, 1)}"
 
 
 @dataclass

@@ -321,7 +321,7 @@ class Capture:
         entry = BreakRecord(reason.code, str(reason), reason.hint, stop.user_stack, graph_break)
         if not isinstance(reason, breaks.NextTurn):
             self.record.breaks.append(entry)
-        log_breaks.debug("%s at %s: %s\n  %s", entry.code, entry.location, entry.reason, entry.line)
+        log_breaks.debug("%s: %s", self.record.compile_id, entry)
 
 
 class FullGraphReason:
@@ -330,17 +330,13 @@ class FullGraphReason:
     """
 
     def __init__(self, stop: Stop) -> None:
-        self.reason = stop.reason
-        self.code = stop.reason.code
-        self.hint = stop.reason.hint
-        self.user_stack = stop.user_stack
+        reason = stop.reason
+        self.record = BreakRecord(reason.code, str(reason), reason.hint, stop.user_stack)
+        self.code = reason.code
+        self.hint = reason.hint
 
     def __str__(self) -> str:
-        chain = "".join(traceback.format_list(self.user_stack))
-        return (
-            f"fullgraph=True, and the graph breaks: {self.reason} [{self.code}]\n"
-            f"hint: {self.hint}\n{chain}"
-        )
+        return f"fullgraph=True, and the graph breaks: {self.record}"
 
 
 # -- torch's state --------------------------------------------------------------------------------
