@@ -1,4 +1,7 @@
-"""python -m dynamo doctor: what this machine has, and what of us works on it."""
+"""python -m dynamo doctor: what this machine has, and what of us works on it.
+
+python -m dynamo breaks: every reason for a graph break.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,19 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser(
         "doctor", help="print the environment as a table, and try the compiler once"
     )
-    parser.parse_args(argv)
-    return doctor()
+    commands.add_parser("breaks", help="list every reason for a graph break, with its hint")
+    command = parser.parse_args(argv).command
+    return {"doctor": doctor, "breaks": list_breaks}[command]()
+
+
+def list_breaks() -> int:
+    """Print code, text and hint of each reason."""
+    from dynamo.breaks import Break
+
+    reasons = sorted(Break.__subclasses__(), key=lambda reason: reason.code)
+    for reason in reasons:
+        print(f"{reason.code}\n  {reason.text}\n  hint: {reason.hint}")
+    return 0
 
 
 def doctor() -> int:

@@ -13,6 +13,8 @@ import torch
 
 import dynamo
 from dynamo import breaks
+from tests.dynamo import break_examples
+from tests.dynamo.break_examples import PROGRAMS, branches, disabled, inference, item
 from tests.dynamo.capturing import compiled, same
 
 X = torch.arange(4.0)
@@ -36,135 +38,10 @@ def test_texts_and_hints_are_sentences_without_a_stop(reason):
     assert "{" not in str(reason(*"abc"[:count]))
 
 
-# -- a program for each reason that plain code can meet -------------------------------------------
-PROGRAMS = {}
-
-
-def program(code):
-    def register(function):
-        PROGRAMS[code] = function
-        return function
-
-    return register
-
-
-@program("UNCAPTURED_CALL")
 def prints(x):
     y = x + 1
     print(end="")
     return y * 2
-
-
-@program("DATA_DEPENDENT_JUMP")
-def branches(x):
-    y = x + 1
-    if y.sum() > 0:
-        return y * 2
-    return y
-
-
-@program("DATA_DEPENDENT_VALUE")
-def item(x):
-    return x * x.sum().item()
-
-
-@program("DYNAMIC_SHAPE_OP")
-def nonzero(x):
-    return torch.nonzero(x + 1) + 1
-
-
-@program("NUMPY_CONVERSION")
-def to_numpy(x):
-    return (x + 1).numpy().sum()
-
-
-@program("REQUESTED_BREAK")
-def requested(x):
-    y = x + 1
-    dynamo.graph_break("here")
-    return y * 2
-
-
-@program("DISABLED_CALL")
-def disabled(x):
-    return not_compiled(x + 1) * 2
-
-
-@dynamo.disable
-def not_compiled(x):
-    return x * 3
-
-
-@program("INFERENCE_MODE")
-def inference(x):
-    with torch.inference_mode():
-        y = x + 1
-    return y.clone()
-
-
-@program("TENSOR_METADATA")
-def transposes(x):
-    y = x.reshape(2, 2) + 1
-    y.t_()
-    return y * 2
-
-
-@program("ATTRIBUTE_MUTATION")
-def marks(x):
-    y = x + 1
-    y.mark = "new"
-    return y * 2, y.mark
-
-
-@program("SET_ORDER")
-def set_of_tensors(x):
-    members = {x, x + 1}
-    return sum(members)
-
-
-@program("OUTSIDE_ITERATOR")
-def given_iterator(x):
-    for n in FOREVER:
-        x = x + n
-        if n:
-            break
-    return x
-
-
-def forever():
-    while True:
-        yield 1
-
-
-FOREVER = forever()
-
-
-@program("OP_ERROR")
-def wrong_shapes(x):
-    y = x + 1
-    return y @ torch.ones(3)
-
-
-@program("MODULE_IMPORT")
-def imports(x):
-    y = x + 1
-    import this_is_not_there
-
-    return y * this_is_not_there.value
-
-
-@program("READS_LOCALS")
-def reads_locals(x):
-    y = x + 1
-    return sorted(locals()), y
-
-
-@program("CANNOT_RECONSTRUCT")
-def unusual_order(x):
-    y = x + 1
-    s = set(range(100))
-    s -= {i for i in range(100) if i not in (7, 8)}
-    return y, s
 
 
 def outcome(function):
@@ -183,7 +60,7 @@ def test_programs(code):
     assert code in captured.codes
     for record in captured.context.records:
         for entry in record.breaks:
-            assert entry.user_stack[0].filename == __file__
+            assert entry.user_stack[0].filename == break_examples.__file__
             assert entry.line
 
 
@@ -196,7 +73,7 @@ def test_fullgraph_says_the_same(code):
         function(X.clone())
     text = str(caught.value)
     assert "hint: " in text
-    assert __file__ in text
+    assert break_examples.__file__ in text
 
 
 # -- what explain says ----------------------------------------------------------------------------
@@ -233,9 +110,9 @@ def test_a_loop_with_a_print_is_one_place():
 )
 def test_loops_over_containers_report_the_break_once(items):
     def f(x, items):
-        for i, item in enumerate(items):
+        for i, given in enumerate(items):
             x = x + 1
-            print(i, item)
+            print(i, given)
         return x
 
     report, _ = explained(f, X, items)

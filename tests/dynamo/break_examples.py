@@ -1,0 +1,372 @@
+"""A program for each reason for a graph break, and what its hint makes of it.
+
+`@program(code)` registers a function of one tensor that breaks for this reason; `@mended(code)` the
+same function after following the hint: one graph, and the same result. The page
+tutorials/graph_breaks.md is made from both.
+"""
+
+from __future__ import annotations
+
+import array
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import dynamo
+
+Program = Callable[[torch.Tensor], Any]
+PROGRAMS: dict[str, Program] = {}
+MENDED: dict[str, Program] = {}
+
+
+def program(code: str) -> Callable[[Program], Program]:
+    def register(function: Program) -> Program:
+        PROGRAMS[code] = function
+        return function
+
+    return register
+
+
+def mended(code: str) -> Callable[[Program], Program]:
+    def register(function: Program) -> Program:
+        MENDED[code] = function
+        return function
+
+    return register
+
+
+# -- calls ----------------------------------------------------------------------------------------
+LOCK = threading.Lock()
+
+
+@program("UNCAPTURED_CALL")
+def takes_a_lock(x):
+    y = x + 1
+    with LOCK:
+        z = y * 2
+    return z
+
+
+@mended("UNCAPTURED_CALL")
+def takes_no_lock(x):
+    y = x + 1
+    z = y * 2
+    return z
+
+
+@program("DISABLED_CALL")
+def disabled(x):
+    return not_compiled(x + 1) * 2
+
+
+@dynamo.disable
+def not_compiled(x):
+    return x * 3
+
+
+@mended("DISABLED_CALL")
+def enabled(x):
+    return (x + 1) * 3 * 2
+
+
+@program("REQUESTED_BREAK")
+def requested(x):
+    y = x + 1
+    dynamo.graph_break("here")
+    return y * 2
+
+
+@mended("REQUESTED_BREAK")
+def not_requested(x):
+    y = x + 1
+    return y * 2
+
+
+@program("NOT_CALLABLE")
+def makes_an_array(x):
+    y = x + 1
+    weights = array.array("d", [1.0, 2.0])
+    return y * len(weights)
+
+
+WEIGHTS = [1.0, 2.0]
+
+
+@mended("NOT_CALLABLE")
+def is_given_a_list(x):
+    y = x + 1
+    return y * len(WEIGHTS)
+
+
+@program("INLINE_DEPTH")
+def recursive(x):
+    return count_down(x, 150)
+
+
+def count_down(x, n):
+    return x if n == 0 else count_down(x + 1, n - 1)
+
+
+@mended("INLINE_DEPTH")
+def iterative(x):
+    for _ in range(150):
+        x = x + 1
+    return x
+
+
+# -- values of tensors ----------------------------------------------------------------------------
+@program("DATA_DEPENDENT_JUMP")
+def branches(x):
+    y = x + 1
+    if y.sum() > 0:
+        return y * 2
+    return y
+
+
+@mended("DATA_DEPENDENT_JUMP")
+def chooses(x):
+    y = x + 1
+    return torch.where(y.sum() > 0, y * 2, y)
+
+
+@program("DATA_DEPENDENT_VALUE")
+def item(x):
+    return x * x.sum().item()
+
+
+@mended("DATA_DEPENDENT_VALUE")
+def no_item(x):
+    return x * x.sum()
+
+
+@program("DYNAMIC_SHAPE_OP")
+def selects(x):
+    y = x + 1
+    return y[y > 2].sum()
+
+
+@mended("DYNAMIC_SHAPE_OP")
+def masks(x):
+    y = x + 1
+    return torch.where(y > 2, y, 0.0).sum()
+
+
+# -- tensors --------------------------------------------------------------------------------------
+@program("TENSOR_METADATA")
+def transposes(x):
+    y = x.reshape(2, 2) + 1
+    y.t_()
+    return y * 2
+
+
+@mended("TENSOR_METADATA")
+def transposed(x):
+    y = x.reshape(2, 2) + 1
+    y = y.t()
+    return y * 2
+
+
+@program("OP_ERROR")
+def wrong_shapes(x):
+    y = x + 1
+    return y @ torch.ones(3)
+
+
+@program("UNKNOWN_OBJECT")
+def makes_a_sparse_tensor(x):
+    y = (x + 1).to_sparse()
+    return (y + y).to_dense()
+
+
+@mended("UNKNOWN_OBJECT")
+def stays_dense(x):
+    y = x + 1
+    return y + y
+
+
+# -- objects and state ----------------------------------------------------------------------------
+@program("ATTRIBUTE_MUTATION")
+def changes_code(x):
+    y = x + 1
+    doubled.__code__ = tripled.__code__
+    return doubled(y)
+
+
+def doubled(x):
+    return x * 2
+
+
+def tripled(x):
+    return x * 3
+
+
+@mended("ATTRIBUTE_MUTATION")
+def chooses_a_function(x):
+    y = x + 1
+    function = tripled
+    return function(y)
+
+
+@program("ATTRIBUTE_ACCESS")
+def reads_the_line(x):
+    y = x + 1
+    try:
+        raise ValueError
+    except ValueError as error:
+        return y * bool(error.__traceback__.tb_lineno)
+
+
+@mended("ATTRIBUTE_ACCESS")
+def reads_no_line(x):
+    y = x + 1
+    try:
+        raise ValueError
+    except ValueError:
+        return y * True
+
+
+ARRAY = array.array("q", [1, 2])
+
+
+@program("NOT_GRAPH_ARGUMENT")
+def indexes_with_an_array(x):
+    y = x + 1
+    return y[ARRAY]
+
+
+@mended("NOT_GRAPH_ARGUMENT")
+def indexes_with_a_list(x):
+    y = x + 1
+    return y[[1, 2]]
+
+
+@program("CANNOT_RECONSTRUCT")
+def unusual_order(x):
+    y = x + 1
+    s = set(range(100))
+    s -= {i for i in range(100) if i not in (7, 8)}
+    return y, s
+
+
+# -- iteration ------------------------------------------------------------------------------------
+@program("SET_ORDER")
+def set_of_tensors(x):
+    members = {x, x + 1}
+    return sum(members)
+
+
+@mended("SET_ORDER")
+def list_of_tensors(x):
+    members = [x, x + 1]
+    return sum(members)
+
+
+def forever():
+    while True:
+        yield 1
+
+
+FOREVER = forever()
+
+
+@program("OUTSIDE_ITERATOR")
+def given_iterator(x):
+    for n in FOREVER:
+        x = x + n
+        if n:
+            break
+    return x
+
+
+ONES = [1]
+
+
+@mended("OUTSIDE_ITERATOR")
+def given_container(x):
+    for n in ONES:
+        x = x + n
+        if n:
+            break
+    return x
+
+
+@program("LOOP_LIMIT")
+def long_loop(x):
+    n = 0
+    while n < 30_000:
+        n += 1
+    return x * n
+
+
+# -- frames ---------------------------------------------------------------------------------------
+@program("READS_LOCALS")
+def reads_locals(x):
+    y = x + 1
+    return sorted(locals()), y
+
+
+@mended("READS_LOCALS")
+def names_locals(x):
+    y = x + 1
+    return ["x", "y"], y
+
+
+@program("MODULE_IMPORT")
+def imports(x):
+    y = x + 1
+    import this_is_not_there
+
+    return y * this_is_not_there.value
+
+
+@program("GENERATOR_FRAME")
+def drives_a_coroutine(x):
+    try:
+        coroutine(x + 1).send(None)
+    except StopIteration as stop:
+        return stop.value * 2
+
+
+async def coroutine(x):
+    return x * 3
+
+
+@mended("GENERATOR_FRAME")
+def calls_a_function(x):
+    return (x + 1) * 3 * 2
+
+
+@program("INFERENCE_MODE")
+def inference(x):
+    with torch.inference_mode():
+        y = x + 1
+    return y.clone()
+
+
+@mended("INFERENCE_MODE")
+def without_grad(x):
+    with torch.no_grad():
+        y = x + 1
+    return y.clone()
+
+
+@program("NUMPY_CONVERSION")
+def to_numpy(x):
+    return torch.tensor(float((x + 1).numpy().sum()))
+
+
+@mended("NUMPY_CONVERSION")
+def stays_in_torch(x):
+    return (x + 1).sum()
+
+
+# What these say is no program's doing, or there is nothing that a program could do instead.
+NO_MENDED = {
+    "OP_ERROR": "the program is wrong",
+    "UNCAUGHT_EXCEPTION": "the program is wrong",
+    "CANNOT_RECONSTRUCT": "the value is made before the break",
+    "LOOP_LIMIT": "dynamo.config.loop_limit",
+    "MODULE_IMPORT": "the import at the head of the file",
+}
