@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo import _hook
 from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
@@ -165,8 +166,6 @@ class FrameRewriter:
         """
         if self.stop.instr is None:
             return compiled
-        from dynamo import _hook
-
         return _hook.disabled(compiled)
 
     def _used_inputs(self) -> list[GraphInput]:
@@ -183,7 +182,13 @@ class FrameRewriter:
         self, backend: Callable[..., Any], module: GraphModule, examples: list[torch.Tensor]
     ) -> Callable[..., Any]:
         try:
-            compiled = backend(module, examples)
+            # A debugger may step into a backend of the user's own, not into one that has a name.
+            named = isinstance(self.output.context.settings.get("backend"), str)
+            compiled = (
+                backend(module, examples)
+                if named
+                else _hook.with_tracing(backend, module, examples)
+            )
             if not callable(compiled):
                 raise TypeError(f"the backend returned {compiled!r}, which cannot be called")
             return compiled

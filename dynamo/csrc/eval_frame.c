@@ -229,8 +229,19 @@ static PyObject *call_convert(Thread *thread, Frame *frame, PyObject *failed)
         thread->sealed++;
         thread->converting++;
         int suspended = hook_suspend();
+        /* A debugger that steps into the user's function must not find itself in the compiler. Where nothing traces
+         * yet, a breakpoint in the compiler or in a backend works. */
+        int hushed = PyThreadState_Get()->c_tracefunc != NULL;
+        if (hushed) {
+            PyThreadState_EnterTracing(PyThreadState_Get());
+        }
+        thread->hushed += hushed;
         PyObject *args[] = {(PyObject *)view, context};
         result = PyObject_Vectorcall(convert, args, 2, NULL);
+        thread->hushed -= hushed;
+        if (hushed) {
+            PyThreadState_LeaveTracing(PyThreadState_Get());
+        }
         view_clear(view);
         hook_resume(suspended);
         thread->converting--;

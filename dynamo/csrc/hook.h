@@ -42,6 +42,7 @@ typedef struct {
     int depth;      /* scopes that this thread is inside of; the hook stays installed while there is one */
     int manual;     /* one of them was opened by set_state */
     int sealed;     /* > 0: frames are run by the interpreter itself, not by another evaluation function */
+    int hushed;     /* > 0: inside convert, with the user's trace function silenced */
     int converting; /* > 0: inside convert; compiled functions then run as their originals */
     PyCodeObject *pass; /* borrowed, compared only: a call of this code is compiled code that was just dispatched to */
     char *stack_low, *stack_limit; /* see stack_exhausted; NULL until known */

@@ -171,12 +171,35 @@ static PyObject *skip_code(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *with_tracing(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs < 1) {
+        PyErr_SetString(PyExc_TypeError, "with_tracing(fn, *args) takes a function");
+        return NULL;
+    }
+    Thread *thread = &current_thread;
+    int hushed = thread->hushed > 0;
+    if (hushed) {
+        PyThreadState_LeaveTracing(PyThreadState_Get());
+    }
+    thread->hushed -= hushed;
+    PyObject *result = PyObject_Vectorcall(args[0], args + 1, (size_t)(nargs - 1), NULL);
+    thread->hushed += hushed;
+    if (hushed) {
+        PyThreadState_EnterTracing(PyThreadState_Get());
+    }
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"compiled", (PyCFunction)(void (*)(void))make_compiled, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("compiled(fn, context, convert)\n--\n\n"
                "A callable that runs fn compiled. convert(frame, context) answers a GuardedCode, None (leave this code\n"
                "as it is, but not what it calls) or SKIP_RECURSIVELY (nor what it calls).")},
     {"disabled", disabled, METH_O, PyDoc_STR("disabled(fn)\n--\n\nfn, and what it calls, with the hook off.")},
+    {"with_tracing", (PyCFunction)(void (*)(void))with_tracing, METH_FASTCALL,
+     PyDoc_STR("with_tracing(fn, *args)\n--\n\nfn(*args) under the user's trace function, which convert runs without.")},
     {"run_only", run_only, METH_O, PyDoc_STR("run_only(fn)\n--\n\nfn with what is compiled already.")},
     {"run_or_error", run_or_error, METH_O,
      PyDoc_STR("run_or_error(fn)\n--\n\nrun_only, with RecompileLimitExceeded where something would be compiled.")},

@@ -663,7 +663,9 @@ def test_tracing_with_errors_in_convert():
                 g(1)
         finally:
             setter(None)
-        assert ("convert", "call") in names and "discarded frame" not in {name for name, _ in names}
+        # A debugger is kept out of the compiler; a profiler counts it.
+        assert (("convert", "call") in names) == (setter is sys.setprofile)
+        assert "discarded frame" not in {name for name, _ in names}
 
 
 @pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="sys.monitoring is new in Python 3.12")
