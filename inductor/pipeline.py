@@ -22,11 +22,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from fxgraph.aot import FunctionalGraph, functionalize, run_functional
 from fxgraph.aot.runtime import same_sharing
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
-from inductor.codegen.triton import TritonModule
+from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.ir import Program
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
@@ -58,6 +60,7 @@ class Compilation:
     module: CppModule | None = None
     triton: TritonModule | None = None
     spec: PlanSpec | None = None
+    no_triton: set[str] = field(default_factory=set)  # operators left to aten for want of a form
     library: Any = None
     compiled: Any = None
     cached: bool = False  # whether plans kept on disk may be used
@@ -81,7 +84,9 @@ def _recall(c: Compilation) -> None:
 def _lower(c: Compilation) -> None:
     assert c.functional is not None
     c.program, c.results = lower_graph(
-        c.functional.graph_module, static=c.static, aten_ops=c.options.aten_ops
+        c.functional.graph_module,
+        static=c.static,
+        aten_ops=[*c.options.aten_ops, *sorted(c.no_triton)],
     )
     c.program.outputs = plan_outputs(c.program, c.functional, c.results)
 
@@ -93,12 +98,31 @@ def _schedule(c: Compilation) -> None:
 
 
 def _codegen(c: Compilation) -> None:
-    assert c.program is not None
-    c.triton = TritonModule(c.program)
-    c.module, c.spec = build_plan(c.program, c.items, c.triton)
+    while c.spec is None:
+        assert c.program is not None
+        c.triton = TritonModule(c.program)
+        try:
+            c.module, c.spec = build_plan(c.program, c.items, c.triton)
+        except NoTriton as missing:
+            _leave_to_aten(c, missing)
+            _lower(c)
+            _schedule(c)
+    assert c.module is not None
     if c.options.parallel_compile and len(c.spec.source) >= SPLIT_CHARACTERS:
         c.spec.units = c.module.units(2)
     plan_cache.keep(c.key, c.spec)
+
+
+def _leave_to_aten(c: Compilation, missing: NoTriton) -> None:
+    """The operators of that name, or all of the graph's where the name is of another's part."""
+    assert c.functional is not None
+    nodes = c.functional.graph_module.graph.nodes
+    targets = {n.target for n in nodes if isinstance(n.target, torch._ops.OpOverload)}
+    named = {str(t.overloadpacket) for t in targets if missing.operation in t._opname}
+    chosen = named - c.no_triton or {str(t) for t in targets}
+    assert not chosen <= c.no_triton, "a graph on aten has no kernels"
+    c.no_triton |= chosen
+    c.notes.append(f"no Triton form of {missing}: {', '.join(sorted(chosen))} left to aten")
 
 
 def _compile(c: Compilation) -> None:

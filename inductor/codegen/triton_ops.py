@@ -21,7 +21,11 @@ TYPES = {
 
 
 class NoTriton(NotImplementedError):
-    """This kernel has no Triton form; its steps stay with aten."""
+    """A kernel has no Triton form because of `operation`; the pipeline leaves that to aten."""
+
+    def __init__(self, operation: str, detail: str) -> None:
+        super().__init__(f"{operation} {detail}")
+        self.operation = operation
 
 
 def type_name(dtype: torch.dtype) -> str:
@@ -182,7 +186,7 @@ def operation(op: str, args: list[str], dtype: torch.dtype) -> str:
             bits = dtype.itemsize * 8
             names = {"T": type_name(dtype), "I": f"tl.int{bits}", "B": bits}
             return table[op].format(*args, **names)
-    raise NoTriton(f"{op} on {dtype}")
+    raise NoTriton(op, f"on {dtype}")
 
 
 def _float_floor_div(a: str, b: str, dtype: torch.dtype) -> str:
@@ -221,7 +225,7 @@ LARGEST = 9223372036854775807
 
 def neutral(kind: str, dtype: torch.dtype) -> str:
     if kind not in NEUTRAL:
-        raise NoTriton(f"reduction {kind}")
+        raise NoTriton(kind, "as a reduction")
     value = NEUTRAL[kind][0 if dtype.is_floating_point else 1]
     if dtype == torch.bool:
         value = {"low": False, "high": True}.get(value, bool(value))

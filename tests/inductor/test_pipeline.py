@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import pytest
 import torch
 
 from fxgraph import symbolic_trace
-from inductor.pipeline import STAGES, compile_graph
+from fxgraph.torch_fx import fake_tensor_mode
+from inductor.pipeline import STAGES, compile_graph, new_compilation, run_stages
 from tests.inductor.compiling import staged
 
 
@@ -31,3 +33,23 @@ def test_the_report_says_how_much_memory_a_call_takes() -> None:
     (note,) = report["notes"]
     assert note.startswith("memory: at most 0.50 MiB at once")
     assert report["kernels"] == 1 and set(report["stages"]) >= {"functionalize", "compile", "link"}
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype", "left"),
+    [
+        (lambda x: torch.digamma(x + 1) * 2, torch.float32, {"aten.digamma"}),
+        (lambda x: (x + 1) ** x, torch.int64, {"aten.pow"}),
+        (lambda x: torch.digamma(x).sum() + x**x, torch.int32, {"aten.digamma", "aten.pow"}),
+        (lambda x: torch.relu(x) * 2, torch.float32, set()),
+    ],
+)
+def test_what_triton_cannot_say_is_left_to_aten(body, dtype, left) -> None:
+    with fake_tensor_mode():
+        x = torch.empty(3, dtype=dtype, device="cuda")
+    c = new_compilation(symbolic_trace(lambda x: (body(x),)), [x])
+    run_stages(c, until="codegen")
+    assert c.no_triton == left
+    assert {"aten." + s.op.removeprefix("aten::") for s in c.spec.steps if s.kind == "aten"} == left
+    assert c.triton.kernels
+    assert len(c.notes) == len(left)
