@@ -12,7 +12,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_handler, raise_python
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -38,6 +38,8 @@ class BuiltinObject(Value):
     """A value of a built-in type whose methods are the `py_*` functions of its class."""
 
     def method(self, name: str) -> Callable[..., Value] | None:
+        if name.startswith("__") and not hasattr(self.python_type(), name):
+            return None  # what this class shares is not everybody's
         return getattr(self, f"py_{name}", None)
 
     def call_method(
@@ -46,7 +48,7 @@ class BuiltinObject(Value):
         function = self.method(name)
         if function is None:
             return self.getattr(tx, name).call(tx, args, kwargs)
-        result = function(tx, *args, **kwargs)
+        result = call_handler(tx, name, function, args, kwargs)
         return ConstantValue(None) if result is None else result
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
@@ -110,6 +112,15 @@ class BuiltinObject(Value):
     def py___lt__(self, tx, other):
         return self._compared(tx, "<", other)
 
+    def py___le__(self, tx, other):
+        return self._compared(tx, "<=", other)
+
+    def py___gt__(self, tx, other):
+        return self._compared(tx, ">", other)
+
+    def py___ge__(self, tx, other):
+        return self._compared(tx, ">=", other)
+
     def _combined(self, tx, op, other, reflected=False):
         result = self.binary(tx, op, other, reflected)
         return ConstantValue(NotImplemented) if result is None else result
@@ -120,6 +131,9 @@ class BuiltinObject(Value):
     def py___mul__(self, tx, other):
         return self._combined(tx, "*", other)
 
+    def py___rmul__(self, tx, other):
+        return self._combined(tx, "*", other, reflected=True)
+
     def py___or__(self, tx, other):
         return self._combined(tx, "|", other)
 
@@ -128,6 +142,9 @@ class BuiltinObject(Value):
 
     def py___iadd__(self, tx, other):
         return self._combined(tx, "+=", other)
+
+    def py___imul__(self, tx, other):
+        return self._combined(tx, "*=", other)
 
 
 def emit_item(codegen: Codegen, item: Value | Pending) -> None:

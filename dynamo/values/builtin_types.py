@@ -5,6 +5,7 @@ sorted(...), itertools.
 from __future__ import annotations
 
 import collections
+import inspect
 import itertools
 import types
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.values import iterators, polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none, polyfill
@@ -22,7 +25,7 @@ from dynamo.values.containers import (
     SequenceValue,
     SizeValue,
     TupleValue,
-    sort_values,
+    sort_in_place,
 )
 from dynamo.values.dicts import (
     DefaultDictValue,
@@ -49,7 +52,7 @@ def new(tx: Interpreter, value: Value) -> Any:
 # -- containers -----------------------------------------------------------------------------------
 @handles(list)
 def _list(tx, iterable=None):
-    return new(tx, ListValue([] if iterable is None else iterable.unpack(tx)))
+    return new(tx, ListValue([] if iterable is None else list(iterable.unpack(tx))))
 
 
 @handles(tuple)
@@ -91,6 +94,8 @@ def _ordered_dict(tx, *args, **kwargs):
 
 @handles(collections.defaultdict)
 def _defaultdict(tx, factory=None, *args, **kwargs):
+    if not is_none(factory) and not TABLE[callable](tx, factory).as_constant():
+        raise_python(tx, TypeError, "first argument must be callable or None")
     result = new(tx, DefaultDictValue({}, factory=factory))
     result.py_update(tx, *args, **kwargs)
     return result
@@ -99,6 +104,7 @@ def _defaultdict(tx, factory=None, *args, **kwargs):
 @handles(collections.deque)
 def _deque(tx, iterable=None, maxlen=None):
     limit = None if is_none(maxlen) else as_index(tx, maxlen)
+    call_real(tx, collections.deque, (), limit)
     return new(tx, DequeValue([] if iterable is None else iterable.unpack(tx), maxlen=limit))
 
 
@@ -120,6 +126,7 @@ def _range(tx, *args):
 @handles(slice)
 def _slice(tx, *args):
     none = ConstantValue(None)
+    call_real(tx, slice, *[None for _ in args])
     parts = [none, *args, none] if len(args) == 1 else [*args, none][:3]
     return SliceValue(*parts)
 
@@ -194,19 +201,29 @@ def _reversed(tx, owner):
     if owner.is_constant() and isinstance(owner.as_constant(), (str, bytes)):
         return iterators.ItemsIterator(owner.unpack(tx)[::-1])
     if hasattr(owner, "fake"):
-        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
+        return owner.call_method(tx, "__reversed__", [], {})  # a tensor, flipped
     raise_python(tx, TypeError, f"{owner.python_type().__name__!r} object is not reversible")
 
 
 @handles(sorted)
 def _sorted(tx, iterable, *, key=None, reverse=None):
-    return new(tx, ListValue(sort_values(tx, iterable.unpack(tx), key, reverse)))
+    items = list(iterable.unpack(tx))
+    sort_in_place(tx, items, key, reverse)
+    return new(tx, ListValue(items))
 
 
 @handles(sum)
 def _sum(tx, iterable, start=None):
     total = ConstantValue(0) if start is None else start
-    for item in iterable.unpack(tx):
+    items = iterable.unpack(tx)
+    if total.python_type_is(str, bytes, bytearray):
+        call_real(tx, sum, (), total.as_constant())
+    exact = (int, float, complex, bool)
+    if all(item.is_constant() and item.python_type_is(*exact) for item in (total, *items)):
+        # Since 3.12, floats are summed with compensation.
+        numbers = [item.as_constant() for item in items]
+        return ConstantValue(call_real(tx, sum, numbers, total.as_constant()))
+    for item in items:
         total = binary_op(tx, "+", total, item)
     return total
 
@@ -230,11 +247,15 @@ def _all(tx, iterable):
 
 
 def _extreme(name: str, op: str) -> Any:
+    real = max if name == "max" else min
+
     def choose(tx, *args, key=None, default=None):
+        if not args or (len(args) > 1 and default is not None):
+            call_real(tx, real, *range(len(args)), **({} if default is None else {"default": 0}))
         items = args if len(args) > 1 else args[0].unpack(tx)
         if not items:
             if default is None:
-                raise_python(tx, ValueError, f"{name}() arg is an empty sequence")
+                call_real(tx, real, ())
             return default
         keyed = items if is_none(key) else [tx.call_function(key, [i], {}) for i in items]
         best = 0
@@ -318,13 +339,26 @@ for _function in (
 
 @handles(itertools.tee)
 def _tee(tx, iterable, n=None):
-    items = iterable.unpack(tx)
     count = 2 if n is None else as_index(tx, n)
-    return TupleValue([iterators.ItemsIterator(items) for _ in range(count)])
+    call_real(tx, itertools.tee, (), count)
+    if isinstance(iterable, iterators.TeeIterator):
+        buffer, position = iterable.buffer, iterable.position
+    else:
+        buffer, position = iterators.TeeBuffer(iterable.iterate(tx)), 0
+    return TupleValue([iterators.TeeIterator(buffer, position) for _ in range(count)])
 
 
 def _by_polyfill(function: Any) -> Any:
-    return lambda tx, *args, **kwargs: polyfill(tx, function, *args, **kwargs)
+    signature = inspect.signature(function)
+
+    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:  # the original has its own words for that
+            raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
+        return polyfill(tx, function, *args, **kwargs)
+
+    return call
 
 
 for _original, _substitute in polyfills.SUBSTITUTES.items():

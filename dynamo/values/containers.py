@@ -8,6 +8,7 @@ holds its items and is built again from them. Methods are the functions named `p
 from __future__ import annotations
 
 import collections
+import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,11 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import key_of, unhashable
 from dynamo.values.operators import as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -100,12 +102,18 @@ class SequenceValue(BuiltinObject):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            chosen = range(len(self.contents))[key.as_slice(tx)]
+            chosen = call_real(tx, operator.getitem, range(len(self.contents)), key.as_slice(tx))
             return self.rebuilt([self.contents[i] for i in chosen])
+        return self.item(tx, self.position(tx, key, operator.getitem))
+
+    def position(self, tx: Interpreter, key: Value, function: Any, *rest: Value) -> int:
+        """The index that `key` is; one that does not fit raises what function(self, key) does."""
+        if not is_index(tx, key):
+            fail_as(tx, function, self, key, *rest)
         index = as_index(tx, key)
         if not -len(self.contents) <= index < len(self.contents):
-            raise_python(tx, IndexError, f"{self.plain_name} index out of range")
-        return self.item(tx, index)
+            fail_as(tx, function, self, ConstantValue(index), *rest)
+        return index
 
     @property
     def plain_name(self) -> str:
@@ -132,7 +140,7 @@ class SequenceValue(BuiltinObject):
         if op == "+" and not reflected:
             if isinstance(other, SequenceValue) and other.plain_name == self.plain_name:
                 return self.rebuilt([*self.contents, *other.contents])
-        elif op == "*" and _is_int(other):
+        elif op == "*" and is_index(tx, other):
             return self.rebuilt(self.contents * as_index(tx, other))
         return None
 
@@ -142,7 +150,7 @@ class SequenceValue(BuiltinObject):
         for i in range(len(self.contents))[first:last]:
             if equal(tx, self.item(tx, i), item):
                 return ConstantValue(i)
-        raise_python(tx, ValueError, f"value is not in {self.plain_name}")
+        fail_as(tx, self.cls.index, self, item)
 
     def py_count(self, tx, item):
         return ConstantValue(sum(equal(tx, v, item) for v in self.items(tx)))
@@ -154,11 +162,13 @@ class SequenceValue(BuiltinObject):
         return len(self.contents)
 
 
-def _is_int(value: Value) -> bool:
+def is_index(tx: Interpreter, value: Value) -> bool:
+    """Whether operator.index takes the value."""
     try:
-        return issubclass(value.python_type(), int)
+        cls = value.python_type()
     except Unsupported:
         return False
+    return hasattr(cls, "__index__") and not hasattr(value, "fake")
 
 
 class TupleValue(SequenceValue):
@@ -172,6 +182,26 @@ class TupleValue(SequenceValue):
 
     def rebuilt(self, items: list[Any]) -> SequenceValue:
         return TupleValue(items)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        found = super().getitem(tx, key)
+        whole = isinstance(key, SliceValue) and type(self) is TupleValue
+        return self if whole and found.contents == self.contents else found  # type: ignore[attr-defined]
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        """Tuples that would be equal to an operand are that operand."""
+        result = super().binary(tx, op, other, reflected)
+        if type(self) is TupleValue and isinstance(result, TupleValue):
+            for operand in (self, other):
+                if type(operand) is TupleValue and operand.contents == result.contents:
+                    return operand
+        return result
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        fail_as(tx, operator.setitem, self, key, value)
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        fail_as(tx, operator.delitem, self, key)
 
 
 class SizeValue(TupleValue):
@@ -266,59 +296,64 @@ class MutableSequence(SequenceValue):
         return unhashable(tx, self)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
-        index = as_index(tx, key)
-        if not -len(self.contents) <= index < len(self.contents):
-            raise_python(tx, IndexError, f"{self.plain_name} assignment index out of range")
+        index = self.position(tx, key, operator.setitem, value)
         self.changing(tx)
         self.contents[index] = value
 
     def delitem(self, tx: Interpreter, key: Value) -> None:
-        self.py_pop(tx, key)
+        index = self.position(tx, key, operator.delitem)
+        self.restructuring(tx)
+        del self.contents[index]
+
+    def restructuring(self, tx: Interpreter) -> None:
+        """Call before every change that moves items."""
+        self.changing(tx)
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         if op == "+=":
             self.py_extend(tx, other)
             return self
-        if op == "*=" and _is_int(other):
-            self.changing(tx)
+        if op == "*=" and is_index(tx, other):
+            self.restructuring(tx)
             self.contents *= as_index(tx, other)
             return self
         return super().binary(tx, op, other, reflected)
 
     def py_append(self, tx, item):
-        self.changing(tx)
+        self.restructuring(tx)
         self.contents.append(item)
 
     def py_extend(self, tx, other):
         items = other.unpack(tx)
-        self.changing(tx)
+        self.restructuring(tx)
         self.contents.extend(items)
 
     def py_insert(self, tx, index, item):
-        self.changing(tx)
-        self.contents.insert(as_index(tx, index), item)
+        where = as_index(tx, index)
+        self.restructuring(tx)
+        self.contents.insert(where, item)
 
     def py_pop(self, tx, index=None):
-        position = -1 if index is None else as_index(tx, index)
+        last = ConstantValue(-1) if index is None else index
+        position = self.position(tx, last, self.cls.pop) if self.contents else -1
         if not self.contents:
-            raise_python(tx, IndexError, f"pop from empty {self.plain_name}")
-        if not -len(self.contents) <= position < len(self.contents):
-            raise_python(tx, IndexError, "pop index out of range")
+            fail_as(tx, self.cls.pop, self)
         item = self.item(tx, position)
-        self.changing(tx)
+        self.restructuring(tx)
         del self.contents[position]
         return item
 
     def py_remove(self, tx, item):
-        for i in range(len(self.contents)):
+        size = len(self.contents)
+        for i in range(size):
             if equal(tx, self.item(tx, i), item):
-                self.changing(tx)
+                self.restructuring(tx)
                 del self.contents[i]
                 return
-        raise_python(tx, ValueError, f"{self.plain_name}.remove(x): x not in {self.plain_name}")
+        fail_as(tx, self.cls.remove, self, item)
 
     def py_clear(self, tx):
-        self.changing(tx)
+        self.restructuring(tx)
         self.contents.clear()
 
     def py_reverse(self, tx):
@@ -328,38 +363,46 @@ class MutableSequence(SequenceValue):
     def py_copy(self, tx):
         return self.rebuilt(list(self.contents))
 
+    def emptied(self) -> Value:
+        return self.rebuilt([])
+
 
 class ListValue(MutableSequence):
     cls = list
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if isinstance(key, SliceValue):
+            if isinstance(value, ConstantValue) and not hasattr(value.as_constant(), "__iter__"):
+                fail_as(tx, operator.setitem, self, key, value)
             items = value.unpack(tx)
-            self.changing(tx)
             where = key.as_slice(tx)
-            count = len(range(len(self.contents))[where])
-            if where.step not in (None, 1) and count != len(items):
-                raise_python(
-                    tx,
-                    ValueError,
-                    f"attempt to assign sequence of size {len(items)} "
-                    f"to extended slice of size {count}",
-                )
-            self.contents[where] = items
+            changed = list(self.contents)
+            call_real(tx, operator.setitem, changed, where, items)
+            self.changing(tx)
+            self.contents = changed
             return
         super().setitem(tx, key, value)
 
     def delitem(self, tx: Interpreter, key: Value) -> None:
         if isinstance(key, SliceValue):
+            changed = list(self.contents)
+            call_real(tx, operator.delitem, changed, key.as_slice(tx))
             self.changing(tx)
-            del self.contents[key.as_slice(tx)]
+            self.contents = changed
             return
         super().delitem(tx, key)
 
     def py_sort(self, tx, *, key=None, reverse=None):
-        items = sort_values(tx, self.items(tx), key, reverse)
+        items = self.items(tx)
         self.changing(tx)
-        self.contents = items
+        self.contents = []  # as the program sees it while it is being sorted
+        try:
+            sort_in_place(tx, items, key, reverse)
+            changed = bool(self.contents)
+        finally:
+            self.contents = list(items)
+        if changed:
+            raise_python(tx, ValueError, "list modified during sort")
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.build_list(self.emit_items(codegen))
@@ -378,12 +421,14 @@ class ListValue(MutableSequence):
         return write
 
 
-def sort_values(
+def sort_in_place(
     tx: Interpreter, items: list[Value], key: Value | None, reverse: Value | None
-) -> list[Value]:
-    """sorted(items, key=key, reverse=reverse), comparing through the items' own `<`."""
+) -> None:
+    """items.sort(key=key, reverse=reverse), comparing through the items' own `<`. A comparison that
+    raises leaves the items in the order that Python leaves them in.
+    """
     if key is None or (key.is_constant() and key.as_constant() is None):
-        keys = items
+        keys = list(items)
     else:
         keys = [tx.call_function(key, [item], {}) for item in items]
 
@@ -394,9 +439,12 @@ def sort_values(
         def __lt__(self, other: Ordered) -> bool:
             return compare_op(tx, "<", keys[self.index], keys[other.index]).truth(tx)
 
-    backwards = reverse is not None and reverse.truth(tx)
-    order = sorted((Ordered(i) for i in range(len(items))), reverse=backwards)
-    return [items[o.index] for o in order]
+    backwards = reverse is not None and bool(as_index(tx, reverse))
+    before, order = list(items), [Ordered(i) for i in range(len(items))]
+    try:
+        order.sort(reverse=backwards)
+    finally:
+        items[:] = [before[o.index] for o in order]
 
 
 class DequeValue(MutableSequence):
@@ -410,6 +458,7 @@ class DequeValue(MutableSequence):
     ) -> None:
         super().__init__(items, source)
         self.maxlen = maxlen
+        self.state = 0  # grows with every change that iterators do not survive
         self._trim(left=True)
 
     @staticmethod
@@ -430,6 +479,43 @@ class DequeValue(MutableSequence):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         return ConstantValue(self.maxlen) if name == "maxlen" else super().getattr(tx, name)
 
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        fail_as(tx, setattr, self, ConstantValue(name), value)
+
+    def restructuring(self, tx: Interpreter) -> None:
+        super().restructuring(tx)
+        self.state += 1
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            fail_as(tx, operator.getitem, self, key)
+        return super().getitem(tx, key)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.iterators import DequeIterator
+
+        return DequeIterator(self)
+
+    def py_insert(self, tx, index, item):
+        if len(self.contents) == self.maxlen:
+            fail_as(tx, collections.deque.insert, self, index, item)
+        super().py_insert(tx, index, item)
+
+    def py_pop(self, tx):
+        return super().py_pop(tx)
+
+    def py_remove(self, tx, item):
+        state = self.state
+        for i in range(len(self.contents)):
+            found = equal(tx, self.item(tx, i), item)
+            if self.state != state:
+                raise_python(tx, IndexError, "deque mutated during remove().")
+            if found:
+                self.restructuring(tx)
+                del self.contents[i]
+                return
+        fail_as(tx, collections.deque.remove, self, item)
+
     def py_append(self, tx, item):
         super().py_append(tx, item)
         self._trim(left=True)
@@ -439,7 +525,7 @@ class DequeValue(MutableSequence):
         self._trim(left=True)
 
     def py_appendleft(self, tx, item):
-        self.changing(tx)
+        self.restructuring(tx)
         self.contents.insert(0, item)
         self._trim(left=False)
 
@@ -449,13 +535,13 @@ class DequeValue(MutableSequence):
 
     def py_popleft(self, tx):
         if not self.contents:
-            raise_python(tx, IndexError, "pop from an empty deque")
-        return self.py_pop(tx, ConstantValue(0))
+            fail_as(tx, collections.deque.popleft, self)
+        return MutableSequence.py_pop(self, tx, ConstantValue(0))
 
     def py_rotate(self, tx, count=None):
         steps = 1 if count is None else as_index(tx, count)
-        self.changing(tx)
-        if self.contents:
+        if len(self.contents) > 1:
+            self.restructuring(tx)
             steps %= len(self.contents)
             self.contents = self.contents[-steps:] + self.contents[:-steps]
 
@@ -532,7 +618,7 @@ def build_deque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 
 def is_struct_tuple(obj: Any) -> bool:
-    return isinstance(obj, tuple) and is_named_tuple(type(obj))
+    return is_named_tuple(type(obj))
 
 
 @special_builder(is_struct_tuple)

@@ -22,8 +22,9 @@ from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refi
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.keys import key_of, unhashable
+from dynamo.values.keys import calls_methods, key_of, unhashable
 from dynamo.values.operators import equal
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -44,6 +45,7 @@ class DictValue(BuiltinObject):
         super().__init__(source)
         self.entries = entries
         self.real = real
+        self.state = 0  # grows when keys come, go or move: iterators notice
 
     @classmethod
     def of(cls, tx: Interpreter, items: dict[str, Value]) -> DictValue:
@@ -145,7 +147,10 @@ class DictValue(BuiltinObject):
         return {k.as_constant(): v for k, v in zip(names, self.values(tx))}
 
     def as_constant(self) -> Any:
-        return {k.as_constant(): v.as_constant() for k, v in self._wrapped()}
+        return self.make_real({k.as_constant(): v.as_constant() for k, v in self._wrapped()})
+
+    def make_real(self, items: dict) -> Any:
+        return self.cls(items)
 
     def as_proxy(self) -> Any:
         return {k.as_constant(): v.as_proxy() for k, v in self._wrapped()}
@@ -209,6 +214,7 @@ class DictValue(BuiltinObject):
         """self[key] = value, the change already being recorded."""
         hashed = key_of(tx, key)
         known = self.entries.get(hashed)
+        self.state += known is None
         self.entries[hashed] = (key if known is None else known[0], value)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
@@ -220,6 +226,7 @@ class DictValue(BuiltinObject):
         if self.lookup(tx, key) is None:
             raise_python(tx, KeyError, key)
         self.changing(tx)
+        self.state += 1
         del self.entries[key_of(tx, key)]
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
@@ -272,7 +279,7 @@ class DictValue(BuiltinObject):
 
     def py_popitem(self, tx, last=None):
         if not self.load_all(tx):
-            raise_python(tx, KeyError, "popitem(): dictionary is empty")
+            fail_as(tx, self.cls.popitem, self)
         at_end = last is None or last.truth(tx)
         hashed = next(reversed(self.entries)) if at_end else next(iter(self.entries))
         key, value = self.key_of_entry(hashed), self._value_of(hashed, self.entries[hashed])
@@ -281,6 +288,7 @@ class DictValue(BuiltinObject):
 
     def py_clear(self, tx):
         self.changing(tx)
+        self.state += 1
         self.entries = {}
 
     def py_update(self, tx, other=None, **named):
@@ -300,11 +308,28 @@ class DictValue(BuiltinObject):
             emit_item(codegen, value)
         codegen.build_map(len(self.entries))
 
+    def emit_content(self, codegen: Codegen) -> None:
+        """Push what dict.update() takes: pairs, where keys are not to be hashed yet."""
+        if not self.hashes_objects():
+            self.emit_dict(codegen)
+            return
+        for key, value in self.entries.values():
+            emit_item(codegen, key)
+            emit_item(codegen, value)
+            codegen.build_tuple(2)
+        codegen.build_tuple(len(self.entries))
+
+    def emptied(self) -> Value:
+        return self.fresh({})
+
+    def hashes_objects(self) -> bool:
+        return self.real is None and calls_methods(self.entries)
+
     def reconstruct(self, codegen: Codegen) -> None:
         self.emit_dict(codegen)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        return refill(codegen, self, "update", lambda: self.emit_dict(codegen))
+        return refill(codegen, self, "update", lambda: self.emit_content(codegen))
 
 
 def pairs_of(tx: Interpreter, value: Value) -> list[tuple[Value, Value]]:
@@ -315,11 +340,24 @@ def pairs_of(tx: Interpreter, value: Value) -> list[tuple[Value, Value]]:
     if value.has_special(tx, "keys") or isinstance(value, MappingProxyValue):
         keys = value.call_method(tx, "keys", [], {}).unpack(tx)
         return [(k, value.getitem(tx, k)) for k in keys]
+    if value.is_constant() and not hasattr(value.as_constant(), "__iter__"):
+        fail_as(tx, dict, value)
     pairs = []
-    for item in value.unpack(tx):
-        key, item_value = item.unpack(tx)
-        pairs.append((key, item_value))
+    for number, item in enumerate(value.unpack(tx)):
+        pair = _pair(tx, item, number)
+        pairs.append((pair[0], pair[1]))
     return pairs
+
+
+def _pair(tx: Interpreter, item: Value, number: int) -> list[Value]:
+    if item.is_constant() and not hasattr(item.as_constant(), "__iter__"):
+        text = f"cannot convert dictionary update sequence element #{number} to a sequence"
+        raise_python(tx, TypeError, text)
+    pair = item.unpack(tx)
+    if len(pair) != 2:
+        text = f"dictionary update sequence element #{number} has length {len(pair)}; 2 is required"
+        raise_python(tx, ValueError, text)
+    return pair
 
 
 def dict_storage(value: Value) -> DictValue | None:
@@ -343,6 +381,9 @@ _DICT_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
 class OrderedDictValue(DictValue):
     cls = collections.OrderedDict
 
+    def py_pop(self, tx, key, default=None):
+        return super().py_pop(tx, key, default)
+
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op in ("==", "!=") and isinstance(other, OrderedDictValue):
             same = list(self.load_all(tx)) == list(other.load_all(tx))
@@ -354,6 +395,7 @@ class OrderedDictValue(DictValue):
         if self.lookup(tx, key) is None:
             raise_python(tx, KeyError, key)
         self.changing(tx)
+        self.state += 1
         entry = self.entries.pop(hashed)
         if last is None or last.truth(tx):
             self.entries[hashed] = entry
@@ -381,6 +423,10 @@ class DefaultDictValue(DictValue):
 
     def children(self) -> Sequence[Value]:
         return [*super().children(), self.factory]
+
+    def make_real(self, items: dict) -> Any:
+        known, factory = self.factory.identity()
+        return self.cls(factory if known else self.factory.as_constant(), items)
 
     def fresh(self, entries: dict[Hashable, Entry]) -> DictValue:
         return DefaultDictValue(entries, factory=self.factory)
@@ -422,6 +468,9 @@ class DictView(BuiltinObject):
     def children(self) -> Sequence[Value]:
         return (self.owner,)
 
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return MappingProxyValue(self.owner) if name == "mapping" else super().getattr(tx, name)
+
     def length(self, tx: Interpreter) -> int:
         return self.owner.length(tx)
 
@@ -451,14 +500,19 @@ class DictView(BuiltinObject):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         from dynamo.values.sets import SetValue, gather
 
-        if self.kind == "values" or reflected or op not in _VIEW_OPERATORS:
+        if self.kind == "values" or op not in _VIEW_OPERATORS:
             return None
         others = gather(tx, other)
-        result = self._as_set(tx).binary(tx, op, SetValue(dict(others.members)), False)
+        sides = [self._as_set(tx), SetValue(dict(others.members))]
         mine = gather(tx, self).real
+        reals = [None if mine is None else dict.fromkeys(mine).keys(), others.real]
+        if reflected:
+            sides.reverse()
+            reals.reverse()
+        result = sides[0].binary(tx, op, sides[1], False)
         assert isinstance(result, SetValue)
-        if self.kind == "keys" and None not in (mine, others.real):
-            result.real = _VIEW_OPERATORS[op](dict.fromkeys(mine).keys(), others.real)
+        known = self.kind == "keys" and None not in reals
+        result.real = _VIEW_OPERATORS[op](*reals) if known else None
         return result
 
     def py_isdisjoint(self, tx, other):
@@ -504,6 +558,27 @@ class MappingProxyValue(BuiltinObject):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         return self.target.getitem(tx, key)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        from dynamo.values.operators import compare_op
+
+        return compare_op(tx, op, self.target, getattr(other, "target", other))
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        from dynamo.values.operators import binary_op
+
+        if op != "|":
+            return None
+        sides = [self.target, getattr(other, "target", other)]
+        return binary_op(tx, op, *(reversed(sides) if reflected else sides))
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        raise_python(tx, TypeError, "'mappingproxy' object does not support item assignment")
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(self.python_type()))
+        codegen(self.target)
+        codegen.call(1)
 
 
 DICT_CLASSES: dict[type, type[DictValue]] = {

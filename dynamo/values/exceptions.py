@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class RaisedException(Exception):
         super().__init__(value)
         self.value: Any = value  # of one of the exception classes of values/raised.py
         self.linked = False  # its __context__ was set where it was raised
+        self.grew = False  # frames were added to its traceback on the way
 
     def __str__(self) -> str:
         return self.value.describe()
@@ -46,6 +49,23 @@ def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwarg
         return function(*args, **kwargs)
     except Exception as error:
         raise_python(tx, type(error), *_constant_args(error))
+
+
+def call_handler(
+    tx: Interpreter,
+    name: str,
+    handler: Callable[..., Value | None],
+    args: Sequence[Any],
+    kwargs: dict[str, Value],
+) -> Value | None:
+    """handler(tx, *args, **kwargs); a call that does not fit its parameters runs natively."""
+    try:
+        return handler(tx, *args, **kwargs)
+    except TypeError as error:
+        assert error.__traceback__ is not None, "it was caught"
+        if error.__traceback__.tb_next is None:  # raised by the call itself
+            raise Unsupported(breaks.UncapturedCall(name)) from None
+        raise
 
 
 def _constant_args(error: BaseException) -> Sequence[Any]:

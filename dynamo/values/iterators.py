@@ -7,15 +7,18 @@ one is made again as an iterator over the list of its remaining items.
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
+from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import RangeValue, SliceValue
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
     from dynamo.values.dicts import DictValue
+    from dynamo.values.sets import FrozenSetValue
 
 Rebuilt = tuple[Callable[..., Any], Sequence[Value]]
 
@@ -105,6 +109,54 @@ class SequenceIterator(IteratorValue):
         return _iterator_at, [self.owner, ConstantValue(self.position)]
 
 
+class DequeIterator(SequenceIterator):
+    kind: type = type(iter(collections.deque()))
+
+    def __init__(self, owner: DequeValue) -> None:
+        super().__init__(owner)
+        self.state = owner.state
+
+    def step(self, tx: Interpreter) -> Value | None:
+        assert isinstance(self.owner, DequeValue)
+        if self.owner.state != self.state:
+            self.exhausted = True
+            raise_python(tx, RuntimeError, "deque mutated during iteration")
+        return super().step(tx)
+
+    def rebuild(self) -> Rebuilt:
+        return self.kind, [self.owner, ConstantValue(self.position)]
+
+
+class SetIterator(IteratorValue):
+    """Over a set, in the order that it had when the iteration began."""
+
+    kind: type = type(iter(set()))
+
+    def __init__(self, owner: FrozenSetValue, items: list[Value]) -> None:
+        super().__init__()
+        self.owner = owner
+        self.items = items
+        self.keys = list(owner.members)
+        self.position = 0
+
+    def step(self, tx: Interpreter) -> Value | None:
+        members = self.owner.members
+        if len(members) != len(self.items):
+            self.exhausted = True
+            raise_python(tx, RuntimeError, "Set changed size during iteration")
+        if any(key not in members for key in self.keys):
+            raise Unsupported(breaks.SetOrder(self.owner.describe()))
+        if self.position >= len(self.items):
+            return None
+        self.position += 1
+        return self.items[self.position - 1]
+
+    def rebuild(self) -> Rebuilt:
+        if self.position == 0:
+            return iter, [self.owner]
+        return _skipped, [self.owner, ConstantValue(self.position)]
+
+
 def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
     """iter(sequence) after `position` items."""
     iterator = iter(sequence)
@@ -179,16 +231,17 @@ class DictIterator(IteratorValue):
         self.view = view
         self.position = 0
         self.keys: list[Any] | None = None
+        self.state = owner.state
 
     def python_type(self) -> type:
-        return type(iter(getattr({}, self.view)()))
+        return type(iter(getattr(self.owner.cls(), self.view)()))
 
     def step(self, tx: Interpreter) -> Value | None:
         entries = self.owner.load_all(tx)
         if self.keys is None:
             self.keys = list(entries)
-        if len(entries) != len(self.keys):
-            raise_python(tx, RuntimeError, "dictionary changed size during iteration")
+        if self.owner.state != self.state or len(entries) != len(self.keys):
+            self._changed(tx, len(entries) != len(self.keys))
         if self.position >= len(self.keys):
             return None
         hashed = self.keys[self.position]
@@ -198,6 +251,14 @@ class DictIterator(IteratorValue):
             return key
         value = self.owner._value_of(hashed, entries[hashed])
         return value if self.view == "values" else TupleValue([key, value])
+
+    def _changed(self, tx: Interpreter, size: bool) -> None:
+        if issubclass(self.owner.cls, collections.OrderedDict):
+            raise_python(tx, RuntimeError, "OrderedDict mutated during iteration")
+        if size:
+            raise_python(tx, RuntimeError, "dictionary changed size during iteration")
+        # Whether that is noticed, and which keys come, depends on the places in the table.
+        raise Unsupported(breaks.NotIterable(f"{self.owner.describe()}, whose keys change"))
 
     def rebuild(self) -> Rebuilt:
         from dynamo.values.dicts import DictView
@@ -355,6 +416,49 @@ class RepeatIterator(IteratorValue):
         return itertools.repeat, [self.item, *times]
 
 
+class TeeBuffer:
+    """What the iterators of one tee() share: where items come from, and those drawn so far."""
+
+    def __init__(self, inner: Value) -> None:
+        self.inner = inner
+        self.items: list[Value] = []
+        self.at_end = False
+
+    def item(self, tx: Interpreter, index: int) -> Value | None:
+        while not self.at_end and index >= len(self.items):
+            item = self.inner.next_value(tx)
+            if item is None:
+                self.at_end = True
+            else:
+                self.items.append(item)
+        return self.items[index] if index < len(self.items) else None
+
+
+class TeeIterator(IteratorValue):
+    kind = type(itertools.tee(())[0])
+
+    def __init__(self, buffer: TeeBuffer, position: int = 0) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.position = position
+
+    def step(self, tx: Interpreter) -> Value | None:
+        item = self.buffer.item(tx, self.position)
+        self.position += 1
+        return item
+
+    def rebuild(self) -> Rebuilt:
+        if not self.buffer.at_end:
+            raise Unsupported(breaks.CannotReconstruct("an iterator of itertools.tee()"))
+        return iter, [ListValue(self.buffer.items[self.position :])]
+
+    def children(self) -> Sequence[Value]:
+        return [self.buffer.inner, *self.buffer.items]
+
+    def py___copy__(self, tx):
+        return TeeIterator(self.buffer, self.position)
+
+
 class CycleIterator(IteratorValue):
     kind = itertools.cycle
 
@@ -440,6 +544,7 @@ class IsliceIterator(IteratorValue):
         none = ConstantValue(None)
         parts = [none, *bounds, none] if len(bounds) == 1 else [*bounds, none][:3]
         window = SliceValue(parts[0], parts[1], parts[2]).as_slice(tx)
+        call_real(tx, itertools.islice, (), *(p.as_constant() for p in bounds))
         return cls(inner, window.start or 0, window.stop, window.step or 1)
 
     def step(self, tx: Interpreter) -> Value | None:

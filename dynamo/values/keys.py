@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from dynamo.values.base import Value
@@ -46,6 +46,14 @@ class EqualityKey:
         from dynamo.values.operators import equal
 
         return isinstance(other, EqualityKey) and equal(self.tx, self.value, other.value)
+
+
+def calls_methods(keys: Iterable[Hashable]) -> bool:
+    """Whether hashing one of these keys calls a method of a user class."""
+    return any(
+        isinstance(key, EqualityKey) or (isinstance(key, (tuple, frozenset)) and calls_methods(key))
+        for key in keys
+    )
 
 
 def key_of(tx: Interpreter, value: Value) -> Hashable:

@@ -17,6 +17,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -105,6 +106,7 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
     if op in ("%", "%=") and left.python_type_is(str, bytes):
         return _format_percent(tx, left, right)
+    asked = op
     if op.endswith("="):
         result = left.binary(tx, op, right, reflected=False)
         if result is not None:
@@ -117,12 +119,9 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
         result = value.binary(tx, op, other, reflected)
         if result is not None:
             return result
-    raise_python(
-        tx,
-        TypeError,
-        f"unsupported operand type(s) for {op}: "
-        f"{left.python_type().__name__!r} and {right.python_type().__name__!r}",
-    )
+    _must_know(left, "binary", binary_dunder(op, False))
+    _must_know(right, "binary", binary_dunder(op, True))
+    fail_as(tx, BINARY_FUNCTIONS[asked], left, right)
 
 
 def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
@@ -145,7 +144,7 @@ def _right_goes_first(left: Value, right: Value) -> bool:
         left_type, right_type = left.python_type(), right.python_type()
     except Unsupported:
         return False
-    return left_type is not right_type and issubclass(right_type, left_type)
+    return left_type is not right_type and left_type in right_type.__mro__
 
 
 def compare_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
@@ -160,6 +159,8 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
         result = value.compare(tx, symbol, other)
         if result is not None:
             return result
+    for value, dunder in ((left, COMPARE_DUNDERS[op]), (right, COMPARE_DUNDERS[SWAPPED[op]])):
+        _must_know(value, "compare", dunder)
     if op in ("==", "!="):
         return ConstantValue(same_object(left, right) is (op == "=="))
     raise_python(
@@ -168,6 +169,15 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
         f"{op!r} not supported between instances of "
         f"{left.python_type().__name__!r} and {right.python_type().__name__!r}",
     )
+
+
+def _must_know(value: Value, method: str, dunder: str) -> None:
+    """Raises Unsupported if the type of `value` has an operator that its Value does not know."""
+    if getattr(type(value), method) is not getattr(Value, method):
+        return
+    found = getattr(value.python_type(), dunder, None)
+    if found is not None and found is not getattr(object, dunder, None):
+        raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.{dunder}"))
 
 
 def unary_op(tx: Interpreter, op: str, value: Value) -> Value:
@@ -208,6 +218,8 @@ def same_object(left: Value, right: Value) -> bool:
     right_known, right_object = right.identity()
     if left_known and right_known:
         return left_object is right_object
+    if left.python_type_is(tuple) and right.python_type_is(tuple):
+        return left.length(None) == right.length(None) == 0  # type: ignore[arg-type]
     # A value that the frame made, or one reached by another source, is another object: what is
     # reached twice from outside is one Value.
     return False
@@ -223,8 +235,12 @@ def as_index(tx: Interpreter, value: Value) -> int:
     if value.is_constant():
         return call_real(tx, operator.index, value.as_constant())
     if value.has_special(tx, "__index__"):
-        return as_index(tx, value.call_method(tx, "__index__", [], {}))
-    constant = value.as_constant()
+        answer = value.call_method(tx, "__index__", [], {})
+        if not answer.python_type_is(int):
+            raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.__index__"))
+        return as_index(tx, answer)
+    storage = getattr(value, "storage", None)  # of an int's subclass
+    constant = (value if storage is None else storage).as_constant()
     return operator.index(constant)
 
 

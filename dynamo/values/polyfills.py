@@ -93,20 +93,33 @@ def zip_longest(*iterables, fillvalue=None):
 
 
 def groupby(iterable, key=None):
-    """Groups are lists made ahead: they stay valid when the outer iterator moves on, which a real
-    one does not promise.
-    """
-    group = []
-    current = None
-    for item in iterable:
-        value = item if key is None else key(item)
-        if group and value != current:
-            yield current, iter(group)
-            group = []
-        current = value
-        group.append(item)
-    if group:
-        yield current, iter(group)
+    """A group ends when the outer iterator moves on."""
+    source = iter(iterable)
+    state = {"turn": 0}  # and the item that was drawn last, with its key
+    target = _MISSING
+
+    def draw():
+        for item in source:
+            state["item"], state["key"] = item, item if key is None else key(item)
+            return True
+        return False
+
+    def group(turn):
+        while state["turn"] == turn and (state["key"] is target or state["key"] == target):
+            yield state["item"]
+            if not draw():
+                return
+
+    if not draw():
+        return
+    while True:
+        target = state["key"]
+        state["turn"] += 1
+        yield target, group(state["turn"])
+        state["turn"] += 1
+        while state["key"] is target or state["key"] == target:
+            if not draw():
+                return
 
 
 def batched(iterable, n, *, strict=False):

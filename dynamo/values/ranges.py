@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_real
+from dynamo.values.keys import key_of
 from dynamo.values.operators import as_index
 
 if TYPE_CHECKING:
@@ -41,12 +43,15 @@ class SliceValue(BuiltinObject):
 
     def as_slice(self, tx: Interpreter) -> slice:
         """The real slice of indices known while capturing."""
-        return slice(
-            *(
-                None if p.is_constant() and p.as_constant() is None else as_index(tx, p)
-                for p in self.parts
-            )
-        )
+        return slice(*(self._bound(tx, part) for part in self.parts))
+
+    def _bound(self, tx: Interpreter, part: Value) -> int | None:
+        if not part.is_constant():
+            return as_index(tx, part)
+        real = part.as_constant()
+        if real is not None and not hasattr(real, "__index__"):
+            call_real(tx, operator.getitem, [], slice(real))
+        return None if real is None else operator.index(real)
 
     def truth(self, tx: Interpreter) -> bool:
         return True
@@ -58,7 +63,11 @@ class SliceValue(BuiltinObject):
     def py_indices(self, tx, length):
         from dynamo.values.containers import from_constant
 
-        return from_constant(self.as_slice(tx).indices(as_index(tx, length)))
+        return from_constant(call_real(tx, self.as_slice(tx).indices, as_index(tx, length)))
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        call_real(tx, hash, slice(0))  # before 3.12, slices have no hash
+        return (SliceValue, *(key_of(tx, part) for part in self.parts))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if not isinstance(other, SliceValue):
@@ -86,6 +95,9 @@ class RangeValue(BuiltinObject):
     def as_constant(self) -> Any:
         return self.real
 
+    def as_proxy(self) -> Any:
+        return list(self.real)
+
     def identity(self) -> tuple[bool, Any]:
         return (False, None)
 
@@ -110,14 +122,15 @@ class RangeValue(BuiltinObject):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            return RangeValue(self.real[key.as_slice(tx)])
-        try:
-            return ConstantValue(self.real[as_index(tx, key)])
-        except IndexError as error:
-            raise_python(tx, IndexError, *error.args)
+            return RangeValue(call_real(tx, operator.getitem, self.real, key.as_slice(tx)))
+        index = key.as_constant() if key.is_constant() else as_index(tx, key)
+        return ConstantValue(call_real(tx, operator.getitem, self.real, index))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(item.as_constant() in self.real)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        call_real(tx, setattr, self.real, name, None)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, RangeValue):
@@ -125,10 +138,10 @@ class RangeValue(BuiltinObject):
         return ConstantValue((self.real == other.real) is (op == "=="))
 
     def py_index(self, tx, item):
-        return ConstantValue(self.real.index(as_index(tx, item)))
+        return ConstantValue(call_real(tx, self.real.index, item.as_constant()))
 
     def py_count(self, tx, item):
-        return ConstantValue(self.real.count(as_index(tx, item)))
+        return ConstantValue(self.real.count(item.as_constant()))
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(range))

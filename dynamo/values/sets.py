@@ -20,7 +20,7 @@ from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
-from dynamo.values.keys import key_of, unhashable
+from dynamo.values.keys import calls_methods, key_of, unhashable
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -95,11 +95,13 @@ class FrozenSetValue(BuiltinObject):
         return self.ordered(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import ItemsIterator
+        from dynamo.values.iterators import SetIterator
 
-        return ItemsIterator(self.ordered(tx))
+        return SetIterator(self, self.ordered(tx))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
+        if isinstance(item, SetValue):  # is looked for as a frozenset
+            return ConstantValue(frozenset(item.members) in self.members)
         return ConstantValue(key_of(tx, item) in self.members)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
@@ -131,7 +133,7 @@ class FrozenSetValue(BuiltinObject):
         return type(self)(members, real=getattr(self.cls, method)(*reals) if known else None)
 
     def py_copy(self, tx):
-        return self._combine(tx, "copy", [])
+        return self if self.cls is frozenset else self._combine(tx, "copy", [])
 
     def py_union(self, tx, *others):
         return self._combine(tx, "union", others)
@@ -162,6 +164,9 @@ class FrozenSetValue(BuiltinObject):
         codegen.load_callable(lambda: codegen.load_const(self.cls))
         self.emit_members(codegen)
         codegen.call(1)
+
+    def hashes_objects(self) -> bool:
+        return calls_methods(self.members)
 
     def emit_members(self, codegen: Codegen) -> None:
         """Push an iterable that makes an empty set this one, with its order."""
@@ -418,6 +423,9 @@ class SetValue(FrozenSetValue):
                 codegen.pop_top()
 
         return write
+
+    def emptied(self) -> Value:
+        return SetValue({}, real=set())
 
     def _load_method(self, codegen: Codegen, name: str) -> None:
         codegen(self)

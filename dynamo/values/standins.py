@@ -1,0 +1,68 @@
+"""Real objects that stand for symbolic values where only types and sizes matter.
+
+What a wrong operation raises, and in which words, is Python's own affair and changes from version
+to version: `fail_as` has Python itself fail, on objects of the same types.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.exceptions import call_real
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+class _Item:
+    """An item of a container: equal to nothing but itself."""
+
+
+def stand_in(value: Value) -> Any:
+    """An object of the type of `value`: the constant itself, a container of as many items."""
+    from dynamo.values.containers import DequeValue, SequenceValue
+    from dynamo.values.ranges import SliceValue
+
+    if value.is_constant():
+        return value.as_constant()
+    cls = value.python_type()
+    if isinstance(value, DequeValue):
+        return cls([_Item() for _ in value.contents], value.maxlen)
+    if isinstance(value, SequenceValue) and cls in (list, tuple):
+        return cls(_Item() for _ in value.contents)
+    if isinstance(value, SliceValue):
+        return slice(*map(stand_in, value.parts))
+    if cls in _EMPTY:
+        return cls()
+    if cls in _MADE:
+        return _MADE[cls]()
+    if cls.__flags__ & _HEAP_TYPE:
+        # Not the object itself: operators of the user's class would be called once more.
+        return type(cls.__name__, (), {"__module__": cls.__module__})()
+    known, real = value.identity()
+    if known:
+        return real
+    raise Unsupported(breaks.UncapturedCall(f"an operator of {cls.__name__}"))
+
+
+_EMPTY = frozenset(
+    [dict, set, frozenset, bytearray, collections.OrderedDict, collections.defaultdict]
+)
+_HEAP_TYPE = 1 << 9
+_MADE: dict[type, Callable[[], Any]] = {
+    type(made): (lambda made=made: made)
+    for made in (iter([]), iter(()), {}.keys(), {}.values(), {}.items(), zip(), map(str, ()))
+}
+_MADE[type(lambda: 0)] = lambda: stand_in
+
+
+def fail_as(tx: Interpreter, function: Callable[..., Any], *values: Value) -> NoReturn:
+    """Raise in the program what the real function raises for such values."""
+    call_real(tx, function, *map(stand_in, values))
+    name = getattr(function, "__qualname__", repr(function))
+    raise Unsupported(breaks.UncapturedCall(name))
