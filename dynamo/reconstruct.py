@@ -12,8 +12,10 @@ than once; only the second is kept.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
     from dynamo.capture.interpreter import Interpreter
     from dynamo.values.tensor import TensorValue
+
+
+class FillLater(Exception):
+    """A container that cannot be made whole was found: it holds itself, or hashes its keys."""
 
 
 class Codegen:
@@ -38,7 +44,7 @@ class Codegen:
         self.uses: Counter[int] = Counter()  # id(value) -> how often it is pushed
         self.graph_outputs: dict[int, TensorValue] = {}  # in the order of first use
         self._temporaries: dict[int, str] = {}  # id(value) -> local that holds it
-        self._in_progress: set[int] = set()
+        self._in_progress: dict[int, Value] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.emit, name)
@@ -70,14 +76,17 @@ class Codegen:
 
     def _reconstruct(self, value: Value) -> None:
         key = id(value)
+        later = key in self.output.filled_later
         if key in self._in_progress:
-            from dynamo import breaks
-            from dynamo.errors import Unsupported
-
-            raise Unsupported(breaks.CannotReconstruct(f"{value.describe()} (it holds itself)"))
-        self._in_progress.add(key)
-        value.reconstruct(self)
-        self._in_progress.discard(key)
+            ring = list(self._in_progress.values())
+            self._fill_later(ring[list(self._in_progress).index(key) :], "it holds itself")
+        elif not later and value.hashes_objects():
+            self._fill_later([value], "its keys are hashed by methods")
+        self._in_progress[key] = value
+        made = value.emptied() if later else value
+        assert made is not None, "a container"
+        made.reconstruct(self)
+        del self._in_progress[key]
         # Something mutable is made once; what else is needed twice is cheaper from a local, too.
         if key in self.graph_outputs:
             return
@@ -86,6 +95,19 @@ class Codegen:
             self.emit.copy(1)
             self.emit.store_fast(local)
             self._temporaries[key] = local
+
+    def _fill_later(self, values: list[Value], why: str) -> NoReturn:
+        """One of these is to be made empty: emission starts again with that."""
+        effects = self.output.side_effects
+        for value in values:
+            if value.source is not None or value.emptied() is None:
+                continue
+            if value.mutation is None:
+                effects.track_new(value)
+            value.mutation.dirty = value.replays_when_new = True
+            self.output.filled_later.add(id(value))
+            raise FillLater
+        raise Unsupported(breaks.CannotReconstruct(f"{values[0].describe()} ({why})"))
 
     def graph_output(self, value: TensorValue) -> None:
         """Push a tensor that the graph computes."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo.capture.side_effects import SideEffects
+from dynamo.capture.subgraph import Subgraph, check_local
+from dynamo.config import config
 from dynamo.guards import GuardSet
 from dynamo.sources import AttrSource, GlobalSource, InstalledSource, ModuleSource, Source
 from fxgraph import Graph, Node
@@ -53,12 +55,21 @@ class OutputGraph:
         self.context = context
         self.frame_globals = frame_globals
         self.graph = Graph()
+        self.root = torch.nn.Module()  # holds the captured bodies that nodes of the graph run
+        self.bodies: list[Subgraph] = []  # those being captured, innermost last
         self.fake_mode = fake_tensor_mode(allow_non_fake_inputs=False)
         self.guards = GuardSet()
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
+        self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
+        self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
         self.steps = 0  # instructions executed so far, over all interpreters
+        # Generators suspended where their end would run code, and how they are held
+        # (capture/dropping.py).
+        self.suspended: dict[Value, list[Value] | None] = {}
+        self.stop_at = -1  # the number of steps after which capture stops, if it is to
+        self.horizon = config.loop_limit  # no interpreter looks up before this step
         self._nodes = 0
         self._last_placeholder: Node | None = None
         # One Value per outside object and per source; the objects are kept alive so that ids stay
@@ -77,6 +88,11 @@ class OutputGraph:
     @property
     def op_count(self) -> int:
         return sum(node.op.startswith("call_") for node in self.graph.nodes)
+
+    def stop_before(self, step: int) -> None:
+        """Have the interpreter that comes to this step raise Arrived."""
+        self.stop_at = step
+        self.horizon = min(step, config.loop_limit)
 
     # -- guards ---------------------------------------------------------------------------------
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
@@ -103,7 +119,13 @@ class OutputGraph:
         result.
         """
         self._nodes += 1
-        node = self.graph.create_node(op, target, args, kwargs)
+        graph = self.graph
+        if self.bodies:
+            graph = self.bodies[-1].graph
+            args, kwargs = self.bodies[-1].local(args), self.bodies[-1].local(kwargs)
+        elif self.root._modules:
+            check_local((args, kwargs), graph)
+        node = graph.create_node(op, target, args, kwargs)
         node.meta["val"] = node.meta["example_value"] = example
         if tx is not None:
             node.meta["stack_trace"] = tx.stack_trace()
@@ -183,7 +205,7 @@ class OutputGraph:
             return None
         value = entry[1]
         if source is not None and value.source is not None and value.source != source:
-            if isinstance(obj, _GUARDED_BY_IDENTITY):
+            if issubclass(type(obj), _GUARDED_BY_IDENTITY):
                 self.guard(source, "id", obj)
             else:
                 self.guard(source, "aliased", value.source)

@@ -32,7 +32,7 @@ from dynamo.capture.output import GraphInput, OutputGraph
 from dynamo.capture.side_effects import DELETED, ReplayedCall
 from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed
-from dynamo.reconstruct import Codegen
+from dynamo.reconstruct import Codegen, FillLater
 from dynamo.records import FrameRecord, GraphRecord
 from dynamo.sources import Source, load_shared, share_loads
 from dynamo.values.base import Value
@@ -89,12 +89,23 @@ class FrameRewriter:
 
     def check(self) -> None:
         """Raises Unsupported where a value cannot be made again."""
-        self._emit_restore(Codegen(self.root, Emitter()))
+        self._first_run()
+
+    def _first_run(self) -> Codegen:
+        """Emission that finds what is needed: again for each container that is to be filled
+        later.
+        """
+        while True:
+            codegen = Codegen(self.root, Emitter())
+            try:
+                self._emit_restore(codegen)
+                return codegen
+            except FillLater:
+                continue
 
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
-        first = Codegen(self.root, Emitter())
-        self._emit_restore(first)
+        first = self._first_run()
         results = list(first.graph_outputs.values())
         graph = self.output.graph
         graph.output(tuple(value.node for value in results))
@@ -141,7 +152,7 @@ class FrameRewriter:
         output, context = self.output, self.output.context
         graph = output.graph
         inputs = self._used_inputs()
-        module = GraphModule(torch.nn.Module(), graph)
+        module = GraphModule(output.root, graph)
         if config.verify_graphs:
             verify(graph)
         module.meta["fake_mode"] = output.fake_mode

@@ -25,10 +25,13 @@ How a Value takes part:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.sources import Source
 
 if TYPE_CHECKING:
@@ -47,9 +50,12 @@ DELETED = _Deleted()
 
 @dataclass(eq=False)
 class Mutation:
-    """The record of changes to one object. `new`: the captured code made the object."""
+    """The record of changes to one object. `new`: the captured code made the object. `serial`: how
+    many were tracked before it.
+    """
 
     new: bool
+    serial: int = 0
     dirty: bool = False
     attrs: dict[str, Any] = field(default_factory=dict)  # name -> Value | DELETED
 
@@ -76,21 +82,32 @@ class SideEffects:
     def __init__(self) -> None:
         self.calls: list[ReplayedCall] = []
         self.epoch = 0  # grows with every recorded change
+        self._fence: int | None = None  # what was tracked before must not change
         self.tracked: list[Value] = []
+        self.class_stores: dict[tuple[type, str], Value] = {}  # what was stored in classes
         # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
         # Value | DELETED)
         self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
 
+    @contextlib.contextmanager
+    def fenced(self) -> Iterator[None]:
+        """Inside, changing anything that exists already raises Unsupported."""
+        before, self._fence = self._fence, len(self.tracked)
+        try:
+            yield
+        finally:
+            self._fence = before
+
     # -- objects --------------------------------------------------------------------------------
     def track_existing(self, value: Value) -> Value:
         """`value` stands for an object that existed before the frame."""
-        value.mutation = Mutation(new=False)
+        value.mutation = Mutation(new=False, serial=len(self.tracked))
         self.tracked.append(value)
         return value
 
     def track_new(self, value: Value) -> Value:
         """`value` is an object that the captured code makes."""
-        value.mutation = Mutation(new=True)
+        value.mutation = Mutation(new=True, serial=len(self.tracked))
         self.tracked.append(value)
         return value
 
@@ -98,6 +115,9 @@ class SideEffects:
         """The captured code is about to change `value`."""
         if value.mutation is None:
             raise AssertionError(f"{value!r} is not tracked")
+        made_inside = value.mutation.new and value.mutation.serial >= (self._fence or 0)
+        if self._fence is not None and not made_inside:
+            raise Unsupported(breaks.BodySideEffect(f"changes {value.describe()}"))
         self.epoch += 1
         value.mutation.dirty = True
 
@@ -115,6 +135,8 @@ class SideEffects:
 
     def call_later(self, function: Callable[..., Any], *args: Any) -> None:
         """Have the rewritten frame call function(*args), in the order of these calls."""
+        if self._fence is not None:
+            raise Unsupported(breaks.BodySideEffect(f"calls {function.__name__}"))
         self.epoch += 1
         self.calls.append(ReplayedCall(function, args))
 
@@ -146,6 +168,8 @@ class SideEffects:
         self, namespace: dict, source: Source | None, name: str, new: Value | _Deleted
     ) -> None:
         """`source` leads to the globals dict, and is None for that of the compiled frame itself."""
+        if self._fence is not None:
+            raise Unsupported(breaks.BodySideEffect(f"changes the global {name}"))
         self.epoch += 1
         self.globals[id(namespace), name] = (namespace, source, new)
 
@@ -161,7 +185,9 @@ class SideEffects:
         changed = [v for v in self.tracked if v.mutation.dirty and not v.mutation.new]
         stored = [new for _, _, new in self.globals.values() if new is not DELETED]
         alive = self.reachable([*roots, *changed, *stored])
-        return [v for v in self.tracked if v.mutation.dirty and self._replays(v, alive)]
+        found = [v for v in self.tracked if v.mutation.dirty and self._replays(v, alive)]
+        # What finds its items by methods of user classes is filled when those objects are.
+        return sorted(found, key=lambda value: value.hashes_objects())
 
     def _replays(self, value: Value, alive: set[int]) -> bool:
         """A new container is made with its final items; only attributes and cells of new objects

@@ -84,6 +84,16 @@ class Value:
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(breaks.NotCallable(self.describe()))
 
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
+        """The call that self(*args, **kwargs) consists of; None: there is more to it."""
+        return None
+
+    def is_plain_function(self) -> bool:
+        """Whether a call is nothing but the execution of the function's code."""
+        return False
+
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
@@ -165,6 +175,18 @@ class Value:
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         """Push what writing the recorded changes needs; the returned function emits the writing."""
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
+
+    def emptied(self) -> Value | None:
+        """The same kind of container without its items, for one that is filled later; None for
+        what is made whole.
+        """
+        return None
+
+    def hashes_objects(self) -> bool:
+        """Its keys or members are found by methods of user classes: to be filled when they are
+        ready.
+        """
+        return False
 
     def children(self) -> Sequence[Value]:
         """Values held by this one, which live as long as it does (for liveness of side effects)."""

@@ -48,11 +48,15 @@ _REGISTERING_MODULES = [
     "dynamo.values.builtins",
     "dynamo.values.builtin_types",
     "dynamo.values.functional",
+    "dynamo.values.weak_references",
     "dynamo.values.warning",
     "dynamo.values.classes",
     "dynamo.values.raised",
     "dynamo.values.modules",
     "dynamo.values.autograd_function",
+    "dynamo.values.transforms",
+    "dynamo.values.functional_call",
+    "dynamo.values.autograd_calls",
     "dynamo.values.objects",
 ]
 _loaded = False
@@ -114,7 +118,7 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """
     if not _loaded:
         _load()
-    if isinstance(obj, Value):
+    if issubclass(type(obj), Value):  # isinstance asks the object, too
         raise TypeError(f"{obj!r} is already a Value")
     if type(obj) in CONSTANT_TYPES:
         return _build_constant(tx, obj, source)
@@ -136,8 +140,10 @@ def _find_builder(obj: Any) -> Builder:
     found = BUILDERS.get(type(obj))
     if found is not None:
         return found
+    # Not isinstance, which asks the object's own __class__, too.
+    bases = type(obj).__mro__
     for base, function in SUBCLASS_BUILDERS:
-        if isinstance(obj, base):
+        if base in bases:
             return function
     if _FALLBACK:
         return _FALLBACK[-1]

@@ -19,6 +19,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
@@ -26,11 +28,18 @@ from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
+from dynamo.values.exceptions import (
+    RaisedException,
+    call_handler,
+    call_real,
+    is_exception,
+    raise_python,
+)
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
     UNARY_FUNCTIONS,
+    as_index,
     binary_op,
     compare_op,
     contains_op,
@@ -97,7 +106,11 @@ def is_json(value: Any) -> bool:
 
 
 def real_object(value: Value) -> Any:
-    """The real object behind a value, if it exists already."""
+    """The real object behind a value, if it exists already and runs no code of the program's."""
+    from dynamo.values.objects import ObjectValue
+
+    if isinstance(value, ObjectValue):
+        raise Unsupported(breaks.NotConstant(value.describe()))
     known, real = value.identity()
     return real if known else value.as_constant()
 
@@ -137,7 +150,7 @@ class BuiltinValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         handler = TABLE.get(self.function)
         if handler is not None:
-            result = handler(tx, *args, **kwargs)
+            result = call_handler(tx, self.describe(), handler, args, kwargs)
             return ConstantValue(None) if result is None else result
         if self.is_pure():
             return fold(tx, self.function, args, kwargs)
@@ -215,13 +228,20 @@ class BuiltinMethod(Value):
             return
 
         # super().name: the class's own method is another one.
+        if isinstance(self.found, types.BuiltinFunctionType):
+            codegen.load_const(self.found)  # bound already
+            return
+
         def load_getter() -> None:
             codegen.load_object(self.found, self.name)
             codegen.load_attr("__get__")
 
         codegen.load_callable(load_getter)
+        of_class = isinstance(self.found, types.ClassMethodDescriptorType)
+        if of_class:
+            codegen.load_const(None)
         codegen(self.receiver)
-        codegen.call(1)
+        codegen.call(1 + of_class)
 
 
 class SlotValue(Value):
@@ -310,7 +330,8 @@ def class_info(value: Value) -> Any:
     """The second argument of isinstance and issubclass: a class, a union, or a tuple of them."""
     if value.python_type() is tuple:
         return tuple(class_info(v) for v in value.wrapped())  # type: ignore[attr-defined]
-    return real_object(value)
+    known, real = value.identity()
+    return real if known else value.as_constant()
 
 
 @handles(isinstance)
@@ -347,6 +368,8 @@ def instance_of(tx: Interpreter, owner: Value, classes: Any) -> bool:
         return True
     check = type(classes).__dict__.get("__instancecheck__")
     fake = getattr(owner, "fake", None)
+    if fake is not None and type(classes) is type(torch.FloatTensor):
+        return fake.type() == f"{classes.__module__}.{classes.__name__}"
     if fake is not None and isinstance(classes, type) and isinstance(check, types.FunctionType):
         return issubclass(cls, classes) or bool(isinstance(fake, classes))
     return call_real(tx, issubclass, cls, classes)
@@ -425,8 +448,10 @@ def _hash(tx, owner):
     if owner.is_constant():
         return ConstantValue(call_real(tx, hash, owner.as_constant()))
     if owner.has_special(tx, "__hash__"):
-        return owner.call_method(tx, "__hash__", [], {})
-    key_of(tx, owner)
+        return fold(tx, hash, [_answer(tx, owner, "__hash__", int)], {})
+    key = key_of(tx, owner)
+    if is_literal(key):
+        return ConstantValue(hash(key))
     try:
         return ConstantValue(hash(owner.as_constant()))
     except Unsupported:
@@ -476,8 +501,13 @@ def _conversion(cls: type, *dunders: str) -> Handler:
         if not args or all(a.is_constant() for a in args):
             return fold(tx, cls, args, kwargs)
         for name in dunders:
-            if args[0].has_special(tx, name):
-                return convert(tx, args[0].call_method(tx, name, [], {}))
+            if len(args) == 1 and args[0].has_special(tx, name):
+                own = name == dunders[0]
+                return convert(tx, _answer(tx, args[0], name, *((cls,) if own else (int, float))))
+        if len(args) > 1 or kwargs:
+            raise Unsupported(breaks.UncapturedCall(cls.__name__))
+        if not any(hasattr(args[0].python_type(), name) for name in dunders):
+            raise Unsupported(breaks.UncapturedCall(cls.__name__))
         return args[0].call_method(tx, dunders[0], [], {})
 
     return convert
@@ -519,10 +549,14 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     """str(value) or repr(value)."""
     from dynamo.values.raised import ExceptionValue
 
-    if value.has_special(tx, method):
-        return value.call_method(tx, method, [], {}).as_constant()
-    if method == "__str__" and value.has_special(tx, "__repr__"):
-        return value.call_method(tx, "__repr__", [], {}).as_constant()
+    literal = literal_of(value)
+    for name in (method, "__repr__"):
+        if value.has_special(tx, name):
+            return _answer(tx, value, name, str).as_constant()
+        if isinstance(literal, (str, bytes)):
+            break  # they have a __str__ of their own
+    if literal is not None:
+        return function(literal)
     if isinstance(value, ExceptionValue):
         if method == "__str__":
             return value.text()
@@ -536,12 +570,28 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
         raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
 
 
+def _answer(tx: Interpreter, value: Value, method: str, *types: type) -> Value:
+    """What the special method gives; anything but these types is Python's to complain about."""
+    answer = value.call_method(tx, method, [], {})
+    if not answer.python_type_is(*types):
+        raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.{method}"))
+    return answer
+
+
+def literal_of(value: Value) -> Any:
+    """The literal that an instance of a literal's subclass holds; None for other values."""
+    storage = getattr(value, "storage", None)
+    return storage.as_constant() if isinstance(storage, ConstantValue) else None
+
+
 @handles(format)
 def _format(tx, value, spec=None):
     if value.is_constant():
         return fold(tx, format, [value] if spec is None else [value, spec], {})
     if value.has_special(tx, "__format__"):
         return value.call_method(tx, "__format__", [spec or ConstantValue("")], {})
+    if literal_of(value) is not None and not (is_none(spec) or spec.as_constant() == ""):
+        return fold(tx, format, [value.storage, spec], {})
     text = ConstantValue(text_of(tx, value, str, "__str__"))
     return text if spec is None else fold(tx, format, [text, spec], {})
 
@@ -573,9 +623,13 @@ def _pow(tx, base, exp, mod=None):
 
 @handles(divmod)
 def _divmod(tx, left, right):
-    from dynamo.values.containers import TupleValue
-
-    return TupleValue([binary_op(tx, "//", left, right), binary_op(tx, "%", left, right)])
+    if left.is_constant() and right.is_constant():
+        return fold(tx, divmod, [left, right], {})
+    if left.has_special(tx, "__divmod__"):
+        answer = left.call_method(tx, "__divmod__", [right], {})
+        if not (answer.is_constant() and answer.as_constant() is NotImplemented):
+            return answer
+    raise Unsupported(breaks.UncapturedCall("divmod"))
 
 
 def _math(name: str, dunder: str) -> Handler:
@@ -609,7 +663,7 @@ def _register_operators() -> None:
     TABLE[operator.delitem] = lambda tx, owner, key: owner.delitem(tx, key)
     TABLE[operator.concat] = TABLE[operator.add]
     TABLE[operator.abs] = _abs
-    TABLE[operator.index] = TABLE[int]
+    TABLE[operator.index] = lambda tx, value: ConstantValue(as_index(tx, value))
 
 
 _register_operators()

@@ -17,18 +17,26 @@ from dynamo.sources import AttrSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.exceptions import (
+    RaisedException,
+    call_handler,
+    call_real,
+    is_exception,
+    raise_python,
+)
 from dynamo.values.objects import (
     MISSING,
     SLOT_TYPES,
     ObjectValue,
     bind,
+    builtin_base,
     class_lookup,
     is_trusted_class,
     raw_class_source,
+    stored_class_attr,
 )
 from dynamo.values.raised import ExceptionValue
-from dynamo.values.storage import new_storage
+from dynamo.values.storage import immutable_storage, new_storage
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -72,6 +80,9 @@ class ClassValue(Value):
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
             return stored
+        inherited = stored_class_attr(tx, self.cls, name)
+        if inherited is not None:
+            return inherited.held
         found = class_lookup(self.cls, name)
         if stored is DELETED:
             found = MISSING
@@ -136,7 +147,10 @@ class ClassValue(Value):
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         if self.mutation is None or name.startswith("__") or isinstance(self.cls, enum.EnumType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        if class_lookup(type(self.cls), "__setattr__") is not type.__setattr__:
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
+        tx.output.side_effects.class_stores[self.cls, name] = value
 
     # -- as a container (enums, generic aliases) ------------------------------------------------
     def unpack(self, tx: Interpreter) -> list[Value]:
@@ -174,7 +188,7 @@ class ClassValue(Value):
 
         handler = TABLE.get(self.cls)
         if handler is not None:
-            result = handler(tx, *args, **kwargs)
+            result = call_handler(tx, self.describe(), handler, args, kwargs)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")
         if isinstance(self.cls, enum.EnumType):
@@ -188,8 +202,6 @@ class ClassValue(Value):
     ) -> Value:
         if len(args) != 1 or kwargs:
             raise Unsupported(breaks.NotCallable(self.describe()))
-        from dynamo.values.exceptions import call_real
-
         return tx.wrap(call_real(tx, self.cls, args[0].as_constant()))
 
     def reconstruct(self, codegen: Codegen) -> None:
@@ -219,6 +231,8 @@ def construct(
     init = class_lookup(cls, "__init__")
     if isinstance(init, types.FunctionType):
         tx.call_function(bind(tx, instance, init, "__init__"), args, kwargs)
+    elif not isinstance(init, SLOT_TYPES):
+        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
     elif init is not object.__init__ or isinstance(instance, ObjectValue):
         builtin_init(tx, instance, args, kwargs)
     return instance
@@ -233,25 +247,30 @@ def _guard_constructors(tx: Interpreter, owner: ClassValue) -> None:
             tx.guard(AttrSource(owner.source, name), "id", getattr(owner.cls, name))
 
 
+_IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
+
+
 def new_instance(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """cls.__new__(cls, *args) where that is a built-in type's."""
     from dynamo.values.containers import NamedTupleValue, is_named_tuple
 
-    if getattr(cls, "__abstractmethods__", None):
-        names = ", ".join(sorted(vars(cls)["__abstractmethods__"]))
-        text = f"Can't instantiate abstract class {cls.__name__} with abstract methods {names}"
-        raise_python(tx, TypeError, text)
+    if cls.__flags__ & _IS_ABSTRACT:
+        call_real(tx, object.__new__, cls)  # Python has the words for it
+    if class_lookup(cls, "__del__") is not MISSING:
+        # When it is called, the frame would have to know.
+        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}, which has __del__"))
+    if issubclass(cls, BaseExceptionGroup):
+        from dynamo.values.exception_groups import make_group
+
+        return make_group(tx, cls, args)
     if issubclass(cls, BaseException):
         return tx.output.side_effects.track_new(ExceptionValue(cls, list(args)))
-    if issubclass(cls, tuple):
-        items = args[0].unpack(tx) if args else []
-        if is_named_tuple(cls):
-            return NamedTupleValue(cls, items)
-        from dynamo.values.containers import TupleValue
-
-        held = TupleValue(items)
+    if is_named_tuple(cls):
+        return NamedTupleValue(cls, args[0].unpack(tx) if args else [])
+    held = immutable_storage(tx, cls, args, kwargs)
+    if held is not None:
         instance = ObjectValue(cls, storage=held)
         instance.new_args = (held,)
         return tx.output.side_effects.track_new(instance)
@@ -262,6 +281,9 @@ def new_instance(
         from dynamo.values.modules import ModuleValue
 
         return tx.output.side_effects.track_new(ModuleValue(cls))
+    excess = (args or kwargs) and builtin_base(cls) is object
+    if excess and _refuses_arguments(cls, "__new__", "__init__"):
+        raise Unsupported(breaks.UncapturedCall("object.__new__"))
     instance = ObjectValue(cls, storage=storage)
     value = tx.output.side_effects.track_new(instance)
     if storage is not None:
@@ -274,7 +296,15 @@ def _makes_plain_objects(cls: type) -> bool:
     new = class_lookup(cls, "__new__")
     if issubclass(cls, (torch.Tensor, type, types.ModuleType)):
         return False
+    if builtin_base(cls) is types.SimpleNamespace:
+        return True
     return new is object.__new__ or isinstance(new, (types.FunctionType, staticmethod))
+
+
+def _refuses_arguments(cls: type, method: str, other: str) -> bool:
+    """object's `method` takes no arguments, unless only the `other` one is overridden."""
+    own = class_lookup(cls, method) is not getattr(object, method)
+    return own or class_lookup(cls, other) is getattr(object, other)
 
 
 def builtin_init(
@@ -285,6 +315,10 @@ def builtin_init(
     if isinstance(instance, ExceptionValue):
         instance.args = list(args)
         return
+    if issubclass(instance.python_type(), types.SimpleNamespace) and not args:
+        for name, value in kwargs.items():
+            tx.output.side_effects.store_attr(instance, name, value)
+        return
     if storage is None:
         inherited = [
             c.__dict__["__init__"]
@@ -293,19 +327,18 @@ def builtin_init(
         ]
         if any(isinstance(i, SLOT_TYPES) and i is not object.__init__ for i in inherited):
             raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
-        takes_args = class_lookup(instance.python_type(), "__new__") is not object.__new__
-        if (args or kwargs) and not takes_args:
-            raise_python(tx, TypeError, f"{instance.python_type().__name__}() takes no arguments")
+        if (args or kwargs) and _refuses_arguments(instance.python_type(), "__init__", "__new__"):
+            raise Unsupported(breaks.UncapturedCall("object.__init__"))
         return
-    from dynamo.values.containers import ListValue
     from dynamo.values.dicts import DefaultDictValue, DictValue
+    from dynamo.values.storage_slots import container_init
 
+    if not isinstance(storage, DictValue):
+        container_init(tx, storage, *args, **kwargs)
+        return
     if isinstance(storage, DefaultDictValue) and args:
         storage.factory, *args = args
-    if isinstance(storage, DictValue):
-        fill_mapping(tx, instance, args, kwargs)
-    elif isinstance(storage, ListValue) and args:
-        storage.py_extend(tx, args[0])
+    fill_mapping(tx, instance, args, kwargs)
 
 
 def fill_mapping(
@@ -359,15 +392,39 @@ class SuperValue(Value):
             from dynamo.values.function import MethodValue
 
             return MethodValue(function, receiver)
-        if isinstance(found, classmethod) and on_class:
-            from dynamo.values.function import MethodValue
-
-            return MethodValue(tx.wrap(found.__func__), receiver)
         if name == "__new__":
             from dynamo.values.builtins import SlotValue
 
             return SlotValue(found, start)
-        return bind(tx, receiver, found, name)
+        if isinstance(found, SLOT_TYPES) or type(found) in _SLOT_DESCRIPTORS:
+            return bind(tx, receiver, found, name)
+        return self._bound(tx, found, self._source(tx, start, name, found), on_class)
+
+    def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
+        """found.__get__(receiver); `source` leads to `found` as the class holds it."""
+        from dynamo.values.function import MethodValue
+        from dynamo.values.objects import class_value
+
+        def part(attr: str) -> Source | None:
+            return None if source is None else AttrSource(source, attr)
+
+        receiver = self.receiver
+        owner = receiver if on_class else class_value(tx, receiver.python_type(), receiver.source)
+        if isinstance(found, staticmethod):
+            return tx.wrap(found.__func__, part("__func__"))
+        if isinstance(found, classmethod):
+            return MethodValue(tx.wrap(found.__func__, part("__func__")), owner)
+        if isinstance(found, property):
+            if on_class:
+                return tx.wrap(found, source)
+            return tx.call_function(tx.wrap(found.fget, part("fget")), [receiver], {})
+        getter = class_lookup(type(found), "__get__")
+        if getter is MISSING or isinstance(found, type):
+            return tx.wrap(found, source)
+        if not isinstance(getter, types.FunctionType):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), type(found).__name__))
+        instance = ConstantValue(None) if on_class else receiver
+        return tx.call_function(tx.wrap(getter), [tx.wrap(found, source), instance, owner], {})
 
     def _start(self) -> tuple[type, bool]:
         """The class whose MRO is searched, and whether the receiver is that class itself."""
@@ -395,6 +452,9 @@ class SuperValue(Value):
         codegen.load_const(self.after)
         codegen(self.receiver)
         codegen.call(2)
+
+
+_SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
 def class_by_name(cls: type) -> Source | None:
@@ -561,9 +621,12 @@ class ObjectConstant(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """A generic alias such as list[int] makes what its origin makes."""
         origin = getattr(self.real, "__origin__", None)
-        if isinstance(origin, type):
-            return tx.wrap(origin).call(tx, args, kwargs)
-        return super().call(tx, args, kwargs)
+        if not isinstance(origin, type):
+            return super().call(tx, args, kwargs)
+        made = tx.wrap(origin).call(tx, args, kwargs)
+        if isinstance(made, ObjectValue) and made.has_instance_dict():
+            made.setattr(tx, "__orig_class__", self)
+        return made
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_const(self.real)

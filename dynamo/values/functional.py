@@ -9,7 +9,6 @@ import operator
 import re
 import types
 import typing
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +76,11 @@ class PartialValue(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return tx.call_function(self.inner, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
+        return self.inner, [*self.args, *args], {**self.kwargs, **kwargs}
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(make_partial))
@@ -334,52 +338,13 @@ class SingleDispatchValue(LruCacheValue):
 _SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__  # type: ignore[attr-defined]
 
 
-@special_builder(lambda obj: getattr(obj, "__code__", None) is _SINGLE_DISPATCH_CODE)
+@special_builder(
+    lambda obj: type(obj) is types.FunctionType and obj.__code__ is _SINGLE_DISPATCH_CODE
+)
 def build_single_dispatch(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     value = SingleDispatchValue(obj, tx.wrap(obj.__wrapped__), source)
     return tx.output.remember(obj, source, value)
-
-
-class WeakRefValue(Value):
-    """weakref.ref to an object that is alive while capturing (guarded)."""
-
-    def __init__(self, target: Value, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.target = target
-
-    def python_type(self) -> type:
-        return weakref.ref
-
-    def children(self) -> Sequence[Value]:
-        return (self.target,)
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self.target
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(weakref.ref))
-        codegen(self.target)
-        codegen.call(1)
-
-
-@builder(weakref.ref)
-def build_weakref(tx: Interpreter, obj: weakref.ref, source: Source | None) -> Value:
-    inner = None if source is None else CallSource(source, _dereference, "deref")
-    tx.guard(source, "type", weakref.ref)
-    return tx.output.remember(obj, source, WeakRefValue(tx.wrap(obj(), inner), source))
-
-
-def _dereference(ref: weakref.ref) -> Any:
-    return ref()
-
-
-@handles(weakref.ref)
-def _weakref(tx, target, callback=None):
-    return WeakRefValue(target)
 
 
 @handles(typing.cast)

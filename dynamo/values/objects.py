@@ -8,6 +8,8 @@ items of a dict subclass, of a list subclass) is in `storage`, a plain container
 
 from __future__ import annotations
 
+import collections
+import sys
 import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -58,6 +60,12 @@ def is_data_descriptor(found: Any) -> bool:
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
 
 
+def deleter_only(found: Any) -> Any:
+    """The `__delete__` of a data descriptor without `__set__`: a store through it fails."""
+    has_set = class_lookup(type(found), "__set__") is not MISSING
+    return MISSING if has_set else class_lookup(type(found), "__delete__")
+
+
 def is_trusted_class(cls: type) -> bool:
     """Classes of torch and the standard library: nobody swaps their methods under us."""
     return cls.__module__.split(".")[0] in TRUSTED_PACKAGES
@@ -89,6 +97,8 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
         return binder(tx, value, found, name)
     if isinstance(found, property):
         return _bind_property(tx, value, found, name)
+    if isinstance(found, StoredClassAttr):
+        return found.bind(tx, value, name)
     guard_descriptor(tx, value, found, name)
     getter = class_lookup(type(found), "__get__")
     if isinstance(getter, types.FunctionType):
@@ -129,8 +139,40 @@ def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> No
         tx.guard(AttrSource(source, name), "id", found)
 
 
+class StoredClassAttr:
+    """What the captured code stored in a class: an instance that reads it binds it."""
+
+    def __init__(self, held: Value) -> None:
+        self.held = held
+
+    def bind(self, tx: Interpreter, value: Value, name: str) -> Value:
+        from dynamo.values.function import FunctionValue, MethodValue
+
+        if isinstance(self.held, FunctionValue):
+            return MethodValue(self.held, value)
+        kind = self.held.python_type()
+        if class_lookup(kind, "__get__") is not MISSING and not issubclass(kind, type):
+            raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+        return self.held
+
+
+def stored_class_attr(tx: Interpreter, cls: type, name: str) -> StoredClassAttr | None:
+    """The attribute of a class that the captured code changed, if no other class hides it."""
+    for owner in cls.__mro__:
+        changed = tx.output.side_effects.class_stores.get((owner, name))
+        if changed is not None:
+            return StoredClassAttr(changed)
+        if name in owner.__dict__:
+            return None
+    return None
+
+
 def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
     """class_lookup(type(value), name), guarded."""
+    if tx.output.side_effects.class_stores:
+        stored = stored_class_attr(tx, value.python_type(), name)
+        if stored is not None:
+            return stored
     found = class_lookup(value.python_type(), name)
     guard_class_attr(tx, value, name, found)
     return found
@@ -179,7 +221,8 @@ def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Valu
 
 def _bind_property(tx: Interpreter, value: Value, found: property, name: str) -> Value:
     if found.fget is None:
-        raise_python(tx, AttributeError, f"property {name!r} has no getter")
+        type_name = value.python_type().__qualname__
+        raise_python(tx, AttributeError, f"property {name!r} of {type_name!r} object has no getter")
     source = class_attr_source(tx, value, name)
     if source is not None:
         source = AttrSource(source, "fget")
@@ -230,6 +273,14 @@ def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     return tx.wrap(found.__get__(real), AttrSource(value.source, name))
 
 
+_ANY_FIELD = vars(collections.namedtuple("_ANY_FIELD", "field"))["field"]
+
+
+def _bind_field(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
+    """A field of a subclass of a named tuple."""
+    return value.storage.getitem(tx, ConstantValue(found.__reduce__()[1][0]))
+
+
 def _bind_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     from dynamo.values.builtins import BuiltinMethod
 
@@ -263,6 +314,7 @@ def _binders() -> dict[type, Callable[..., Value]]:
         classmethod: _bind_class,
         types.MemberDescriptorType: _bind_slot_member,
         types.GetSetDescriptorType: _bind_getset,
+        type(_ANY_FIELD): _bind_field,
         functools.cached_property: _bind_cached_property,
         functools.partialmethod: _bind_partial_method,
         **dict.fromkeys(SLOT_TYPES, _bind_slot),
@@ -306,6 +358,9 @@ class ObjectValue(Value):
         if handled is not None and handled is not self:
             raise Unsupported(breaks.AttributeMutation(self.describe(), "__context__"))
 
+    def hashes_objects(self) -> bool:
+        return self.storage is not None and self.storage.hashes_objects()
+
     def children(self) -> Sequence[Value]:
         storage = () if self.storage is None else (self.storage,)
         return (*storage, *self.new_args)
@@ -314,6 +369,14 @@ class ObjectValue(Value):
         if self.storage is not None:
             return self.storage.as_proxy()
         return super().as_proxy()
+
+    def as_constant(self) -> Any:
+        """What a literal's subclass is worth to C code, if it keeps to the literal's methods."""
+        from dynamo.values.storage import keeps_methods
+
+        if isinstance(self.storage, ConstantValue) and keeps_methods(self.cls):
+            return self.storage.as_constant()
+        return super().as_constant()
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
@@ -392,7 +455,7 @@ class ObjectValue(Value):
         found = guarded_lookup(tx, self, name)
         if isinstance(found, property):
             if found.fset is None:
-                text = f"property {name!r} of {self.cls.__name__!r} object has no setter"
+                text = f"property {name!r} of {self.cls.__qualname__!r} object has no setter"
                 raise_python(tx, AttributeError, text)
             source = class_attr_source(tx, self, name)
             source = None if source is None else AttrSource(source, "fset")
@@ -403,9 +466,12 @@ class ObjectValue(Value):
             descriptor = _class_attr(tx, self, found, name)
             tx.call_function(tx.wrap(setter), [descriptor, self, value], {})
             return
-        if isinstance(found, types.GetSetDescriptorType):
+        unknown = setter is not MISSING and not isinstance(found, types.MemberDescriptorType)
+        if unknown or isinstance(deleter_only(found), types.FunctionType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if not self.has_instance_dict() and not isinstance(found, types.MemberDescriptorType):
+            if found is not MISSING:  # read-only, which Python says in other words
+                raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             text = f"{self.cls.__name__!r} object has no attribute {name!r}"
             raise_python(tx, AttributeError, text)
         tx.output.side_effects.store_attr(self, name, value)
@@ -423,13 +489,28 @@ class ObjectValue(Value):
     def generic_delattr(self, tx: Interpreter, name: str) -> None:
         """object.__delattr__."""
         found = guarded_lookup(tx, self, name)
-        if isinstance(found, property) and found.fdel is not None:
-            tx.call_function(tx.wrap(found.fdel), [self], {})
+        if isinstance(found, property):
+            if found.fdel is None:
+                text = f"property {name!r} of {self.cls.__qualname__!r} object has no deleter"
+                raise_python(tx, AttributeError, text)
+            source = class_attr_source(tx, self, name)
+            source = None if source is None else AttrSource(source, "fdel")
+            tx.call_function(tx.wrap(found.fdel, source), [self], {})
             return
+        deleter = MISSING if found is MISSING else class_lookup(type(found), "__delete__")
+        if isinstance(deleter, types.FunctionType):
+            descriptor = _class_attr(tx, self, found, name)
+            tx.call_function(tx.wrap(deleter), [descriptor, self], {})
+            return
+        if isinstance(found, types.GetSetDescriptorType):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if isinstance(found, types.MemberDescriptorType):
             bind(tx, self, found, name)
+        elif found is not MISSING and is_data_descriptor(found):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         elif self.own_attr(tx, name) is None:
-            raise_python(tx, AttributeError, name)
+            type_name = self.cls.__name__
+            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
         tx.output.side_effects.delete_attr(self, name)
 
     # -- special methods ------------------------------------------------------------------------
@@ -437,13 +518,17 @@ class ObjectValue(Value):
         return isinstance(guarded_lookup(tx, self, name), types.FunctionType)
 
     def special_method(self, tx: Interpreter, name: str) -> Value | None:
-        """The special method, looked up on the type as Python does; None if missing or switched
-        off.
-        """
+        """The special method, looked up on the type as Python does; None if missing."""
         found = guarded_lookup(tx, self, name)
-        if found is MISSING or found is None:
+        if found is MISSING:
             return None
+        self._switched_on(found, name)
         return bind(tx, self, found, name)
+
+    def _switched_on(self, found: Any, name: str) -> None:
+        """A special method that is None refuses the operation, in words of its own."""
+        if found is None:
+            raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
 
     def special(self, tx: Interpreter, name: str, *args: Value) -> Value:
         method = self.special_method(tx, name)
@@ -455,25 +540,35 @@ class ObjectValue(Value):
     def is_python_special(self, tx: Interpreter, name: str) -> bool:
         """The type has the special method, and not just `object`'s."""
         found = guarded_lookup(tx, self, name)
-        return (
-            found is not MISSING and found is not None and found is not getattr(object, name, None)
-        )
+        self._switched_on(found, name)
+        return found is not MISSING and found is not getattr(object, name, None)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call_function(*self.forwards(tx, args, kwargs))
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
         method = self.special_method(tx, "__call__")
         if method is None:
             raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not callable")
-        return tx.call_function(method, args, kwargs)
+        return method, args, kwargs
 
     def truth(self, tx: Interpreter) -> bool:
         if self.is_python_special(tx, "__bool__"):
-            return self.special(tx, "__bool__").truth(tx)
+            answer = self.special(tx, "__bool__")
+            if not answer.python_type_is(bool):
+                raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__bool__"))
+            return answer.truth(tx)
         return self.length(tx) != 0 if self.is_python_special(tx, "__len__") else True
 
     def length(self, tx: Interpreter) -> int:
         if not self.is_python_special(tx, "__len__"):
             raise_python(tx, TypeError, f"object of type {self.cls.__name__!r} has no len()")
-        return as_index(tx, self.special(tx, "__len__"))
+        length = as_index(tx, self.special(tx, "__len__"))
+        if not 0 <= length <= sys.maxsize:
+            raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__len__"))
+        return length
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if guarded_lookup(tx, self, "__getitem__") is MISSING:
@@ -491,7 +586,10 @@ class ObjectValue(Value):
         from dynamo.values.iterators import ItemProtocolIterator
 
         if self.special_method(tx, "__iter__") is not None:
-            return self.special(tx, "__iter__")
+            iterator = self.special(tx, "__iter__")
+            if not hasattr(iterator.python_type(), "__next__"):
+                raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__iter__"))
+            return iterator
         if guarded_lookup(tx, self, "__getitem__") is not MISSING:
             return ItemProtocolIterator(self)
         raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not iterable")
@@ -523,8 +621,13 @@ class ObjectValue(Value):
         found = guarded_lookup(tx, self, "__hash__")
         if found is None:
             return unhashable(tx, self)
+        if self.storage is not None and isinstance(found, SLOT_TYPES):
+            return self.storage.hash_key(tx)
         if self.is_python_special(tx, "__hash__"):
-            return EqualityKey(tx, self, self.special(tx, "__hash__").as_constant())
+            hashed = self.special(tx, "__hash__").as_constant()
+            if type(hashed) is not int:
+                raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__hash__"))
+            return EqualityKey(tx, self, hash(hashed))
         return super().hash_key(tx)
 
     def _answer(self, tx: Interpreter, name: str, *args: Value) -> Value | None:
@@ -537,7 +640,12 @@ class ObjectValue(Value):
         return result
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        return self._answer(tx, binary_dunder(op, reflected), other)
+        answer = self._answer(tx, binary_dunder(op, reflected), other)
+        if answer is None and reflected and other.is_constant():
+            from dynamo.values.storage_slots import literal_operator
+
+            return literal_operator(tx, op, other, self.storage)
+        return answer
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op == "!=" and not self.is_python_special(tx, "__ne__"):

@@ -4,6 +4,7 @@ type.mro(cls).
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,12 @@ from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE
 from dynamo.values.classes import ClassValue, builtin_init, construct
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue
-from dynamo.values.dicts import DefaultDictValue, OrderedDictValue
+from dynamo.values.exceptions import call_handler
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.objects import ObjectValue, class_value
 from dynamo.values.operators import same_object
 from dynamo.values.raised import ExceptionValue
+from dynamo.values.storage_slots import container_init, storage_slot
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -53,7 +54,7 @@ def _dispatch(
     if isinstance(receiver, ClassValue):
         return _class_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, ExceptionValue) and hasattr(receiver, f"py_{name}"):
-        return getattr(receiver, f"py_{name}")(tx, *args, **kwargs)
+        return call_handler(tx, name, getattr(receiver, f"py_{name}"), args, kwargs)
     if isinstance(receiver, ObjectValue):
         return _object_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, BuiltinObject) and receiver.method(name) is not None:
@@ -65,12 +66,14 @@ def _dispatch(
     if receiver.is_constant() or isinstance(receiver, BuiltinObject):
         handler = _CONTAINER_SLOTS.get(name)
         if handler is not None and isinstance(receiver, BuiltinObject):
-            return handler(tx, receiver, *args)
+            return call_handler(tx, name, handler, [receiver, *args], kwargs)
     if receiver.is_constant():
         return receiver.call_method(tx, name, args, kwargs)
     handler = _OBJECT_SLOTS.get(name)
-    if handler is not None and name not in ("__setattr__", "__delattr__"):
-        return handler(tx, receiver, *args)
+    of_object = found is None or getattr(found, "__objclass__", object) is object
+    known = of_object or name not in _COMPARISONS
+    if handler is not None and known and name not in ("__setattr__", "__delattr__"):
+        return call_handler(tx, name, handler, [receiver, *args], kwargs)
     if found is not None and hasattr(receiver, "fake"):
         return receiver.call_method(tx, name, args, kwargs)
     raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.{name}"))
@@ -91,19 +94,12 @@ def _object_slot(
     storage = receiver.storage
     of_object = found is not None and getattr(found, "__objclass__", None) is object
     if storage is not None and not of_object:
-        handler = _CONTAINER_SLOTS.get(name)
-        if handler is not None:
-            return handler(tx, storage, *args)
-        if name == "__getitem__" and receiver.has_special(tx, "__missing__"):
-            item = storage.lookup(tx, args[0]) if hasattr(storage, "lookup") else None
-            return item if item is not None else receiver.special(tx, "__missing__", args[0])
-        if name in ("update", "setdefault", "pop") and isinstance(storage, OrderedDictValue):
-            return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
-        result = storage.call_method(tx, name, args, kwargs)
-        return receiver if result is storage else result
+        return storage_slot(tx, receiver, name, args, kwargs)
+    if name == "__eq__" and issubclass(receiver.cls, types.SimpleNamespace):
+        return _namespace_eq(tx, receiver, args[0])
     handler = _OBJECT_SLOTS.get(name)
-    if handler is not None:
-        return handler(tx, receiver, *args)
+    if handler is not None and (of_object or name not in _COMPARISONS):
+        return call_handler(tx, name, handler, [receiver, *args], kwargs)
     if isinstance(receiver, ExceptionValue) and name == "__str__":
         return ConstantValue(receiver.text())
     known, real = receiver.identity()
@@ -114,18 +110,11 @@ def _object_slot(
     raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
 
 
-def _ordered_dict_method(tx, receiver, storage, name, args, kwargs):
-    """OrderedDict's update and setdefault go through __setitem__, which a subclass may override."""
-    if not receiver.has_special(tx, "__setitem__") or name == "pop":
-        return storage.call_method(tx, name, args, kwargs)
-    from dynamo.values.classes import fill_mapping
-
-    if name == "update":
-        fill_mapping(tx, receiver, args, kwargs)
-        return None
-    if storage.lookup(tx, args[0]) is None:
-        receiver.setitem(tx, args[0], args[1] if len(args) > 1 else ConstantValue(None))
-    return storage.lookup(tx, args[0])
+def _namespace_eq(tx: Interpreter, receiver: ObjectValue, other: Value) -> Value | None:
+    if not issubclass(other.python_type(), types.SimpleNamespace):
+        return NOT_IMPLEMENTED
+    mine, theirs = (v.getattr(tx, "__dict__") for v in (receiver, other))
+    return mine.compare(tx, "==", theirs)
 
 
 def _eq(tx, receiver, other):
@@ -163,6 +152,8 @@ def _class(tx, receiver):
     return class_value(tx, receiver.python_type(), receiver.source)
 
 
+# What C types other than object have in ways of their own.
+_COMPARISONS = frozenset(["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"])
 _OBJECT_SLOTS: dict[str, Callable[..., Value | None]] = {
     "__eq__": _eq,
     "__ne__": _ne,
@@ -180,24 +171,12 @@ _OBJECT_SLOTS: dict[str, Callable[..., Value | None]] = {
 
 
 # -- containers -----------------------------------------------------------------------------------
-def _container_init(tx, storage, *args):
-    if isinstance(storage, ListValue):
-        storage.py_clear(tx)
-        if args:
-            storage.py_extend(tx, args[0])
-    elif isinstance(storage, DefaultDictValue) and args:
-        storage.factory = args[0]
-        storage.py_update(tx, *args[1:])
-    elif args:
-        storage.py_update(tx, *args)
-
-
 def _container_reversed(tx, storage):
     return TABLE[reversed](tx, storage)
 
 
 _CONTAINER_SLOTS: dict[str, Callable[..., Value | None]] = {
-    "__init__": _container_init,
+    "__init__": container_init,
     "__reversed__": _container_reversed,
     "__copy__": lambda tx, storage: storage.py_copy(tx),
 }
@@ -215,7 +194,7 @@ def _class_slot(
     cls = receiver.cls
     handler = TABLE.get(getattr(cls, name, None))
     if handler is not None:
-        return handler(tx, *args, **kwargs)
+        return call_handler(tx, name, handler, args, kwargs)
     if name == "__call__":
         return construct(tx, receiver, args, kwargs)
     if name == "mro":
@@ -223,7 +202,7 @@ def _class_slot(
     if name == "__subclasses__":
         return tx.wrap(cls.__subclasses__())
     if name == "fromkeys" and issubclass(cls, dict):
-        return _fromkeys(tx, receiver, *args)
+        return call_handler(tx, name, _fromkeys, [receiver, *args], kwargs)
     if name in ("__instancecheck__", "__subclasscheck__"):
         from dynamo.values.builtins import class_info, instance_of
 
@@ -233,7 +212,7 @@ def _class_slot(
     if name in ("__init_subclass__", "__init__"):
         return None
     if name in ("__eq__", "__ne__", "__getattribute__"):
-        return _OBJECT_SLOTS[name](tx, receiver, *args)
+        return call_handler(tx, name, _OBJECT_SLOTS[name], [receiver, *args], kwargs)
     if cls in (str, bytes, int, float):
         from dynamo.values.builtins import fold
 

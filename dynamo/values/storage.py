@@ -1,60 +1,131 @@
-"""What instances of dict, list, set and tuple subclasses store in their built-in base, as a plain
-container Value.
+"""What instances of subclasses of built-in types store in their built-in base, as a plain Value: a
+container, or the constant that a str, int, float, ... subclass is.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
+from dynamo.values.exceptions import call_real
+from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
     from dynamo.values.objects import ObjectValue
 
+_HEAP_TYPE = 1 << 9
+
 
 def new_storage(cls: type) -> Value | None:
-    """Empty storage for a new instance of `cls`; None if it has no built-in container as its
-    base.
+    """Empty storage for a new instance of `cls`; None if it has no mutable built-in container as
+    its base.
     """
-    for base, make in _STORAGE.items():
-        if issubclass(cls, base):
-            return make()
+    for base in cls.__mro__:
+        if base in _EMPTY:
+            return _EMPTY[base]()
     return None
-
-
-def _empty_list() -> Value:
-    return ListValue([])
 
 
 def _empty_dict(make: type[DictValue]) -> Callable[[], Value]:
     return lambda: make({})
 
 
-_STORAGE: dict[type, Callable[[], Value]] = {
+_EMPTY: dict[type, Callable[[], Value]] = {
     collections.OrderedDict: _empty_dict(OrderedDictValue),
     collections.defaultdict: _empty_dict(DefaultDictValue),
     dict: _empty_dict(DictValue),
-    list: _empty_list,
+    list: lambda: ListValue([]),
+    collections.deque: lambda: DequeValue([]),
+    set: lambda: SetValue({}, real=set()),
 }
+# Literals: what a subclass adds is in the instance dict and in the class.
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+}
+
+
+def literal_base(cls: type) -> type | None:
+    """The literal type that a user's class derives from."""
+    if not cls.__flags__ & _HEAP_TYPE:
+        return None
+    return next((base for base in cls.__mro__ if base in _PLAIN), None)
+
+
+# What a class may define and still be its base to C code.
+_HARMLESS = frozenset(
+    "__new__ __init__ __module__ __doc__ __dict__ __weakref__ __slots__ __qualname__ "
+    "__annotations__ __init_subclass__ __getattr__ __setattr__ __orig_bases__ __parameters__ "
+    "__class_getitem__ __static_attributes__ __firstlineno__ __copy__ __deepcopy__".split()
+)
+
+
+@functools.cache
+def keeps_methods(cls: type) -> bool:
+    """Whether a literal's subclass overrides none of the literal's special methods."""
+    classes = cls.__mro__[: cls.__mro__.index(literal_base(cls) or cls)]
+    names = (name for owner in classes for name in vars(owner))
+    return all(name in _HARMLESS or not name.startswith("__") for name in names)
+
+
+def immutable_storage(
+    tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """What base.__new__(cls, *args) stores, for a base whose instances are made with their content;
+    None for other classes.
+    """
+    if issubclass(cls, tuple):
+        return TupleValue(args[0].unpack(tx) if args else [])
+    if issubclass(cls, frozenset):
+        return FrozenSetValue.from_iterable(tx, args[0]) if args else FrozenSetValue.of(tx, [])
+    base = literal_base(cls)
+    if base is None:
+        return None
+    real = [base_constant(arg) for arg in args]
+    return ConstantValue(
+        call_real(tx, base, *real, **{k: base_constant(v) for k, v in kwargs.items()})
+    )
+
+
+def base_constant(value: Value) -> Any:
+    """The literal that a value is, or that it holds as an instance of a subclass."""
+    storage = getattr(value, "storage", None)
+    return (value if storage is None else storage).as_constant()
 
 
 def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
     """The storage of an instance from outside."""
-    real, source = value.real, value.source
-    if isinstance(real, dict):
-        storage = new_storage(type(real))
-        assert isinstance(storage, DictValue)
+    real, source, cls = value.real, value.source, value.cls
+    storage: Any
+    if issubclass(cls, dict):
+        storage = new_storage(cls)
         storage.real, storage.source = real, source
-    elif isinstance(real, list):
+        if isinstance(storage, DefaultDictValue):
+            storage.factory = tx.wrap(real.default_factory, _attr(source, "default_factory"))
+    elif issubclass(cls, list):
         storage = ListValue.from_real(tx, real, source)
-    elif isinstance(real, tuple):
+    elif issubclass(cls, collections.deque):
+        storage = DequeValue.from_real(tx, real, source)
+        storage.maxlen = tx.wrap(real.maxlen, _attr(source, "maxlen")).as_constant()
+    elif issubclass(cls, tuple):
         return TupleValue.from_real(tx, real, source)
+    elif issubclass(cls, (set, frozenset)):
+        storage = _wrap_set(tx, cls, real, source)
+    elif (base := literal_base(cls)) is not None:
+        plain = _PLAIN[base]
+        return tx.wrap(plain(real), CallSource(source, plain, base.__name__))  # type: ignore[arg-type]
     else:
         return None
     # The changes of the storage are replayed by the object.
@@ -62,41 +133,91 @@ def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
     return storage
 
 
-def fill_ordered(obj: collections.OrderedDict, items: dict[Any, Any]) -> None:
+def _attr(source: Source | None, name: str) -> Source | None:
+    return None if source is None else AttrSource(source, name)
+
+
+def _wrap_set(tx: Interpreter, cls: type, real: Any, source: Source | None) -> FrozenSetValue:
+    """The members, guarded through a plain copy."""
+    base: Any = set if issubclass(cls, set) else frozenset
+    copied = base(real)
+    storage: Any = tx.wrap(
+        copied, None if source is None else CallSource(source, base, base.__name__)
+    )
+    if isinstance(storage, ConstantValue):
+        storage = FrozenSetValue.of(tx, storage.unpack(tx))
+    if list(copied) != list(real):
+        storage.real = None
+    storage.source = storage.before = None
+    return storage
+
+
+def _pairs(items: Any) -> Any:
+    return items.items() if isinstance(items, dict) else items
+
+
+def fill_ordered(obj: collections.OrderedDict, items: Any) -> None:
     collections.OrderedDict.clear(obj)
-    for key, item in items.items():
+    for key, item in _pairs(items):
         collections.OrderedDict.__setitem__(obj, key, item)
 
 
-def fill_dict(obj: dict, items: dict[Any, Any]) -> None:
+def fill_dict(obj: dict, items: Any) -> None:
     dict.clear(obj)
     dict.update(obj, items)
+
+
+def fill_defaultdict(obj: collections.defaultdict, factory: Any, items: Any) -> None:
+    collections.defaultdict.default_factory.__set__(obj, factory)  # type: ignore[attr-defined]
+    fill_dict(obj, items)
 
 
 def fill_list(obj: list, items: list[Any]) -> None:
     list.__setitem__(obj, slice(None), items)
 
 
+def fill_deque(obj: collections.deque, maxlen: int | None, items: list[Any]) -> None:
+    collections.deque.__init__(obj, items, maxlen)
+
+
+def fill_set(obj: set, items: Any) -> None:
+    set.clear(obj)
+    set.update(obj, items)
+
+
 def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     """Emit what fills the object's storage, past any method that the class overrides."""
-    storage, emit = value.storage, codegen
-    if isinstance(storage, TupleValue) or (
-        isinstance(storage, DictValue) and storage.real is not None
-    ):
+    storage = value.storage
+    immutable = isinstance(storage, (TupleValue, ConstantValue)) or type(storage) is FrozenSetValue
+    if immutable or (isinstance(storage, DictValue) and storage.real is not None):
         return lambda: None
-    if isinstance(storage, OrderedDictValue):
-        fill: Callable[..., None] = fill_ordered
-    else:
-        fill = fill_list if isinstance(storage, SequenceValue) else fill_dict
-    emit.load_callable(lambda: emit.load_const(fill))
+    fill, extra = _filling(storage)
+    codegen.load_callable(lambda: codegen.load_const(fill))
     codegen(value)
+    for argument in extra:
+        codegen(argument)
     if isinstance(storage, SequenceValue):
-        emit.build_list(storage.emit_items(codegen))
+        codegen.build_list(storage.emit_items(codegen))
     elif isinstance(storage, DictValue):
-        storage.emit_dict(codegen)
+        storage.emit_content(codegen)
+    elif isinstance(storage, SetValue):
+        storage.emit_members(codegen)
 
     def write() -> None:
-        emit.call(2)
-        emit.pop_top()
+        codegen.call(2 + len(extra))
+        codegen.pop_top()
 
     return write
+
+
+def _filling(storage: Value | None) -> tuple[Callable[..., None], list[Value]]:
+    """The function that fills an object, and what it takes before the items."""
+    if isinstance(storage, OrderedDictValue):
+        return fill_ordered, []
+    if isinstance(storage, DefaultDictValue):
+        return fill_defaultdict, [storage.factory]
+    if isinstance(storage, DictValue):
+        return fill_dict, []
+    if isinstance(storage, DequeValue):
+        return fill_deque, [ConstantValue(storage.maxlen)]
+    return (fill_set if isinstance(storage, SetValue) else fill_list), []

@@ -4,8 +4,9 @@ flag.
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
 from fxgraph import Node
+from fxgraph.args import leaves
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -98,23 +100,8 @@ ESCAPING_METHODS = frozenset(
         "to_sparse",
     ]
 )
-# In place, on what a tensor is: the objects that the frame got or made are changed natively.
-METADATA_METHODS = frozenset(
-    [
-        "set_",
-        "requires_grad_",
-        "resize_",
-        "resize_as_",
-        "t_",
-        "transpose_",
-        "swapaxes_",
-        "swapdims_",
-        "squeeze_",
-        "unsqueeze_",
-        "detach_",
-        "as_strided_",
-    ]
-)
+# In place, on what a tensor is: autograd's state and the storage are changed natively.
+METADATA_METHODS = frozenset(["set_", "requires_grad_", "detach_"])
 NUMPY_METHODS = frozenset(["numpy", "__array__"])
 
 
@@ -145,7 +132,10 @@ class TensorValue(Value):
 
     # -- attributes and methods -----------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if name in METADATA_ATTRIBUTES:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value):
+            return stored
+        if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
             return tx.wrap(getattr(self.fake, name))
         if name.startswith("is_") and isinstance(flag := getattr(self.fake, name, None), bool):
             return ConstantValue(flag)
@@ -182,8 +172,33 @@ class TensorValue(Value):
             tx.guard(self.source, "has_attr", (name, False))
         raise_python(tx, AttributeError, f"'Tensor' object has no attribute {name!r}")
 
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        """`grad`, and attributes that users hang on a tensor, are stored when the frame ends."""
+        on_class = hasattr(self.python_type(), name)
+        grad = name == "grad" and self._may_be_grad(value)
+        if (on_class and not grad) or (self.source is None and self.real is not None):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        effects = tx.output.side_effects
+        if self.mutation is None and self.real is None:
+            effects.track_new(self)
+        elif self.mutation is None:
+            effects.track_existing(self)
+        effects.store_attr(self, name, value)
+
+    def _may_be_grad(self, value: Value) -> bool:
+        """Whether autograd takes `value` as the gradient of this tensor, a leaf from outside."""
+        if self.real is None or not self.real.is_leaf:
+            return False
+        if not isinstance(value, TensorValue):
+            return value.is_constant() and value.as_constant() is None
+        mine, other = self.fake, value.fake
+        same = (mine.shape, mine.dtype, mine.device) == (other.shape, other.dtype, other.device)
+        return same and value is not self and other.layout is torch.strided
+
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        if name in METADATA_ATTRIBUTES or name in TENSOR_ATTRIBUTES:
+        if isinstance(tx.output.side_effects.load_attr(self, name), Value):
+            return True
+        if name in TENSOR_ATTRIBUTES:
             return True
         if self.real is not None:
             present = hasattr(self.real, name)
@@ -195,15 +210,13 @@ class TensorValue(Value):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
-        special = _SPECIAL_METHODS.get(name)
+        special = SPECIAL_METHODS.get(name)
         if special is not None:
             return special(tx, self, *args, **kwargs)
         if name in VALUE_METHODS:
             raise Unsupported(breaks.DataDependentValue(f"Tensor.{name}()"))
         if name in NUMPY_METHODS:
             raise Unsupported(breaks.NumpyConversion(f"Tensor.{name}()"))
-        if name in METADATA_METHODS:
-            raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
         if name in ESCAPING_METHODS:
             raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
         found = getattr(self.python_type(), name, None)
@@ -213,12 +226,14 @@ class TensorValue(Value):
 
     # -- operators ------------------------------------------------------------------------------
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        other = _number_of(other)
         if not (isinstance(other, TensorValue) or other.is_constant()):
             return None
         operands = [other, self] if reflected else [self, other]
         return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        other = _number_of(other)
         if not (isinstance(other, TensorValue) or other.is_constant()):
             return None
         return call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [self, other], {})
@@ -257,6 +272,17 @@ class TensorValue(Value):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.graph_output(self)
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        from dynamo.values.function import replay_attributes
+
+        return replay_attributes(self, codegen)
+
+
+def _number_of(value: Value) -> Value:
+    """An operand as tensors see it: instances of subclasses of int and float are their numbers."""
+    storage = getattr(value, "storage", None)
+    return storage if isinstance(storage, ConstantValue) else value
 
 
 class TensorMethodValue(Value):
@@ -298,7 +324,14 @@ def call_in_graph(
     """Run `target` on fake tensors, and record it as a node unless it only gave Python values."""
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
-    result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
+    name = target_name(target)
+    if name in METADATA_METHODS:
+        raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
+    if writes(target, kwargs):
+        with _inputs_keep_their_form(tx, name, (proxy_args, proxy_kwargs)):
+            result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
+    else:
+        result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
     if not _holds_tensor(result) and result is not None:
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
@@ -307,6 +340,44 @@ def call_in_graph(
             return known
     node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
     return wrap_result(tx, node, result)
+
+
+def target_name(target: Any) -> str:
+    """The name of a method, function or operator overload (`add_` of add_.Tensor)."""
+    if isinstance(target, str):
+        return target
+    return getattr(target, "__name__", str(target)).split(".")[0]
+
+
+def writes(target: Any, kwargs: dict[str, Value]) -> bool:
+    """Whether a call may change its arguments, by torch's naming or the operator's schema."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.is_mutable
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return any(getattr(target, name)._schema.is_mutable for name in target.overloads())
+    name = target_name(target)
+    return "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
+
+
+@contextlib.contextmanager
+def _inputs_keep_their_form(tx: Interpreter, name: str, args: Any) -> Iterator[None]:
+    """Break where a call gives a tensor from outside other sizes or strides: only what the frame
+    made may be resized or transposed in place in the graph.
+    """
+    nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node) and leaf.op == "placeholder"]
+    before = [_form(node) for node in nodes]
+    try:
+        yield
+    finally:
+        # The fake tensors may have changed already.
+        tx.output.side_effects.touch()
+    if before != [_form(node) for node in nodes]:
+        raise Unsupported(breaks.TensorMetadata(name))
+
+
+def _form(node: Node) -> tuple[Any, ...]:
+    fake = node.meta["example_value"]
+    return fake.shape, fake.stride(), fake.storage_offset()
 
 
 def _changes_something(op: str, target: Any) -> bool:
@@ -382,6 +453,8 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     except UnsupportedFakeTensorException as error:
         raise Unsupported(breaks.UncapturedCall(name)) from error
     except Exception as error:
+        if "data is not allocated yet" in str(error):
+            raise Unsupported(breaks.DataDependentValue(name)) from error
         text = str(error).splitlines()
         raise Unsupported(
             breaks.OpError(name, text[0] if text else type(error).__name__)
@@ -418,7 +491,8 @@ def _setitem(tx: Interpreter, tensor: TensorValue, key: Value, value: Value) -> 
     return ConstantValue(None)
 
 
-_SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
+# Method -> `(tx, tensor, *args, **kwargs) -> Value`; values/tensor_methods.py adds to it.
+SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
     "__len__": _len,
     "__iter__": _iter,
     "__setitem__": _setitem,
@@ -441,7 +515,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         return known
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(obj)
     plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    if not plain or obj.is_sparse or transformed:
+    if not plain or obj.layout is not torch.strided or obj.is_quantized or transformed:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:
         source = tx.output.install("tensor", obj)

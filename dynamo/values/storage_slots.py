@@ -1,0 +1,160 @@
+"""Methods of built-in types called on instances of user subclasses: they work on the storage, past
+anything that the subclass overrides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import DequeValue, ListValue
+from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
+from dynamo.values.exceptions import call_handler
+from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_op
+from dynamo.values.sets import FrozenSetValue, SetValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.values.objects import ObjectValue
+
+# Special method -> (operator, reflected).
+_OPERATORS = {f"__{stem}__": (symbol, False) for symbol, stem in DUNDER_STEMS.items()}
+_OPERATORS |= {f"__r{stem}__": (symbol, True) for symbol, stem in DUNDER_STEMS.items()}
+_OPERATORS |= {f"__i{stem}__": (f"{symbol}=", False) for symbol, stem in DUNDER_STEMS.items()}
+_COMPARISONS = {dunder: symbol for symbol, dunder in COMPARE_DUNDERS.items()}
+# Methods of a deque that make another one of the instance's class.
+_DEQUE_COPIES = frozenset(["__add__", "__mul__", "__rmul__", "copy", "__copy__"])
+
+
+def bare(value: Value) -> Value:
+    """What C code sees of an operand: the storage of an instance of a subclass."""
+    storage = getattr(value, "storage", None)
+    return value if storage is None else storage
+
+
+def literal_operator(tx: Interpreter, op: str, left: Value, right: Value | None) -> Value | None:
+    """`left op right` by the method of a literal's type, where an instance of a literal's subclass
+    stands on the right.
+    """
+    if not isinstance(right, ConstantValue):
+        return None
+    return binary_op(tx, op, left, right)
+
+
+def storage_slot(
+    tx: Interpreter,
+    receiver: ObjectValue,
+    name: str,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+) -> Value | None:
+    """Base.name(receiver, *args, **kwargs)."""
+    storage: Any = receiver.storage
+    handler = _HANDLERS.get(name)
+    if handler is not None:
+        return call_handler(tx, name, handler, [storage, *args], kwargs)
+    if isinstance(storage, ConstantValue):
+        operands = [bare(arg) for arg in args]
+        foreign = not all(operand.is_constant() for operand in operands)
+        if foreign and _is_number(storage) and (name in _OPERATORS or name in _COMPARISONS):
+            return ConstantValue(NotImplemented)
+        return storage.call_method(tx, name, operands, kwargs)
+    if isinstance(storage, DequeValue) and name in _DEQUE_COPIES:
+        raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
+    if name in _COMPARISONS and len(args) == 1:
+        return _answer(storage.compare(tx, _COMPARISONS[name], bare(args[0])), receiver)
+    if name in _OPERATORS and len(args) == 1:
+        op, reflected = _OPERATORS[name]
+        return _operator(tx, receiver, op, reflected, args[0])
+    if name == "__getitem__" and receiver.has_special(tx, "__missing__"):
+        item = storage.lookup(tx, args[0]) if hasattr(storage, "lookup") else None
+        return item if item is not None else receiver.special(tx, "__missing__", args[0])
+    if name in ("update", "setdefault", "pop") and isinstance(storage, OrderedDictValue):
+        return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
+    result = storage.call_method(tx, name, args, kwargs)
+    return receiver if result is storage else result
+
+
+def _is_number(value: ConstantValue) -> bool:
+    return isinstance(value.as_constant(), (int, float, complex))
+
+
+def _answer(result: Value | None, receiver: ObjectValue) -> Value:
+    if result is None:
+        return ConstantValue(NotImplemented)
+    return receiver if result is receiver.storage else result
+
+
+def _operator(
+    tx: Interpreter, receiver: ObjectValue, op: str, reflected: bool, other: Value
+) -> Value:
+    storage: Any = receiver.storage
+    operand = bare(other)
+    if isinstance(storage, FrozenSetValue) and isinstance(operand, FrozenSetValue) and reflected:
+        storage, operand = operand, storage
+        result = storage.binary(tx, op, operand, False)
+    else:
+        result = storage.binary(tx, op, operand, reflected)
+    if type(storage) is FrozenSetValue and result is storage:
+        return storage
+    return _answer(result, receiver)
+
+
+def _ordered_dict_method(tx, receiver, storage, name, args, kwargs):
+    """OrderedDict's update and setdefault go through __setitem__, which a subclass may override."""
+    if not receiver.has_special(tx, "__setitem__") or name == "pop":
+        return storage.call_method(tx, name, args, kwargs)
+    from dynamo.values.classes import fill_mapping
+
+    if name == "update":
+        fill_mapping(tx, receiver, args, kwargs)
+        return None
+    if storage.lookup(tx, args[0]) is None:
+        receiver.setitem(tx, args[0], args[1] if len(args) > 1 else ConstantValue(None))
+    return storage.lookup(tx, args[0])
+
+
+def container_init(tx, storage, *args, **kwargs):
+    """list.__init__, dict.__init__, ... on what an instance stores."""
+    if isinstance(storage, DequeValue):
+        _deque_init(tx, storage, *args, **kwargs)
+    elif isinstance(storage, (ListValue, SetValue)):
+        storage.py_clear(tx)
+        if args:
+            (storage.py_extend if isinstance(storage, ListValue) else storage.py_update)(
+                tx, args[0]
+            )
+    elif isinstance(storage, DefaultDictValue) and args:
+        storage.factory = args[0]
+        storage.py_update(tx, *args[1:], **kwargs)
+    elif isinstance(storage, DictValue):
+        storage.py_update(tx, *args, **kwargs)
+
+
+def _deque_init(tx, storage, iterable=None, maxlen=None):
+    storage.py_clear(tx)
+    storage.maxlen = None if maxlen is None else maxlen.as_constant()
+    if iterable is not None:
+        storage.py_extend(tx, iterable)
+
+
+def _reversed(tx, storage):
+    return TABLE[reversed](tx, storage)
+
+
+def _reduce(tx, storage, *args):
+    raise Unsupported(breaks.UncapturedCall("__reduce__"))
+
+
+_HANDLERS: dict[str, Callable[..., Value | None]] = {
+    "__init__": container_init,
+    "__reversed__": _reversed,
+    "__copy__": lambda tx, storage: storage.py_copy(tx),
+    "__reduce__": _reduce,
+    "__reduce_ex__": _reduce,
+}

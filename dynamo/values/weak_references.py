@@ -1,0 +1,141 @@
+"""weakref.ref and its subclasses. The target is alive while capturing, which is guarded."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, CallSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.builtins import handles, is_none
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import raise_python
+from dynamo.values.operators import equal
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+class WeakRefValue(Value):
+    """A weak reference. `real`: the reference itself, where it came from outside; `callback` and
+    `key` (of a WeakValueDictionary's reference) are for one that the frame makes.
+    """
+
+    def __init__(
+        self,
+        target: Value,
+        source: Source | None = None,
+        real: weakref.ref | None = None,
+        callback: Value | None = None,
+        key: Value | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.target = target
+        self.real = real
+        self.callback = callback
+        self.key = key
+
+    def python_type(self) -> type:
+        if self.real is not None:
+            return type(self.real)
+        return weakref.ref if self.key is None else weakref.KeyedRef
+
+    def identity(self) -> tuple[bool, Any]:
+        return self.real is not None, self.real
+
+    def children(self) -> Sequence[Value]:
+        return [v for v in (self.target, self.callback, self.key) if v is not None]
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "key" and self.key is not None:
+            return self.key
+        if name == "__callback__" and self.real is None:
+            return ConstantValue(None) if self.callback is None else self.callback
+        if self.real is None or name.startswith("__"):
+            return super().getattr(tx, name)
+        if not hasattr(self.real, name):
+            type_name = type(self.real).__name__
+            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+        source = None if self.source is None else AttrSource(self.source, name)
+        return tx.wrap(getattr(self.real, name), source)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            raise Unsupported(breaks.UncapturedCall("a weak reference with arguments"))
+        return self.target
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!=") or not isinstance(other, WeakRefValue):
+            return None
+        if is_none(self.target) or is_none(other.target):  # dead references equal themselves only
+            return ConstantValue((self is other) is (op == "=="))
+        return ConstantValue(equal(tx, self.target, other.target) is (op == "=="))
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        if is_none(self.target):
+            return self.hash_key_by_identity()
+        return (weakref.ref, self.target.hash_key(tx))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        made = weakref.ref if self.key is None else weakref.KeyedRef
+        codegen.load_callable(lambda: codegen.load_const(made))
+        codegen(self.target)
+        codegen(ConstantValue(None) if self.callback is None else self.callback)
+        if self.key is not None:
+            codegen(self.key)
+        codegen.call(2 if self.key is None else 3)
+
+
+@builder(weakref.ref)
+def build_weakref(tx: Interpreter, obj: weakref.ref, source: Source | None) -> Value:
+    inner = None if source is None else CallSource(source, dereference, "deref")
+    tx.guard(source, "type", type(obj))
+    target = tx.wrap(obj(), inner)
+    value = tx.output.remember(obj, source, WeakRefValue(target, source, obj))
+    if type(obj) is weakref.ref and obj.__callback__ is None:
+        tx.output.plain_references.setdefault(id(target), value)
+    return value
+
+
+@subclass_builder(weakref.ref)
+def build_weakref_subclass(tx: Interpreter, obj: weakref.ref, source: Source | None) -> Value:
+    """A reference with attributes (weakref.KeyedRef); one with methods of its own is not known."""
+    if type(obj) is not weakref.KeyedRef:
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    return build_weakref(tx, obj, source)
+
+
+def dereference(ref: weakref.ref) -> Any:
+    """What a reference leads to now."""
+    return ref()
+
+
+@handles(weakref.ref)
+def _weakref(tx, target, callback=None):
+    """An object has one reference without a callback."""
+    if not is_none(callback):
+        return _with_callback(tx, target, callback, None)
+    known = tx.output.plain_references.get(id(target))
+    if known is None:
+        known = tx.output.plain_references[id(target)] = WeakRefValue(target)
+    return known
+
+
+@handles(weakref.KeyedRef)
+def _keyed_ref(tx, target, callback, key):
+    return _with_callback(tx, target, callback, key)
+
+
+def _with_callback(tx: Interpreter, target: Value, callback: Value, key: Value | None) -> Value:
+    if tx.output.side_effects.is_new(target):
+        # It may go while captured code runs, which would have to call the callback.
+        raise Unsupported(breaks.UncapturedCall("weakref.ref with a callback"))
+    return WeakRefValue(target, callback=callback, key=key)
