@@ -218,15 +218,19 @@ def RAISE_VARARGS(tx: Interpreter, instr: Instruction) -> None:
     cause = tx.pop() if instr.arg == 2 else None
     exception = _instance(tx, tx.pop())
     if cause is not None:
-        exception.setattr(tx, "__cause__", cause if is_none(cause) else _instance(tx, cause))
+        if not is_none(cause):
+            cause = _instance(tx, cause, "exception causes must derive from BaseException")
+        exception.setattr(tx, "__cause__", cause)
     tx.raise_exception(exception)
 
 
-def _instance(tx: Interpreter, value: Value) -> Value:
+def _instance(
+    tx: Interpreter, value: Value, otherwise: str = "exceptions must derive from BaseException"
+) -> Value:
     """raise E and raise E(...) both raise an instance."""
     known, cls = value.identity()
     if known and isinstance(cls, type):
         value = value.call(tx, [], {})
     if not issubclass(value.python_type(), BaseException):
-        raise_python(tx, TypeError, "exceptions must derive from BaseException")
+        raise_python(tx, TypeError, otherwise)
     return value

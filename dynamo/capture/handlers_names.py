@@ -12,8 +12,9 @@ from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, ModuleSource
+from dynamo.sources import AttrSource, LocalSource, ModuleSource
 from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.containers import from_constant
@@ -32,7 +33,16 @@ def no_operation(tx: Interpreter, instr: Instruction) -> None:
 # -- stack ----------------------------------------------------------------------------------------
 @handler
 def POP_TOP(tx: Interpreter, instr: Instruction) -> None:
-    tx.stack.pop()
+    dropped = tx.stack.pop()
+    if isinstance(dropped.source, LocalSource):
+        _check_finalizer(dropped)
+
+
+def _check_finalizer(dropped: Value | Lazy) -> None:
+    """An object from outside whose __del__ may have to run now: natively."""
+    real = getattr(dropped, "obj" if isinstance(dropped, Lazy) else "real", None)
+    if hasattr(type(real), "__del__"):
+        raise Unsupported(breaks.UncapturedCall(f"{type(real).__name__}.__del__"))
 
 
 @handler
@@ -97,7 +107,7 @@ def STORE_FAST(tx: Interpreter, instr: Instruction) -> None:
 def DELETE_FAST(tx: Interpreter, instr: Instruction) -> None:
     if instr.argval not in tx.locals:
         raise_unbound(tx, instr.argval)
-    del tx.locals[instr.argval]
+    _check_finalizer(tx.locals.pop(instr.argval))
 
 
 # -- cells ----------------------------------------------------------------------------------------

@@ -196,10 +196,12 @@ class Interpreter:
     def trace(self, error: RaisedException, instr: Instruction) -> None:
         """Set the exception's __context__, and add this frame to its traceback."""
         value: Any = error.value  # an ObjectValue
-        if instr.op != "RERAISE":
+        raised_again = instr.op == "RERAISE" or (instr.op == "RAISE_VARARGS" and instr.arg == 0)
+        if not raised_again:
             if not error.linked:
                 value.link_context(self, self.handled_exception())
             value.frames = ((self.code, self.lineno), *value.frames)
+            error.grew = True
         error.linked = True
 
     def unwind(self, error: RaisedException, instr: Instruction) -> None:
@@ -208,6 +210,10 @@ class Interpreter:
         if handler is None:
             self.done = True
             raise error
+        if error.grew and not self.output.side_effects.is_new(error.value):
+            # Whoever catches an exception from outside may look at its traceback.
+            value: Any = error.value
+            raise Unsupported(breaks.AttributeMutation(value.describe(), "__traceback__"))
         del self.stack[handler.depth :]
         if handler.push_lasti:
             from dynamo.values.constant import ConstantValue

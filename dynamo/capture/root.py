@@ -140,6 +140,13 @@ class RootInterpreter(Interpreter):
             error.value.frames = error.value.frames[1:]
             reason = breaks.UncaughtException(error.value.describe())
             user_stack, terminal = self.user_stack(), True
+        except RecursionError:
+            reason, user_stack, terminal = (
+                breaks.InlineDepth(config.inline_depth_limit),
+                self.user_stack(),
+                False,
+            )
+            output.side_effects.touch()
         except Exception as error:
             # A fault of ours must not be the user's: the instruction runs natively.
             reason, user_stack, terminal = (

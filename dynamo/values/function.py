@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
+from dynamo.values.operators import same_object
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -419,6 +420,17 @@ class MethodValue(Value):
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return name in ("__self__", "__func__") or self.function.hasattr(tx, name)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if op not in ("==", "!=") or not isinstance(other, MethodValue):
+            return None
+        same = same_object(self.receiver, other.receiver)
+        same = same and same_object(self.function, other.function)
+        return ConstantValue(same is (op == "=="))
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        parts = (self.receiver.hash_key_by_identity(), self.function.hash_key_by_identity())
+        return (types.MethodType, *parts)
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(types.MethodType))

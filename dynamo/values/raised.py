@@ -33,6 +33,7 @@ class ExceptionValue(ObjectValue):
         self.first_args = list(args)
         self.links: dict[str, Value] = {}
         self.frames: Frames = ()
+        self.traceback: TracebackValue | None = None
 
     def children(self) -> Sequence[Value]:
         return [*self.args, *self.links.values()]
@@ -43,7 +44,7 @@ class ExceptionValue(ObjectValue):
         if name == "args":
             return TupleValue(self.args)
         if name == "__traceback__":
-            return TracebackValue(self) if self.frames else ConstantValue(None)
+            return self._traceback()
         if name in _LINKS:
             default = ConstantValue(False if name == "__suppress_context__" else None)
             return self.links.get(name, default)
@@ -54,6 +55,13 @@ class ExceptionValue(ObjectValue):
         if issubclass(self.cls, StopIteration) and name == "value":
             return self.args[0] if self.args else ConstantValue(None)
         return super().getattr(tx, name)
+
+    def _traceback(self) -> Value:
+        if not self.frames:
+            return ConstantValue(None)
+        if self.traceback is None or self.traceback.frames is not self.frames:
+            self.traceback = TracebackValue(self)
+        return self.traceback
 
     def py_with_traceback(self, tx, traceback):
         self.setattr(tx, "__traceback__", traceback)
@@ -68,6 +76,8 @@ class ExceptionValue(ObjectValue):
         elif name in _LINKS:
             tx.output.side_effects.mark(self)
             self.links[name] = value
+            if name == "__cause__":
+                self.links["__suppress_context__"] = ConstantValue(True)
         elif name == "args":
             tx.output.side_effects.mark(self)
             self.args = value.unpack(tx)
@@ -75,7 +85,7 @@ class ExceptionValue(ObjectValue):
             super().setattr(tx, name, value)
 
     def _set_traceback(self, tx: Interpreter, value: Value) -> None:
-        if isinstance(value, TracebackValue):
+        if isinstance(value, TracebackValue) and value.exception is self:
             self.frames = value.frames
         elif value.is_constant() and value.as_constant() is None:
             self.frames = ()
@@ -148,6 +158,8 @@ class TracebackValue(Value):
         return (self.exception,)
 
     def reconstruct(self, codegen: Codegen) -> None:
+        if self.frames is not self.exception.frames:  # raised again since
+            raise Unsupported(breaks.CannotReconstruct(self.describe()))
         codegen(self.exception)
         codegen.load_attr("__traceback__")
 

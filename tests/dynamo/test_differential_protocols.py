@@ -1,0 +1,278 @@
+"""Corners of Python's protocols, as small programs: what CPython's own tests found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dynamo.differential import check
+
+PROGRAMS = {
+    "outside_exception_is_caught": """
+        err = RuntimeError('outside')
+        class M:
+            def __enter__(self): return self
+            def __exit__(self, kind, value, tb):
+                log.append((kind.__name__, tb is None))
+                return True
+        def raising(): raise err
+        def f(x):
+            x = x * 2
+            with M():
+                raising()
+            return x + 1
+        ---
+        run(T(3))
+    """,
+    "outside_exception_in_a_loop": """
+        err = KeyError(1)
+        def f(x):
+            for i in range(2):
+                try:
+                    raise err
+                except KeyError as e:
+                    log.append(e is err)
+                x = x + i
+            return x
+        ---
+        run(T(3))
+    """,
+    "bare_raise_keeps_the_traceback": """
+        def inner(x):
+            try:
+                raise ValueError(1)
+            except ValueError:
+                raise
+        def f(x):
+            y = x + 1
+            try:
+                inner(x)
+            except ValueError as e:
+                return y, e
+        ---
+        run(T(3))
+    """,
+    "raise_from_none": """
+        def f(x):
+            y = x + 1
+            try:
+                try:
+                    raise TypeError(1)
+                except TypeError:
+                    raise ValueError(2) from None
+            except ValueError as e:
+                return y, e.__suppress_context__, e.__cause__, e
+        ---
+        run(T(3))
+    """,
+    "traceback_is_one_object": """
+        def f(x):
+            try:
+                raise TypeError(1)
+            except TypeError as e:
+                tb = e.__traceback__
+                return x + 1, tb is e.__traceback__, tb == e.__traceback__
+        ---
+        run(T(3))
+    """,
+    "cause_must_be_an_exception": """
+        def f(x):
+            y = x + 1
+            log.append(y)
+            raise ValueError(1) from 5
+        ---
+        run(T(3))
+    """,
+    "switched_off_bool": """
+        class A:
+            __bool__ = None
+            def __len__(self): return 1
+        def f(x):
+            y = x + 1
+            return y if A() else x
+        ---
+        run(T(3))
+    """,
+    "switched_off_contains": """
+        class A:
+            __contains__ = None
+            def __iter__(self): return iter([1])
+        def f(x):
+            y = x + 1
+            return y, 1 in A()
+        ---
+        run(T(3))
+    """,
+    "bool_gives_something_else": """
+        class A:
+            def __bool__(self): return 1
+        def f(x):
+            y = x + 1
+            return y if A() else x
+        ---
+        run(T(3))
+    """,
+    "str_gives_something_else": """
+        class A:
+            def __str__(self): return 1
+        def f(x):
+            return x + 1, str(A())
+        ---
+        run(T(3))
+    """,
+    "len_is_negative": """
+        class A:
+            def __len__(self): return -1
+        def f(x):
+            return x + 1, len(A())
+        ---
+        run(T(3))
+    """,
+    "index_gives_something_else": """
+        class A:
+            def __index__(self): return 1.5
+        def f(x):
+            return x + 1, [1, 2][A()]
+        ---
+        run(T(3))
+    """,
+    "virtual_subclasses_do_not_go_first": """
+        import abc
+        class A(abc.ABC):
+            def __add__(self, other): return 'A'
+        @A.register
+        class B:
+            def __radd__(self, other): return 'B'
+        def f(x):
+            return x + 1, A() + B()
+        ---
+        run(T(3))
+    """,
+    "c_types_compare_by_value": """
+        import fractions, decimal
+        a, b = bytearray(b'x'), bytearray(b'x')
+        c, d = decimal.Decimal(1), decimal.Decimal('1.0')
+        class S(str): pass
+        s, t = S('a'), S('a')
+        def f(x):
+            return x + 1, a == b, a != b, c == d, s == t, s < t, c in [d], a == b'x'
+        ---
+        run(T(3))
+    """,
+    "methods_compare_by_what_they_bind": """
+        class A:
+            def f(self): pass
+            def g(self): pass
+        a, b = A(), A()
+        def f(x):
+            made = A()
+            table = {a.f: 1, made.f: 2}
+            return (x + 1, a.f == a.f, a.f == b.f, a.f != a.g, made.f == made.f,
+                    made.f == a.f, table[a.f], table[made.f], b.f in table)
+        ---
+        run(T(3))
+    """,
+    "divmod_has_its_own_method": """
+        class A:
+            def __divmod__(self, other): return 'divmod', other
+            def __floordiv__(self, other): return 'floordiv'
+            def __mod__(self, other): return 'mod'
+        def f(x):
+            return x + 1, divmod(A(), 2), divmod(7, 2)
+        ---
+        run(T(3))
+    """,
+    "del_runs_when_it_should": """
+        class A:
+            def __init__(self, k): self.k = k
+            def __del__(self): log.append(('del', self.k))
+        def f(x):
+            x = x + 1
+            A(1)
+            log.append('after')
+            A(2)
+            return x * 2
+        ---
+        run(T(3))
+    """,
+    "user_code_does_not_run_while_capturing": """
+        class A:
+            def __index__(self):
+                log.append('index')
+                return 3
+        a = A()
+        def f(x):
+            return x + 1, hex(a)
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "init_is_a_property": """
+        class A:
+            @property
+            def __init__(self): raise AttributeError('no init')
+        def f(x):
+            y = x + 1
+            A()
+            return y
+        ---
+        run(T(3))
+    """,
+    "object_refuses_arguments": """
+        class A: pass
+        class B:
+            def __init__(self, *a): super().__init__(*a)
+        class C:
+            def __new__(cls, *a): return super().__new__(cls, *a)
+        def f(x, cls, *args):
+            y = x + 1
+            return y, type(cls(*args)).__name__
+        ---
+        run(T(3), A, 1)
+        run(T(3), B, 1)
+        run(T(3), C, 1)
+        run(T(3), B)
+    """,
+    "calls_that_do_not_fit": """
+        def f(x, k):
+            y = x + 1
+            if k == 0: bool(1, 2)
+            if k == 1: len()
+            if k == 2: [].append()
+            if k == 3: {}.get()
+            if k == 4: functools.reduce(1)
+            if k == 5: getattr(x=1)
+            if k == 6: object.__eq__(1)
+            return y
+        ---
+        run(T(3), 0)
+        run(T(3), 1)
+        run(T(3), 2)
+        run(T(3), 3)
+        run(T(3), 4)
+        run(T(3), 5)
+        run(T(3), 6)
+    """,
+    "abstract_classes": """
+        import abc
+        class A(abc.ABC):
+            @abc.abstractmethod
+            def one(self): ...
+        class B(A):
+            @abc.abstractmethod
+            def two(self): ...
+        def f(x, cls):
+            y = x + 1
+            try:
+                cls()
+            except TypeError as e:
+                return y, str(e)
+        ---
+        run(T(3), A)
+        run(T(3), B)
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    check(PROGRAMS[name], backends=("eager",))
