@@ -71,6 +71,8 @@ def _set(tx, iterable=None):
 
 @handles(frozenset)
 def _frozenset(tx, iterable=None):
+    if type(iterable) is FrozenSetValue:
+        return iterable
     return (
         FrozenSetValue.of(tx, [])
         if iterable is None

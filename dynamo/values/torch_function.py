@@ -20,6 +20,7 @@ import torch.overrides
 from dynamo import breaks, rules
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, Source
+from dynamo.values import torch_state, torch_substitutes
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, constant_argument
@@ -53,7 +54,12 @@ def graph_functions() -> dict[int, Any]:
     found.extend(getattr(torch, name, None) for name in dir(torch._C._VariableFunctions))
     functional = vars(torch.nn.functional).values()
     found.extend(f for f in functional if isinstance(f, types.BuiltinFunctionType))
-    return {id(f): f for f in found if callable(f) and f.__name__ not in _NOT_IN_GRAPH}
+    return {id(f): f for f in found if callable(f) and not _stays_outside(f.__name__)}
+
+
+def _stays_outside(name: str) -> bool:
+    """Fake tensors do not know quantized ones: they would dequantize what is not quantized."""
+    return name in _NOT_IN_GRAPH or name.startswith("quantize") or "quantized" in name
 
 
 def is_graph_function(obj: Any) -> bool:
@@ -62,13 +68,16 @@ def is_graph_function(obj: Any) -> bool:
         return True
     # Looking a method of the class up makes a new object each time.
     return (
-        isinstance(obj, types.BuiltinFunctionType)
-        and obj.__self__ is torch._C._VariableFunctionsClass  # type: ignore[attr-defined]
+        type(obj) is types.BuiltinFunctionType and obj.__self__ is torch._C._VariableFunctionsClass  # type: ignore[attr-defined]
     )
 
 
 # Their results come from objects outside of torch.
-_NOT_IN_GRAPH = frozenset(["from_numpy", "frombuffer", "from_file", "asarray", "from_dlpack"])
+_NOT_IN_GRAPH = frozenset(
+    ["from_numpy", "frombuffer", "from_file", "asarray", "from_dlpack"]
+    # Takes a function of the user's.
+    + ["triplet_margin_with_distance_loss"]
+)
 
 
 def _c_modules() -> list[Any]:
@@ -163,20 +172,26 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         torch,
         "is_grad_enabled is_inference_mode_enabled get_default_dtype get_default_device "
         "is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype "
-        "get_autocast_gpu_dtype get_autocast_cpu_dtype is_anomaly_enabled "
-        "are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled "
-        "broadcast_shapes promote_types can_cast finfo iinfo device get_num_threads "
+        "get_autocast_gpu_dtype get_autocast_cpu_dtype "
+        "broadcast_shapes promote_types can_cast finfo iinfo device "
         "cuda.is_available cuda.device_count cuda.is_initialized backends.mps.is_available "
         "backends.mkldnn.is_available backends.cuda.is_built typename "
         "amp.is_autocast_available amp.autocast_mode.is_autocast_available "
         "_C._is_autocast_available _C._get_privateuse1_backend_name _C._is_any_autocast_enabled "
         "_C._len_torch_function_stack _C._len_torch_dispatch_stack "
-        "_C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_cudnn_allow_tf32 "
-        "_C._get_flash_sdp_enabled _C._get_mem_efficient_sdp_enabled _C._get_math_sdp_enabled "
+        "_C._get_float32_matmul_precision "
         "distributed.is_available distributed.is_initialized",
         _run,
     )
+    table |= {key: (f, torch_state.read_flag(f)) for key, f in torch_state.flag_readers().items()}
     table |= _collect(torch, "is_tensor", lambda f: _is_tensor)
+    table |= _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
+    table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
+    table |= _collect(
+        torch, "_foreach_addcdiv_ _foreach_addcmul_", torch_substitutes.fold_foreach_scalars
+    )
+    table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
+    table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
     table |= _collect(
         torch, "_C._set_grad_enabled", lambda f: _state_change(f, torch.is_grad_enabled)
     )
@@ -208,7 +223,7 @@ _TORCH_DYNAMO_ANSWERS = {"graph_break": None, "is_compiling": True, "is_dynamo_c
 
 def torch_dynamo_answer(obj: Any) -> tuple[bool, Any]:
     """(True, constant) if `obj` is a function of torch._dynamo with a fixed meaning here."""
-    module = getattr(obj, "__module__", None)
+    module = obj.__module__ if type(obj) is types.FunctionType else None
     if isinstance(module, str) and module.startswith("torch._dynamo"):
         name = getattr(obj, "__name__", "")
         if name in _TORCH_DYNAMO_ANSWERS and sys.modules.get(module) is not None:
@@ -240,8 +255,6 @@ class TorchFunctionValue(Value):
         return self.function
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if "out" in kwargs and not _is_none(kwargs["out"]):
-            raise Unsupported(breaks.UncapturedCall(f"{self.describe()} with out="))
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
@@ -276,8 +289,15 @@ class TensorDescriptorValue(TorchFunctionValue):
         return receiver.call_method(tx, self.function.__name__, rest, kwargs)
 
 
-def _is_none(value: Value) -> bool:
-    return value.is_constant() and value.as_constant() is None
+@cache
+def _python_methods() -> dict[int, Any]:
+    """id -> function, for the methods of Tensor that are written in Python."""
+    found = vars(torch.Tensor).items()
+    return {
+        id(f): f
+        for name, f in found
+        if isinstance(f, types.FunctionType) and f.__name__ == name and name != "__torch_function__"
+    }
 
 
 # -- builders -------------------------------------------------------------------------------------
@@ -295,7 +315,7 @@ def _rule_of(obj: Any) -> str | None:
         return "substitute"
     if key in rules.CONSTANT_RESULT:
         return "constant"
-    if isinstance(obj, types.FunctionType) and (
+    if type(obj) is types.FunctionType and (
         "_torchdynamo_disable" in obj.__dict__ or obj.__code__ in rules.SKIPPED_CODE
     ):
         return "break"
@@ -328,6 +348,17 @@ def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Valu
     return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
 
 
+@special_builder(lambda obj: id(obj) in torch_substitutes.polyfilled())
+def build_polyfilled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    ours = torch_substitutes.polyfilled()[id(obj)][1]
+    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
+
+
+@special_builder(lambda obj: id(obj) in _python_methods())
+def build_python_method(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TensorDescriptorValue(obj, source))
+
+
 @special_builder(is_graph_function)
 def build_graph_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
@@ -353,7 +384,7 @@ def _untagged(obj: Any) -> Any:
     the modules that it sees; None for any other object.
     """
     name = "install_generation_tagging_init.<locals>.patched_init"
-    if not isinstance(obj, types.FunctionType) or obj.__qualname__ != name:
+    if type(obj) is not types.FunctionType or obj.__qualname__ != name:
         return None
     cells = dict(zip(obj.__code__.co_freevars, obj.__closure__ or ()))
     return cells["init"].cell_contents if "init" in cells else None
@@ -364,7 +395,15 @@ def build_untagged(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     return _build(tx, obj, source, lambda: UserFunctionValue(_untagged(obj)))
 
 
-@special_builder(lambda obj: isinstance(obj, types.FunctionType) and is_opaque_function(obj))
+def _is_opaque(obj: Any) -> bool:
+    from dynamo.values.builtins import is_known_function
+
+    if type(obj) is not types.FunctionType or not is_opaque_function(obj):
+        return False
+    return not is_known_function(obj)
+
+
+@special_builder(_is_opaque)
 def build_opaque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """A function of a package that capture does not look into."""
     return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, opaque_reason(obj), source))

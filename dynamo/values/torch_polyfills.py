@@ -1,0 +1,163 @@
+"""Functions of torch said in Python: captured like user code wherever the original is called."""
+
+from __future__ import annotations
+
+import torch
+
+
+def check_with(error_type, cond, message):
+    """torch._check_with for a bool: the original asks the machinery of symbolic sizes."""
+    if not isinstance(cond, bool):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if cond:
+        return
+    if message is None:
+        text = (
+            "Expected cond to be True, but got False. (Could this error message be improved? If "
+            "so, please report an enhancement request to PyTorch.)"
+        )
+    elif not callable(message):
+        raise TypeError("message must be a callable")
+    else:
+        text = str(message())
+    raise error_type(text)
+
+
+def annotate(the_type, the_value):
+    """torch.jit.annotate outside of a script."""
+    return the_value
+
+
+def call_custom_op(op, *args, **kwargs):
+    """CustomOpDef.__call__."""
+    return op._opoverload(*args, **kwargs)
+
+
+def enter_range(self):
+    """record_function.__enter__: ranges of a profile do not show inside of a graph."""
+    return self
+
+
+def leave_range(self, exc_type, exc_value, traceback):
+    return None
+
+
+def group_tensors(tensorlistlist, with_indices=False):
+    """torch._C._group_tensors_by_device_and_dtype."""
+    grouped = {}
+    for i, first in enumerate(tensorlistlist[0]):
+        key = (first.device, first.dtype)
+        if key not in grouped:
+            grouped[key] = ([[] for _ in tensorlistlist], [])
+        lists, indices = grouped[key]
+        for part, tensors in zip(lists, tensorlistlist):
+            if tensors:
+                part.append(tensors[i])
+        if with_indices:
+            indices.append(i)
+    return grouped
+
+
+def new_legacy(tensor, *args):
+    """tensor.new(sizes or data): the constructor that takes both."""
+    if len(args) == 1 and isinstance(args[0], torch.Size):
+        return tensor.new_empty(args[0])
+    if len(args) == 1 and isinstance(args[0], (list, tuple)):
+        return tensor.new_tensor(args[0])
+    if all(type(size) is int for size in args):
+        return tensor.new_empty(args if args else (0,))
+    raise TypeError("new() of other arguments is not captured")
+
+
+# -- tensors of nested sequences that hold tensors ------------------------------------------------
+def tensor_of(data, dtype, device):
+    """torch.tensor(data), for a nest of sequences with 0-dimensional tensors and numbers."""
+    shape = shape_of(data)
+    items = flattened(data)
+    if dtype is None:
+        dtype = torch.result_type(0, 0) if not items else dtype_of(items[0])
+        for item in items[1:]:
+            dtype = torch.promote_types(dtype, dtype_of(item))
+    parts = [
+        item.detach().to(device=device, dtype=dtype)
+        if isinstance(item, torch.Tensor)
+        else torch.tensor(item, dtype=dtype, device=device)
+        for item in items
+    ]
+    return torch.stack(parts).reshape(shape)
+
+
+def shape_of(data):
+    shape = []
+    while isinstance(data, (list, tuple)):
+        shape.append(len(data))
+        if not data:
+            break
+        data = data[0]
+    return shape
+
+
+def flattened(data):
+    if not isinstance(data, (list, tuple)):
+        return [data]
+    found = []
+    for item in data:
+        found.extend(flattened(item))
+    return found
+
+
+def dtype_of(item):
+    """The dtype that torch.tensor infers from one item."""
+    if isinstance(item, torch.Tensor):
+        return item.dtype
+    if isinstance(item, bool):
+        return torch.bool
+    if isinstance(item, int):
+        return torch.int64
+    default = torch.get_default_dtype()
+    return default.to_complex() if isinstance(item, complex) else default
+
+
+# -- scalars that are tensors ---------------------------------------------------------------------
+# torch reads their value; optimizers whose step is captured have them (their step counts are
+# tensors), and mean the tensor.
+def addcdiv_(tensor, first, second, value):
+    return tensor.add_(first.div(second).mul_(value))
+
+
+def addcmul_(tensor, first, second, value):
+    return tensor.add_(first.mul(second).mul_(value))
+
+
+def add_(tensor, other, alpha):
+    return tensor.add_(other * alpha)
+
+
+def sub_(tensor, other, alpha):
+    return tensor.sub_(other * alpha)
+
+
+def scalars_of(scalars, count):
+    """One scalar for each tensor."""
+    if isinstance(scalars, (list, tuple)):
+        return scalars
+    return scalars.unbind() if scalars.dim() else [scalars] * count
+
+
+def foreach_addcdiv_(tensors, first, second, scalars):
+    scaled = torch._foreach_div(first, second)
+    for part, scalar in zip(scaled, scalars_of(scalars, len(tensors))):
+        part.mul_(scalar)
+    torch._foreach_add_(tensors, scaled)
+
+
+def foreach_addcmul_(tensors, first, second, scalars):
+    scaled = torch._foreach_mul(first, second)
+    for part, scalar in zip(scaled, scalars_of(scalars, len(tensors))):
+        part.mul_(scalar)
+    torch._foreach_add_(tensors, scaled)
+
+
+def foreach_pow(base, exponents):
+    """torch._foreach_pow with a number as base."""
+    return [torch.pow(base, exponent) for exponent in exponents]

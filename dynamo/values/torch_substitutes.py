@@ -1,0 +1,181 @@
+"""Which functions of torch are captured as something else: Python code of ours, or an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values import torch_polyfills
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import SequenceValue
+from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+@cache
+def polyfilled() -> dict[int, tuple[Any, Callable[..., Any]]]:
+    """id -> (function, the Python function captured in its place)."""
+    pairs = [
+        (torch._check_with, torch_polyfills.check_with),
+        (torch.jit.annotate, torch_polyfills.annotate),
+        (CustomOpDef.__call__, torch_polyfills.call_custom_op),
+        (torch.profiler.record_function.__enter__, torch_polyfills.enter_range),
+        (torch.profiler.record_function.__exit__, torch_polyfills.leave_range),
+        (
+            getattr(torch._C, "_group_tensors_by_device_and_dtype", None),
+            torch_polyfills.group_tensors,
+        ),
+    ]
+    return {id(function): (function, ours) for function, ours in pairs if function is not None}
+
+
+def inline(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:
+    """Capture a call of a Python function of ours."""
+    return tx.inline(tx.wrap(function), list(args), kwargs)
+
+
+# -- torch.tensor and its kin ---------------------------------------------------------------------
+def _holds_tensors(data: Value) -> bool:
+    if isinstance(data, TensorValue):
+        return True
+    return isinstance(data, SequenceValue) and any(map(_holds_tensors, data.wrapped()))
+
+
+def _one_number(data: Value) -> bool:
+    """A nest of numbers and 0-dimensional tensors."""
+    if isinstance(data, TensorValue):
+        return data.fake.ndim == 0
+    if isinstance(data, SequenceValue):
+        return all(map(_one_number, data.wrapped()))
+    return data.is_constant() and isinstance(data.as_constant(), (bool, int, float, complex))
+
+
+def _leaves(data: Value) -> list[Value]:
+    if not isinstance(data, SequenceValue):
+        return [data]
+    return [leaf for item in data.wrapped() for leaf in _leaves(item)]
+
+
+def tensor_from_data(
+    tx: Interpreter,
+    target: Callable[[list[Value], dict[str, Value]], Value],
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    like: TensorValue | None = None,
+) -> Value:
+    """A call `target(data, dtype=..., device=...)`: what holds tensors in lists is stacked."""
+    data = args[0] if args else kwargs.get("data")
+    if not isinstance(data, SequenceValue) or not _holds_tensors(data):
+        return target(list(args), kwargs)
+    given = {name: value for name, value in kwargs.items() if name != "data"}
+    known = set(given) <= {"dtype", "device"} and len(args) <= 1
+    dtype, device = given.get("dtype"), given.get("device")
+    wanted = None if dtype is None else dtype.as_constant()
+    if not known or not _one_number(data) or not _converts(_leaves(data), wanted):
+        raise Unsupported(breaks.DataDependentValue("a tensor made of a list of tensors"))
+    if like is not None:
+        dtype = dtype or ConstantValue(like.fake.dtype)
+        device = device or ConstantValue(like.fake.device)
+    device = device or ConstantValue(torch.get_default_device())
+    return inline(tx, torch_polyfills.tensor_of, data, dtype or ConstantValue(None), device)
+
+
+def _converts(leaves: list[Value], dtype: torch.dtype | None) -> bool:
+    """Whether going through Python numbers, as torch.tensor does, gives what a conversion gives."""
+    if dtype is None:
+        return True
+    found = [
+        leaf.fake.dtype
+        if isinstance(leaf, TensorValue)
+        else torch_polyfills.dtype_of(leaf.as_constant())
+        for leaf in leaves
+    ]
+    return all(torch.can_cast(item, dtype) and item is not torch.bool for item in found)
+
+
+def fold_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.tensor(data)."""
+    return tensor_from_data(
+        tx, lambda a, k: call_in_graph(tx, "call_function", torch.tensor, a, k), args, kwargs
+    )
+
+
+def fold_as_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.as_tensor(data)."""
+    return tensor_from_data(
+        tx, lambda a, k: call_in_graph(tx, "call_function", torch.as_tensor, a, k), args, kwargs
+    )
+
+
+def fold_asarray(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.asarray: of tensors and numbers; buffers and arrays are outside of torch."""
+    data = args[0] if args else kwargs.get("obj")
+    plain = data is not None and (
+        isinstance(data, (TensorValue, SequenceValue)) or data.is_constant()
+    )
+    if not plain or (isinstance(data, SequenceValue) and _holds_tensors(data)):
+        raise Unsupported(breaks.UncapturedCall("torch.asarray"))
+    return call_in_graph(tx, "call_function", torch.asarray, args, kwargs)
+
+
+# -- methods ---------------------------------------------------------------------------------------
+def _new_tensor(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
+    return tensor_from_data(
+        tx,
+        lambda a, k: call_in_graph(tx, "call_method", "new_tensor", [tensor, *a], k),
+        args,
+        kwargs,
+        tensor,
+    )
+
+
+def _new(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
+    if kwargs or any(isinstance(a, TensorValue) for a in args):
+        raise Unsupported(breaks.UncapturedCall("Tensor.new() of a tensor"))
+    return inline(tx, torch_polyfills.new_legacy, tensor, *args)
+
+
+def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:
+    """The method `name`, whose number `scalar` may be a tensor in captured code."""
+    ours = getattr(torch_polyfills, name)
+
+    def call(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
+        if isinstance(kwargs.get(scalar), TensorValue):
+            return inline(tx, ours, tensor, *args, **kwargs)
+        return call_in_graph(tx, "call_method", name, [tensor, *args], kwargs)
+
+    return call
+
+
+SPECIAL_METHODS.update(new_tensor=_new_tensor, new=_new)
+SPECIAL_METHODS.update({name: _with_scalar(name, "value") for name in ("addcdiv_", "addcmul_")})
+SPECIAL_METHODS.update({name: _with_scalar(name, "alpha") for name in ("add_", "sub_")})
+
+
+# -- foreach ---------------------------------------------------------------------------------------
+def fold_foreach_scalars(function: Any) -> Callable[..., Value]:
+    """torch._foreach_addcdiv_ and _addcmul_: their scalars may be a tensor, or a list of them."""
+    ours = getattr(torch_polyfills, function.__name__.removeprefix("_"))
+
+    def call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) == 4 and not kwargs and _holds_tensors(args[3]):
+            return inline(tx, ours, *args)
+        return call_in_graph(tx, "call_function", function, args, kwargs)
+
+    return call
+
+
+def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch._foreach_pow; with a number as base the exponents would be read."""
+    if len(args) == 2 and args[0].is_constant() and not kwargs:
+        return inline(tx, torch_polyfills.foreach_pow, *args)
+    return call_in_graph(tx, "call_function", torch._foreach_pow, args, kwargs)
