@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
@@ -12,9 +13,8 @@ from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, LocalSource, ModuleSource
+from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.containers import from_constant
@@ -33,16 +33,7 @@ def no_operation(tx: Interpreter, instr: Instruction) -> None:
 # -- stack ----------------------------------------------------------------------------------------
 @handler
 def POP_TOP(tx: Interpreter, instr: Instruction) -> None:
-    dropped = tx.stack.pop()
-    if isinstance(dropped.source, LocalSource):
-        _check_finalizer(dropped)
-
-
-def _check_finalizer(dropped: Value | Lazy) -> None:
-    """An object from outside whose __del__ may have to run now: natively."""
-    real = getattr(dropped, "obj" if isinstance(dropped, Lazy) else "real", None)
-    if hasattr(type(real), "__del__"):
-        raise Unsupported(breaks.UncapturedCall(f"{type(real).__name__}.__del__"))
+    tx.stack.pop()
 
 
 @handler
@@ -65,8 +56,12 @@ def SWAP(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def LOAD_CONST(tx: Interpreter, instr: Instruction) -> None:
     value = instr.argval
-    constant = type(value) in CONSTANT_TYPES
-    tx.push(ConstantValue(value) if constant else from_constant(value))
+    if type(value) in CONSTANT_TYPES:
+        tx.push(ConstantValue(value))
+    elif type(value) is FunctionType:  # in continuations
+        tx.push(tx.wrap(value))
+    else:
+        tx.push(from_constant(value))
 
 
 @handler
@@ -107,7 +102,7 @@ def STORE_FAST(tx: Interpreter, instr: Instruction) -> None:
 def DELETE_FAST(tx: Interpreter, instr: Instruction) -> None:
     if instr.argval not in tx.locals:
         raise_unbound(tx, instr.argval)
-    _check_finalizer(tx.locals.pop(instr.argval))
+    del tx.locals[instr.argval]
 
 
 # -- cells ----------------------------------------------------------------------------------------

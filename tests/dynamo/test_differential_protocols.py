@@ -182,14 +182,18 @@ PROGRAMS = {
         run(T(3))
     """,
     "del_runs_when_it_should": """
+        import dynamo
         class A:
             def __init__(self, k): self.k = k
             def __del__(self): log.append(('del', self.k))
+        @dynamo.disable(recursive=False)
+        def helper(k):
+            a = A(k)
+            log.append('made')
         def f(x):
             x = x + 1
-            A(1)
+            helper(1)
             log.append('after')
-            A(2)
             return x * 2
         ---
         run(T(3))
