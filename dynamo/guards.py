@@ -102,6 +102,12 @@ class GuardSet:
     def add(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if kind not in KINDS:
             raise KeyError(f"unknown guard kind {kind!r}")
+        if source is not None and source.made_by_frame:
+            return
+        if kind == "not_aliased":
+            payload = tuple(one for one in payload if not one.made_by_frame)
+            if len(payload) < 2:
+                return
         if kind == "globals" and payload is None:
             payload = GlobalState()
         elif kind == "constant" and isinstance(payload, list | dict | set | bytearray):

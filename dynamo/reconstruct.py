@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import Source
+from dynamo.sources import MadeSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import CONSTANT_TYPES, is_literal
@@ -129,7 +129,8 @@ class Codegen:
     @property
     def temporaries(self) -> list[str]:
         """Locals that hold values made here, for clearing."""
-        return list(self._temporaries.values())
+        made = [MadeSource(index).local for index in range(len(self.output.made_first))]
+        return [*self._temporaries.values(), *made]
 
     # -- objects --------------------------------------------------------------------------------
     def load_source(self, source: Source) -> None:

@@ -61,6 +61,11 @@ class Source:
         """A Python expression over L (locals), G (globals) and C (closure)."""
         raise NotImplementedError(type(self))
 
+    @property
+    def made_by_frame(self) -> bool:
+        """Reached from an object that did not exist before the frame ran."""
+        return self.base is not None and self.base.made_by_frame
+
     def load(self, emit: Emitter) -> None:
         """Emit code that pushes the value."""
         raise NotImplementedError(type(self))
@@ -213,6 +218,29 @@ class InstalledSource(Source):
 
     def load(self, emit: Emitter) -> None:
         emit.load_global(self.variable)
+
+
+@source_type
+class MadeSource(Source):
+    """An object that the rewritten frame makes before it calls the graph; nothing to guard."""
+
+    index: int
+
+    @property
+    def made_by_frame(self) -> bool:
+        return True
+
+    @property
+    def local(self) -> str:
+        """The local of the rewritten frame that holds it."""
+        return f"__made_{self.index}"
+
+    @property
+    def name(self) -> str:
+        return f"made[{self.index}]"
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_fast(self.local)
 
 
 @source_type

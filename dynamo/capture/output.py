@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ class OutputGraph:
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
+        self.made_first: list[Callable[[], Any]] = []  # see values/made_first.py
+        self.default_dtype = torch.get_default_dtype()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
         self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
         self.steps = 0  # instructions executed so far, over all interpreters
@@ -169,6 +171,10 @@ class OutputGraph:
         if known is None:
             known = self._tensor_values[id(fake)] = make(node, fake)
         return known
+
+    def adopt(self, fake: torch.Tensor, value: TensorValue) -> None:
+        """`value` is the Value of this fake tensor from now on."""
+        self._tensor_values[id(fake)] = value
 
     def fake_value(self, fake: torch.Tensor) -> TensorValue | None:
         """The Value that a fake tensor already has."""

@@ -34,7 +34,7 @@ from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed
 from dynamo.reconstruct import Codegen, FillLater
 from dynamo.records import FrameRecord, GraphRecord
-from dynamo.sources import Source, load_shared, share_loads
+from dynamo.sources import MadeSource, Source, load_shared, share_loads
 from dynamo.values.base import Value
 from fxgraph import GraphModule, verify
 
@@ -120,6 +120,7 @@ class FrameRewriter:
         emit.set_location(self.root.code.co_firstlineno)
         codegen = Codegen(self.root, emit, first)
         codegen.graph_outputs = dict(first.graph_outputs)
+        self._emit_made_first(codegen)
         if graph_call is not None:
             self._emit_graph_call(codegen, graph_call)
         self._emit_state(codegen)
@@ -214,6 +215,15 @@ class FrameRewriter:
             warnings.warn(f"{message}\nThe graph runs eagerly.", stacklevel=2)
             return module.forward
 
+    def _emit_made_first(self, codegen: Codegen) -> None:
+        from dynamo import _hook
+
+        for index, made in enumerate(self.output.made_first):
+            function = _hook.disabled(made)
+            codegen.load_callable(lambda function=function: codegen.load_object(function, "make"))
+            codegen.call(0)
+            codegen.store_fast(MadeSource(index).local)
+
     def _emit_graph_call(self, codegen: Codegen, call: _GraphCall) -> None:
         codegen.load_callable(lambda: codegen.load_global(call.name))
         emit = codegen.emit
@@ -285,15 +295,36 @@ class FrameRewriter:
     ) -> Callable[[], None]:
         name = key[1]
         _, source, value = entry
-        if value is not DELETED:
-            codegen(value)
+        if value is DELETED:
+            return self._delete_global(codegen, name, source)
+        codegen(value)
         if source is None:
-            if value is DELETED:
-                return lambda: codegen.delete_global(name)
             return lambda: codegen.store_global(name)
         codegen.load_source(source)
         codegen.load_const(name)
-        return codegen.delete_subscr if value is DELETED else codegen.store_subscr
+        return codegen.store_subscr
+
+    @staticmethod
+    def _delete_global(codegen: Codegen, name: str, source: Source | None) -> Callable[[], None]:
+        """Whether it exists now or not: the captured code may have made it first."""
+
+        def delete_own() -> None:
+            codegen.store_global(name)
+            codegen.delete_global(name)
+
+        def delete_item() -> None:
+            codegen.store_subscr()
+            codegen.delete_subscr()
+
+        def push_place() -> None:
+            if source is not None:
+                codegen.load_source(source)
+                codegen.load_const(name)
+
+        push_place()
+        codegen.load_const(None)
+        push_place()
+        return delete_own if source is None else delete_item
 
     def _log_bytecode(self, code: Any) -> None:
         if not log_bytecode.isEnabledFor(logging.DEBUG):

@@ -178,9 +178,8 @@ class ClassValue(Value):
                 return tx.wrap(self.cls[key.as_constant()])
             except KeyError:
                 raise_python(tx, KeyError, key)
-        known, real = key.identity()
         subscript: Any = self.cls
-        return tx.wrap(subscript[real if known else key.as_constant()])
+        return tx.wrap(subscript[_type_argument(key)])
 
     # -- calls ----------------------------------------------------------------------------------
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -213,11 +212,27 @@ class ClassValue(Value):
         return replay_attributes(self, codegen)
 
 
+def _type_argument(value: Value) -> Any:
+    """What stands in the brackets of a generic type: objects that exist, and nests of them."""
+    from dynamo.values.containers import SequenceValue
+
+    if isinstance(value, SequenceValue):
+        return value.make_real([_type_argument(item) for item in value.wrapped()])
+    known, real = value.identity()
+    return real if known else value.as_constant()
+
+
 def construct(
     tx: Interpreter, owner: ClassValue, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """type.__call__: __new__, then __init__ if that gave an instance."""
     cls = owner.cls
+    if issubclass(cls, torch.nn.Module):
+        from dynamo.values.made_first import make_module
+
+        made = make_module(tx, cls, args, kwargs)
+        if made is not None:
+            return made
     new = class_lookup(cls, "__new__")
     _guard_constructors(tx, owner)
     new = new.__func__ if isinstance(new, staticmethod) else new
@@ -609,8 +624,7 @@ class ObjectConstant(Value):
         return ConstantValue((self.real == real) is (op == "=="))
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        known, real = key.identity()
-        return tx.wrap(self.real[real if known else key.as_constant()])
+        return tx.wrap(self.real[_type_argument(key)])
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         known, real = other.identity()

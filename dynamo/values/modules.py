@@ -9,6 +9,7 @@ put into the builtins table; every other method of a module is captured like use
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -155,23 +156,37 @@ class ModuleValue(ObjectValue):
             return super().call(tx, args, kwargs)
         return call_module(tx, self, args, kwargs)
 
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
+        if guarded_lookup(tx, self, "__call__") is not torch.nn.Module.__call__:
+            return super().forwards(tx, args, kwargs)
+        if _calls_hooks(tx, self):
+            return None
+        return self.getattr(tx, "forward"), args, kwargs
+
 
 # -- calls ----------------------------------------------------------------------------------------
 def call_module(
     tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """module(*args, **kwargs): forward itself, when there are no hooks (which is guarded)."""
-    if torch.is_grad_enabled() and (
-        has_hooks(tx, module, BACKWARD_HOOKS) or _global_hooks(tx, GLOBAL_BACKWARD_HOOKS)
-    ):
-        raise Unsupported(breaks.UncapturedCall(f"{module.describe()}, which has backward hooks"))
-    if has_hooks(tx, module, FORWARD_HOOKS) or _global_hooks(tx, GLOBAL_FORWARD_HOOKS):
+    if _calls_hooks(tx, module):
         bound_kwargs = DictValue.of(tx, dict(kwargs))
         return polyfill(
             tx, module_polyfills.call_with_hooks, module, TupleValue(list(args)), bound_kwargs
         )
     forward = module.getattr(tx, "forward")
     return tx.call_function(forward, args, kwargs)
+
+
+def _calls_hooks(tx: Interpreter, module: ModuleValue) -> bool:
+    """Whether a call of the module calls forward hooks, too; backward hooks break the graph."""
+    if torch.is_grad_enabled() and (
+        has_hooks(tx, module, BACKWARD_HOOKS) or _global_hooks(tx, GLOBAL_BACKWARD_HOOKS)
+    ):
+        raise Unsupported(breaks.UncapturedCall(f"{module.describe()}, which has backward hooks"))
+    return has_hooks(tx, module, FORWARD_HOOKS) or _global_hooks(tx, GLOBAL_FORWARD_HOOKS)
 
 
 def has_hooks(tx: Interpreter, module: ModuleValue, names: Sequence[str]) -> bool:
@@ -283,7 +298,10 @@ def _module_init(tx, module, *args, **kwargs):
     """A fresh module's attributes."""
     side_effects = tx.output.side_effects
     for name, value in vars(torch.nn.Module()).items():
-        fresh = from_constant(value) if type(value) in (dict, set) else tx.wrap(value)
+        if type(value) is OrderedDict:
+            fresh: Value = OrderedDictValue({})
+        else:
+            fresh = from_constant(value) if type(value) in (dict, set) else tx.wrap(value)
         if fresh.mutation is None and not fresh.is_constant():
             side_effects.track_new(fresh)
         side_effects.store_attr(module, name, fresh)

@@ -174,6 +174,9 @@ class TensorValue(Value):
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         """`grad`, and attributes that users hang on a tensor, are stored when the frame ends."""
+        if name == "requires_grad":
+            call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
+            return
         on_class = hasattr(self.python_type(), name)
         grad = name == "grad" and self._may_be_grad(value)
         if (on_class and not grad) or (self.source is None and self.real is not None):
@@ -325,7 +328,7 @@ def call_in_graph(
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
     name = target_name(target)
-    if name in METADATA_METHODS:
+    if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
     if writes(target, kwargs):
         with _inputs_keep_their_form(tx, name, (proxy_args, proxy_kwargs)):
@@ -340,6 +343,15 @@ def call_in_graph(
             return known
     node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
     return wrap_result(tx, node, result)
+
+
+def _of_the_frame(name: str, args: Sequence[Value]) -> bool:
+    """Whether a call only asks for the gradient of a tensor that the frame made."""
+    return (
+        name == "requires_grad_"
+        and isinstance(args[0], TensorValue)
+        and args[0].node.op.startswith("call_")
+    )
 
 
 def target_name(target: Any) -> str:
@@ -519,6 +531,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:
         source = tx.output.install("tensor", obj)
+    static = static and not source.made_by_frame
     tx.guard(source, "static_tensor" if static else "tensor", obj)
     node = tx.output.add_input(obj, source, static)
     value = tx.output.tensor_value(node, node.meta["example_value"], TensorValue)

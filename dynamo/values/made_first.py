@@ -1,0 +1,175 @@
+"""Modules and parameters that the captured code makes: the rewritten frame makes them, natively,
+before it calls the graph, and they are inputs of the graph like any others.
+
+A parameter is a leaf of autograd, which no graph can make, and the initial values of a module are
+drawn from torch's random numbers in the order of its constructor. Making them first is the same
+as making them in place as long as nothing before them draws random numbers, and what they are made
+of is constant; otherwise the graph breaks at the call, and it runs natively there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import MadeSource
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.constant import is_literal
+from dynamo.values.tensor import TensorValue, run_fake
+from fxgraph import Node
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+# Their arguments are modules: captured like user code.
+_CONTAINERS = (
+    torch.nn.Sequential,
+    torch.nn.ModuleList,
+    torch.nn.ModuleDict,
+    torch.nn.ParameterList,
+    torch.nn.ParameterDict,
+)
+_FACTORIES: frozenset[Any] = frozenset(
+    [torch.zeros, torch.ones, torch.full, torch.empty, torch.eye, torch.arange, torch.linspace]
+    + [torch.rand, torch.randn, torch.tensor]
+)
+_DRAWS = ("rand", "drop", "normal", "uniform", "bernoulli", "multinomial", "poisson", "exponential")
+_DRAWS += ("geometric", "cauchy", "rrelu", "gumbel", "attention", "lstm", "gru", "rnn")
+# The namespaces whose functions are known by these names.
+_KNOWN_PACKAGES = ("torch", "_operator", "builtins")
+
+
+def make_module(
+    tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """cls(*args, **kwargs) for a module class of torch with tensors of its own; None for others,
+    whose constructors are captured.
+    """
+    if getattr(torch.nn, cls.__name__, None) is not cls or issubclass(cls, _CONTAINERS):
+        return None
+    if not all(_is_literal(value) for value in (*args, *kwargs.values())):
+        return None
+    made = _maker(cls, args, kwargs)
+    example = _example(made)
+    if example is None or not [*example.parameters(), *example.buffers()]:
+        return None
+    if not _can_be_first(tx, None):
+        raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}, which draws numbers"))
+    return _input(tx, made, example)
+
+
+def _is_literal(value: Value) -> bool:
+    return value.is_constant() and is_literal(value.as_constant())
+
+
+def _maker(
+    function: Callable[..., Any], args: Sequence[Value], kwargs: dict[str, Value]
+) -> Callable[[], Any]:
+    named = {name: value.as_constant() for name, value in kwargs.items()}
+    return functools.partial(function, *(value.as_constant() for value in args), **named)
+
+
+def _example(made: Callable[[], Any]) -> Any:
+    """One of the objects, which leaves no trace in the random numbers; None if making it fails."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):
+        try:
+            return made()
+        except Exception:
+            return None
+
+
+def _can_be_first(tx: Interpreter, own: Node | None) -> bool:
+    """Nothing before has drawn random numbers or changed how tensors are made."""
+    output = tx.output
+    if torch.get_default_dtype() is not output.default_dtype or torch.is_inference_mode_enabled():
+        return False
+    if torch._C._len_torch_function_stack():
+        return False
+    return not any(_may_draw(node) for node in output.graph.nodes if node is not own)
+
+
+def _may_draw(node: Node) -> bool:
+    if not node.op.startswith("call_"):
+        return False
+    name = node.target if isinstance(node.target, str) else _name(node.target)
+    package = "torch" if isinstance(node.target, str) else _package(node.target)
+    return package not in _KNOWN_PACKAGES or any(draw in name for draw in _DRAWS)
+
+
+def _name(target: Any) -> str:
+    return str(getattr(target, "__name__", target)).lower()
+
+
+def _package(target: Any) -> str:
+    module = getattr(target, "__module__", None) or "torch"
+    return str(module).split(".")[0]
+
+
+def _input(tx: Interpreter, made: Callable[[], Any], example: Any) -> Value:
+    """The object as a value from outside."""
+    output = tx.output
+    output.made_first.append(made)
+    output.side_effects.touch()
+    return tx.wrap(example, MadeSource(len(output.made_first) - 1))
+
+
+# -- parameters -----------------------------------------------------------------------------------
+def _leaf(cls: type) -> Callable[..., Value]:
+    def make(tx, data=None, *args, **kwargs):
+        if data is None or not isinstance(data, TensorValue):
+            raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}"))
+        literal = all(_is_literal(value) for value in (*args, *kwargs.values()))
+        if not literal or not _is_fresh(data) or not _can_be_first(tx, data.node):
+            raise Unsupported(
+                breaks.UncapturedCall(f"torch.nn.{cls.__name__} of a computed tensor")
+            )
+        node = data.node
+        factory = functools.partial(node.target, *node.args, **node.kwargs)
+        options = {name: value.as_constant() for name, value in kwargs.items()}
+        made = functools.partial(
+            make_leaf, cls, factory, *(value.as_constant() for value in args), **options
+        )
+        leaf = _input(tx, made, _example(made))
+        _share(tx, data, leaf)
+        return leaf
+
+    return make
+
+
+def make_leaf(
+    cls: Callable[..., Any], factory: Callable[[], Any], *args: Any, **kwargs: Any
+) -> Any:
+    """A parameter or buffer of a new tensor."""
+    return cls(factory(), *args, **kwargs)
+
+
+def _is_fresh(data: TensorValue) -> bool:
+    """A tensor straight from a factory, which nothing has used."""
+    node = data.node
+    return (
+        node.op == "call_function"
+        and node.target in _FACTORIES
+        and not node.users
+        and is_literal((*node.args, *node.kwargs.values()))
+    )
+
+
+def _share(tx: Interpreter, data: TensorValue, leaf: Any) -> None:
+    """The tensor that the leaf was made of is the leaf's storage, without its gradient."""
+    output, factory = tx.output, data.node
+    fake = run_fake(tx, "call_function", torch.Tensor.detach, (leaf.node,), {})
+    data.node = output.create_node("call_function", torch.Tensor.detach, (leaf.node,), {}, fake, tx)
+    data.fake = fake
+    output.graph.erase_node(factory)
+    output.adopt(fake, data)
+
+
+handles(torch.nn.Parameter)(_leaf(torch.nn.Parameter))
+handles(torch.nn.Buffer)(_leaf(torch.nn.Buffer))
