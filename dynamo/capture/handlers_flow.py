@@ -130,12 +130,8 @@ def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
     manager = tx.pop()
     kind = manager.python_type()
     for name in ("__enter__", "__exit__"):
-        if not hasattr(kind, name):
-            raise_python(
-                tx,
-                TypeError,
-                f"{kind.__name__!r} object does not support the context manager protocol",
-            )
+        if not hasattr(kind, name):  # Python has words for each
+            raise Unsupported(breaks.UncapturedCall(f"{kind.__name__}.{name}"))
     leave = manager.getattr(tx, "__exit__")
     entered = manager.call_method(tx, "__enter__", [], {})
     tx.push(leave)
