@@ -1,0 +1,178 @@
+"""CPython's own test modules with the hook tracing every test method, beside a run without.
+
+    python -m tests.cpython.hooked test_dict test_with     prints the table of differences
+
+Each method is compiled with dynamo.config.rewrite_all_frames, so that frames without tensors are
+rewritten too: their values, effects and exceptions come from rewritten code. Every run is a process
+of its own, forked from a server that has torch imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+import unittest
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import dynamo
+from dynamo.capture import convert, root
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["tests.cpython.hooked"])
+TIMEOUT = 120.0
+
+
+@dataclass
+class Outcome:
+    """What a module's tests did. `ids`: id -> failed, error, skipped, ...; others passed."""
+
+    ran: list[str] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    broken: str = ""  # the process crashed or hung: where
+
+
+@dataclass
+class Difference:
+    """One test that ended in another way under the hook."""
+
+    test: str
+    plain: str
+    hooked: str
+    text: str
+
+
+def compare(module: str, only: str = "") -> tuple[Outcome, Outcome, list[Difference]]:
+    """(without the hook, with it, the differences)."""
+    plain, hooked = in_process(module, False, only), in_process(module, True, only)
+    names = [*plain.ids, *(i for i in hooked.ids if i not in plain.ids)]
+    rows = [
+        Difference(i, plain.ids.get(i, "passed"), hooked.ids.get(i, "passed"), hooked.texts.get(i, ""))
+        for i in names
+        if plain.ids.get(i) != hooked.ids.get(i)
+    ]
+    return plain, hooked, rows
+
+
+def in_process(module: str, hooked: bool, only: str = "", timeout: float = TIMEOUT) -> Outcome:
+    """Run test.<module> in a process of its own, which may crash or hang."""
+    ours, theirs = _SERVER.Pipe()
+    process = _SERVER.Process(target=_child, args=(theirs, module, hooked, only))
+    process.start()
+    theirs.close()
+    outcome, last, deadline = None, "at the start", time.monotonic() + timeout
+    try:
+        while outcome is None and ours.poll(max(0.0, deadline - time.monotonic())):
+            message = ours.recv()
+            outcome, last = (message, last) if isinstance(message, Outcome) else (None, message)
+        broken = f"hangs in {last}"
+    except EOFError:
+        broken = f"crashes in {last}"
+    if outcome is None:
+        process.kill()
+    process.join()
+    return outcome or Outcome(broken=broken)
+
+
+def _child(pipe: Any, module: str, hooked: bool, only: str) -> None:
+    os.environ["PYTHON_COLORS"] = "0"
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            outcome = run(module, hooked, only, pipe.send)
+        except BaseException:
+            outcome = Outcome(broken=traceback.format_exc())
+        pipe.send(outcome)
+        pipe.close()
+        os._exit(0)  # what tests left behind (threads, atexit functions) is none of ours
+
+
+def run(module: str, hooked: bool, only: str, started: Any) -> Outcome:
+    """Run the tests of test.<module> whose id contains `only`, in this process."""
+    outcome, result = Outcome(), unittest.TestResult()
+    begin = time.perf_counter()
+    torch.set_num_threads(1)
+    with _all_frames(outcome.faults) if hooked else contextlib.nullcontext():
+        loaded = importlib.import_module(f"test.{module}")
+        for case in _cases(unittest.defaultTestLoader.loadTestsFromModule(loaded)):
+            if only in case.id():
+                started(case.id())
+                outcome.ran.append(case.id())
+                if hooked:
+                    _compile(case)
+                case.run(result)
+    outcome.seconds = time.perf_counter() - begin
+    for kind, rows in (("failed", result.failures), ("error", result.errors)):
+        for test, text in rows:
+            outcome.ids[test.id()] = kind
+            outcome.texts[test.id()] = text
+    outcome.ids.update({test.id(): "skipped" for test, _ in result.skipped})
+    outcome.ids.update({test.id(): "expected failure" for test, _ in result.expectedFailures})
+    outcome.ids.update({test.id(): "unexpected success" for test in result.unexpectedSuccesses})
+    return outcome
+
+
+@contextlib.contextmanager
+def _all_frames(faults: list[str]) -> Iterator[None]:
+    """Rewrite every frame; faults of capture go to the list instead of being warnings."""
+
+    def report(where: Any, what: Any, error: Any = None) -> None:
+        error = where if error is None else error
+        faults.append("".join(traceback.format_exception(error)))
+
+    convert._report_fault = report  # type: ignore[assignment]
+    root._report_fault = report  # type: ignore[assignment]
+    with dynamo.config.patch(rewrite_all_frames=True):
+        yield
+
+
+def _cases(suite: Any) -> Iterator[Any]:
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            yield from _cases(item)
+        else:
+            yield item
+
+
+def _compile(case: Any) -> None:
+    name = getattr(case, "_testMethodName", "")
+    if type(case).__name__ == "_FailedTest" or not name:
+        return
+    if isinstance(case, unittest.IsolatedAsyncioTestCase):  # a coroutine: what drives it
+        name = "_callTestMethod"
+    setattr(case, name, dynamo.compile(getattr(case, name), backend="eager"))
+
+
+def main(modules: list[str]) -> None:
+    """Print the table of differences."""
+    only = modules.pop()[1:] if modules[-1].startswith("=") else ""
+    for module in modules:
+        plain, hooked, rows = compare(module, only)
+        broken = plain.broken or hooked.broken
+        print(
+            f"{module}: {len(hooked.ran)} of {len(plain.ran)} tests, {len(rows)} differences, "
+            f"{len(hooked.faults)} faults, {plain.seconds:.1f} s -> {hooked.seconds:.1f} s {broken}",
+            flush=True,
+        )
+        for row in rows:
+            last = row.text.strip().rpartition("\n")[2]
+            print(f"    {row.test}: {row.plain} -> {row.hooked}: {row.text if only else last}")
+        for fault in dict.fromkeys(hooked.faults):
+            print(f"    fault: {fault if only else fault.strip().rpartition(chr(10))[2]}")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1:])
