@@ -273,11 +273,15 @@ class FrameRewriter:
             roots = [*roots, *call.values()]
         writes = [self._push_global(codegen, *item) for item in reversed(effects.globals.items())]
         writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]
+        for lock in effects.locks:
+            lock.emit_taking(codegen)
         for write in reversed(writes):
             write()
         for call in effects.calls:
             codegen.call(len(call.args))
             codegen.pop_top()
+        for lock in reversed(effects.locks):
+            lock.emit_release(codegen)
 
     @staticmethod
     def _push_call(codegen: Codegen, call: ReplayedCall) -> None:

@@ -51,6 +51,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.copying",
     "dynamo.values.weak_references",
     "dynamo.values.warning",
+    "dynamo.values.locks",
     "dynamo.values.classes",
     "dynamo.values.raised",
     "dynamo.values.modules",

@@ -177,6 +177,9 @@ class TensorValue(Value):
         if name == "requires_grad":
             call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
             return
+        if name == "requires_grad":
+            call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
+            return
         on_class = hasattr(self.python_type(), name)
         grad = name == "grad" and self._may_be_grad(value)
         if (on_class and not grad) or (self.source is None and self.real is not None):
@@ -343,6 +346,15 @@ def call_in_graph(
             return known
     node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
     return wrap_result(tx, node, result)
+
+
+def _of_the_frame(name: str, args: Sequence[Value]) -> bool:
+    """Whether a call only asks for the gradient of a tensor that the frame made."""
+    return (
+        name == "requires_grad_"
+        and isinstance(args[0], TensorValue)
+        and args[0].node.op.startswith("call_")
+    )
 
 
 def _of_the_frame(name: str, args: Sequence[Value]) -> bool:

@@ -1,0 +1,92 @@
+"""threading.Lock and RLock from outside: taken while the rewritten frame writes what was captured.
+
+What the captured code did while it held a lock is a matter of the writes, which the rewritten frame
+makes together: it takes the lock before them, and lets it go after them.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.builtin_object import BuiltinObject
+from dynamo.values.constant import ConstantValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+LOCK, RLOCK = type(threading.Lock()), type(threading.RLock())
+
+
+class LockValue(BuiltinObject):
+    """A lock. `depth`: how often it is held, beyond what it was when the frame began."""
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+        self.depth = 0
+        self.found_held = False  # the first that happened to it was that it was let go
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.real
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def py_acquire(self, tx: Interpreter) -> Value:
+        self._used(tx)
+        if self.depth > 0 and isinstance(self.real, LOCK):
+            raise Unsupported(breaks.UncapturedCall("acquire of a lock that is held"))
+        self.depth += 1
+        return ConstantValue(True)
+
+    def py_release(self, tx: Interpreter) -> None:
+        self.found_held |= self not in tx.output.side_effects.locks
+        if self.depth - 1 < -self.found_held:
+            raise Unsupported(breaks.UncapturedCall("release of a lock that is not held"))
+        self._used(tx)
+        self.depth -= 1
+
+    def py___enter__(self, tx: Interpreter) -> Value:
+        return self.py_acquire(tx)
+
+    def py___exit__(self, tx: Interpreter, kind: Value, error: Value, trace: Value) -> None:
+        self.py_release(tx)
+
+    def _used(self, tx: Interpreter) -> None:
+        effects = tx.output.side_effects
+        effects.touch()
+        if self not in effects.locks:
+            effects.locks.append(self)
+
+    def emit_taking(self, codegen: Codegen) -> None:
+        """Before the writes."""
+        for _ in range(0 if self.found_held else max(self.depth, 1)):
+            self._emit_call(codegen, "acquire")
+
+    def emit_release(self, codegen: Codegen) -> None:
+        """After the writes; a lock that is held at a graph break stays so."""
+        for _ in range(-self.depth if self.found_held else int(self.depth == 0)):
+            self._emit_call(codegen, "release")
+
+    def _emit_call(self, codegen: Codegen, method: str) -> None:
+        codegen.load_callable(lambda: (codegen(self), codegen.load_attr(method)))
+        codegen.call(0)
+        codegen.pop_top()
+
+
+@builder(LOCK, RLOCK)
+def build_lock(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    if source is None:
+        source = tx.output.install("lock", obj)
+    tx.guard(source, "type", type(obj))
+    return tx.output.remember(obj, source, LockValue(obj, source))

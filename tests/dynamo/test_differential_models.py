@@ -1,0 +1,148 @@
+"""What models of libraries do beside tensor operations: eager and compiled agree."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+import dynamo
+from tests.dynamo.differential import World, check
+
+PROGRAMS: dict[str, tuple[str, int]] = {
+    # name: (program, graphs of all its steps)
+    "lock_around_lazy_state": (
+        """
+        import threading
+        lock, state = threading.Lock(), {}
+        def f(x):
+            if 'scale' not in state:
+                with lock:
+                    if 'scale' not in state:
+                        state['scale'] = x.shape[0]
+            return x * state['scale']
+        ---
+        run(T(3))
+        run(T(3))
+        lock.locked()
+        state
+        """,
+        2,
+    ),
+    "lock_that_is_entered_twice": (
+        """
+        import threading
+        lock, seen = threading.RLock(), []
+        def g(x):
+            with lock:
+                seen.append('g')
+                return x + 1
+        def f(x):
+            with lock:
+                seen.append('f')
+                y = g(x * 2)
+            lock.acquire()
+            lock.release()
+            return y
+        ---
+        run(T(3))
+        seen
+        lock.acquire(blocking=False), lock.release()
+        """,
+        1,
+    ),
+    "lock_held_across_a_break": (
+        """
+        import threading, dynamo
+        lock, seen = threading.Lock(), []
+        def f(x, fail):
+            with lock:
+                seen.append(lock.locked())
+                x = x + 1
+                dynamo.graph_break()
+                seen.append(lock.locked())
+                y = x * 2
+                if fail:
+                    raise ValueError('inside')
+            return y + 1
+        ---
+        run(T(3), False)
+        lock.locked()
+        seen
+        run(T(3), True)
+        lock.locked()
+        seen
+        """,
+        3,
+    ),
+    "lock_and_an_exception": (
+        """
+        import threading
+        lock = threading.Lock()
+        def f(x):
+            try:
+                with lock:
+                    x = x + 1
+                    raise KeyError('k')
+            except KeyError:
+                return x * 2
+        ---
+        run(T(3))
+        lock.locked()
+        """,
+        1,
+    ),
+    "gradients_of_what_the_frame_makes": (
+        """
+        def f(x, n):
+            y = x[:, None] * 2
+            if n == 0:
+                y.requires_grad_()
+            if n == 1:
+                y.requires_grad = True
+            if n == 2:
+                y = torch.zeros_like(x).requires_grad_()
+            if n == 3:
+                y.requires_grad_(False)
+            return y, (y * 3).requires_grad, y.is_leaf
+        ---
+        run(T(3), 0)
+        run(T(3), 1)
+        run(T(3), 2)
+        run(T(3), 3)
+        run(T(3, grad=True), 3)
+        """,
+        5,
+    ),
+    "gradient_of_an_argument": (
+        """
+        def f(x):
+            x.requires_grad_()
+            return (x * 2).sum()
+        a = T(3)
+        ---
+        run(a)
+        a.requires_grad
+        run(a)
+        """,
+        1,
+    ),
+}
+
+
+def graph_count(program: str) -> int:
+    """How many graphs all steps together become."""
+    definitions, _, steps = textwrap.dedent(program).partition("\n---\n")
+    dynamo.reset()
+    world = World(definitions, "<graph count>", "eager")
+    for statement in ast.parse(steps).body:
+        world.step(statement)
+    return sum(len(record.graphs) for record in world.run.context.records)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str) -> None:
+    program, graphs = PROGRAMS[name]
+    check(program)
+    assert graph_count(program) == graphs
