@@ -20,6 +20,8 @@ class Unsupported(DynamoError):
         self.reason = reason
         # Where the captured code stood, outermost frame first; filled in by the interpreter.
         self.user_stack: list[traceback.FrameSummary] | None = None
+        # The step before which the graph can break, filled in likewise.
+        self.step: int | None = None
 
 
 class BackendCompilerFailed(DynamoError):

@@ -14,6 +14,10 @@ shared: make the function with a closure that has, in the order of `co_freevars`
 of these names. Continuations of continuations are made from the first function's code, not from the
 copy.
 
+A frame whose callee breaks goes on in the middle of its call (`make_call_code`): the continuation
+pushes what was below the operands, calls the callee's continuation where the call stands (with its
+line and its handler), and goes on behind it.
+
 At a break inside `try`, the instruction that breaks is executed by the rewritten frame, outside of
 the copy. An exception that it raises goes to the user's handler so: surround it with
 `Emitter.exception_region`; at the handler (no PUSH_EXC_INFO) call the continuation that starts at
@@ -28,12 +32,13 @@ import inspect
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import CodeType
+from types import CodeType, FunctionType
+from typing import Any
 
 from dynamo.bytecode import Instruction, normalize, real_stack, versions
 from dynamo.bytecode.assemble import CodeShape, assemble, stack_depths
 from dynamo.bytecode.cache import CodeMap
-from dynamo.bytecode.decode import Native, Region, decode
+from dynamo.bytecode.decode import Native, Positions, Region, decode
 from dynamo.bytecode.emit import Emitter, frame_prologue
 
 
@@ -62,7 +67,7 @@ class Origin:
     lineno: int | None
 
 
-_REFUSED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+REFUSED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _DROPPED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | versions.CO_HAS_DOCSTRING
 UNBOUND_LOCAL = ".unbound"  # a local that never has a value
 
@@ -101,13 +106,39 @@ class _Template:
         return copies
 
 
+@dataclass(frozen=True)
+class Callee:
+    """The continuation that a frame in the middle of a call calls.
+
+    arguments: how many. pushed: what the call leaves on the stack, one entry an item: True stands
+    for the result, False for a parameter.
+    """
+
+    code: CodeType
+    namespace: dict[str, Any]
+    arguments: int
+    pushed: tuple[bool, ...] = (True,)
+
+    @property
+    def key(self) -> tuple:
+        return id(self.code), id(self.namespace), self.arguments, self.pushed
+
+
 @dataclass(frozen=True, slots=True)
 class _Continuation:
-    """Where a continuation came from, and where its instructions are in the template."""
+    """Where a continuation came from, and where its instructions are in the template.
+
+    A continuation in the middle of a call calls at its native instruction `call`; the template's
+    own call is at `places[call]`, and goes on at `after_call`.
+    """
 
     template: _Template
     lineno: int | None
     places: list[int]  # by native index; -1: of the continuation's own prologue
+    called: bool  # by a continuation, not by the loop that runs what breaks return
+    call: int = -1
+    after_call: int = -1
+    pushed: tuple[bool, ...] = (True,)
 
 
 _templates: CodeMap[_Template] = CodeMap()
@@ -120,6 +151,18 @@ def origin(code: CodeType) -> Origin | None:
     return Origin(made.template.code(), made.lineno) if made is not None else None
 
 
+def is_called(code: CodeType) -> bool:
+    """Whether a continuation is called by a caller's continuation, which wants its result."""
+    made = _continuations.get(code)
+    return made is not None and made.called
+
+
+def pushed_by_call(code: CodeType, instr: Instruction) -> tuple[bool, ...] | None:
+    """What the call in a continuation's prologue leaves on the stack; None: not that call."""
+    made = _continuations.get(code)
+    return made.pushed if made is not None and _is_own_call(made, instr) else None
+
+
 def parameter_names(stack: Sequence[Item], local_names: Sequence[str]) -> tuple[str, ...]:
     """A continuation's parameters: VALUE and HANDLING items from the bottom up, then locals."""
     items = (f".stack{i}" for i, item in enumerate(stack) if _has_parameter(item))
@@ -127,7 +170,12 @@ def parameter_names(stack: Sequence[Item], local_names: Sequence[str]) -> tuple[
 
 
 def make_resume_code(
-    code: CodeType, index: int, *, stack: Sequence[Item], local_names: Sequence[str]
+    code: CodeType,
+    index: int,
+    *,
+    stack: Sequence[Item],
+    local_names: Sequence[str],
+    called: bool = False,
 ) -> CodeType:
     """The continuation of `code` (a function or a continuation) at canonical instruction `index`.
 
@@ -135,37 +183,102 @@ def make_resume_code(
     that have a value and may be read later; the others start without one. (A cell's name among them
     is the variable of an inlined comprehension, which uses the slot while the cell is on the
     stack.) Parameters: in the order of `parameter_names`. Equal arguments give the same code object
-    as long as somebody keeps it.
+    as long as somebody keeps it. called: see `is_called`.
 
     Raises CannotResume for generators and coroutines; ValueError where stack or locals do not fit.
     """
-    if code.co_flags & _REFUSED:
-        raise CannotResume(f"{code.co_qualname} is a generator or coroutine")
-    instr = normalize(code)[index]
+    instr = _resumable(code, index)
     template, place = _locate(code, instr)
-    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names))
+    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called)
     known = template.made.get(key)
     if known is not None:
         return known
     parameters = parameter_names(stack, local_names)
     shape = _shape(template.shape, parameters, local_names)
-    if len(set(parameters)) < len(parameters):
-        raise ValueError(f"parameters clash: {', '.join(parameters)}")
-    items = [(item, f".stack{i}") for i, item in enumerate(stack)]
-    null = (Item.NULL, "")
-    real = real_stack(instr, items, lambda item: item[0] is Item.NULL, null)
-    if template.depths[place] != len(real):
-        raise ValueError(
-            f"stack of {len(real)} items where {template.depths[place]} belong, before {instr}"
-        )
-    natives = [*_entry(shape, real, instr.lineno), *template.copy()]
-    natives[-len(template.natives) - 1].target = natives[place - len(template.natives)]
-    depths = stack_depths(natives)
-    places = [native.offset for native in natives if id(native) in depths[0]]
-    made = assemble(natives, shape, depths)
+    real = _real_items(instr, stack)
+    _check_depth(template, place, len(real), instr)
+    entry = [*_entry(shape, real, instr.lineno), _jump(instr.lineno)]
+    natives = [*entry, *template.copy()]
+    entry[-1].target = natives[len(entry) + place]
+    made, places, _ = _assembled(natives, shape)
     template.made[key] = made
-    _continuations.set(made, _Continuation(template, instr.lineno, places))
+    _continuations.set(made, _Continuation(template, instr.lineno, places, called))
     return made
+
+
+def make_call_code(
+    code: CodeType,
+    index: int,
+    *,
+    stack: Sequence[Item],
+    local_names: Sequence[str],
+    callee: Callee,
+    called: bool = False,
+) -> CodeType:
+    """The continuation of `code` in the middle of its call at canonical instruction `index`.
+
+    stack: what is below the call's operands. Parameters: those of `parameter_names`, then the
+    callee as a function if its code has free variables, its arguments, and what is pushed besides
+    its result.
+    """
+    instr = _resumable(code, index)
+    template, place, after = _locate_call(code, instr)
+    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called, callee.key)
+    known = template.made.get(key)
+    if known is not None:
+        return known
+    arguments = [f".argument{i}" for i in range(callee.arguments)]
+    pushed = [f".pushed{i}" for i, result in enumerate(callee.pushed) if not result]
+    function = [".callee"] if callee.code.co_freevars else []
+    own = parameter_names(stack, local_names)
+    shape = _shape(template.shape, (*own, *function, *arguments, *pushed), local_names)
+    real = _real_items(instr, stack, below_call=True)
+    _check_depth(template, after, len(real) + len(callee.pushed), instr)
+    body = template.copy()
+    call = _call(callee, arguments, body[place].handler, instr.positions)
+    natives = [*_entry(shape, real, instr.lineno), *call, *body]
+    call[-1].target = body[after]
+    at = next(native for native in call if native.op == "CALL")
+    at.offset = place
+    made, places, kept = _assembled(natives, shape)
+    template.made[key] = made
+    number = next(i for i, native in enumerate(kept) if native is at)
+    _continuations.set(
+        made,
+        _Continuation(template, instr.lineno, places, called, number, after, callee.pushed),
+    )
+    return made
+
+
+def _resumable(code: CodeType, index: int) -> Instruction:
+    if code.co_flags & REFUSED:
+        raise CannotResume(f"{code.co_qualname} is a generator or coroutine")
+    return normalize(code)[index]
+
+
+def _real_items(
+    instr: Instruction, stack: Sequence[Item], below_call: bool = False
+) -> list[tuple[Item, str]]:
+    """The real stack, each item with the parameter that it comes from."""
+    items = [(item, f".stack{i}") for i, item in enumerate(stack)]
+    if below_call and instr.op == "CALL_KW":
+        items.append((Item.VALUE, ""))  # the names, which are not on the real stack
+    return real_stack(instr, items, lambda item: item[0] is Item.NULL, (Item.NULL, ""))
+
+
+def _check_depth(template: _Template, place: int, depth: int, instr: Instruction) -> None:
+    if template.depths[place] != depth:
+        raise ValueError(
+            f"stack of {depth} items where {template.depths[place]} belong, before {instr}"
+        )
+
+
+def _assembled(natives: list[Native], shape: CodeShape) -> tuple[CodeType, list[int], list[Native]]:
+    """The code, the template's places of its instructions, and those instructions."""
+    depths = stack_depths(natives)
+    kept = [native for native in natives if id(native) in depths[0]]
+    places = [native.offset for native in kept]
+    return assemble(natives, shape, depths), places, kept
 
 
 def _locate(code: CodeType, instr: Instruction) -> tuple[_Template, int]:
@@ -181,6 +294,22 @@ def _locate(code: CodeType, instr: Instruction) -> tuple[_Template, int]:
     return template, place
 
 
+def _is_own_call(made: _Continuation, instr: Instruction) -> bool:
+    return made.call == instr.native and instr.op == "CALL"
+
+
+def _locate_call(code: CodeType, instr: Instruction) -> tuple[_Template, int, int]:
+    """The template of `code`, the place of its call, and the place behind it."""
+    made = _continuations.get(code)
+    if made is not None and _is_own_call(made, instr):
+        return made.template, made.places[made.call], made.after_call
+    template, place = _locate(code, instr)
+    following = normalize(code)[instr.index + 1]
+    # NULLs that are pending then are pushed in between.
+    nulls = len(following.pending_nulls) - len(instr.pending_nulls)
+    return template, place, _locate(code, following)[1] - nulls
+
+
 def _shape(
     original: CodeShape, parameters: tuple[str, ...], local_names: Sequence[str]
 ) -> CodeShape:
@@ -188,6 +317,8 @@ def _shape(
     aside = set(freevars).intersection(local_names)
     if aside and not versions.HAS_LOAD_FAST_AND_CLEAR:
         raise ValueError(f"cells are shared, not passed: {sorted(aside)}")
+    if len(set(parameters)) < len(parameters):
+        raise ValueError(f"parameters clash: {', '.join(parameters)}")
     parameters = tuple(_slot_parameter(n) if n in aside else n for n in parameters)
     return replace(
         original,
@@ -203,7 +334,7 @@ def _shape(
 
 
 def _entry(shape: CodeShape, real: Sequence[tuple[Item, str]], lineno: int | None) -> list[Native]:
-    """The start of a continuation: the real stack as it was, then a jump (its target still open).
+    """The start of a continuation: the real stack as it was.
 
     Parameters are cleared as they are pushed, so that nothing lives longer than it did.
     """
@@ -223,8 +354,39 @@ def _entry(shape: CodeShape, real: Sequence[tuple[Item, str]], lineno: int | Non
         if _slot_parameter(name) in shape.varnames:
             emit.load_fast_and_clear(_slot_parameter(name))
             emit.store_fast(name)
-    emit.jump(emit.label())
     return [*frame_prologue(shape), *emit.natives]
+
+
+def _jump(lineno: int | None) -> Native:
+    emit = Emitter()
+    emit.set_location(lineno)
+    emit.jump(emit.label())
+    return emit.natives[-1]
+
+
+def _call(
+    callee: Callee, arguments: Sequence[str], handler: Region | None, positions: Positions
+) -> list[Native]:
+    """Call the callee's continuation, push what the call pushes, and jump (target still open)."""
+    emit = Emitter()
+    emit.set_location(None, positions)
+    if callee.code.co_freevars:
+        emit.load_callable(lambda: emit.load_fast_and_clear(".callee"))
+    else:
+        function = FunctionType(callee.code, callee.namespace)
+        emit.load_callable(lambda: emit.load_const(function))
+    for name in arguments:
+        emit.load_fast_and_clear(name)
+    emit.call(len(arguments))
+    emit.natives[-1].handler = handler
+    if callee.pushed != (True,):
+        emit.store_fast(".result")
+        for i, result in enumerate(callee.pushed):
+            emit.load_fast_and_clear(".result" if result else f".pushed{i}")
+        if True not in callee.pushed:
+            emit.delete_fast(".result")
+    emit.jump(emit.label())
+    return emit.natives
 
 
 def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native], list[int]]:

@@ -11,27 +11,38 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
-from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
+from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.control import SkipFrame
 from dynamo.capture.handlers_flow import PreviousException
-from dynamo.capture.interpreter import NULL, UNBOUND
+from dynamo.capture.interpreter import NULL, RESULT
+from dynamo.capture.stand_ins import TRUTH, calling, performing, while_handling
+from dynamo.errors import Unsupported
 from dynamo.reconstruct import Codegen
-from dynamo.resume import CannotResume, Item, make_resume_code, origin
-from dynamo.sources import LocalSource
+from dynamo.resume import (
+    Callee,
+    CannotResume,
+    Item,
+    is_called,
+    make_call_code,
+    make_resume_code,
+    origin,
+)
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
     from dynamo.capture.root import RootInterpreter, Stop
 
 SideEffectsEmitter = Callable[[Sequence[Value]], None]
-# A stack item of the rewritten frame: what it is, and the local that holds it.
-Kept = tuple[Item, str]
+# What a continuation is called with: what a local holds, or a function to be made.
+Argument = str | tuple[BrokenFrame, CodeType]
+_HANDLED = ".handled"
+_CALLS = frozenset(["CALL", "CALL_KW", "CALL_FUNCTION_EX"])
 
 _CONDITIONAL = {
     "POP_JUMP_IF_TRUE": "pop_jump_if_true",
@@ -39,8 +50,6 @@ _CONDITIONAL = {
     "POP_JUMP_IF_NONE": "pop_jump_if_none",
     "POP_JUMP_IF_NOT_NONE": "pop_jump_if_not_none",
 }
-# Their operands stay on the stack.
-_KEEP_ALL = frozenset(["WITH_EXCEPT_START"])
 # Not executed: what they do is done by the layout of the continuation's stack.
 _NO_NATIVE = frozenset(["POP_EXCEPT"])
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
@@ -57,83 +66,72 @@ class BreakEmitter:
         self.root = root
         self.stop = stop
         self.instr = instr
-        self.is_continuation = origin(root.code) is not None
-        self.stack = root.stack
-        self.split = len(root.stack) - self._popped()  # operands are above
-        depth = self.instr.handler.depth if self.instr.handler is not None else 0
-        # Items that are needed again after the instruction took its operands.
-        self.kept = len(root.stack) if self.instr.op in _KEEP_ALL else max(self.split, depth)
-        # What the instruction itself or anything after it (its handler, too) may read.
-        self.live = live_before(root.code)
-        live = self.live[self.instr.index]
-        self.locals = {name: value for name, value in root.locals.items() if name in live}
-        self.cells = [cell for name, cell in root.cells.items() if name in live]
-
-    def _popped(self) -> int:
-        if self.instr.op == "FOR_ITER":
-            return 1
-        return stack_effect(self.instr.op, self.instr.arg)[0]
+        callees = [*stop.chain[1:], None]
+        self.frames = [
+            BrokenFrame(tx, level, callee)
+            for level, (tx, callee) in enumerate(zip(stop.chain, callees))
+        ]
+        self.outer, self.inner = self.frames[0], self.frames[-1]
+        self.nested = len(self.frames) > 1
+        self.returns_next = origin(root.code) is not None and not is_called(root.code)
+        handled = [frame.exception() for frame in self.frames]
+        # The exception that sys.exc_info() shows to the instruction.
+        self.handled = next((value for value in reversed(handled) if value is not None), None)
+        # Operands wait in locals, not on the stack, where the instruction is not executed at once.
+        self.apart = self.nested or (self.handled is not None and self.instr.op in _CALLS)
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
-        if self.instr.lineno is not None:
-            codegen.set_location(self.instr.lineno)
-        kept = [self._push_kept(codegen, i, v) for i, v in enumerate(self.stack[: self.kept])]
-        for _, local in reversed(kept):
-            if local:
-                codegen.store_fast(local)
-        self._push_operands(codegen, kept)
-        restored = [name for name, value in self.locals.items() if not self._in_place(name, value)]
+        if self.outer.instr.lineno is not None:
+            codegen.set_location(self.outer.instr.lineno)
+        for frame in self.frames:
+            frame.keep_stack(codegen)
+            frame.keep_pushed(codegen)
+        for frame in self.frames[1:]:
+            frame.keep_inlined(codegen)
+        if self.apart and self.handled is not None:
+            codegen(self.handled)
+            codegen.store_fast(_HANDLED)
+        operands = self._push_operands(codegen)
+        restored = self.outer.moved_locals()
         for name in restored:
-            codegen(self.locals[name])
-        side_effects(self._roots())
+            codegen(self.outer.locals[name])
+        side_effects([value for frame in self.frames for value in frame.roots()])
         for name in reversed(restored):
             codegen.store_fast(name)
         self._clear_temporaries(codegen)
-        self._perform(codegen, kept)
+        self._perform(codegen, operands)
 
-    def _roots(self) -> list[Value]:
-        """What stays alive beyond the graph."""
-        held = [*self.root.stack, *self.locals.values(), *self.cells]
-        return [value for value in held if isinstance(value, Value)]
-
-    @staticmethod
-    def _in_place(name: str, value: Value | Lazy) -> bool:
-        """An argument that still has its first value."""
-        source = value.source
-        return isinstance(source, LocalSource) and source.local == name and not source.is_cell
-
-    @staticmethod
-    def _push_kept(codegen: Codegen, index: int, value: Value | Lazy) -> Kept:
-        if value is NULL:
-            return Item.NULL, ""
-        if value is UNBOUND:
-            return Item.UNBOUND, ""
-        if isinstance(value, PreviousException):
-            codegen(value.handled)
-            return Item.HANDLING, f"__stack_{index}"
-        codegen(value)
-        return Item.VALUE, f"__stack_{index}"
-
-    def _push_operands(self, codegen: Codegen, kept: list[Kept]) -> None:
-        """The operands, in the order that this version's instruction wants."""
+    def _push_operands(self, codegen: Codegen) -> list[str]:
+        """The operands, in the order that this version's instruction wants: on the stack, or in
+        the locals whose names are returned ("": a NULL).
+        """
         if self.instr.op in _NO_NATIVE:
-            return
-        places = list(range(self.split, len(self.stack)))
+            return []
+        stack, kept = self.inner.stack, self.inner.kept
+        places = list(range(self.inner.split, len(stack)))
         if self.instr.op == "CALL_KW":
             places.pop()  # the names come with the instruction itself
         elif self.instr.op == "RERAISE":
             places = places[-1:]
-        for place in real_order(places, lambda place: self.stack[place] is NULL):
-            value = self.stack[place]
+        locals_: list[str] = []
+        for place in real_order(places, lambda place: stack[place] is NULL):
+            value = stack[place]
             if value is NULL:
-                codegen.push_null()
-            elif isinstance(value, PreviousException):
+                locals_.append("")
+                if not self.apart:
+                    codegen.push_null()
+                continue
+            if isinstance(value, PreviousException):
                 codegen.load_const(None)  # only its place matters to the instruction
             elif place < len(kept):
                 codegen.load_fast(kept[place][1])
             else:
                 codegen(value)
+            if self.apart:
+                locals_.append(f".operand{len(locals_)}")
+                codegen.store_fast(locals_[-1])
+        return locals_
 
     def _clear_temporaries(self, codegen: Codegen) -> None:
         """What the frame made for itself must not live longer than the user's variables do."""
@@ -142,32 +140,90 @@ class BreakEmitter:
             codegen.delete_fast(name)
 
     # -- the instruction ------------------------------------------------------------------------
-    def _perform(self, codegen: Codegen, kept: list[Kept]) -> None:
-        op, below = self.instr.op, kept[: self.split]
+    def _perform(self, codegen: Codegen, operands: list[str]) -> None:
+        op, kept = self.instr.op, self.inner.kept
+        below = kept[: self.inner.split]
         if op == "RERAISE":
-            with self._handled(codegen, kept):
+            with self._handled(codegen):
                 codegen.reraise()
         elif op in NO_FALLTHROUGH and op != "JUMP":
-            with self._handled(codegen, kept):
-                codegen.native(self.instr)
+            with self._handled(codegen):
+                self._native(codegen, operands)
+            if self.nested:
+                codegen.return_value()  # not reached
         elif op in _CONDITIONAL:
-            self._conditional(codegen, kept)
+            self._conditional(codegen, operands)
         elif op in _OR_POP:
-            self._jump_or_pop(codegen, kept)
+            self._jump_or_pop(codegen, operands)
         elif op == "FOR_ITER":
-            self._for_iter(codegen, kept)
+            self._for_iter(codegen, operands)
         elif op == "JUMP":
             self._continue(codegen, self.instr.target, below)
         else:
-            results = self._special_results(codegen, kept)
+            results = self._special_results(codegen, kept) if not self.nested else None
             if results is None:
-                with self._handled(codegen, kept):
-                    codegen.native(self.instr)
-                results = self._store_results(codegen)
+                with self._handled(codegen):
+                    results = self._results(codegen, operands)
             self._continue(codegen, self._next(), [*below, *results])
 
     def _next(self) -> Instruction:
-        return self.root.program[self.instr.index + 1][1]
+        return self.inner.tx.program[self.instr.index + 1][1]
+
+    def _native(self, codegen: Codegen, operands: list[str]) -> None:
+        """Execute the instruction. Nested, that leaves one value (see stand_ins.performing)."""
+        if not self.nested:
+            for local in operands if self.apart else ():
+                if local:
+                    codegen.load_fast_and_clear(local)
+                else:
+                    codegen.push_null()
+            codegen.native(self.instr)
+            return
+        names = [local for local in operands if local]
+        if self.handled is not None:
+            names.append(_HANDLED)
+        first = self._stand_in([not local for local in operands])
+        codegen.set_location(None, self.outer.instr.positions)
+        codegen.load_callable(lambda: codegen.load_const(first))
+        for local in names:
+            codegen.load_fast_and_clear(local)
+        codegen.call(len(names))
+
+    def _stand_in(self, nulls: list[bool]) -> FunctionType:
+        inner = self.inner
+        handling = self.handled is not None
+        function = performing(inner.code, inner.tx.f_globals, self.instr, nulls, handling)
+        for frame in reversed(self.frames[1:-1]):
+            function = calling(frame.code, frame.tx.f_globals, frame.instr, function)
+        return function
+
+    def _results(self, codegen: Codegen, operands: list[str]) -> list[Kept]:
+        """Execute the instruction; its results, in locals."""
+        pushed = stack_effect(self.instr.op, self.instr.arg)[1]
+        names = [f"__result_{i}" for i in range(pushed)]
+        if not self.nested:
+
+            def body() -> None:
+                self._native(codegen, operands)
+                for name in reversed(names):
+                    codegen.store_fast(name)
+
+            if self.apart:
+                while_handling(codegen, lambda: codegen.load_fast_and_clear(_HANDLED), body, None)
+            else:
+                body()
+            return [(Item.VALUE, name) for name in names]
+        self._native(codegen, operands)
+        if self.instr.op == "LOAD_METHOD":
+            codegen.store_fast(names[0])
+            return [(Item.VALUE, names[0]), (Item.NULL, "")]
+        if pushed == 0:
+            codegen.pop_top()
+        elif pushed > 1:
+            codegen.unpack_sequence(pushed)
+        for name in names:
+            codegen.store_fast(name)
+        return [(Item.VALUE, name) for name in names]
 
     def _special_results(self, codegen: Codegen, kept: list[Kept]) -> list[Kept] | None:
         """Instructions whose results could not be kept in locals as they are; None: not one of
@@ -190,87 +246,131 @@ class BreakEmitter:
         elif op == "LOAD_CONST":
             codegen.load_const(name)
         elif op == "LOAD_METHOD":
-            with self._handled(codegen, kept):
+            with self._handled(codegen):
                 codegen.load_attr(name)
-            return [*self._store_results(codegen, 1), (Item.NULL, "")]
+            return [*self._store_result(codegen), (Item.NULL, "")]
         elif op == "WITH_EXCEPT_START":
-            with self._handled(codegen, kept):
+            with self._handled(codegen):
                 codegen.native(self.instr)
-            result = self._store_results(codegen, 1)
+            result = self._store_result(codegen)
             for _ in range(4):
                 codegen.pop_top()
-            return [*kept[self.split :], *result]
+            return [*kept[self.inner.split :], *result]
         else:
             return None
-        return self._store_results(codegen, 1)
+        return self._store_result(codegen)
+
+    @staticmethod
+    def _store_result(codegen: Codegen) -> list[Kept]:
+        codegen.store_fast("__result_0")
+        return [(Item.VALUE, "__result_0")]
 
     @contextlib.contextmanager
-    def _handled(self, codegen: Codegen, kept: list[Kept]) -> Iterator[None]:
-        """The user's exception handler around what is emitted inside."""
-        handler = self.instr.handler
-        if handler is None:
+    def _handled(self, codegen: Codegen) -> Iterator[None]:
+        """The user's innermost exception handler around what is emitted inside."""
+        frame = next((f for f in reversed(self.frames) if f.instr.handler is not None), None)
+        if frame is None:
             yield
             return
+        handler = frame.instr.handler
+        assert handler is not None
         caught, after = codegen.label(), codegen.label()
         with codegen.exception_region(caught, depth=0):
             yield
-        if self.instr.op not in NO_FALLTHROUGH:
+        falls_through = self.instr.op not in NO_FALLTHROUGH
+        if falls_through:
             codegen.jump(after)
+        elif self.nested:
+            codegen.return_value()  # not reached
         codegen.place(caught)
+        self._drop_entries(codegen, frame.level)
         codegen.store_fast("__exception")
-        stack = kept[: handler.depth]
+        stack = frame.kept[: handler.depth]
         if handler.push_lasti:
-            codegen.load_const(self.instr.offset // 2)
+            codegen.load_const(frame.instr.offset // 2)
             codegen.store_fast("__lasti")
             stack.append((Item.VALUE, "__lasti"))
         stack.append((Item.VALUE, "__exception"))
-        self._continue(codegen, handler.target, stack)
-        if self.instr.op not in NO_FALLTHROUGH:
+        self._continue(codegen, handler.target, stack, frame)
+        if falls_through:
             codegen.place(after)
 
-    def _store_results(self, codegen: Codegen, pushed: int | None = None) -> list[Kept]:
-        """Results of the instruction, from the real stack to locals."""
-        if pushed is None:
-            pushed = stack_effect(self.instr.op, self.instr.arg)[1]
-        names = [f"__result_{i}" for i in range(pushed)]
-        for name in reversed(names):
-            codegen.store_fast(name)
-        return [(Item.VALUE, name) for name in names]
+    @staticmethod
+    def _drop_entries(codegen: Codegen, count: int) -> None:
+        """exception -- exception, without the callers' entries in its traceback: not yet there."""
+        if not count:
+            return
+        codegen.copy(1)
+        codegen.load_attr("__traceback__")
+        for _ in range(count):
+            codegen.load_attr("tb_next")
+        codegen.swap(2)
+        codegen.copy(1)
+        codegen.store_fast("__exception")
+        codegen.store_attr("__traceback__")
+        codegen.load_fast_and_clear("__exception")
 
-    def _bound(self) -> set[str]:
+    def _bound(self, frame: BrokenFrame) -> set[str]:
         """Locals that have a value after the instruction."""
-        bound = set(self.locals)
+        bound = set(frame.locals)
         if self.instr.op == "STORE_FAST":
             bound.add(self.instr.argval)
         elif self.instr.op in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
             bound.discard(self.instr.argval)
         return bound
 
-    def _conditional(self, codegen: Codegen, kept: list[Kept]) -> None:
-        jumped, below = codegen.label(), kept[: self.split]
-        with self._handled(codegen, kept):
-            getattr(codegen, _CONDITIONAL[self.instr.op])(jumped)
+    def _conditional(self, codegen: Codegen, operands: list[str]) -> None:
+        jumped, below = codegen.label(), self.inner.kept[: self.inner.split]
+        jump = getattr(codegen, _CONDITIONAL[self.instr.op])
+        if self.nested and self.instr.op in TRUTH:
+            with self._handled(codegen):
+                self._native(codegen, operands)
+            jump(jumped)
+        else:
+            for local in operands:
+                codegen.load_fast_and_clear(local)
+            with self._handled(codegen):
+                jump(jumped)
         self._continue(codegen, self._next(), below)
         codegen.place(jumped)
         self._continue(codegen, self.instr.target, below)
 
-    def _jump_or_pop(self, codegen: Codegen, kept: list[Kept]) -> None:
-        jumped, below = codegen.label(), kept[: self.split]
+    def _jump_or_pop(self, codegen: Codegen, operands: list[str]) -> None:
+        jumped, below = codegen.label(), self.inner.kept[: self.inner.split]
         condition = (Item.VALUE, "__condition")
-        with self._handled(codegen, kept):
-            codegen.copy(1)
+        if self.nested:
+            codegen.load_fast(operands[0])
             codegen.store_fast("__condition")
+            with self._handled(codegen):
+                self._native(codegen, operands)
             getattr(codegen, _OR_POP[self.instr.op])(jumped)
+        else:
+            with self._handled(codegen):
+                codegen.copy(1)
+                codegen.store_fast("__condition")
+                getattr(codegen, _OR_POP[self.instr.op])(jumped)
         self._continue(codegen, self._next(), below)
         codegen.place(jumped)
         self._continue(codegen, self.instr.target, [*below, condition])
 
-    def _for_iter(self, codegen: Codegen, kept: list[Kept]) -> None:
-        exhausted, below = codegen.label(), kept[: self.split]
-        with self._handled(codegen, kept):
-            codegen.for_iter(exhausted)
-        codegen.store_fast("__item")
-        codegen.store_fast("__iterator")
+    def _for_iter(self, codegen: Codegen, operands: list[str]) -> None:
+        exhausted, below = codegen.label(), self.inner.kept[: self.inner.split]
+        if self.nested:
+            codegen.load_fast(operands[0])
+            codegen.store_fast("__iterator")
+            with self._handled(codegen):
+                self._native(codegen, operands)
+            codegen.copy(1)
+            codegen.store_fast("__item")
+            codegen.pop_jump_if_false(exhausted)
+            codegen.load_fast("__item")
+            codegen.unpack_sequence(1)
+            codegen.store_fast("__item")
+        else:
+            with self._handled(codegen):
+                codegen.for_iter(exhausted)
+            codegen.store_fast("__item")
+            codegen.store_fast("__iterator")
         stack = [*below, (Item.VALUE, "__iterator"), (Item.VALUE, "__item")]
         self._continue(codegen, self._next(), stack)
         codegen.place(exhausted)
@@ -278,24 +378,27 @@ class BreakEmitter:
 
     # -- the continuation -----------------------------------------------------------------------
     def _continue(
-        self, codegen: Codegen, target: Instruction | None, stack: Sequence[Kept]
+        self,
+        codegen: Codegen,
+        target: Instruction | None,
+        stack: Sequence[Kept],
+        frame: BrokenFrame | None = None,
     ) -> None:
         """return continuation(*stack, *locals)
 
         A continuation returns the call instead, as a Next, to the function's own frame, which makes
-        it: a loop with a
-        break inside does not nest deeper with every turn.
+        it: a loop with a break inside does not nest deeper with every turn.
         """
         assert target is not None, "jumps have targets"
-        code = self.root.code
-        names = sorted(self.live[target.index] & self._bound())
+        frame = frame or self.inner
+        names = sorted(frame.live[target.index] & self._bound(frame))
         try:
-            resume = make_resume_code(
-                code, target.index, stack=[item for item, _ in stack], local_names=names
-            )
+            resume, passed = self._chain_code(frame, target, stack, names)
         except CannotResume:
+            if self.nested:
+                raise Unsupported(self.stop.reason) from None
             raise SkipFrame from None
-        if resume is code and not self.root.output.op_count:
+        if resume is self.root.code and not self.root.output.op_count:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
         if resume.co_freevars:
 
@@ -307,30 +410,77 @@ class BreakEmitter:
             def load() -> None:
                 function.load(codegen.emit)
 
-        if self.is_continuation:
+        if self.returns_next:
             codegen.load_callable(lambda: codegen.load_const(Next))
             load()
         else:
             codegen.load_callable(load)
-        held = [local for _, local in stack if local]
-        for local in [*held, *names]:
-            codegen.load_fast(local)
-        for local in dict.fromkeys(held):
+        for argument in passed:
+            if isinstance(argument, str):
+                codegen.load_fast(argument)
+            else:
+                self._push_callee(codegen, *argument)
+        own = set(self.outer.locals) | self._bound(self.outer)
+        for local in dict.fromkeys(a for a in passed if isinstance(a, str) and a not in own):
             codegen.delete_fast(local)
-        count = len(held) + len(names)
-        if self.is_continuation:
-            codegen.build_tuple(count)
+        if self.returns_next:
+            codegen.build_tuple(len(passed))
             codegen.build_tuple(2)
             codegen.call(1)
             codegen.return_value()
             return
         raised = codegen.label()
         with codegen.exception_region(raised, depth=0):
-            codegen.call(count)
+            codegen.call(len(passed))
             self._run_continuations(codegen)
         codegen.return_value()
         codegen.place(raised)
         self._leave_traceback(codegen)
+
+    def _chain_code(
+        self, frame: BrokenFrame, target: Instruction, stack: Sequence[Kept], names: list[str]
+    ) -> tuple[CodeType, list[Argument]]:
+        """The compiled frame's continuation, which continues its callees down to `frame`, and its
+        arguments: locals, or functions to be made.
+        """
+        items = [item for item, _ in stack]
+        called = frame.level > 0
+        code = make_resume_code(
+            frame.code, target.index, stack=items, local_names=names, called=called
+        )
+        passed: list[Argument] = [local for _, local in stack if local]
+        passed += [frame.local(name) for name in names]
+        for callee, caller in zip(reversed(self.frames[1:]), reversed(self.frames[:-1])):
+            if callee.level > frame.level:
+                continue
+            below = caller.kept[: caller.split]
+            names = sorted(caller.live[caller.instr.index] & set(caller.locals))
+            pushed = tuple(value is RESULT for value in caller.pushed or ())
+            inner = Callee(code, callee.tx.f_globals, len(passed), pushed)
+            function: list[Argument] = [(callee, code)] if code.co_freevars else []
+            code = make_call_code(
+                caller.code,
+                caller.instr.index,
+                stack=[item for item, _ in below],
+                local_names=names,
+                callee=inner,
+                called=caller.level > 0,
+            )
+            own = [local for _, local in below if local]
+            own += [caller.local(name) for name in names]
+            passed = [*own, *function, *passed, *caller.pushed_locals()]
+        return code, passed
+
+    @staticmethod
+    def _push_callee(codegen: Codegen, callee: BrokenFrame, code: CodeType) -> None:
+        """A function over an inlined frame's continuation and cells."""
+        codegen.load_callable(lambda: codegen.load_const(FunctionType))
+        codegen.load_const(code)
+        codegen.load_globals(callee.tx.f_globals)
+        codegen.load_const(code.co_name)
+        codegen.load_const(None)
+        codegen.load_fast(callee.closure)
+        codegen.call(5)
 
     def _run_continuations(self, codegen: Codegen) -> None:
         """while type(result) is Next: result = result[0](*result[1])"""

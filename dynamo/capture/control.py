@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import traceback
 
+    from dynamo.capture.interpreter import Interpreter
+
 
 class RestartAnalysis(Exception):
-    """Capture the frame again from its start, and break before the root instruction number
-    `step`.
+    """Capture the frame again from its start, and break before instruction number `step` (counted
+    over all interpreters).
     """
 
     def __init__(self, step: int, reason: Any, user_stack: list[traceback.FrameSummary]) -> None:
@@ -21,6 +23,14 @@ class RestartAnalysis(Exception):
         self.step = step
         self.reason = reason
         self.user_stack = user_stack
+
+
+class Arrived(BaseException):
+    """The instruction before which capture is to break is next in `interpreter`."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        super().__init__()
+        self.interpreter = interpreter
 
 
 class SkipFrame(Exception):

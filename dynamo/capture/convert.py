@@ -36,6 +36,7 @@ from dynamo.capture.control import RestartAnalysis, SkipFrame
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.capture.root import RootInterpreter, Stop, read_modes
+from dynamo.capture.stand_ins import is_stand_in
 from dynamo.config import config
 from dynamo.errors import (
     BackendCompilerFailed,
@@ -80,7 +81,12 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     module = frame.f_globals.get("__name__")
     if is_opaque_module(module):
         return _hook.SKIP_RECURSIVELY
-    if code.co_flags & _NOT_CAPTURED or code in _LEFT_ALONE or code in rules.SKIPPED_CODE:
+    if (
+        is_stand_in(code)
+        or code.co_flags & _NOT_CAPTURED
+        or code in _LEFT_ALONE
+        or code in rules.SKIPPED_CODE
+    ):
         return None
     if isinstance(module, str) and _is_helper_module(module):
         return None  # inlined where it helps, but not compiled for its own sake
@@ -251,6 +257,7 @@ class Capture:
         # which it does not.
         self.fits = -1
         self.too_late: int | None = None
+        self.trail: list[int] = []  # of the attempt that came furthest
 
     def run(self) -> Rewritten:
         """Attempt until one succeeds."""
@@ -268,6 +275,8 @@ class Capture:
                 spent = time.perf_counter() - start
                 self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
             self._check_fullgraph(stop)
+            if len(root.trail) > len(self.trail):
+                self.trail = root.trail
             try:
                 if self._could_break_later(root, stop):
                     continue
@@ -290,28 +299,34 @@ class Capture:
         if self.context.fullgraph:
             stack = getattr(error, "user_stack", None) or root.user_stack()
             self._check_fullgraph(Stop(root.current, error.reason, stack))
-        self.too_late = root.steps
-        step = max(root.steps - self.backoff, (self.fits + root.steps) // 2)
-        if step <= self.fits < root.steps:
+        reason = stop.reason if stop.reason is not None else error.reason
+        if len(stop.chain) > 1:
+            # The callee runs natively, as a frame of its own.
+            self.restart = RestartAnalysis(stop.chain[-2].began, reason, stop.user_stack)
+            return
+        here = root.steps
+        self.too_late = here
+        step = max(here - self.backoff, (self.fits + here) // 2)
+        if step <= self.fits < here:
             step = self.fits
-        if step < 0 or root.steps == self.fits:
+        if step < 0 or here == self.fits:
             self._record_break(stop, graph_break=False)
             self.context.records.append(self.record)
             raise SkipFrame
         self.backoff *= 2
-        reason = stop.reason if stop.reason is not None else error.reason
-        self.restart = RestartAnalysis(step, reason, stop.user_stack)
+        self.restart = RestartAnalysis(root.trail[step], reason, stop.user_stack)
 
     def _could_break_later(self, root: RootInterpreter, stop: Stop) -> bool:
         """Having backed off, look for the latest place that fits; else Unsupported."""
-        if self.too_late is None or root.steps == self.fits:
+        here = root.steps
+        if self.too_late is None or here == self.fits:
             return False
         FrameRewriter(root, stop, self.record).check()
-        self.fits = root.steps
-        if self.too_late - root.steps <= 1:
+        self.fits = here
+        if self.too_late - here <= 1:
             return False
-        step = (self.too_late + root.steps) // 2
-        self.restart = RestartAnalysis(step, stop.reason, stop.user_stack)
+        step = (self.too_late + here) // 2
+        self.restart = RestartAnalysis(self.trail[step], stop.reason, stop.user_stack)
         return True
 
     def _record_break(self, stop: Stop, graph_break: bool = True) -> None:

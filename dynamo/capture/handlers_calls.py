@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
+from dynamo.capture.inlining import is_continuation, push_call
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
@@ -28,8 +29,13 @@ def _pop_callable(tx: Interpreter, args: list[Value]) -> tuple[Value, list[Value
 
 @handler
 def CALL(tx: Interpreter, instr: Instruction) -> None:
-    function, args = _pop_callable(tx, tx.popn(instr.arg))
-    tx.push(tx.call_function(function, args, {}))
+    if is_continuation(tx.stack[-instr.arg - 2]):
+        args = tx.stack[len(tx.stack) - instr.arg :]  # not looked at on the way
+        del tx.stack[len(tx.stack) - instr.arg :]
+    else:
+        args = tx.popn(instr.arg)
+    function, args = _pop_callable(tx, args)
+    push_call(tx, function, args, {})
 
 
 @handler
@@ -38,7 +44,7 @@ def CALL_KW(tx: Interpreter, instr: Instruction) -> None:
     values = tx.popn(instr.arg)
     split = len(values) - len(names)
     function, args = _pop_callable(tx, values[:split])
-    tx.push(tx.call_function(function, args, dict(zip(names, values[split:]))))
+    push_call(tx, function, args, dict(zip(names, values[split:])))
 
 
 @handler
@@ -52,7 +58,7 @@ def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
             kwargs[key.as_constant()] = mapping.getitem(tx, key)
     args = tx.pop().unpack(tx)
     function, args = _pop_callable(tx, args)
-    tx.push(tx.call_function(function, args, kwargs))
+    push_call(tx, function, args, kwargs)
 
 
 # -- functions ------------------------------------------------------------------------------------

@@ -4,23 +4,70 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
-from dynamo.capture.interpreter import Interpreter
+from dynamo.capture.interpreter import RESULT, Interpreter
 from dynamo.config import config
 from dynamo.errors import Unsupported
+from dynamo.resume import is_called
 from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
 from dynamo.values.exceptions import raise_python
 
 if TYPE_CHECKING:
     from dynamo.values.function import FunctionValue
 
 
+# A function that names one of these may look at its own frame.
+SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
+
+
+def _can_be_continued(function: FunctionValue) -> bool:
+    """Whether the rest of a call can be a function of its own.
+
+    Not so what we trace instead of a builtin: a break there is one of the builtin's. And what
+    changes the filters of warnings has to do so in one go: captured warnings are given later.
+    """
+    package = (function.globals.get("__name__") or "").partition(".")[0]
+    return package not in ("dynamo", "warnings") and SEES_ITS_FRAME.isdisjoint(
+        function.code.co_names
+    )
+
+
+def is_continuation(function: Value | Lazy) -> bool:
+    """Whether the call goes on in the middle of a callee."""
+    function = function.obj if isinstance(function, Lazy) else getattr(function, "function", None)
+    return type(function) is FunctionType and is_called(function.__code__)
+
+
+def push_call(
+    tx: Interpreter, function: Value, args: Sequence[Value], kwargs: dict[str, Value]
+) -> None:
+    """Push function(*args, **kwargs), which is all that is left of the current instruction."""
+    while True:
+        step = function.forwards(tx, args, kwargs)
+        if step is None:
+            break
+        function, args, kwargs = step
+    if function.is_plain_function():
+        tx.push(inline_call(tx, function, args, kwargs, (RESULT,)))  # type: ignore[arg-type]
+    else:
+        tx.push(function.call(tx, args, kwargs))
+
+
 def inline_call(
-    tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter,
+    function: FunctionValue,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    pushed: Sequence[Value] | None = None,
 ) -> Value:
-    """function(*args, **kwargs); a generator function gives a suspended GeneratorValue."""
+    """function(*args, **kwargs); a generator function gives a suspended GeneratorValue.
+
+    pushed: see Interpreter.pushed.
+    """
     from dynamo.values.generator import GeneratorValue
 
     if tx.depth >= config.inline_depth_limit:
@@ -33,6 +80,8 @@ def inline_call(
         raise Unsupported(breaks.UnsupportedGenerator(code.co_name))
     if code.co_flags & inspect.CO_GENERATOR:
         return tx.output.side_effects.track_new(GeneratorValue(child, (function, args, kwargs)))
+    if pushed is not None and _can_be_continued(function):
+        child.pushed = pushed
     child.run()
     assert child.result is not None, "the frame returned"
     return child.result

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo import breaks
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
+from dynamo.capture.control import Arrived
 from dynamo.capture.output import is_trusted
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
@@ -48,6 +49,16 @@ if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
     from dynamo.values.cell import CellValue
 
+# How many frames deep a break stands at most.
+CHAIN_LIMIT = 32
+# What these do they do to their own frame: no other can do it in its place.
+_BOUND_TO_FRAME = frozenset(
+    ["LOAD_FAST", "LOAD_FAST_AND_CLEAR", "STORE_FAST", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF"]
+    + ["DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL", "COPY_FREE_VARS", "NOP"]
+    + ["RETURN_VALUE", "JUMP", "PUSH_EXC_INFO", "POP_EXCEPT", "RESUME", "PUSH_NULL", "LOAD_CONST"]
+    + ["RETURN_GENERATOR", "YIELD_VALUE", "SEND", "LOAD_LOCALS", "WITH_EXCEPT_START", "RERAISE"]
+)
+
 Program = list[tuple[Handler, "Instruction"]]
 
 
@@ -59,6 +70,7 @@ class NullValue(Value):
 
 
 NULL = NullValue()
+RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
 UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
@@ -98,6 +110,10 @@ class Interpreter:
         self.locals: dict[str, Value | Lazy] = {}
         self.cells: dict[str, CellValue] = {}  # cell and free variables
         self.exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
+        self.began = output.steps  # the step at which the current instruction began
+        # What the caller's current instruction pushes for this call, bottom first, where it does
+        # nothing else: RESULT, or Values. None: it does more, so that a break cannot stand in here.
+        self.pushed: Sequence[Value] | None = None
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
         self.result: Value | None = None
@@ -180,18 +196,29 @@ class Interpreter:
         self.yielded = False
         try:
             while not (self.done or self.yielded):
+                self.began = output.steps
+                if self.began >= output.horizon:
+                    self.arrive()
                 output.steps += 1
-                if output.steps > config.loop_limit:
-                    raise Unsupported(breaks.LoopLimit(config.loop_limit))
                 self.step()
         except Unsupported as error:
             self.annotate(error)
             raise
 
+    def arrive(self) -> None:
+        """Step `output.horizon` comes next."""
+        self.current = self.program[self.index][1]
+        if self.began == self.output.stop_at:
+            raise Arrived(self)
+        if self.began >= config.loop_limit:
+            raise Unsupported(breaks.LoopLimit(config.loop_limit))
+
     def annotate(self, error: Unsupported) -> None:
         """Remember where an Unsupported was raised: the innermost frame comes first."""
         if error.user_stack is None:
             error.user_stack = self.user_stack()
+        if error.step is None:
+            error.step = breakable_chain(self)[-1].began
 
     def trace(self, error: RaisedException, instr: Instruction) -> None:
         """Set the exception's __context__, and add this frame to its traceback."""
@@ -288,6 +315,23 @@ class Interpreter:
             parts.append(_frame_text(tx.code, tx.lineno))
             tx = tx.parent
         return "".join(reversed(parts))
+
+
+def breakable_chain(tx: Interpreter) -> list[Interpreter]:
+    """The frames from the root on, to the innermost in which a break can stand instead of in `tx`.
+
+    The callers in between can go on behind their calls: all they do is to push what comes back.
+    """
+    frames: list[Interpreter] = []
+    frame: Interpreter | None = tx
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.parent
+    frames.reverse()
+    for i, callee in enumerate(frames[1:CHAIN_LIMIT], 1):
+        if callee.pushed is None or callee.current.op in _BOUND_TO_FRAME:
+            return frames[:i]
+    return frames[:CHAIN_LIMIT]
 
 
 def _frame_summary(code: types.CodeType, positions: Any, lineno: int) -> traceback.FrameSummary:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from dynamo import breaks
-from dynamo.capture.control import RestartAnalysis, SkipFrame
-from dynamo.capture.interpreter import Interpreter
-from dynamo.config import config
+from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame
+from dynamo.capture.interpreter import Interpreter, breakable_chain
 from dynamo.errors import Unsupported
 from dynamo.sources import ClosureCellSource, LocalSource
 from dynamo.values.builder import Lazy
@@ -51,12 +50,14 @@ class Stop:
 
     instr None: it returned. `terminal`: the instruction raised an exception that left the frame.
     It is not counted as a graph break, but goes on like one: what it assumed is not guarded.
+    `chain`: the frames from the root to the one whose instruction it is.
     """
 
     instr: Instruction | None = None
     reason: Any = None
     user_stack: list[traceback.FrameSummary] = field(default_factory=list)
     terminal: bool = False
+    chain: list[Interpreter] = field(default_factory=list)
 
     @property
     def is_break(self) -> bool:
@@ -75,7 +76,9 @@ class RootInterpreter(Interpreter):
         self.state_changes: list[
             tuple
         ] = []  # (setter, *args) that leave torch as captured code did
-        self.steps = 0
+        self.trail: list[int] = []  # the steps at which the root's own instructions began
+        if restart is not None:
+            output.stop_before(restart.step)
         self._modes = read_modes()
         self._bind_locals(frame)
         self._bind_closure(frame)
@@ -98,6 +101,11 @@ class RootInterpreter(Interpreter):
             source = ClosureCellSource(name, index)
             self.cells[name] = cast(CellValue, build_cell(self, cell, source))
 
+    @property
+    def steps(self) -> int:
+        """How many of its own instructions were executed to the end."""
+        return len(self.trail) - (not self.done)
+
     def execute(self) -> Stop:
         """Run to the end, or to the instruction before which the frame breaks."""
         stop = self._execute()
@@ -106,33 +114,40 @@ class RootInterpreter(Interpreter):
         return stop
 
     def _execute(self) -> Stop:
-        while not self.done:
-            if self.restart is not None and self.steps == self.restart.step:
-                return self._stop_at_restart(self.restart)
-            stop = self._step()
-            if stop is not None:
-                return stop
-            self.steps += 1
+        try:
+            while not self.done:
+                stop = self._step()
+                if stop is not None:
+                    return stop
+        except Arrived as arrived:
+            assert self.restart is not None, "who restarts says where to stop"
+            return self._stop_at_restart(self.restart, arrived.interpreter)
         return Stop()
 
-    def _stop_at_restart(self, restart: RestartAnalysis) -> Stop:
-        instr = self.program[self.index][1]
-        self.current = instr
+    def _stop_at_restart(self, restart: RestartAnalysis, tx: Interpreter) -> Stop:
+        chain = breakable_chain(tx)
+        if chain[-1] is not tx:
+            raise RestartAnalysis(chain[-1].began, restart.reason, restart.user_stack)
         terminal = isinstance(restart.reason, breaks.UncaughtException)
-        return Stop(instr, restart.reason, restart.user_stack or self.user_stack(), terminal)
+        user_stack = restart.user_stack or tx.user_stack()
+        return Stop(tx.current, restart.reason, user_stack, terminal, chain)
 
     def _step(self) -> Stop | None:
         output = self.output
         stack, epoch, assumed = self.stack[:], output.epoch, len(output.guards)
-        output.steps += 1
+        self.began = step = output.steps
+        self.trail.append(step)
         try:
-            if output.steps > config.loop_limit:
-                raise Unsupported(breaks.LoopLimit(config.loop_limit))
+            if step >= output.horizon:
+                self.arrive()
+            output.steps += 1
             self.step()
             return None
         except Unsupported as error:
             self.annotate(error)
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
+            if error.step is not None and error.step > step:
+                raise RestartAnalysis(error.step, reason, user_stack) from None
         except (RestartAnalysis, SkipFrame):
             raise
         except RaisedException as error:
@@ -162,8 +177,8 @@ class RootInterpreter(Interpreter):
             self.stack = stack
             self.index = self.current.index
             self.done = False
-            return Stop(self.current, reason, user_stack, terminal)
-        raise RestartAnalysis(self.steps, reason, user_stack)
+            return Stop(self.current, reason, user_stack, terminal, [self])
+        raise RestartAnalysis(step, reason, user_stack)
 
 
 def read_modes() -> list[tuple]:

@@ -127,6 +127,9 @@ class FunctionValue(Value):
     def keyword_default(self, tx: Interpreter, name: str) -> Value | None:
         raise NotImplementedError
 
+    def is_plain_function(self) -> bool:
+        return True
+
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return tx.inline(self, args, kwargs)
 
@@ -193,6 +196,9 @@ class UserFunctionValue(FunctionValue):
             return tx.wrap(defaults[name])
         source = DictItemSource(AttrSource(self.source, "__kwdefaults__"), name)
         return tx.wrap(defaults[name], source)
+
+    def is_plain_function(self) -> bool:
+        return not is_opaque_function(self.function)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if is_opaque_function(self.function):
@@ -410,6 +416,11 @@ class MethodValue(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(tx, [self.receiver, *args], kwargs)
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
+        return self.function, [self.receiver, *args], kwargs
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "__self__":

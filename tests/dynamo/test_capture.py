@@ -523,7 +523,7 @@ def test_break_in_an_inlined_callee():
     def f(x):
         return g(x - 1) + g(x)
 
-    check(f, X, breaks=["UNCAPTURED_CALL"] * 3)
+    check(f, X, ops=[2, 2, 2], breaks=["UNCAPTURED_CALL"] * 2)
 
 
 def test_item():

@@ -1,0 +1,147 @@
+"""One frame at a graph break: what it keeps, and in which locals of the rewritten frame.
+
+A break stands in the compiled frame itself (level 0) or in a callee that was inlined into it; then
+the frames between them, which are all in the middle of a call, go on, too.
+"""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING
+
+from dynamo.bytecode.liveness import live_before
+from dynamo.bytecode.opcodes import stack_effect
+from dynamo.capture.handlers_flow import PreviousException
+from dynamo.capture.interpreter import NULL, RESULT, UNBOUND
+from dynamo.resume import Item, pushed_by_call
+from dynamo.sources import LocalSource
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+# A stack item of the rewritten frame: what it is, and the local that holds it.
+Kept = tuple[Item, str]
+
+# Their operands stay on the stack.
+_KEEP_ALL = frozenset(["WITH_EXCEPT_START"])
+
+
+class BrokenFrame:
+    """`callee` is the next inner frame; None: the instruction that breaks is this frame's."""
+
+    def __init__(self, tx: Interpreter, level: int, callee: Interpreter | None) -> None:
+        self.tx = tx
+        self.code = tx.code
+        self.level = level
+        self.instr = tx.current
+        self.stack = tx.stack
+        popped = 0 if callee is not None else _popped(tx)
+        self.split = len(tx.stack) - popped  # operands are above
+        handler = self.instr.handler
+        depth = handler.depth if handler is not None else 0
+        # Items that are needed again after the instruction took its operands.
+        keep_all = callee is None and self.instr.op in _KEEP_ALL
+        self.kept_count = len(tx.stack) if keep_all else max(self.split, depth)
+        self.kept: list[Kept] = []
+        # What the instruction itself or anything after it (its handler, too) may read.
+        self.live = live_before(self.code)
+        live = self.live[self.instr.index]
+        self.locals = {name: value for name, value in tx.locals.items() if name in live}
+        self.cells = dict(tx.cells) if level else {n: c for n, c in tx.cells.items() if n in live}
+        self.pushed = _pushed(tx, callee)
+
+    def roots(self) -> list[Value]:
+        """What stays alive beyond the graph."""
+        held = [*self.stack, *self.locals.values(), *self.cells.values(), *(self.pushed or ())]
+        return [value for value in held if isinstance(value, Value)]
+
+    def exception(self) -> Value | None:
+        """The exception that is being handled here."""
+        for value in reversed(self.stack):
+            if isinstance(value, PreviousException):
+                return value.handled
+        return None
+
+    # -- locals of the rewritten frame ----------------------------------------------------------
+    def local(self, name: str) -> str:
+        """The local that holds a variable of this frame."""
+        return f".{self.level}.{name}" if self.level else name
+
+    @property
+    def closure(self) -> str:
+        return f".{self.level}.closure"
+
+    def pushed_locals(self) -> list[str]:
+        """The locals of what the call pushes besides its result."""
+        pushed = self.pushed or ()
+        return [f".{self.level}.pushed{i}" for i, v in enumerate(pushed) if v is not RESULT]
+
+    def keep_stack(self, codegen: Codegen) -> None:
+        self.kept = [
+            self._keep(codegen, value, f".{self.level}.stack{i}")
+            for i, value in enumerate(self.stack[: self.kept_count])
+        ]
+
+    @staticmethod
+    def _keep(codegen: Codegen, value: Value | Lazy, local: str) -> Kept:
+        if value is NULL:
+            return Item.NULL, ""
+        if value is UNBOUND:
+            return Item.UNBOUND, ""
+        handling = isinstance(value, PreviousException)
+        codegen(value.handled if isinstance(value, PreviousException) else value)
+        codegen.store_fast(local)
+        return Item.HANDLING if handling else Item.VALUE, local
+
+    def keep_inlined(self, codegen: Codegen) -> None:
+        """The variables of a frame that the rewritten frame does not have itself."""
+        for name, value in self.locals.items():
+            codegen(value)
+            codegen.store_fast(self.local(name))
+        names = (*self.code.co_cellvars, *self.code.co_freevars)
+        for name in names:
+            cell = self.cells.get(name)
+            if cell is None:  # the slot has another use inside of a comprehension
+                codegen.load_callable(lambda: codegen.load_const(CellType))
+                codegen.call(0)
+            else:
+                codegen(cell)
+        if names:
+            codegen.build_tuple(len(names))
+            codegen.store_fast(self.closure)
+
+    def keep_pushed(self, codegen: Codegen) -> None:
+        values = [value for value in self.pushed or () if value is not RESULT]
+        for value, local in zip(values, self.pushed_locals()):
+            codegen(value)
+            codegen.store_fast(local)
+
+    def moved_locals(self) -> list[str]:
+        """Variables of the compiled frame itself that have to be stored again."""
+        return [name for name, value in self.locals.items() if not _in_place(name, value)]
+
+
+def _in_place(name: str, value: Value | Lazy) -> bool:
+    """An argument that still has its first value."""
+    source = value.source
+    return isinstance(source, LocalSource) and source.local == name and not source.is_cell
+
+
+def _popped(tx: Interpreter) -> int:
+    if tx.current.op == "FOR_ITER":
+        return 1
+    return stack_effect(tx.current.op, tx.current.arg)[0]
+
+
+def _pushed(tx: Interpreter, callee: Interpreter | None) -> list[Value | Lazy] | None:
+    """What the current call pushes; None: it is not calling."""
+    if callee is None:
+        return None
+    assert callee.pushed is not None, "a break stands below calls that only push"
+    own = pushed_by_call(tx.code, tx.current)
+    if own is None or own == (True,):
+        return list(callee.pushed)
+    return [RESULT if r else tx.locals[f".pushed{i}"] for i, r in enumerate(own)]
