@@ -26,12 +26,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 from dynamo import _hook, breaks, rules
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
-from dynamo.capture import handlers_calls, handlers_data, handlers_flow, handlers_names  # noqa: F401
+from dynamo.capture import class_body, handlers_calls, handlers_data, handlers_flow  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
@@ -44,7 +45,9 @@ from dynamo.errors import (
     RecompileLimitExceeded,
     Unsupported,
 )
+from dynamo.guards import GuardSet
 from dynamo.records import BreakRecord, FrameRecord
+from dynamo.sources import GlobalsSource
 from dynamo.values.function import INFERENCE_MODE, is_opaque_module
 
 if TYPE_CHECKING:
@@ -67,7 +70,8 @@ _LEFT_ALONE = INFERENCE_MODE | {
 }
 _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _BUILTINS = vars(builtins)
-_LOCALS_READERS = frozenset(["locals", "eval", "exec"])
+# Builtins that see the caller's locals when they get fewer arguments than this.
+_LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -84,6 +88,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if (
         is_stand_in(code)
         or code.co_flags & _NOT_CAPTURED
+        or not code.co_flags & inspect.CO_OPTIMIZED  # of a module, or a class body
         or code in _LEFT_ALONE
         or code in rules.SKIPPED_CODE
     ):
@@ -91,6 +96,10 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if isinstance(module, str) and _is_helper_module(module):
         return None  # inlined where it helps, but not compiled for its own sake
     older = _hook.cache_entries(code, context)
+    if _inside_transform():
+        return _keep_inside_transform(code)
+    if inside_mode():
+        return _keep_inside_mode(code)
     record = FrameRecord(
         f"{_frame_number(code)}/{len(older)}", code.co_name, code.co_filename, code.co_firstlineno
     )
@@ -128,15 +137,48 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     return guarded
 
 
+def _inside_transform() -> bool:
+    """A transform of torch.func, or forward-mode autograd, is at work around the frame."""
+    transforms = torch._C._functorch.peek_interpreter_stack() is not None
+    return transforms or torch.autograd.forward_ad._current_level >= 0
+
+
+def _keep_inside_transform(code: types.CodeType) -> Any:
+    """There, tensors are more than what a graph is told of: the frame runs as it is. Elsewhere it
+    may be captured.
+    """
+    guards = GuardSet()
+    guards.add(None, "globals")
+    return _hook.GuardedCode(code, guards.build(), True, None)
+
+
+def _keep_inside_mode(code: types.CodeType) -> Any:
+    """A mode sees every call of torch, those of capture, too: under any of them, the frame runs
+    as it is.
+    """
+    guards = GuardSet()
+    guards.add(GlobalsSource(), "predicate", inside_mode)
+    return _hook.GuardedCode(code, guards.build(), True, None)
+
+
+def inside_mode(_: Any = None) -> bool:
+    """A torch function or dispatch mode is active, other than that of `with torch.device(...)`."""
+    if torch._C._len_torch_dispatch_stack():
+        return True
+    count = torch._C._len_torch_function_stack()
+    modes = (torch._C._get_function_stack_at(i) for i in range(count))
+    return any(type(mode) is not DeviceContext for mode in modes)
+
+
 def _reads_locals(frame: Any) -> bool:
     """The code names a builtin that sees the frame's locals; a rewritten frame has others."""
-    names = _LOCALS_READERS.intersection(frame.f_code.co_names)
-    names = frozenset(n for n in names if frame.f_globals.get(n, _BUILTINS[n]) is _BUILTINS[n])
+    named = _LOCALS_READERS.keys() & set(frame.f_code.co_names)
+    names = frozenset(n for n in named if frame.f_globals.get(n, _BUILTINS[n]) is _BUILTINS[n])
     if not names:
         return False
     program = normalize(frame.f_code)
     loads = [i for i in program if i.op == "LOAD_GLOBAL" and i.argval in names]
-    return any(_argument_count(program, load.index) < 2 for load in loads)
+    return any(_argument_count(program, i.index) < _LOCALS_READERS[i.argval] for i in loads)
 
 
 def _argument_count(program: list[Instruction], load: int) -> int:

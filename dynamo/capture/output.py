@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo import breaks
+from dynamo.capture.order import can_fail
 from dynamo.capture.side_effects import SideEffects
 from dynamo.capture.subgraph import Subgraph, check_local
 from dynamo.config import config
+from dynamo.errors import Unsupported
 from dynamo.guards import GuardSet
 from dynamo.sources import AttrSource, GlobalSource, InstalledSource, ModuleSource, Source
 from fxgraph import Graph, Node
@@ -63,6 +66,8 @@ class OutputGraph:
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
         self.made_first: list[Callable[[], Any]] = []  # see values/made_first.py
+        self.has_overrides = False  # a value whose class has __torch_function__ was seen
+        self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.default_dtype = torch.get_default_dtype()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
         self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
@@ -120,6 +125,8 @@ class OutputGraph:
         """Append a node. `args` and `kwargs` hold Nodes and constants; `example` is the fake
         result.
         """
+        if self.side_effects.shown and can_fail(target):
+            raise Unsupported(breaks.ShownBefore(getattr(target, "__name__", target)))
         self._nodes += 1
         graph = self.graph
         if self.bodies:

@@ -31,6 +31,7 @@ from dynamo.values.objects import (
     bind,
     builtin_base,
     class_lookup,
+    emit_class,
     is_trusted_class,
     raw_class_source,
     stored_class_attr,
@@ -299,6 +300,7 @@ def new_instance(
     excess = (args or kwargs) and builtin_base(cls) is object
     if excess and _refuses_arguments(cls, "__new__", "__init__"):
         raise Unsupported(breaks.UncapturedCall("object.__new__"))
+    tx.output.has_overrides |= class_lookup(cls, "__torch_function__") is not MISSING
     instance = ObjectValue(cls, storage=storage)
     value = tx.output.side_effects.track_new(instance)
     if storage is not None:
@@ -464,7 +466,7 @@ class SuperValue(Value):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(super))
-        codegen.load_const(self.after)
+        emit_class(codegen, self.after)
         codegen(self.receiver)
         codegen.call(2)
 

@@ -717,7 +717,7 @@ class ObjectValue(Value):
 def emit_class(codegen: Codegen, cls: type) -> None:
     """Push a class: from its source if it has one."""
     entry = codegen.output.values_by_id.get(id(cls))
-    if entry is not None and entry[1].source is not None:
+    if entry is not None and (entry[1].source is not None or entry[1].mutation is not None):
         codegen(entry[1])
     else:
         codegen.load_object(cls, cls.__name__)
@@ -750,6 +750,7 @@ def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     if source is None:
         source = tx.output.install(type(obj).__name__, obj)
     tx.guard(source, "type", type(obj))
+    tx.output.has_overrides |= class_lookup(type(obj), "__torch_function__") is not MISSING
     value = ObjectValue(type(obj), source, obj)
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)

@@ -177,9 +177,6 @@ class TensorValue(Value):
         if name == "requires_grad":
             call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
             return
-        if name == "requires_grad":
-            call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
-            return
         on_class = hasattr(self.python_type(), name)
         grad = name == "grad" and self._may_be_grad(value)
         if (on_class and not grad) or (self.source is None and self.real is not None):
@@ -328,6 +325,12 @@ def call_in_graph(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Run `target` on fake tensors, and record it as a node unless it only gave Python values."""
+    if tx.output.has_overrides:
+        from dynamo.values.overrides import dispatch
+
+        dispatched = dispatch(tx, op, target, args, kwargs)
+        if dispatched is not None:
+            return dispatched
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
     name = target_name(target)
@@ -346,15 +349,6 @@ def call_in_graph(
             return known
     node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
     return wrap_result(tx, node, result)
-
-
-def _of_the_frame(name: str, args: Sequence[Value]) -> bool:
-    """Whether a call only asks for the gradient of a tensor that the frame made."""
-    return (
-        name == "requires_grad_"
-        and isinstance(args[0], TensorValue)
-        and args[0].node.op.startswith("call_")
-    )
 
 
 def _of_the_frame(name: str, args: Sequence[Value]) -> bool:
@@ -530,6 +524,12 @@ def build_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> V
     return wrap_tensor(tx, obj, source, static=isinstance(obj, torch.nn.Parameter))
 
 
+def _is_known_subclass(cls: type) -> bool:
+    from dynamo.values.tensor_subclass import is_known_subclass
+
+    return is_known_subclass(cls)
+
+
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
     """The Value of an outside tensor; `static`: a parameter or registered buffer, guarded by
     identity.
@@ -539,6 +539,10 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         return known
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(obj)
     plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    if not plain and _is_known_subclass(type(obj)) and not transformed:
+        from dynamo.values.tensor_subclass import build_subclass_tensor
+
+        return build_subclass_tensor(tx, obj, source)
     if not plain or obj.layout is not torch.strided or obj.is_quantized or transformed:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:

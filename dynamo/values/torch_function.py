@@ -109,6 +109,14 @@ def _is_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value])
     return ConstantValue(isinstance(args[0], TensorValue))
 
 
+def _has_torch_function(
+    tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    from dynamo.values.overrides import has_override
+
+    return ConstantValue(has_override(tx, args))
+
+
 def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None) -> Fold:
     """A change of torch's state: made while capturing too, and a node of the graph.
 
@@ -160,10 +168,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(
         torch,
         "jit.is_scripting jit.is_tracing _jit_internal.is_scripting compiler.is_exporting "
-        "overrides.has_torch_function overrides.has_torch_function_unary "
-        "overrides.has_torch_function_variadic _C._is_torch_function_all_disabled "
-        "_C._has_torch_function _C._has_torch_function_unary _C._has_torch_function_variadic "
-        "_C._is_tracing onnx.is_in_onnx_export _C._is_torch_function_mode_enabled "
+        "_C._is_torch_function_all_disabled _C._is_tracing onnx.is_in_onnx_export _C._is_torch_function_mode_enabled "
         "_C._are_functorch_transforms_active",
         false,
     )
@@ -185,6 +190,13 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     )
     table |= {key: (f, torch_state.read_flag(f)) for key, f in torch_state.flag_readers().items()}
     table |= _collect(torch, "is_tensor", lambda f: _is_tensor)
+    table |= _collect(
+        torch,
+        "overrides.has_torch_function overrides.has_torch_function_unary "
+        "overrides.has_torch_function_variadic _C._has_torch_function "
+        "_C._has_torch_function_unary _C._has_torch_function_variadic",
+        lambda f: _has_torch_function,
+    )
     table |= _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
     table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
     table |= _collect(
