@@ -233,3 +233,39 @@ InternalFault = _reason(
     "a fault in capture: {0}",
     "please report it with the warning's text",
 )
+BodySideEffect = _reason(
+    "BodySideEffect",
+    "BODY_SIDE_EFFECT",
+    "the body of a transform, branch or loop {0}, which exists outside of it",
+    "return the new value from the body instead",
+)
+BodyArgument = _reason(
+    "BodyArgument",
+    "BODY_ARGUMENT",
+    "the body of a transform, branch or loop uses {0}, which is no tensor",
+    "pass tensors and numbers to the body",
+)
+BodyEscape = _reason(
+    "BodyEscape",
+    "BODY_ESCAPE",
+    "the tensor {0} of the body of a transform, branch or loop is used outside of it",
+    "return the tensor from the body",
+)
+OutsideHistory = _reason(
+    "OutsideHistory",
+    "OUTSIDE_HISTORY",
+    "gradients are asked for where {0} has a history or hooks from outside the graph",
+    "compute the tensor inside the compiled function, or ask for gradients outside of it",
+)
+ShownBefore = _reason(
+    "ShownBefore",
+    "SHOWN_BEFORE",
+    "{0} can fail on the values of tensors, and what was printed must be seen before",
+    "print after the operation, or outside the compiled function",
+)
+ClassStatement = _reason(
+    "ClassStatement",
+    "CLASS_STATEMENT",
+    "class {0} is made natively: {1}",
+    "define the class outside the compiled function",
+)

@@ -82,6 +82,7 @@ class SideEffects:
     def __init__(self) -> None:
         self.calls: list[ReplayedCall] = []
         self.locks: list[Any] = []  # LockValues that were taken or let go, in order
+        self.shown = False  # `calls` show the user text: no operation that can fail may come first
         self.epoch = 0  # grows with every recorded change
         self._fence: int | None = None  # what was tracked before must not change
         self.tracked: list[Value] = []

@@ -4,6 +4,7 @@ when used.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_handler, raise_python
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -72,6 +74,15 @@ class BuiltinObject(Value):
 
     def truth(self, tx: Interpreter) -> bool:
         return self.length(tx) != 0
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        fail_as(tx, operator.getitem, self, key)
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        fail_as(tx, operator.setitem, self, key, value)
+
+    def delitem(self, tx: Interpreter, key: Value) -> None:
+        fail_as(tx, operator.delitem, self, key)
 
     def changing(self, tx: Interpreter) -> None:
         """Call before every change."""

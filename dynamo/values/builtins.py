@@ -322,7 +322,11 @@ def _type(tx, owner, *rest, **kwargs):
     from dynamo.values.objects import class_value
 
     if rest:
-        raise Unsupported(breaks.UncapturedCall("type() with three arguments"))
+        from dynamo.values.class_building import build_type
+
+        if kwargs or len(rest) != 2:
+            raise Unsupported(breaks.UncapturedCall("type()"))
+        return build_type(tx, owner, *rest)
     return class_value(tx, owner.python_type(), owner.source)
 
 
@@ -449,6 +453,8 @@ def _hash(tx, owner):
         return ConstantValue(call_real(tx, hash, owner.as_constant()))
     if owner.has_special(tx, "__hash__"):
         return fold(tx, hash, [_answer(tx, owner, "__hash__", int)], {})
+    if hasattr(owner, "fake"):
+        return _id(tx, owner)  # a tensor's hash
     key = key_of(tx, owner)
     if is_literal(key):
         return ConstantValue(hash(key))
@@ -547,7 +553,10 @@ def _repr(tx, value):
 
 def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
     """str(value) or repr(value)."""
+    from dynamo.values.builtin_object import BuiltinObject
+    from dynamo.values.functional import PureObjectValue
     from dynamo.values.raised import ExceptionValue
+    from dynamo.values.texts import Shown, shown
 
     literal = literal_of(value)
     for name in (method, "__repr__"):
@@ -564,6 +573,12 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     known, real = value.identity()
     if known and isinstance(real, type | types.ModuleType):
         return function(real)
+    if isinstance(value, BuiltinObject):
+        real = shown(tx, value)
+        if type(real) is not Shown:
+            return function(real)
+    if isinstance(value, PureObjectValue):
+        return function(value.real)
     try:
         return function(value.as_constant())
     except Unsupported:

@@ -102,8 +102,11 @@ class ConstantValue(Value):
         method = call_real(tx, getattr, self.value, name)
         if name in _CONSTANT_METHODS_OVER_VALUES and isinstance(self.value, str):
             return _CONSTANT_METHODS_OVER_VALUES[name](tx, self.value, args)
-        real_args = [constant_argument(tx, a) for a in args]
-        real_kwargs = {k: constant_argument(tx, v) for k, v in kwargs.items()}
+        take = constant_argument
+        if name in ("format", "format_map") and isinstance(self.value, str):
+            from dynamo.values.texts import shown as take
+        real_args = [take(tx, a) for a in args]
+        real_kwargs = {k: take(tx, v) for k, v in kwargs.items()}
         return tx.wrap(call_real(tx, method, *real_args, **real_kwargs))
 
     def truth(self, tx: Interpreter) -> bool:
@@ -166,7 +169,11 @@ class ConstantMethodValue(Value):
 def constant_argument(tx: Interpreter, value: Value) -> Any:
     """The real object behind an argument of a pure function; a graph break if there is none."""
     known, obj = value.identity()
-    return obj if known else value.as_constant()
+    if known:
+        return obj
+    if hasattr(value, "load_all"):
+        value.load_all(tx)  # a dict from outside: what is in it is guarded
+    return value.as_constant()
 
 
 def _str_join(tx: Interpreter, text: str, args: Sequence[Value]) -> Value:

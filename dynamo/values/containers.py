@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
@@ -155,6 +156,11 @@ class SequenceValue(BuiltinObject):
     def py_count(self, tx, item):
         return ConstantValue(sum(equal(tx, v, item) for v in self.items(tx)))
 
+    def py___reversed__(self, tx):
+        from dynamo.values.iterators import ReversedIterator
+
+        return ReversedIterator(self)
+
     def emit_items(self, codegen: Codegen) -> int:
         """Push all items; returns how many."""
         for item in self.contents:
@@ -251,6 +257,16 @@ class NamedTupleValue(TupleValue):
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return name in self.fields or hasattr(self.cls, name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        real = self.make_real([None] * len(self.contents))
+        call_real(tx, setattr, real, name, None)
+        raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+
+    def delattr(self, tx: Interpreter, name: str) -> None:
+        real = self.make_real([None] * len(self.contents))
+        call_real(tx, delattr, real, name)
+        raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def py__replace(self, tx, **changes):
         items = dict(zip(self.fields, self.contents)) | changes

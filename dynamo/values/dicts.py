@@ -434,6 +434,14 @@ class DefaultDictValue(DictValue):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         return self.factory if name == "default_factory" else super().getattr(tx, name)
 
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if name != "default_factory":
+            super().setattr(tx, name, value)
+        if self.source is not None:
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        self.changing(tx)
+        self.factory = value
+
     def missing(self, tx: Interpreter, key: Value) -> Value:
         if self.factory.is_constant():
             return super().missing(tx, key)

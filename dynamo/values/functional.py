@@ -12,14 +12,11 @@ import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from dynamo import breaks
-from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import fold, handles
+from dynamo.values.caches import LruCacheValue
 from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue, MappingProxyValue
@@ -144,62 +141,6 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
     return tx.output.remember(obj, source, value)
 
 
-class LruCacheValue(Value):
-    """A function behind functools.lru_cache.
-
-    With constant arguments the cached function is really called while capturing, as eager calls it
-    once: a literal is the answer from then on, a tensor is an input of the graph. Otherwise the
-    function is captured each time anew; if it changes anything outside, that would happen too
-    often, and the call breaks the graph.
-    """
-
-    def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.real = real
-        self.wrapped = wrapped
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.real
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        return self.wrapped if name == "__wrapped__" else self.wrapped.getattr(tx, name)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.real, name)
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if all(a.is_constant() for a in (*args, *kwargs.values())):
-            real_kwargs = {k: v.as_constant() for k, v in kwargs.items()}
-            answer = call_real(tx, self.real, *[a.as_constant() for a in args], **real_kwargs)
-            if is_literal(answer):
-                return tx.wrap(answer)
-            if isinstance(answer, torch.Tensor):
-                return tx.wrap(answer, tx.output.install("cached", answer))
-        effects = tx.output.side_effects
-        before = effects.outside_changes()
-        result = tx.call_function(self.wrapped, args, kwargs)
-        if effects.outside_changes() != before:
-            name = getattr(self.real, "__qualname__", "a function")
-            raise Unsupported(breaks.UncapturedCall(f"the cached {name}"))
-        return result
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.real, "cached")
-
-
-@builder(functools._lru_cache_wrapper)
-def build_lru_cache(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    tx.guard(source, "id", obj)
-    wrapped = tx.wrap(obj.__wrapped__, _chained(source, "__wrapped__"))
-    return tx.output.remember(obj, source, LruCacheValue(obj, wrapped, source))
-
-
 class GetterValue(Value):
     """operator.itemgetter, attrgetter, methodcaller."""
 
@@ -298,7 +239,7 @@ class PureObjectValue(Value):
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         found = call_real(tx, getattr, self.real, name)
-        if is_literal(found):
+        if is_literal(found) or not callable(found):
             return tx.wrap(found)
         from dynamo.values.builtins import BuiltinMethod
 
@@ -310,6 +251,12 @@ class PureObjectValue(Value):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
+        from dynamo.values.library import pattern_method
+
+        if isinstance(self.real, re.Pattern):
+            result = pattern_method(tx, self, name, args, kwargs)
+            if result is not None:
+                return result
         return fold(tx, call_real(tx, getattr, self.real, name), args, kwargs)
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo.values.base import Value
 from dynamo.values.exceptions import raise_python
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -69,4 +70,4 @@ def key_of(tx: Interpreter, value: Value) -> Hashable:
 
 
 def unhashable(tx: Interpreter, value: Value) -> Any:
-    raise_python(tx, TypeError, f"unhashable type: {value.python_type().__name__!r}")
+    fail_as(tx, hash, value)

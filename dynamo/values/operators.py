@@ -9,6 +9,7 @@ all come through here. The operands answer through `Value.binary`, `Value.compar
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -124,19 +125,20 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
     fail_as(tx, BINARY_FUNCTIONS[asked], left, right)
 
 
+_CONVERSIONS = re.compile(r"%(?:\(.*?\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[hlL]?(.)")
+
+
 def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
     """text % values. Values that are not constants are turned to text by their own __str__."""
-    from dynamo.values.builtins import text_of
+    from dynamo.values.texts import shown
 
     known, real = constant_or_none(right)
-    if known:
-        return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
-    values = right.unpack(tx) if right.python_type() is tuple else [right]
-    template = text.as_constant()
-    if template.count("%") != template.count("%s"):
-        raise Unsupported(breaks.NotConstant(right.describe()))
-    real = tuple(text_of(tx, v, str, "__str__") for v in values)
-    return ConstantValue(call_real(tx, operator.mod, template, real))
+    if not known:
+        asked = set(_CONVERSIONS.findall(text.as_constant()))
+        if not asked <= {"s", "r", "a", "%"}:
+            raise Unsupported(breaks.NotConstant(right.describe()))
+        real = shown(tx, right)
+    return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
 
 
 def _right_goes_first(left: Value, right: Value) -> bool:
@@ -173,7 +175,7 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
 
 def _must_know(value: Value, method: str, dunder: str) -> None:
     """Raises Unsupported if the type of `value` has an operator that its Value does not know."""
-    if getattr(type(value), method) is not getattr(Value, method):
+    if value.is_constant() or getattr(type(value), method) is not getattr(Value, method):
         return
     found = getattr(value.python_type(), dunder, None)
     if found is not None and found is not getattr(object, dunder, None):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import copy
+import copyreg
 import dataclasses
 import functools
 import itertools
+import types
 
 _MISSING = object()
 
@@ -146,59 +148,140 @@ def reduce(function, iterable, initial=_MISSING):
     return total
 
 
+def prod(iterable, start):
+    for item in iterable:
+        start = start * item
+    return start
+
+
+def count_of(container, item):
+    count = 0
+    for other in container:
+        if other is item or other == item:
+            count += 1
+    return count
+
+
+def index_of(container, item):
+    for index, other in enumerate(container):
+        if other is item or other == item:
+            return index
+    raise ValueError("sequence.index(x): x not in sequence")
+
+
 def count_elements(mapping, iterable):
     for item in iterable:
         mapping[item] = mapping.get(item, 0) + 1
 
 
-def shallow_copy(x):
-    if isinstance(x, (list, dict, set, collections.deque)) and hasattr(type(x), "copy"):
-        return x.copy()
-    if isinstance(
-        x, (int, float, complex, bool, str, bytes, tuple, frozenset, type, type(None), range, slice)
-    ):
+def shallow_copy(x, reduction):
+    """What copy.copy makes of x.__reduce_ex__(4)."""
+    if isinstance(reduction, str):
         return x
-    cls = type(x)
-    if hasattr(cls, "__copy__"):
-        return cls.__copy__(x)
-    result = cls.__new__(cls)
-    result.__dict__.update(x.__dict__)
-    return result
+    return copy._reconstruct(x, None, *reduction)
 
 
-def deep_copy(x, memo=None):
+def deep_rule(x):
+    """The rule of copy.deepcopy for x (see copying.py, which answers calls of this)."""
+    raise NotImplementedError
+
+
+def reduced(x):
+    """x.__reduce_ex__(4) (see copying.py, which answers calls of this)."""
+    raise NotImplementedError
+
+
+def deep_copy(x, memo):
+    rule = deep_rule(x)
+    if rule == "atomic":
+        return x
     if memo is None:
-        memo = []
-    for original, copied in memo:
-        if original is x:
-            return copied
-    if isinstance(x, (int, float, complex, bool, str, bytes, type, type(None), range)):
-        return x
-    cls = type(x)
-    if cls is tuple:
-        return tuple([deep_copy(item, memo) for item in x])
-    if cls is list:
-        result = []
-        memo.append((x, result))
+        memo = {}
+    if id(x) in memo:
+        return memo[id(x)]
+    if rule == "list":
+        result = memo[id(x)] = []
         for item in x:
-            result.append(deep_copy(item, memo))
-        return result
-    if isinstance(x, dict) and not hasattr(x, "__dict__"):
-        result = x.copy()
-        result.clear()
-        memo.append((x, result))
+            result.append(copy.deepcopy(item, memo))
+    elif rule == "dict":
+        result = memo[id(x)] = {}
         for key, value in x.items():
-            result[deep_copy(key, memo)] = deep_copy(value, memo)
-        return result
-    if isinstance(x, set):
-        return {deep_copy(item, memo) for item in x}
-    if hasattr(cls, "__deepcopy__"):
-        return x.__deepcopy__({})
-    result = cls.__new__(cls)
-    memo.append((x, result))
-    for name, value in x.__dict__.items():
-        result.__dict__[name] = deep_copy(value, memo)
+            result[copy.deepcopy(key, memo)] = copy.deepcopy(value, memo)
+    elif rule == "tuple":
+        result = deep_copy_tuple(x, memo)
+    elif rule == "method":
+        result = type(x)(x.__func__, copy.deepcopy(x.__self__, memo))
+    elif rule == "own":
+        result = x.__deepcopy__(memo)
+    else:
+        reduction = reduced(x)
+        if isinstance(reduction, str):
+            return x
+        result = copy._reconstruct(x, memo, *reduction)
+    if result is not x:
+        memo[id(x)] = result
+        if id(memo) in memo:
+            memo[id(memo)].append(x)  # what was copied lives as long as the memo
+        else:
+            memo[id(memo)] = [x]
     return result
+
+
+def deep_copy_tuple(x, memo):
+    items = [copy.deepcopy(item, memo) for item in x]
+    if id(x) in memo:
+        return memo[id(x)]
+    for old, new in zip(x, items):
+        if old is not new:
+            return tuple(items)
+    return x
+
+
+def reduce_object(x, slot_names, own_getstate):
+    """object.__reduce_ex__(x, 4)."""
+    cls = type(x)
+    args = ()
+    if hasattr(cls, "__getnewargs_ex__"):
+        args, kwargs = x.__getnewargs_ex__()
+        return copyreg.__newobj_ex__, (cls, args, kwargs), object_state(x, slot_names, own_getstate)
+    if isinstance(x, tuple):
+        args = (tuple(x),)
+    elif hasattr(cls, "__getnewargs__"):
+        args = x.__getnewargs__()
+    items = iter(x) if isinstance(x, list) else None
+    pairs = iter(x.items()) if isinstance(x, dict) else None
+    state = object_state(x, slot_names, own_getstate)
+    return copyreg.__newobj__, (cls, *args), state, items, pairs
+
+
+def object_state(x, slot_names, own_getstate):
+    """x.__getstate__()."""
+    if own_getstate:
+        return x.__getstate__()
+    state = x.__dict__ if hasattr(x, "__dict__") else None
+    slots = {name: getattr(x, name) for name in slot_names if hasattr(x, name)}
+    return (state, slots) if slots else state
+
+
+REDUCTIONS = {
+    set: lambda x: (set, (list(x),), None),
+    frozenset: lambda x: (frozenset, (list(x),), None),
+    collections.deque: lambda x: (
+        collections.deque,
+        () if x.maxlen is None else ((), x.maxlen),
+        None,
+        iter(x),
+    ),
+    collections.OrderedDict: lambda x: (collections.OrderedDict, (), None, None, iter(x.items())),
+    collections.defaultdict: lambda x: (
+        collections.defaultdict,
+        () if x.default_factory is None else (x.default_factory,),
+        None,
+        None,
+        iter(x.items()),
+    ),
+    types.SimpleNamespace: lambda x: (types.SimpleNamespace, (), x.__dict__),
+}
 
 
 def dataclass_fields(instance_or_class):
@@ -248,8 +331,6 @@ SUBSTITUTES = {
     functools.reduce: reduce,
     functools.cmp_to_key: cmp_to_key,
     vars(collections)["_count_elements"]: count_elements,
-    copy.copy: shallow_copy,
-    copy.deepcopy: deep_copy,
     dataclasses.fields: dataclass_fields,
     dataclasses.asdict: dataclass_asdict,
 }

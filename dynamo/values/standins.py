@@ -37,6 +37,8 @@ def stand_in(value: Value) -> Any:
         return cls(_Item() for _ in value.contents)
     if isinstance(value, SliceValue):
         return slice(*map(stand_in, value.parts))
+    if cls is range:
+        return value.as_constant()
     if cls in _EMPTY:
         return cls()
     if cls in _MADE:

@@ -155,16 +155,16 @@ def masks(x):
 
 # -- tensors --------------------------------------------------------------------------------------
 @program("TENSOR_METADATA")
-def transposes(x):
+def detaches_in_place(x):
     y = x.reshape(2, 2) + 1
-    y.t_()
+    y.detach_()
     return y * 2
 
 
 @mended("TENSOR_METADATA")
-def transposed(x):
+def detached(x):
     y = x.reshape(2, 2) + 1
-    y = y.t()
+    y = y.detach()
     return y * 2
 
 
@@ -360,6 +360,21 @@ def to_numpy(x):
 @mended("NUMPY_CONVERSION")
 def stays_in_torch(x):
     return (x + 1).sum()
+
+
+@program("SHOWN_BEFORE")
+def prints_before_indexing(x):
+    index = (x > 0).long()
+    print("indexing")
+    return x[index]
+
+
+@mended("SHOWN_BEFORE")
+def prints_after_indexing(x):
+    index = (x > 0).long()
+    y = x[index]
+    print("indexing")
+    return y
 
 
 # What these say is no program's doing, or there is nothing that a program could do instead.

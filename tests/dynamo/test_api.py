@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import sys
 
 import pytest
 import torch
@@ -276,7 +277,7 @@ def test_export() -> None:
         assert exported.guards
 
     def broken(x):
-        print("here")
+        print("here", file=sys.stdout)
         return x + 1
 
     with pytest.raises(dynamo.errors.Unsupported, match="test_api.py"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import zlib
 
 import pytest
@@ -89,7 +90,7 @@ def line_of(function, offset):
 def loop_with_a_print(x, n):
     for i in range(n):
         x = x + 1
-        print(i)
+        print(i, file=sys.stdout)
     return x * 2
 
 
@@ -112,7 +113,7 @@ def test_loops_over_containers_report_the_break_once(items):
     def f(x, items):
         for i, given in enumerate(items):
             x = x + 1
-            print(i, given)
+            print(i, given, file=sys.stdout)
         return x
 
     report, _ = explained(f, X, items)
@@ -130,7 +131,7 @@ def from_numpy(x):
 
 def logs(x):
     y = x + 1
-    log.info("hello")
+    log.error("hello")
     return y * 2
 
 
@@ -142,7 +143,7 @@ def logs(x):
         (branches, ["a branch depends on the value of a tensor", "torch.where"]),
         (from_numpy, ["Tensor.numpy() leaves torch for numpy", "a call of torch.from_numpy,"]),
         (crc, ["zlib.adler32"]),
-        (logs, ["a call of logging.Logger.info", 'log.info("hello")']),
+        (logs, ["a call of logging.Logger.error", 'log.error("hello")']),
         (inference, ["torch.inference_mode is entered", "torch.no_grad()"]),
         (disabled, ["for which compilation is disabled", "remove the disable"]),
     ],
@@ -200,6 +201,7 @@ def changes_metadata(x):
     y = x.reshape(2, 2) + 1
     y.t_()
     z = y * torch.tensor([1.0, 10.0])
+    z.detach_()
     y.resize_(4)
     w = torch.ones(2)
     w.requires_grad_()
@@ -212,4 +214,4 @@ def test_metadata_is_changed_as_in_eager():
     function, captured = compiled(changes_metadata)
     for _ in range(2):
         assert same(function(X.clone()), changes_metadata(X.clone()))
-    assert captured.codes.count("TENSOR_METADATA") == 3
+    assert captured.codes.count("TENSOR_METADATA") == 1  # the others are of the frame's own

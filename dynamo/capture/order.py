@@ -1,0 +1,29 @@
+"""Which operations may fail although their arguments fit: what the user was shown before must not
+come after them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Operations whose success depends on the values of tensors: an index out of range, a matrix that
+# has no inverse, a probability that is none.
+_VALUE_DEPENDENT = frozenset(
+    ["getitem", "setitem", "__getitem__", "__setitem__", "index_select", "index_add", "index_copy"]
+    + ["index_fill", "index_put", "take", "take_along_dim", "gather", "scatter", "scatter_add"]
+    + ["scatter_reduce", "put", "masked_scatter", "embedding", "embedding_bag", "one_hot"]
+    + ["nll_loss", "nll_loss_nd", "cross_entropy", "cross_entropy_loss", "multi_margin_loss"]
+    + ["multilabel_margin_loss", "ctc_loss", "binary_cross_entropy", "bincount", "histc"]
+    + ["multinomial", "bernoulli", "poisson", "normal", "binomial", "cholesky", "inverse", "inv"]
+    + ["solve", "lu", "lu_factor", "eigh", "eig", "eigvals", "svd", "svdvals", "lstsq", "pinv"]
+    + ["cholesky_solve", "cholesky_inverse", "slogdet", "matrix_rank", "_assert", "_assert_async"]
+    + ["repeat_interleave", "searchsorted", "tensor_split", "gather_dim", "unfold", "item"]
+)
+
+
+def can_fail(target: Any) -> bool:
+    """Whether the operation, the shapes being right, may fail on the values of tensors."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    module = getattr(target, "__module__", None) or "torch"
+    known = module.partition(".")[0] in ("torch", "_operator", "builtins", "math")
+    return not known or name.rstrip("_") in _VALUE_DEPENDENT or name in _VALUE_DEPENDENT

@@ -1,0 +1,197 @@
+"""Single functions of the standard library: folded, said in Python, or never looked into."""
+
+from __future__ import annotations
+
+import _string  # type: ignore[import-not-found]
+import bisect
+import collections
+import dataclasses
+import enum
+import functools
+import heapq
+import inspect
+import math
+import operator
+import os
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values import iterators, polyfills
+from dynamo.values.base import Value
+from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, TupleValue, from_constant
+from dynamo.values.exceptions import call_real
+from dynamo.values.functional import PureObjectValue
+from dynamo.values.pure import twins
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+# They make classes: natively, as a whole.
+_MAKE_CLASSES = (
+    collections.namedtuple,
+    typing.NamedTuple,
+    typing.NewType,
+    dataclasses.make_dataclass,
+    vars(dataclasses)["_process_class"],
+    vars(enum.EnumType)["_create_"],
+    types.new_class,
+    functools.total_ordering,
+)
+_PATH_FUNCTIONS = ("_path_normpath", "_path_splitroot")
+# What they give does not change while the process lives.
+PURE_FUNCTIONS |= {
+    sys.intern,
+    sys.getdefaultencoding,
+    sys.getfilesystemencoding,
+    inspect.getdoc,
+    os.fspath,
+    *(f for name, f in vars(sys.modules[os.name]).items() if name.startswith(_PATH_FUNCTIONS)),
+}
+
+
+def never_captured(function: Any) -> Callable[..., None]:
+    def refuse(tx: Interpreter, *args: Value, **kwargs: Value) -> None:
+        raise Unsupported(breaks.UncapturedCall(f"{function.__module__}.{function.__qualname__}"))
+
+    return refuse
+
+
+for _maker in _MAKE_CLASSES:
+    if isinstance(_maker, types.FunctionType):
+        TABLE[_maker] = never_captured(_maker)
+
+
+def _by_polyfill(function: Any) -> Callable[..., Value]:
+    return lambda tx, *args, **kwargs: polyfill(tx, function, *args, **kwargs)
+
+
+for _name, _accelerator in ((heapq.__name__, "_heapq"), (bisect.__name__, "_bisect")):
+    for _original, _twin in twins(_name, _accelerator).items():
+        TABLE[_original] = _by_polyfill(_twin)
+
+
+# -- math -----------------------------------------------------------------------------------------
+@handles(math.prod)
+def _prod(tx, iterable, *, start=None):
+    return polyfill(tx, polyfills.prod, iterable, start or ConstantValue(1))
+
+
+def _over_numbers(function: Any) -> Callable[..., Value]:
+    """A function of iterables of numbers, folded."""
+
+    def call(tx: Interpreter, *iterables: Value) -> Value:
+        lists = [ListValue(list(i.unpack(tx))) for i in iterables]
+        return fold(tx, function, lists, {})
+
+    return call
+
+
+for _function in (math.fsum, math.dist, getattr(math, "sumprod", None)):
+    if _function is not None:
+        TABLE[_function] = _over_numbers(_function)
+
+
+# -- operator -------------------------------------------------------------------------------------
+@handles(operator.countOf)
+def _count_of(tx, container, item):
+    return polyfill(tx, polyfills.count_of, container, item)
+
+
+@handles(operator.indexOf)
+def _index_of(tx, container, item):
+    return polyfill(tx, polyfills.index_of, container, item)
+
+
+@handles(operator.call)
+def _call(tx, function, *args, **kwargs):
+    return tx.call_function(function, args, kwargs)
+
+
+TABLE[operator.iconcat] = TABLE[operator.iadd]
+
+
+@handles(operator.length_hint)
+def _length_hint(tx, value, default=None):
+    if not hasattr(value.python_type(), "__len__"):
+        raise Unsupported(breaks.UncapturedCall("operator.length_hint"))
+    return ConstantValue(value.length(tx))
+
+
+# -- regular expressions --------------------------------------------------------------------------
+def pattern_method(tx: Interpreter, pattern: PureObjectValue, name: str, args: Any, kwargs: Any):
+    """Methods whose results are made of matches; None: not one of them."""
+    if name == "finditer":
+        found = call_real(tx, lambda: list(_call_on_constants(pattern, "finditer", args, kwargs)))
+        return iterators.ItemsIterator([tx.wrap(match) for match in found])
+    if name in ("sub", "subn"):
+        repl = kwargs.get("repl", args[0] if args else None)
+        if repl is not None and not repl.is_constant():
+            bound = _bind_sub(tx, *args, **kwargs)
+            return _substitute(tx, pattern, name, *bound)
+    return None
+
+
+def _call_on_constants(pattern: PureObjectValue, name: str, args: Any, kwargs: Any) -> Any:
+    real = [a.as_constant() for a in args]
+    return getattr(pattern.real, name)(*real, **{k: v.as_constant() for k, v in kwargs.items()})
+
+
+def _bind_sub(tx, repl, string, count=None):
+    return repl, string.as_constant(), 0 if count is None else count.as_constant()
+
+
+def _substitute(
+    tx: Interpreter, pattern: PureObjectValue, name: str, repl: Value, text: str, count: int
+) -> Value:
+    pieces, position, made = [], 0, 0
+    for match in call_real(tx, lambda: list(pattern.real.finditer(text))):
+        if count and made == count:
+            break
+        replaced = tx.call_function(repl, [tx.wrap(match)], {}).as_constant()
+        pieces += [text[position : match.start()], replaced]
+        position, made = match.end(), made + 1
+    pieces.append(text[position:])
+    result = ConstantValue(call_real(tx, text[:0].join, pieces))
+    return result if name == "sub" else TupleValue([result, ConstantValue(made)])
+
+
+def _through_pattern(name: str) -> Callable[..., Value]:
+    """re.sub(pattern, ...) is re.compile(pattern).sub(...)."""
+
+    def call(tx, pattern, *args, flags=None, **kwargs):
+        if not isinstance(pattern, PureObjectValue):
+            flags = [] if flags is None else [flags]
+            pattern = fold(tx, re.compile, [pattern, *flags], {})
+        return pattern.call_method(tx, name, args, kwargs)
+
+    return call
+
+
+for _name in ("sub", "subn"):
+    TABLE[getattr(re, _name)] = _through_pattern(_name)
+
+
+@handles(_string.formatter_parser)
+def _formatter_parser(tx, template):
+    rows = call_real(tx, lambda: list(_string.formatter_parser(template.as_constant())))
+    return iterators.ItemsIterator([from_constant(row) for row in rows])
+
+
+@handles(_string.formatter_field_name_split)
+def _field_name_split(tx, name):
+    first, rest = call_real(tx, _string.formatter_field_name_split, name.as_constant())
+    rows = [from_constant(row) for row in rest]
+    return TupleValue([ConstantValue(first), iterators.ItemsIterator(rows)])
+
+
+@handles(re.finditer)
+def _finditer(tx, pattern, string, flags=None):
+    return _through_pattern("finditer")(tx, pattern, string, flags=flags)

@@ -1,0 +1,102 @@
+"""The text of symbolic values: str(), repr(), format() and % with values inside.
+
+Python itself writes the text, of real objects in which everything that is not a literal is a Shown:
+asked for its text, it runs the value's own method symbolically. So formats, recursion marks and the
+order of calls are those of the running Python.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+class Shown:
+    """Stands for `value` where only its text is asked for."""
+
+    def __init__(self, tx: Interpreter, value: Value) -> None:
+        self._tx = tx
+        self._value = value
+
+    def __str__(self) -> str:
+        from dynamo.values.builtins import text_of
+
+        return text_of(self._tx, self._value, str, "__str__")
+
+    def __repr__(self) -> str:
+        from dynamo.values.builtins import text_of
+
+        return text_of(self._tx, self._value, repr, "__repr__")
+
+    def __format__(self, spec: str) -> str:
+        from dynamo.values.builtins import TABLE
+
+        text = TABLE[format](self._tx, self._value, ConstantValue(spec))
+        assert text is not None, "format() gives a text"
+        return text.as_constant()
+
+    def __getattr__(self, name: str) -> Any:
+        """For "{0.name}".format(value)."""
+        if name.startswith("__"):
+            raise Unsupported(breaks.UncapturedCall(f"{self._value.describe()}.{name}"))
+        return shown(self._tx, self._value.getattr(self._tx, name))
+
+    def __getitem__(self, key: Any) -> Any:
+        return shown(self._tx, self._value.getitem(self._tx, ConstantValue(key)))
+
+    def __call__(self) -> Any:  # the factory of a defaultdict has to be callable
+        raise Unsupported(breaks.UncapturedCall(self._value.describe()))
+
+
+def shown(tx: Interpreter, value: Value, made: dict[int, Any] | None = None) -> Any:
+    """A real object with the text of `value`. `made`: the containers around it, by id."""
+    from dynamo.values.containers import NamedTupleValue, SequenceValue
+    from dynamo.values.dicts import DictValue, DictView, MappingProxyValue
+    from dynamo.values.sets import FrozenSetValue
+
+    made = {} if made is None else made
+    if value.is_constant():
+        return value.as_constant()
+    if id(value) in made:
+        return made[id(value)]
+    if isinstance(value, SequenceValue) and not isinstance(value, NamedTupleValue):
+        return _shown_sequence(tx, value, made)
+    if isinstance(value, DictValue):
+        return _shown_dict(tx, value, made)
+    if isinstance(value, DictView):
+        return getattr(shown(tx, value.owner, made), value.kind)()
+    if isinstance(value, MappingProxyValue):
+        return types.MappingProxyType(shown(tx, value.target, made))
+    if isinstance(value, FrozenSetValue):
+        if value.length(tx) > 1 and value.known_real(tx) is not None:
+            return value.cls(value.known_real(tx))
+        return value.cls(shown(tx, v, made) for v in value.ordered(tx))
+    return Shown(tx, value)
+
+
+def _shown_sequence(tx: Interpreter, value: Any, made: dict[int, Any]) -> Any:
+    if issubclass(value.cls, tuple):
+        return value.cls(shown(tx, v, made) for v in value.items(tx))
+    real = made[id(value)] = value.make_real([])
+    real += [shown(tx, v, made) for v in value.items(tx)]
+    return real
+
+
+def _shown_dict(tx: Interpreter, value: Any, made: dict[int, Any]) -> Any:
+    real = made[id(value)] = _empty(tx, value)
+    for key, item in zip(value.keys(tx), value.values(tx)):
+        real[shown(tx, key, made)] = shown(tx, item, made)
+    return real
+
+
+def _empty(tx: Interpreter, value: Any) -> Any:
+    factory = getattr(value, "factory", None)
+    return value.cls() if factory is None else value.cls(shown(tx, factory))
