@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.masked import _ops as _masked
 
 
 def check_with(error_type, cond, message):
@@ -67,6 +68,16 @@ def new_legacy(tensor, *args):
     if all(type(size) is int for size in args):
         return tensor.new_empty(args if args else (0,))
     raise TypeError("new() of other arguments is not captured")
+
+
+def combine_input_and_mask(op, input, mask, *args):
+    """torch.masked._ops._combine_input_and_mask for plain tensors: the original defines a class
+    that only masked tensors need.
+    """
+    if mask is None:
+        return input
+    canonical = _masked._input_mask(input, mask=mask)
+    return _masked._where(canonical, input, _masked._reduction_identity(op.__name__, input, *args))
 
 
 # -- tensors of nested sequences that hold tensors ------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
+from torch.masked import _ops as _masked
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -30,6 +31,10 @@ def polyfilled() -> dict[int, tuple[Any, Callable[..., Any]]]:
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
         (torch.profiler.record_function.__enter__, torch_polyfills.enter_range),
         (torch.profiler.record_function.__exit__, torch_polyfills.leave_range),
+        (
+            getattr(_masked, "_combine_input_and_mask", None),
+            torch_polyfills.combine_input_and_mask,
+        ),
         (
             getattr(torch._C, "_group_tensors_by_device_and_dtype", None),
             torch_polyfills.group_tensors,
