@@ -262,6 +262,8 @@ def _placeholder_name(source: Source) -> str:
     """L['self'].layers[0].weight -> self_layers_0_weight."""
     text = re.sub(r"\b[LGC]\[|_modules\[|_parameters\[|_buffers\[|__dict__", " ", source.name)
     name = _identifier(text)
+    if name == "self":  # the graph's function has one of its own
+        return "self_tensor"
     return name if not name[0].isdigit() else f"input_{name}"
 
 

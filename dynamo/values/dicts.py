@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import DictItemSource, DictKeySource, DictValueSource, Source
+from dynamo.sources import AttrSource, DictItemSource, DictKeySource, DictValueSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
@@ -379,7 +379,60 @@ _DICT_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
 
 
 class OrderedDictValue(DictValue):
+    """It has attributes, too: nn.Module.state_dict hangs its metadata on its result."""
+
     cls = collections.OrderedDict
+
+    def __init__(
+        self,
+        entries: dict[Hashable, Entry],
+        source: Source | None = None,
+        real: dict | None = None,
+    ) -> None:
+        super().__init__(entries, source, real)
+        self.outside = real
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value):
+            return stored
+        if hasattr(collections.OrderedDict, name):
+            return super().getattr(tx, name)
+        present = hasattr(self.outside, name)
+        tx.guard(self.source, "has_attr", (name, present))
+        if not present:
+            text = f"{self.cls.__name__!r} object has no attribute {name!r}"
+            raise_python(tx, AttributeError, text)
+        source = None if self.source is None else AttrSource(self.source, name)
+        return tx.wrap(getattr(self.outside, name), source)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if isinstance(tx.output.side_effects.load_attr(self, name), Value):
+            return True
+        present = hasattr(collections.OrderedDict if self.outside is None else self.outside, name)
+        tx.guard(self.source, "has_attr", (name, present))
+        return present
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if hasattr(collections.OrderedDict, name):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        if self.mutation is None:
+            tx.output.side_effects.track_new(self)
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        from dynamo.values.function import replay_attributes
+
+        made_whole = self.mutation.new and not self.replays_when_new
+        writes = [replay_attributes(self, codegen)]
+        if self.real is None and not made_whole:
+            writes.append(super().replay(codegen))
+
+        def write() -> None:
+            for one in reversed(writes):
+                one()
+
+        return write
 
     def py_pop(self, tx, key, default=None):
         return super().py_pop(tx, key, default)

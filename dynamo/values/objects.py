@@ -505,7 +505,10 @@ class ObjectValue(Value):
         if isinstance(found, types.GetSetDescriptorType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if isinstance(found, types.MemberDescriptorType):
-            bind(tx, self, found, name)
+            try:
+                bind(tx, self, found, name)
+            except RaisedException:  # in words of its own
+                raise Unsupported(breaks.AttributeMutation(self.describe(), name)) from None
         elif found is not MISSING and is_data_descriptor(found):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         elif self.own_attr(tx, name) is None:
@@ -609,6 +612,8 @@ class ObjectValue(Value):
 
         if self.is_python_special(tx, "__contains__"):
             return ConstantValue(self.special(tx, "__contains__", item).truth(tx))
+        if all(guarded_lookup(tx, self, n) is MISSING for n in ("__iter__", "__getitem__")):
+            raise_python(tx, TypeError, f"argument of type {self.cls.__name__!r} is not iterable")
         iterator = self.iterate(tx)
         while (value := iterator.next_value(tx)) is not None:
             if equal(tx, value, item):

@@ -66,9 +66,10 @@ def literal_base(cls: type) -> type | None:
 
 # What a class may define and still be its base to C code.
 _HARMLESS = frozenset(
-    "__new__ __init__ __module__ __doc__ __dict__ __weakref__ __slots__ __qualname__ "
-    "__annotations__ __init_subclass__ __getattr__ __setattr__ __orig_bases__ __parameters__ "
-    "__class_getitem__ __static_attributes__ __firstlineno__ __copy__ __deepcopy__".split()
+    ["__new__", "__init__", "__init_subclass__", "__class_getitem__", "__getattr__", "__setattr__"]
+    + ["__module__", "__qualname__", "__doc__", "__annotations__", "__static_attributes__"]
+    + ["__dict__", "__weakref__", "__slots__", "__orig_bases__", "__parameters__"]
+    + ["__firstlineno__", "__copy__", "__deepcopy__"]
 )
 
 
