@@ -42,7 +42,13 @@ SideEffectsEmitter = Callable[[Sequence[Value]], None]
 # What a continuation is called with: what a local holds, or a function to be made.
 Argument = str | tuple[BrokenFrame, CodeType]
 _HANDLED = ".handled"
-_CALLS = frozenset(["CALL", "CALL_KW", "CALL_FUNCTION_EX"])
+# They call the program's functions, or raise exceptions, which find the one that is being handled.
+_SEES_HANDLED = frozenset(
+    ["CALL", "CALL_KW", "CALL_FUNCTION_EX", "RAISE_VARARGS", "IMPORT_NAME", "GET_ITER"]
+    + ["LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "BINARY_OP", "COMPARE_OP", "CONTAINS_OP"]
+    + ["BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "BINARY_SLICE", "STORE_SLICE"]
+    + ["UNPACK_SEQUENCE", "UNPACK_EX", "LOAD_GLOBAL", "BEFORE_WITH"]
+)
 
 _CONDITIONAL = {
     "POP_JUMP_IF_TRUE": "pop_jump_if_true",
@@ -78,7 +84,9 @@ class BreakEmitter:
         # The exception that sys.exc_info() shows to the instruction.
         self.handled = next((value for value in reversed(handled) if value is not None), None)
         # Operands wait in locals, not on the stack, where the instruction is not executed at once.
-        self.apart = self.nested or (self.handled is not None and self.instr.op in _CALLS)
+        self.apart = self.nested or (
+            self.handled is not None and self.instr.op in _SEES_HANDLED
+        )
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
@@ -148,7 +156,7 @@ class BreakEmitter:
                 codegen.reraise()
         elif op in NO_FALLTHROUGH and op != "JUMP":
             with self._handled(codegen):
-                self._native(codegen, operands)
+                self._native_handling(codegen, lambda: self._native(codegen, operands))
             if self.nested:
                 codegen.return_value()  # not reached
         elif op in _CONDITIONAL:
@@ -189,6 +197,13 @@ class BreakEmitter:
             codegen.load_fast_and_clear(local)
         codegen.call(len(names))
 
+    def _native_handling(self, codegen: Codegen, body: Callable[[], None]) -> None:
+        """Emit `body` with the exception that the instruction finds as the one being handled."""
+        if self.apart and not self.nested:
+            while_handling(codegen, lambda: codegen.load_fast_and_clear(_HANDLED), body, None)
+        else:
+            body()
+
     def _stand_in(self, nulls: list[bool]) -> FunctionType:
         inner = self.inner
         handling = self.handled is not None
@@ -208,10 +223,7 @@ class BreakEmitter:
                 for name in reversed(names):
                     codegen.store_fast(name)
 
-            if self.apart:
-                while_handling(codegen, lambda: codegen.load_fast_and_clear(_HANDLED), body, None)
-            else:
-                body()
+            self._native_handling(codegen, body)
             return [(Item.VALUE, name) for name in names]
         self._native(codegen, operands)
         if self.instr.op == "LOAD_METHOD":

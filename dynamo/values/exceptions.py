@@ -47,6 +47,8 @@ def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwarg
     """Call a pure function on real constants; what it raises is an exception of the program."""
     try:
         return function(*args, **kwargs)
+    except (Unsupported, RaisedException):
+        raise  # of a function of ours
     except Exception as error:
         raise_python(tx, type(error), *_constant_args(error))
 

@@ -536,8 +536,7 @@ class ObjectValue(Value):
     def special(self, tx: Interpreter, name: str, *args: Value) -> Value:
         method = self.special_method(tx, name)
         if method is None:
-            text = f"{self.cls.__name__!r} object does not support {name}"
-            raise_python(tx, TypeError, text)
+            raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
         return tx.call_function(method, args, {})
 
     def is_python_special(self, tx: Interpreter, name: str) -> bool:

@@ -256,6 +256,21 @@ PROGRAMS = {
         run(T(3), 5)
         run(T(3), 6)
     """,
+    "deleting_an_unset_slot": """
+        class A:
+            __slots__ = ('a',)
+        class B: pass
+        def f(x, cls):
+            y = x + 1
+            a = cls()
+            try:
+                del a.a
+            except AttributeError as e:
+                return y, str(e)
+        ---
+        run(T(3), A)
+        run(T(3), B)
+    """,
     "abstract_classes": """
         import abc
         class A(abc.ABC):
@@ -275,6 +290,41 @@ PROGRAMS = {
         run(T(3), B)
     """,
 }
+
+
+# In place of the dots: statements that raise natively while an exception is being handled. What they
+# raise has it as its context.
+HANDLING = """
+    import dynamo
+    class A:
+        def __delattr__(self, name): raise KeyError(name)
+    other = OSError(7)
+    def helper(x): raise ValueError(5)
+    def f(x, k):
+        y = x + 1
+        try:
+            helper(x)
+        except ValueError:
+            dynamo.graph_break()
+            y = y + 1
+            log.append(y)
+            ...
+            log.append('went on')
+            y = y * 2
+        return y
+    ---
+    run(T(2), A())
+    run(T(2), 1)
+"""
+RAISING = ["del k.a", "raise other", "raise", "raise KeyError(1) from other", "k.foo", "k['a']"]
+RAISING += ["y = y + k", "k[0] = 1", "del k[0]", "a, b = k", "x + torch.ones(7)", "undefined"]
+RAISING += ["with k: pass", "import no_such_module", "for i in k: pass", "a, *b = k", "int(k)"]
+RAISING += ["assert x.sum() > 1000, other", "(y := y + 1) if k else 3", "k[1:2]", "k < 3", "y in k"]
+
+
+@pytest.mark.parametrize("statement", RAISING)
+def test_context_of_what_a_broken_instruction_raises(statement):
+    check(HANDLING.replace("...", statement), backends=("eager",))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

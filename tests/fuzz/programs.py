@@ -1,0 +1,302 @@
+"""Random programs: text for tests/dynamo/differential.py, made of statements that may appear
+anywhere.
+
+A program's `f(x, n, box, items)` has tensors x, y, z, whole numbers n and m, an object, a list, a
+global dict G and a log. Statements nest: branches, loops, try, with, match, functions with
+nonlocal, generators, comprehensions, classes. Some break the graph, some raise.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+Lines = list[str]
+
+PREAMBLE = """
+import dynamo
+class Box:
+    kind = 'box'
+    def __init__(self, v): self.v, self.n = v, 0
+    def bump(self, k):
+        self.n += k
+        return self.v * self.n
+    @property
+    def twice(self): return self.v * 2
+    def __getitem__(self, k): return self.v + k
+    def __len__(self): return self.n
+    def __eq__(self, other): return isinstance(other, Box) and self.n == other.n
+    __hash__ = None
+class Sub(Box):
+    __slots__ = ('extra',)
+    def bump(self, k): return super().bump(k) + 1
+@dataclasses.dataclass
+class Pair:
+    left: object
+    right: int = 1
+    rest: list = dataclasses.field(default_factory=list)
+class Swallow:
+    def __init__(self, on): self.on = on
+    def __enter__(self):
+        log.append('enter')
+        return self.on
+    def __exit__(self, kind, value, tb):
+        log.append(('exit', kind and kind.__name__, tb is None))
+        return self.on
+@contextlib.contextmanager
+def managed(k):
+    log.append(('in', k))
+    try: yield k
+    except KeyError as e: log.append(('swallowed', e.args))
+    finally: log.append(('out', k))
+def helper(v, k=1, *rest, flag=False):
+    v = v * 2 + k
+    if flag: print('helper', k)
+    if k > 3: raise ValueError('helper', k)
+    return v
+def breaking(v, k):
+    v = v + k
+    dynamo.graph_break()
+    log.append(('breaking', k))
+    return v * 2
+def deep(v, k): return breaking(v - 1, k) + 1 if k % 2 else helper(v)
+def numbers(n):
+    for i in range(n):
+        log.append(i)
+        yield i
+def echo(v):
+    got = None
+    while True:
+        got = yield (v if got is None else v * got)
+        v = v + 1
+G = {'k': 1, 'l': [1]}
+def f(x, n, box, items):
+    y, z, m = x, x + 1, 0
+"""
+STEPS = """
+---
+box, items = Box(T(2)), [1]
+run(T(2), 1, box, items)
+run(T(2), 1, box, items)
+box.n, G['k'] = 0, 2
+run(T(2), 2, box, items)
+run(T(2) + 5, 3, Sub(T(2)), [])
+"""
+
+_TENSORS = """
+x, y, z, x + 1, y * n, z - y, x.sin(), torch.relu(y), x + m, box.v, box[1], box.twice, helper(x)
+helper(y, n), helper(z, k=2, flag=True), box.bump(2), x[:1], y.view(-1), y[-1], x.clone().add_(n)
+torch.where(x > 0, y, z), (y if n > 1 else z), [x, y, z][n % 3], {'a': y}.get('a'), x.detach()
+breaking(y, n), deep(x, n), deep(y, m), torch.stack([x, x]).sum(0), y.clone(), z.unsqueeze(0)[0]
+Pair(y).left, functools.partial(helper, x)(n), functools.reduce(operator.add, [x, y])
+(lambda v, k=n: v + k)(y), next(echo(y)), x.mul_(1), y.expand_as(z), torch.zeros(2), x.sum()
+max([x, y], key=lambda t: t.numel()), sum([x, y], z), getattr(box, 'v'), x.new_ones(2) * m
+"""
+_NUMBERS = """
+n; m; 2; n + 1; len(items); G['k']; box.n; len(log); x.shape[0]; m * 2 - n; y.numel(); y.dim()
+sum(v for v in (1, n)); int(x.sum() > 0); max(n, m); items[0] if items else 7; len(box)
+next(numbers(2)); [*numbers(2)][-1]; (lambda: n)(); len({n, m, 1}); min([3, n], default=0)
+sorted([n, m, 2])[0]; divmod(n + 5, 3)[1]; Pair(1, n).right; items.count(n); hash('a') == 1
+"""
+_CONDITIONS = """
+n > 1; m; len(items) > 1; x.sum() > 0; y is x; G['k'] == 1; 'l' in G; not box.n; n == 1 and m
+n == 1 and x.max() < 9; isinstance(box, Sub); m < 3 or n; box; 1 < n <= 2; y.requires_grad
+any(v > 1 for v in items); callable(box); hasattr(box, 'extra'); box == Box(x); n in items
+(k := n) > 1; y.shape == z.shape; items == [n]; type(box) is Box; all(items)
+"""
+
+
+def _choices(text: str, separator: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(
+        [one.strip() for line in text.strip().splitlines() for one in _split(line, separator)]
+    )
+
+
+def _split(line: str, separator: str) -> Lines:
+    """Split at separators outside of brackets."""
+    parts, depth = [""], 0
+    for char in line:
+        depth += (char in "([{") - (char in ")]}")
+        if char == separator and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+tensors = _choices(_TENSORS, ",")
+numbers = _choices(_NUMBERS, ";")
+conditions = _choices(_CONDITIONS, ";")
+
+# A template and what fills it.
+_SIMPLE = [
+    ("{} = {}", st.sampled_from("yz"), tensors),
+    ("m = {}", numbers),
+    ("m += {}", numbers),
+    ("y = y + {}", tensors),
+    ("log.append({})", st.one_of(numbers, conditions, tensors)),
+    ("items.append({})", numbers),
+    ("items[:] = [v + 1 for v in items][-4:]",),
+    ("items[0:1] = [{}, m]", numbers),
+    ("items.insert(0, {})", numbers),
+    ("items.sort(reverse=True)",),
+    ("del items[:{}]", numbers),
+    ("box.v = {}", tensors),
+    ("box.n = {}", numbers),
+    ("box.v += {}", tensors),
+    ("setattr(box, 'extra', [{}, box])", tensors),
+    ("del box.extra",),
+    ("Box.kind = {}", numbers),
+    ("G['k'] = {}", numbers),
+    ("G.setdefault('new', []).append({})", numbers),
+    ("G['l'] += [{}]", numbers),
+    ("G.update(k={}, t={})", numbers, tensors),
+    ("G.pop('t', None)",),
+    ("print({}, m)", numbers),
+    ("m = y.sum().item() > 0",),
+    ("y, z = z, {}", tensors),
+    ("z, *rest = {}, y, n", tensors),
+    ("y = sum([{} for v in range(n)], y)", tensors),
+    ("y = {{v: {} for v in 'ab'}}['b']", tensors),
+    ("z = (lambda a, k=m: a * k)({})", tensors),
+    ("y = y * torch.rand(1)",),
+    ("m = int('x') if {} else 1", conditions),
+    ("y.add_({})", numbers),
+    ("x[0] = {}", numbers),
+    ("y[:1].mul_({})", numbers),
+    ("x.view(-1).add_({})", tensors),
+    ("assert {}, m", conditions),
+    ("dynamo.graph_break()",),
+    ("box = Sub({}) if {} else box", tensors, conditions),
+    ("p = Pair({}, m); p.rest.append(p.left); y = p.rest[0]", tensors),
+    ("g = echo({}); next(g); y = g.send(n); g.close()", tensors),
+    ("m = f'{{m}}-{{n!r}}'.count('1')",),
+    ("y = y if m is None else {}", tensors),
+    ("log.append(y is x or y is box.v)",),
+    ("log.append(sorted(vars(box)))",),
+]
+_RAISING = [
+    ("raise KeyError({})", numbers),
+    ("raise ValueError(m)",),
+    ("raise ValueError(n) from KeyError(m)",),
+    ("[][m]",),
+    ("x + torch.ones(7)",),
+    ("G[{}]", conditions),
+    ("helper(x, 9)",),
+    ("box.missing",),
+]
+
+
+def _filled(rows: list[tuple]) -> st.SearchStrategy[str]:
+    made = [st.builds(text.format, *parts) for text, *parts in rows]
+    return st.one_of(made)
+
+
+simple = _filled(_SIMPLE)
+raising = st.one_of(simple, _filled(_RAISING))
+
+
+def indented(lines: Lines) -> Lines:
+    return ["    " + line for line in lines]
+
+
+def blocks(depth: int, in_loop: bool = False) -> st.SearchStrategy[Lines]:
+    """Two to four statements, nested up to `depth`."""
+    statement = simple.map(lambda s: [s])
+    if in_loop:
+        jump = st.builds("if {}: {}".format, conditions, st.sampled_from(["break", "continue"]))
+        statement = st.one_of(statement, statement, jump.map(lambda s: [s]))
+    if depth:
+        nested, flat = compound(depth - 1, in_loop), statement
+        statement = st.integers(0, 2).flatmap(lambda k: nested if k else flat)
+    return st.lists(statement, min_size=2, max_size=4).map(lambda parts: sum(parts, []))
+
+
+def _with_body(header: str, body: Lines, *more: str | Lines) -> Lines:
+    """A compound statement; a str among `more` is another header, a list its body."""
+    lines = [header, *indented(body)]
+    for part in more:
+        lines += [part] if isinstance(part, str) else indented(part)
+    return lines
+
+
+_LOOPS = [
+    "for i in range(n):",
+    "for m in list(items)[:3]:",
+    "for m, y in enumerate([x, z]):",
+    "for i in numbers(2):",
+    "for k in list(G):",
+    "for y, m in zip([x, z], items):",
+    "for y in torch.stack([x, x]).unbind():",
+]
+_MANAGERS = ["Swallow(n > 1)", "managed(n)", "torch.no_grad()", "managed(m), Swallow(False)"]
+
+
+def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
+    inner, loop = blocks(depth, in_loop), blocks(depth, True)
+    own = blocks(depth)  # of a function: in no loop
+    trying = st.tuples(inner, raising).map(lambda p: [*p[0], p[1]])
+    loops = st.sampled_from(_LOOPS)
+    counted = [f"w{depth} = 3", f"while w{depth} > 0:", f"    w{depth} -= 1"]
+    return st.one_of(
+        st.builds(lambda c, a, b: _with_body(f"if {c}:", a, "else:", b), conditions, inner, inner),
+        st.builds(_with_body, loops, loop),
+        st.builds(lambda h, a, b: _with_body(h, a, "else:", b), loops, loop, inner),
+        loop.map(lambda body: [*counted, *indented(body)]),
+        st.builds(
+            lambda a, b: _with_body(
+                "try:", a, "except (KeyError, IndexError) as e:", ["log.append(e.args)", *b]
+            ),
+            trying,
+            inner,
+        ),
+        st.builds(
+            lambda a, b, c: _with_body(
+                "try:", a, "except ValueError as e:", [*b, "if n == 2: raise"], "finally:", c
+            ),
+            trying,
+            inner,
+            inner,
+        ),
+        st.builds(
+            lambda m, a: _with_body(f"with {m} as c:", a), st.sampled_from(_MANAGERS[:3]), trying
+        ),
+        trying.map(lambda body: _with_body(f"with {_MANAGERS[3]}:", body)),
+        own.map(
+            lambda b: [
+                *_with_body("def inner(y, z):", ["nonlocal m", *b, "return y, z"]),
+                "y, z = inner(z, y)",
+            ]
+        ),
+        own.map(
+            lambda b: [
+                *_with_body("def produced(y, z):", ["nonlocal m", "yield y", *b, "yield z"]),
+                "for y in produced(z, y): m += 1",
+            ]
+        ),
+        own.map(
+            lambda b: [
+                *_with_body("class Local(Box):", _with_body("def made(self, y, z):", [*_fresh(b)])),
+                "y = Local(y).made(y, z)",
+            ]
+        ),
+        st.builds(
+            lambda a, b: [
+                "match (n, items):",
+                *indented([*_with_body("case (1, [first, *_]):", ["m = first", *a])]),
+                *indented([*_with_body("case (k, []) if k > 1:", b), "case _: m = m + 1"]),
+            ],
+            inner,
+            inner,
+        ),
+    )
+
+
+def _fresh(body: Lines) -> Lines:
+    """A function body with variables of its own."""
+    return ["m = 1", *body, "return y + m"]
+
+
+def program(body: Lines) -> str:
+    """The whole program, for tests.dynamo.differential.check."""
+    lines = indented([*body, "return x, y, z, m, items, box"])
+    return PREAMBLE + "\n".join(lines) + "\n" + STEPS
