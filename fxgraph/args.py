@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,8 @@ def map_aggregate(arg: Any, fn: Callable[[Any], Any]) -> Any:
     if isinstance(arg, list):
         return [map_aggregate(item, fn) for item in arg]
     if isinstance(arg, dict):
-        return {key: map_aggregate(value, fn) for key, value in arg.items()}
+        items = [(key, map_aggregate(value, fn)) for key, value in arg.items()]
+        return OrderedDict(items) if kind is OrderedDict else dict(items)
     if kind is slice:
         return slice(
             map_aggregate(arg.start, fn), map_aggregate(arg.stop, fn), map_aggregate(arg.step, fn)

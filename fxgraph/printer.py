@@ -10,6 +10,7 @@ import keyword
 import math
 import operator
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,8 @@ class _Writer:
         if isinstance(arg, tuple) and hasattr(arg, "_fields"):
             inside = ", ".join(self.expression(item) for item in arg)
             return f"{self.callable_name(kind)}({inside})"
+        if kind is OrderedDict:
+            return f"{self.callable_name(kind)}({self._dict(arg)})"
         if isinstance(arg, torch.Size):
             return f"torch.Size({self.expression(list(arg))})"
         if isinstance(arg, (torch.dtype, torch.layout, torch.memory_format)):

@@ -94,7 +94,12 @@ class _FakeMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, torch._ops.HigherOrderOperator) and not _has_fake_rule(func):
+            # Their rules are registered for the base class itself.
+            return func.python_key_table[FakeTensorMode](self, *args, **(kwargs or {}))
         return self.dispatch(func, types, args, kwargs or {})
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -141,6 +146,13 @@ class _FakeMode(FakeTensorMode):
             entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
             known[storage._cdata] = entry
         return entry[1]
+
+
+def _has_fake_rule(operator: Any) -> bool:
+    """Whether FakeTensorMode finds the rule of a higher-order operator by itself."""
+    from torch._higher_order_ops.utils import registered_hop_fake_fns
+
+    return operator in registered_hop_fake_fns
 
 
 def _is_simple(tensor: torch.Tensor) -> bool:

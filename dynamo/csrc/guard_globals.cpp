@@ -9,6 +9,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 #include <array>
 
@@ -81,7 +82,9 @@ void read(Fields& now) {
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   now[kGradMode] = autograd.get_grad_mode();
   now[kInferenceMode] = autograd.get_inference_mode();
-  now[kForwardGradMode] = autograd.get_fw_grad_mode();
+  // Tensors may have tangents where a level of it is entered.
+  bool level = torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
+  now[kForwardGradMode] = (autograd.get_fw_grad_mode() ? 1 : 0) | (level ? 2 : 0);
   now[kAutocastCpu] = at::autocast::is_autocast_enabled(at::kCPU);
   now[kAutocastCuda] = at::autocast::is_autocast_enabled(at::kCUDA);
   now[kAutocastCpuDtype] = static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU));
@@ -111,6 +114,8 @@ std::string field_text(Field field, uint64_t value) {
     case kDeterministic:
       return std::string(value & 1 ? "on" : "off") + (value & 2 ? ", warn only" : "") +
              (value & 4 ? ", filling" : "");
+    case kForwardGradMode:
+      return std::string(value & 1 ? "on" : "off") + (value & 2 ? ", in a level" : "");
     case kIncludedKeys:
     case kExcludedKeys:
       return c10::toString(c10::DispatchKeySet(c10::DispatchKeySet::RAW, value));

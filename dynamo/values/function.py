@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # names.
 OPAQUE_MODULES = (
     "torch._dynamo",
+    "torch._functorch",
     "torch._inductor",
     "torch.fx",
     "torch._subclasses",

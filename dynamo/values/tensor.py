@@ -488,8 +488,10 @@ def to_fake(arg: Any) -> Any:
         return tuple(to_fake(item) for item in arg)
     if kind is list:
         return [to_fake(item) for item in arg]
-    if kind is dict:
-        return {key: to_fake(item) for key, item in arg.items()}
+    if isinstance(arg, dict):
+        return kind((key, to_fake(item)) for key, item in arg.items())
+    if isinstance(arg, tuple) and hasattr(kind, "_fields"):
+        return kind(*[to_fake(item) for item in arg])
     if kind is slice:
         return slice(to_fake(arg.start), to_fake(arg.stop), to_fake(arg.step))
     return arg

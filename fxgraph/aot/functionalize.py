@@ -28,8 +28,9 @@ from fxgraph.aot.functional import (
     is_view,
 )
 from fxgraph.aot.trace import Alias, Tracer, View
-from fxgraph.args import map_aggregate
+from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph_module import GraphModule
+from fxgraph.higher_order import dispatch_keys_kept, forget_frames, runs_bodies
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.torch_fx import fake_tensor_mode
@@ -120,7 +121,33 @@ class _TracingInterpreter(Interpreter):
     def run_node(self, n: Node) -> Any:
         if n.op == "call_function" or n.op == "call_method" or n.op == "call_module":
             self.tracer.stack_trace = n.meta.get("stack_trace")
+            if runs_bodies(n.target):
+                return self._run_bodies(n)
         return super().run_node(n)
+
+    def _run_bodies(self, n: Node) -> Any:
+        """Transforms are traced through; what cannot be is no fault of the program's."""
+        recorded = len(self.tracer.graph.nodes)
+        with dispatch_keys_kept():
+            try:
+                result = super().run_node(n)
+                self._check_traced(n, result, recorded)
+                return result
+            except Exception as error:
+                text = f"{n.name} cannot be traced: {type(error).__name__}: {error}"
+                forget_frames(error)
+        raise Unfunctionalizable(text)
+
+    def _check_traced(self, n: Node, result: Any, recorded: int) -> None:
+        """Deep inside transforms, fake tensors may show that they are on no device."""
+        new = list(self.tracer.graph.nodes)[recorded:]
+        made = [node.meta["val"] for node in new]
+        wanted = n.meta.get("example_value")
+        if any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in leaves(wanted)):
+            return
+        for leaf in leaves((made, result)):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "meta":
+                raise Unfunctionalizable("a transform lost the device of a tensor")
 
 
 class _Inputs:

@@ -130,6 +130,8 @@ class Tracer:
             return known
         if isinstance(tensor, FakeTensor):
             raise Unfunctionalizable("a fake tensor that does not come from this graph")
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise Unfunctionalizable("a transform hides a tensor from the tracer")
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             raise Unfunctionalizable(f"a constant of type {type(tensor).__name__}")
         fake = self.fake.like(tensor)

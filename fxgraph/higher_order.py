@@ -1,0 +1,98 @@
+"""What graphs call to run a body: a transform of torch.func over a sub-graph, a checkpointed
+sub-graph, and functions that such a transform returned.
+
+    body = self.body_0
+    grad = fxgraph.higher_order.transform("torch.func.grad", body, (w,), (0, False), {}, (x,), {})
+
+The body takes the tensors of the transform's arguments in order, then the lifted ones; control flow
+(torch.cond and its kin) needs nothing of this: torch's own operators call the bodies.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.autograd.functional
+import torch.func
+import torch.utils.checkpoint
+
+from fxgraph.args import leaves
+
+# Those that are given a function and return one, which is called with the arguments...
+CURRIED: dict[str, Callable[..., Any]] = {
+    "torch.func.grad": torch.func.grad,
+    "torch.func.grad_and_value": torch.func.grad_and_value,
+    "torch.func.vmap": torch.func.vmap,
+    "torch.func.jacrev": torch.func.jacrev,
+    "torch.func.jacfwd": torch.func.jacfwd,
+    "torch.func.hessian": torch.func.hessian,
+}
+# ...and those that are given the function and its arguments.
+DIRECT: dict[str, Callable[..., Any]] = {
+    "torch.func.vjp": torch.func.vjp,
+    "torch.func.jvp": torch.func.jvp,
+    "torch.autograd.functional.jacobian": torch.autograd.functional.jacobian,
+    "torch.autograd.functional.hessian": torch.autograd.functional.hessian,
+    "torch.autograd.functional.vjp": torch.autograd.functional.vjp,
+    "torch.autograd.functional.jvp": torch.autograd.functional.jvp,
+    "torch.autograd.functional.vhp": torch.autograd.functional.vhp,
+    "torch.autograd.functional.hvp": torch.autograd.functional.hvp,
+    "torch.utils.checkpoint.checkpoint": torch.utils.checkpoint.checkpoint,
+}
+
+
+def transform(
+    name: str,
+    body: Callable[..., Any],
+    lifted: Sequence[torch.Tensor],
+    options: Mapping[str, Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """transform(body, **options)(*args, **kwargs), or transform(body, *args, **options, **kwargs).
+
+    options: settings of the transform. args, kwargs: nests of tensors and constants.
+    """
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return body(*tensor_leaves((args, kwargs)), *lifted)
+
+    if name in CURRIED:
+        return CURRIED[name](function, **options)(*args, **kwargs)
+    return DIRECT[name](function, *args, **options, **kwargs)
+
+
+def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call what a node returned: the function that torch.func.vjp gives."""
+    return function(*args, **kwargs)
+
+
+def runs_bodies(target: Any) -> bool:
+    """Whether `target` is a function of graphs that runs sub-graphs, or what comes from one."""
+    return target in (transform, call) or isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def dispatch_keys_kept() -> Any:
+    """A context that leaves the dispatcher's thread-local keys as it found them."""
+    included = torch._C._dispatch_tls_local_include_set()
+    return torch._C._ForceDispatchKeyGuard(included, torch._C._dispatch_tls_local_exclude_set())
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Clear the frames of an exception from inside a transform.
+
+    They hold guards of the dispatcher, which restore what they found when they die: at once, inside
+    `dispatch_keys_kept`, and not at some later time.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
+        error = error.__context__
+
+
+def tensor_leaves(nest: Any) -> list[torch.Tensor]:
+    """The tensors of a nest, in order."""
+    return [leaf for leaf in leaves(nest) if isinstance(leaf, torch.Tensor)]
