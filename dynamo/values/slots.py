@@ -5,6 +5,7 @@ type.mro(cls).
 from __future__ import annotations
 
 import types
+import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE
-from dynamo.values.classes import ClassValue, builtin_init, construct
+from dynamo.values.classes import ClassValue, builtin_init, construct, new_instance
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_handler
+from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.objects import ObjectValue, class_value
 from dynamo.values.operators import same_object
@@ -51,6 +53,9 @@ def _dispatch(
     args: Sequence[Value],
     kwargs: dict[str, Value],
 ) -> Value | None:
+    if name == "__get__" and isinstance(receiver, FunctionValue) and args:
+        unbound = args[0].is_constant() and args[0].as_constant() is None
+        return receiver if unbound else MethodValue(receiver, args[0])
     if isinstance(receiver, ClassValue):
         return _class_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, ExceptionValue) and hasattr(receiver, f"py_{name}"):
@@ -91,6 +96,8 @@ def _object_slot(
     if name == "__init__":
         builtin_init(tx, receiver, args, kwargs)
         return None
+    if name == "__new__" and args and isinstance(args[0], ClassValue):
+        return new_instance(tx, args[0].cls, args[1:], kwargs)
     storage = receiver.storage
     of_object = found is not None and getattr(found, "__objclass__", None) is object
     if storage is not None and not of_object:
@@ -102,6 +109,8 @@ def _object_slot(
         return call_handler(tx, name, handler, [receiver, *args], kwargs)
     if isinstance(receiver, ExceptionValue) and name == "__str__":
         return ConstantValue(receiver.text())
+    if found is vars(typing)["_idfunc"]:  # calls of a NewType
+        return args[0]
     known, real = receiver.identity()
     if name == "__call__" and known and hasattr(real, "__qualname__"):
         from dynamo.values.builtins import callable_name

@@ -109,9 +109,7 @@ def _is_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value])
     return ConstantValue(isinstance(args[0], TensorValue))
 
 
-def _has_torch_function(
-    tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-) -> Value:
+def _has_torch_function(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     from dynamo.values.overrides import has_override
 
     return ConstantValue(has_override(tx, args))

@@ -80,6 +80,17 @@ def combine_input_and_mask(op, input, mask, *args):
     return _masked._where(canonical, input, _masked._reduction_identity(op.__name__, input, *args))
 
 
+def legacy_tensor(dtype, *args):
+    """torch.Tensor and its kin, which take sizes or data."""
+    if len(args) == 1 and isinstance(args[0], torch.Size):
+        return torch.empty(args[0], dtype=dtype, device="cpu")
+    if len(args) == 1 and isinstance(args[0], (list, tuple)):
+        return torch.tensor(args[0], dtype=dtype, device="cpu")
+    if all(type(size) is int for size in args):
+        return torch.empty(args if args else (0,), dtype=dtype, device="cpu")
+    raise TypeError("new() of other arguments is not captured")
+
+
 # -- tensors of nested sequences that hold tensors ------------------------------------------------
 def tensor_of(data, dtype, device):
     """torch.tensor(data), for a nest of sequences with 0-dimensional tensors and numbers."""

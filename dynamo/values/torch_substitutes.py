@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributions.utils as distribution_utils
 from torch._library.custom_ops import CustomOpDef
 from torch.masked import _ops as _masked
 
@@ -14,6 +15,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values import torch_polyfills
 from dynamo.values.base import Value
+from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SequenceValue
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
@@ -184,3 +186,28 @@ def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, V
     if len(args) == 2 and args[0].is_constant() and not kwargs:
         return inline(tx, torch_polyfills.foreach_pow, *args)
     return call_in_graph(tx, "call_function", torch._foreach_pow, args, kwargs)
+
+
+# -- classes ---------------------------------------------------------------------------------------
+def _legacy_constructor(cls: Any) -> Callable[..., Value]:
+    """torch.FloatTensor(2, 3), torch.LongTensor([1, 2]): sizes or data."""
+
+    def construct(tx: Interpreter, *args: Value) -> Value:
+        if any(isinstance(a, TensorValue) for a in args) or any(map(_holds_tensors, args)):
+            raise Unsupported(breaks.UncapturedCall(f"torch.{cls.__name__} of a tensor"))
+        dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
+        return inline(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
+
+    return construct
+
+
+for _name in "Float Double Half BFloat16 Long Int Short Char Byte Bool".split():
+    _cls = getattr(torch, f"{_name}Tensor")
+    handles(_cls)(_legacy_constructor(_cls))
+handles(torch.Tensor)(_legacy_constructor(torch.Tensor))
+
+
+@handles(distribution_utils._lazy_property_and_property)
+def _lazy_property(tx: Interpreter, wrapped: Value) -> Value:
+    """What a lazily computed attribute of a distribution's class is."""
+    return tx.wrap(distribution_utils._lazy_property_and_property(real_object(wrapped)))

@@ -297,3 +297,33 @@ def run_case(case: Case) -> Report:
     if backend.graphs != 1:
         return Report(case.variant, "folded" if backend.graphs == 0 else "break")
     return Report(case.variant, "captured")
+
+
+def check_program(
+    function: Callable[..., Any], args: tuple[Any, ...], graphs: int, code: str | None
+) -> None:
+    """Eager against captured, twice. graphs: at most so many; `code` is that of the first break,
+    None: there is none. `args` are made anew for each call: callables are called.
+    """
+
+    def given() -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        return tuple(a() for a in args)
+
+    def call(arguments, kwargs):
+        return function(*arguments)
+
+    expected = outcome(call, given(), {})
+    if code is not None:
+        try:
+            found = outcome(compile(call, backend=CountingBackend(), fullgraph=True), given(), {})
+        except Unsupported as error:
+            assert error.reason.code == code, str(error)
+        else:
+            raise AssertionError(f"{code} is the reason of a break no more: {found}")
+    backend = CountingBackend()
+    captured = compile(call, backend=backend, fullgraph=code is None)
+    for _ in range(2):
+        found = outcome(captured, given(), {})
+        assert found == expected, f"expected {expected}\nfound {found}"
+    assert backend.graphs <= graphs, f"{backend.graphs} graphs"

@@ -1,0 +1,376 @@
+"""torch's functions in captured code: values read, indices, operators, queries."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+
+from tests.dynamo.torch_ops import check_program
+
+PROGRAMS = []
+
+
+def program(*args, graphs=1, breaks=None):
+    """Register a program: what makes its arguments, at most so many graphs, the first break."""
+
+    def register(function):
+        PROGRAMS.append(pytest.param(function, args, graphs, breaks, id=function.__name__))
+        return function
+
+    return register
+
+
+def matrix():
+    return torch.arange(6.0).reshape(2, 3) + 0.5
+
+
+@program(matrix, breaks="DATA_DEPENDENT_VALUE", graphs=2)
+def item(x):
+    return x[0, 0].item() + 1, x * 2
+
+
+@program(matrix, breaks="DATA_DEPENDENT_VALUE")
+def tolist(x):
+    return x.tolist(), x * 2
+
+
+@program(matrix, breaks="DATA_DEPENDENT_VALUE", graphs=5)
+def python_numbers(x):
+    return int(x[0, 0]), float(x[0, 1]), bool(x[0, 2]), complex(x[0, 0]), x * 2
+
+
+@program(matrix)
+def iteration(x):
+    return len(x), [r for r in x], [*x], list(enumerate(x)), tuple(x[0]), x + 1
+
+
+@program(matrix)
+def identity_in_containers(x):
+    y = x + 1
+    return (
+        any(x is t for t in [y, x]),
+        {id(x): 1}[id(x)],
+        {x: 2}[x],
+        hash(x) == hash(x),
+        id(x) == id(x),
+        x + 1,
+        x in {x},
+        x in {y: 1},
+    )
+
+
+@program(matrix)
+def reversed_tensor(x):
+    return list(reversed(x)), x + 1
+
+
+@program(matrix)
+def reversed_method(x):
+    return x.__reversed__(), x[::2], x[:, -1]
+
+
+@program(matrix, breaks="DATA_DEPENDENT_VALUE")
+def contains(x):
+    return 0.5 in x
+
+
+@program(matrix, lambda: torch.tensor([True, False]), lambda: torch.tensor([1, 0]))
+def indices(x, m, i):
+    return (
+        x[0],
+        x[..., 0],
+        x[None],
+        x[:, None],
+        x[1:, ::2],
+        x[i],
+        x[i, i],
+        x[[0, 1]],
+        x[[0, 1], [1, 2]],
+        x[i, :2],
+        x[...],
+        x[()],
+        x[:, [2, 0]],
+        x[0, -1],
+        x[torch.tensor(1)],
+        x[-1:],
+        x[slice(0, 1)],
+        x[(0, slice(None))],
+        x[True],
+        x[None, ..., None],
+        x[i.unsqueeze(1), i],
+        x[range(2)],
+    )
+
+
+@program(matrix, lambda: torch.tensor([True, False]), breaks="DYNAMIC_SHAPE_OP")
+def idx_mask(x, m):
+    return x[m]
+
+
+@program(matrix, lambda: torch.tensor([True, False]), breaks="DYNAMIC_SHAPE_OP")
+def idx_mask2(x, m):
+    return x[[True, False]]
+
+
+@program(matrix, breaks="NOT_CALLABLE")
+def numpy_indices(x):
+    return x[np.int64(1)], x[np.int32(0), np.int64(2)], x[np.array([1, 0])], x[: np.int64(1)]
+
+
+@program(matrix, breaks="OP_ERROR")
+def idx_err(x):
+    return x[5]
+
+
+@program(matrix, breaks="OP_ERROR")
+def idx_err2(x):
+    return x[0, 0, 0]
+
+
+@program(matrix, breaks="OP_ERROR")
+def idx_err3(x):
+    return x["a"]
+
+
+@program(matrix, breaks="OP_ERROR")
+def idx_err4(x):
+    return x[1.5]
+
+
+@program(matrix, lambda: torch.tensor([True, False]), lambda: torch.tensor([1, 0]))
+def stores(x, m, i):
+    x[0] = 1
+    x[..., 0] = 2.0
+    x[i, i] = x[0, :2].clone()
+    x[m] = 3
+    x[x > 2] = 0
+    x[None] = 5
+    x[[0, 1], [1, 2]] = torch.tensor([7.0, 8.0])
+    x[:, 1] += 1
+    x[0, 0] -= x[1, 1]
+    x[()] *= 2
+    x[m, 1] = 9
+    return x
+
+
+@program(matrix, breaks="NOT_CALLABLE")
+def setidx2(x):
+    y = x.clone()
+    y[np.int64(0)] = np.float32(3.0)
+    y[0, 1] = True
+    y[1:] = [[1, 2, 3]] if False else 4
+    return y
+
+
+@program(matrix, breaks="OP_ERROR")
+def setidx3(x):
+    y = x.clone()
+    y[0] = [1, 2, 3]
+    return y
+
+
+@program(matrix, breaks="OP_ERROR")
+def setidx4(x):
+    y = x.clone()
+    y[0] = (1.0, 2, 3)
+    return y
+
+
+@program(matrix, breaks="OP_ERROR")
+def setidx_err(x):
+    y = x.clone()
+    y[0] = torch.ones(5)
+    return y
+
+
+@program(matrix, breaks="ITEM_MUTATION")
+def delidx(x):
+    del x[0]
+    return x
+
+
+@program(matrix, lambda: torch.tensor(1), breaks="DATA_DEPENDENT_VALUE", graphs=2)
+def tensor_as_int(x, i):
+    return x[i], torch.index_select(x, 0, i), x.narrow(0, int(i), 1)
+
+
+@program(matrix, lambda: torch.tensor(1), breaks="NOT_CONSTANT")
+def tensor_range(x, i):
+    return [j for j in range(i)], x
+
+
+@program(matrix, lambda: torch.tensor(1), breaks="DATA_DEPENDENT_VALUE")
+def tensor_slice(x, i):
+    return x[:i], x
+
+
+@program(matrix, lambda: torch.tensor(2), breaks="DATA_DEPENDENT_VALUE")
+def tensor_size(x, i):
+    return torch.zeros(i), x
+
+
+@program(matrix)
+def formats_metadata(x):
+    return f"{x.shape} {x.dtype}", str(x.dtype), x + 1
+
+
+@program(matrix, breaks="UNCAPTURED_CALL")
+def formats_values(x):
+    return f"{x}", x + 1
+
+
+@program(matrix, breaks="UNCAPTURED_CALL")
+def repr_of_values(x):
+    return repr(x), str(x), x + 1
+
+
+@program(matrix)
+def operators(x):
+    return (
+        x // 2,
+        x % 2,
+        2**x,
+        x**2,
+        2 - x,
+        2 / x,
+        3 // x,
+        3 % x,
+        -x,
+        +x,
+        abs(x),
+        ~(x > 1),
+        x > 1,
+        1 < x,
+        x == x,
+        x != 1,
+        (x > 1) & (x < 3),
+        (x > 1) | True,
+        (x > 1) ^ (x > 2),
+        x @ x.T,
+        pow(x, 2),
+        math.floor(2.5),
+        x.int() << 1,
+        x.int() >> 1,
+        1 << x.int(),
+        operator.matmul(x, x.T),
+        operator.neg(x),
+        operator.itemgetter(0)(x),
+        operator.truediv(x, 2),
+        x.__add__(1),
+        x.__radd__(1),
+        x.__rsub__(1),
+        x.__eq__(x),
+        operator.iadd(x.clone(), 1),
+        torch.Tensor.add(x, 1),
+        torch.Tensor.__rsub__(x, 1),
+        torch.Tensor.norm(x),
+        torch.Tensor.split(x, 1),
+    )
+
+
+@program(matrix, breaks="NOT_CONSTANT")
+def math_of_tensor(x):
+    return math.sqrt(x[0, 0])
+
+
+@program(matrix, breaks="NOT_CONSTANT", graphs=3)
+def math_rounding(x):
+    return math.floor(x[0, 0]), math.ceil(x[0, 0]), math.trunc(x[0, 0])
+
+
+@program(matrix)
+def minmax(x):
+    return max(x[0], key=lambda t: 0), sum(x), sum([x, x]), sum(x[0]), x + 1
+
+
+@program(matrix, breaks="DATA_DEPENDENT_JUMP", graphs=2)
+def minmax2(x):
+    return max(x[0]), x + 1
+
+
+@program(matrix, breaks="DATA_DEPENDENT_JUMP", graphs=2)
+def sort2(x):
+    return sorted(x[0]), x + 1
+
+
+@program(matrix)
+def dtypes(x):
+    return (
+        x.to(torch.float64),
+        x.double(),
+        x.to("cpu"),
+        x.to(device="cpu", dtype=torch.half),
+        x.type(torch.int),
+        x.type("torch.LongTensor"),
+        x.type_as(x.int()),
+        x.float() is x,
+        x.to(x.dtype) is x,
+        x.to(torch.float32, copy=True) is x,
+        x.cpu() is x,
+        x.bool(),
+        x.contiguous() is x,
+        x.T.contiguous(),
+        x.half(),
+        x.bfloat16(),
+        x.long(),
+        x.short(),
+        x.char(),
+        x.byte(),
+        x.cfloat(),
+    )
+
+
+@program(matrix)
+def dtype_and_device_queries(x):
+    return (
+        x.dtype.is_floating_point,
+        x.dtype.is_complex,
+        x.dtype.itemsize,
+        x.dtype.is_signed,
+        x.dtype.to_complex(),
+        torch.float.to_real(),
+        str(x.device),
+        x.device.type,
+        x.device.index,
+        torch.device("cpu") == x.device,
+        torch.device("cuda", 1).index,
+        x.dtype == torch.float,
+        x.dtype in (torch.half, torch.float),
+        {torch.float: 1}[x.dtype],
+        torch.finfo(torch.half).max,
+        torch.finfo(x.dtype).dtype,
+        torch.iinfo(torch.uint8).bits,
+        torch.contiguous_format,
+        torch.strided is x.layout,
+        x + 1,
+    )
+
+
+@program(matrix)
+def isinstance_of_tensor(x):
+    return (
+        isinstance(x, torch.Tensor),
+        isinstance(x, torch.FloatTensor),
+        isinstance(x, nn.Parameter),
+        isinstance(x, (int, torch.Tensor)),
+        type(x) is torch.Tensor,
+        type(x),
+        isinstance(x.shape, tuple),
+        issubclass(type(x), torch.Tensor),
+        x + 1,
+    )
+
+
+@program(matrix)
+def isinstance_of_legacy_types(x):
+    return isinstance(x, torch.LongTensor), isinstance(x.long(), torch.LongTensor), x + 1
+
+
+@pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
+def test_program(function, args, graphs, code):
+    check_program(function, args, graphs, code)

@@ -1,0 +1,481 @@
+"""Libraries over torch in captured code: distributions, custom operators, optimizers, and einops in
+small.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.distributions as D
+from torch import nn
+
+from dynamo.api import compile
+from dynamo.errors import Unsupported
+from tests.dynamo.torch_ops import check_program
+from tests.dynamo.values_support import CountingBackend
+
+
+def probabilities():
+    return torch.tensor([0.2, 0.3, 0.5])
+
+
+def matrix():
+    return torch.arange(6.0).reshape(2, 3) + 0.5
+
+
+# -- distributions --------------------------------------------------------------------------------
+ONES = torch.ones(3)
+CLASS = torch.tensor(1)
+# name -> (the distribution of a parameter, a value, attributes to read)
+DISTRIBUTIONS = {
+    "normal": (lambda x: D.Normal(x, 1.0), ONES, "mean stddev variance"),
+    "normal of numbers": (lambda x: D.Normal(0.0, 1.0), ONES, "mean"),
+    "categorical": (lambda x: D.Categorical(probs=x), CLASS, "probs logits"),
+    "categorical of logits": (lambda x: D.Categorical(logits=x), CLASS, "probs logits"),
+    "bernoulli": (lambda x: D.Bernoulli(x), ONES, "mean logits"),
+    "bernoulli of logits": (lambda x: D.Bernoulli(logits=x), ONES, "mean probs"),
+    "uniform": (lambda x: D.Uniform(x, x + 1), ONES * 0.6, "mean"),
+    "multivariate normal": (
+        lambda x: D.MultivariateNormal(x, scale_tril=torch.eye(3)),
+        ONES,
+        "covariance_matrix precision_matrix",
+    ),
+    "independent": (
+        lambda x: D.Independent(D.Normal(x, 1.0), 1),
+        ONES,
+        "batch_shape event_shape",
+    ),
+    "log-normal": (lambda x: D.LogNormal(x, 1.0), ONES, "mean"),
+    "gamma": (lambda x: D.Gamma(x, x), ONES, "mean"),
+    "beta": (lambda x: D.Beta(x, x), ONES * 0.5, "mean"),
+    "dirichlet": (lambda x: D.Dirichlet(x), ONES / 3, "mean"),
+    "exponential": (lambda x: D.Exponential(x), ONES, "mean"),
+    "laplace": (lambda x: D.Laplace(x, x), ONES, "mean"),
+    "gumbel": (lambda x: D.Gumbel(x, x), ONES, "mean"),
+    "student": (lambda x: D.StudentT(x + 3), ONES, "mean"),
+    "one-hot": (lambda x: D.OneHotCategorical(x), torch.eye(3)[0], "mean"),
+    "cauchy": (lambda x: D.Cauchy(x, x), ONES, "mode"),
+    "half-normal": (lambda x: D.HalfNormal(x), ONES, "mean"),
+    "geometric": (lambda x: D.Geometric(x), ONES, "mean"),
+    "expanded": (lambda x: D.Normal(x, 1.0).expand((2, 3)), ONES, "batch_shape"),
+}
+
+
+@pytest.fixture
+def unchecked():
+    """Checks of arguments look at values; some distributions make others that check theirs."""
+    D.Distribution.set_default_validate_args(False)
+    yield
+    D.Distribution.set_default_validate_args(True)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distribution(name):
+    make, value, attributes = DISTRIBUTIONS[name]
+    names = attributes.split()
+
+    def program(x):
+        d = make(x)
+        read = [getattr(d, attribute) for attribute in names]
+        return d.sample(), d.sample((2,)), d.log_prob(value), d.entropy(), read
+
+    check_program(program, (probabilities,), 1, None)
+
+
+def two_kl(x):
+    return (
+        D.kl_divergence(D.Normal(x, 1.0), D.Normal(0.0, x)),
+        D.kl_divergence(D.Categorical(x), D.Categorical(x.flip(0))),
+        D.kl_divergence(D.Bernoulli(x), D.Bernoulli(x.flip(0))),
+    )
+
+
+def rsample_has_gradient(x):
+    w = x.clone()
+    return D.Normal(w, 1.0).rsample((2,)), D.Uniform(w, w + 1).rsample()
+
+
+def transformed(x):
+    base = D.Normal(x, 1.0)
+    parts = [D.transforms.ExpTransform(), D.transforms.AffineTransform(1.0, 2.0)]
+    d = D.TransformedDistribution(base, parts)
+    return d.sample(), d.rsample(), d.log_prob(x + 2)
+
+
+def mixture(x):
+    d = D.MixtureSameFamily(D.Categorical(x), D.Normal(x, 1.0))
+    return d.sample(), d.log_prob(x)
+
+
+def transforms(x):
+    tanh = D.transforms.TanhTransform()
+    exp = D.transforms.ComposeTransform([D.transforms.ExpTransform()])
+    return D.transforms.SigmoidTransform()(x), tanh.log_abs_det_jacobian(x, x.tanh()), exp.inv(x)
+
+
+def constraints(x):
+    return D.constraints.positive.check(x), D.constraints.interval(0.0, 0.4).check(x)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "program",
+    [two_kl, rsample_has_gradient, transformed, mixture, transforms, constraints],
+    ids=lambda f: f.__name__,
+)
+def test_distributions_together(program):
+    check_program(program, (probabilities,), 1, None)
+
+
+def validates(x):
+    d = D.Normal(x, 1.0)
+    return d.sample(), d.log_prob(x)
+
+
+def refuses(x):
+    return D.Normal(x, -1.0)
+
+
+def from_outside(d, x):
+    return d.log_prob(x), d.sample()
+
+
+def test_validation_reads_values():
+    check_program(validates, (probabilities,), 4, "DATA_DEPENDENT_JUMP")
+    check_program(refuses, (probabilities,), 4, "DATA_DEPENDENT_JUMP")
+    given = (lambda: D.Normal(torch.zeros(3), torch.ones(3)), probabilities)
+    check_program(from_outside, given, 3, "DATA_DEPENDENT_JUMP")
+
+
+# -- custom operators -----------------------------------------------------------------------------
+@torch.library.custom_op("framegraph_tests::scale", mutates_args=())
+def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return x * factor
+
+
+@scale.register_fake
+def _(x, factor):
+    return torch.empty_like(x)
+
+
+def _keep_factor(ctx, inputs, output):
+    ctx.factor = inputs[1]
+
+
+def _scale_backward(ctx, grad):
+    return grad * ctx.factor, None
+
+
+scale.register_autograd(_scale_backward, setup_context=_keep_factor)
+
+
+@torch.library.custom_op("framegraph_tests::increment", mutates_args=("x",))
+def increment(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+@torch.library.custom_op("framegraph_tests::no_fake", mutates_args=())
+def no_fake(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("framegraph_tests::pair", mutates_args=())
+def pair(
+    x: torch.Tensor, others: list[torch.Tensor], k: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return x * k, others[0] + 1
+
+
+@pair.register_fake
+def _(x, others, k=1):
+    return torch.empty_like(x), torch.empty_like(others[0])
+
+
+@torch.library.custom_op("framegraph_tests::places", mutates_args=())
+def places(x: torch.Tensor) -> torch.Tensor:
+    return x.nonzero()
+
+
+@places.register_fake
+def _(x):
+    n = torch.library.get_ctx().new_dynamic_size()
+    return x.new_empty((n, x.dim()), dtype=torch.long)
+
+
+LIBRARY = torch.library.Library("framegraph_tests2", "FRAGMENT")
+LIBRARY.define("mul(Tensor x, Tensor y) -> Tensor")
+LIBRARY.impl("mul", lambda x, y: x * y, "CompositeImplicitAutograd")
+LIBRARY.define("shifted(Tensor x) -> Tensor")
+LIBRARY.impl("shifted", lambda x: x + 5, "CPU")
+LIBRARY.impl("shifted", torch.empty_like, "Meta")
+LIBRARY.define("fill_(Tensor(a!) x, float v) -> Tensor(a!)")
+LIBRARY.impl("fill_", lambda x, v: x.copy_(torch.full_like(x, v)), "CompositeExplicitAutograd")
+
+
+def calls_custom_op(x):
+    return scale(x, 2.0) + 1, torch.ops.framegraph_tests.scale(x, 3.0)
+
+
+def calls_overload(x):
+    return torch.ops.framegraph_tests.scale.default(x, factor=3.0)
+
+
+def mutates_input(x):
+    increment(x)
+    return x * 2
+
+
+def mutates_own(x):
+    y = x * 1
+    z = y[0]
+    increment(y)
+    return y, z
+
+
+def several_results(x):
+    a, b = pair(x, [x, x], k=3)
+    return a + b, pair(x, [x])
+
+
+def library_ops(x):
+    ops = torch.ops.framegraph_tests2
+    return ops.mul(x, x) + ops.shifted(x), ops.fill_(x.clone(), 2.0)
+
+
+def aten_ops(x):
+    aten = torch.ops.aten
+    return (
+        aten.add(x, 1),
+        aten.add.Tensor(x, x),
+        aten.sum.dim_IntList(x, [0]),
+        aten.topk(x, 2),
+        aten.relu_(x.clone()),
+        torch.ops.prims.add(x, x),
+    )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        calls_custom_op,
+        calls_overload,
+        mutates_input,
+        mutates_own,
+        several_results,
+        library_ops,
+        aten_ops,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_custom_operator(program):
+    check_program(program, (matrix,), 1, None)
+
+
+def test_custom_operators_break_where_they_must():
+    check_program(lambda x: no_fake(x) + 1, (matrix,), 1, "OP_ERROR")
+    check_program(lambda x: places(x), (matrix,), 0, "DYNAMIC_SHAPE_OP")
+    check_program(lambda x: scale(x, "a"), (matrix,), 0, "OP_ERROR")
+
+
+def test_gradient_of_a_custom_operator():
+    x = matrix().requires_grad_()
+    compile(lambda x: scale(x * 2, 2.0), backend=CountingBackend(), fullgraph=True)(
+        x
+    ).sum().backward()
+    assert torch.equal(x.grad, torch.full((2, 3), 4.0))
+
+
+# -- optimizers -----------------------------------------------------------------------------------
+OPTIMIZERS = [
+    (torch.optim.SGD, {"lr": 0.1}),
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    (torch.optim.Adam, {}),
+    (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+    (torch.optim.AdamW, {}),
+    (torch.optim.RMSprop, {"momentum": 0.1, "centered": True}),
+    (torch.optim.Adagrad, {}),
+    (torch.optim.Adadelta, {}),
+    (torch.optim.Adamax, {}),
+    (torch.optim.NAdam, {}),
+    (torch.optim.Rprop, {}),
+]
+
+
+def model_and_optimizer(cls, options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    options = {name: value() if callable(value) else value for name, value in options.items()}
+    return model, cls(model.parameters(), **options)
+
+
+def three_steps(model, optimizer, step, set_to_none=True):
+    torch.manual_seed(1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        step()
+        schedule.step()
+    states = [optimizer.state[p] for p in model.parameters()]
+    return list(model.parameters()), [list(state) for state in states], states
+
+
+def check_optimizer(cls, options, graphs, fullgraph=True):
+    """Steps count in tensors while capturing, so results agree up to rounding."""
+    model, optimizer = model_and_optimizer(cls, options)
+    expected = three_steps(model, optimizer, optimizer.step)
+    model, optimizer = model_and_optimizer(cls, options)
+    backend = CountingBackend()
+    step = compile(lambda: optimizer.step(), backend=backend, fullgraph=fullgraph)
+    found = three_steps(model, optimizer, step)
+    assert found[1] == expected[1]
+    torch.testing.assert_close(found[0], expected[0])
+    for mine, theirs in zip(found[2], expected[2]):
+        for name in theirs:
+            torch.testing.assert_close(mine[name], theirs[name])
+    assert backend.graphs <= graphs
+
+
+@pytest.mark.parametrize("foreach", [False, True], ids=["for", "foreach"])
+@pytest.mark.parametrize(
+    ("cls", "options"), OPTIMIZERS, ids=lambda v: v.__name__ if isinstance(v, type) else "-".join(v)
+)
+def test_optimizer_step(cls, options, foreach):
+    # The first step makes the state; the learning rate of each step is a constant of its graph.
+    check_optimizer(cls, {**options, "foreach": foreach}, graphs=4)
+
+
+def test_learning_rate_in_a_tensor_is_no_constant():
+    rate = {"lr": lambda: torch.tensor(0.1), "foreach": False}
+    check_optimizer(torch.optim.SGD, rate, graphs=1)
+    check_optimizer(torch.optim.Adam, rate, graphs=2)
+
+
+def test_fused_optimizers():
+    check_optimizer(torch.optim.Adam, {"fused": True}, graphs=4)
+    check_optimizer(torch.optim.SGD, {"fused": True, "lr": 0.1}, graphs=4)
+
+
+@pytest.mark.parametrize("cls", [torch.optim.RAdam, torch.optim.ASGD])
+def test_optimizers_that_look_at_their_step(cls):
+    model, optimizer = model_and_optimizer(cls, {"foreach": False})
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    with pytest.raises(Unsupported, match="DATA_DEPENDENT"):
+        compile(lambda: optimizer.step(), backend=CountingBackend(), fullgraph=True)()
+    check_optimizer(cls, {"foreach": False}, graphs=40, fullgraph=False)
+
+
+def test_gradients_cleared_in_the_frame():
+    def program(parameters, x):
+        for p in parameters:
+            p.grad.zero_()
+        first = [p.grad.clone() for p in parameters]
+        for p in parameters:
+            p.grad = None
+        return x * 2, first, [p.grad for p in parameters]
+
+    def parameters():
+        made = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
+        for p in made:
+            p.grad = torch.ones_like(p)
+        return made
+
+    check_program(program, (parameters, matrix), 2, None)
+    given = parameters()
+    compile(program, backend=CountingBackend(), fullgraph=True)(given, matrix())
+    assert all(p.grad is None for p in given)
+
+
+# -- reshaping by text, as einops does it ---------------------------------------------------------
+def _axes(side):
+    groups, group = [], None
+    for token in side.replace("(", " ( ").replace(")", " ) ").split():
+        if token == "(":
+            group = []
+        elif token == ")":
+            groups.append(group)
+            group = None
+        elif group is None:
+            groups.append([token])
+        else:
+            group.append(token)
+    return groups
+
+
+@functools.lru_cache(256)
+def recipe(pattern, ndim, names):
+    """What to do for a pattern: cached, and made of immutable data."""
+    left, right = (_axes(side) for side in pattern.split("->"))
+    if len(left) != ndim:
+        raise ValueError(f"{pattern!r} is for {len(left)} dimensions, not {ndim}")
+    flat = [axis for group in left for axis in group]
+    order = [flat.index(axis) for group in right for axis in group if axis in flat]
+    dropped = tuple(i for i, axis in enumerate(flat) if i not in order)
+    return (
+        tuple(tuple(group) for group in left),
+        tuple(order),
+        dropped,
+        tuple(tuple(group) for group in right),
+    )
+
+
+def sizes_of(shape, left, known):
+    sizes = dict(known)
+    for size, group in zip(shape, left):
+        rest, missing = size, []
+        for axis in group:
+            if axis in sizes:
+                rest //= sizes[axis]
+            else:
+                missing.append(axis)
+        if len(missing) > 1:
+            raise ValueError(f"sizes of {missing} are not known")
+        if missing:
+            sizes[missing[0]] = rest
+    return sizes
+
+
+def rearrange(x, pattern, reduction=None, **known):
+    left, order, dropped, right = recipe(pattern, x.ndim, tuple(sorted(known)))
+    sizes = sizes_of(x.shape, left, known)
+    x = x.reshape([sizes[axis] for group in left for axis in group])
+    if dropped:
+        x = getattr(x, reduction)(dim=dropped, keepdim=True)
+    x = x.permute(*order, *dropped)
+    shape = []
+    for group in right:
+        size = 1
+        for axis in group:
+            size *= sizes[axis]
+        shape.append(size)
+    return x.reshape(shape)
+
+
+PATTERNS = [
+    ("a b -> b a", {}),
+    ("a b -> (a b)", {}),
+    ("a (b c) -> a c b", {"c": 3}),
+    ("a b -> a", {"reduction": "amax"}),
+    ("(a k) b -> k (a b)", {"k": 2}),
+    ("a b -> b", {"reduction": "sum"}),
+]
+
+
+@pytest.mark.parametrize(("pattern", "options"), PATTERNS, ids=[p for p, _ in PATTERNS])
+def test_rearrange(pattern, options):
+    check_program(lambda x: rearrange(x, pattern, **options) * 2, (matrix,), 1, None)
+
+
+def test_rearrange_refuses():
+    def program(x):
+        try:
+            return rearrange(x, "a b c -> a")
+        except ValueError as error:
+            return x, str(error)
+
+    check_program(program, (matrix,), 1, None)
