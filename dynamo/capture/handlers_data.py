@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
+from dynamo.capture.inlining import push_call
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.values import operators
@@ -14,6 +15,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SliceValue, TupleValue
 from dynamo.values.dicts import make_dict
 from dynamo.values.exceptions import raise_python
+from dynamo.values.objects import ObjectValue
 from dynamo.values.sets import SetValue
 
 if TYPE_CHECKING:
@@ -74,7 +76,10 @@ def UNARY_NOT(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
     container, key = tx.popn(2)
-    tx.push(container.getitem(tx, key))
+    if type(container) is ObjectValue and container.has_special(tx, "__getitem__"):
+        push_call(tx, container.special_method(tx, "__getitem__"), [key], {})
+    else:
+        tx.push(container.getitem(tx, key))
 
 
 @handler

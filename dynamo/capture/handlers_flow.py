@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
+from dynamo.capture.inlining import finish_call
+from dynamo.capture.interpreter import RESULT
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource
@@ -133,7 +135,11 @@ def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
         if not hasattr(kind, name):  # Python has words for each
             raise Unsupported(breaks.UncapturedCall(f"{kind.__name__}.{name}"))
     leave = manager.getattr(tx, "__exit__")
-    entered = manager.call_method(tx, "__enter__", [], {})
+    if type(manager).call_method is Value.call_method:
+        enter = manager.getattr(tx, "__enter__")
+        entered = finish_call(tx, enter, [], {}, (leave, RESULT))
+    else:
+        entered = manager.call_method(tx, "__enter__", [], {})
     tx.push(leave)
     tx.push(entered)
 

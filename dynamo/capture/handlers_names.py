@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
+from dynamo.capture.inlining import push_call
 from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
@@ -202,7 +203,12 @@ def LOAD_ASSERTION_ERROR(tx: Interpreter, instr: Instruction) -> None:
 # -- attributes -----------------------------------------------------------------------------------
 @handler
 def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(tx.pop().getattr(tx, instr.argval))
+    owner = tx.pop()
+    getter = owner.getter(tx, instr.argval)
+    if getter is not None:
+        push_call(tx, getter, [owner], {})
+    else:
+        tx.push(owner.getattr(tx, instr.argval))
 
 
 @handler

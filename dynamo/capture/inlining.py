@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
+from dynamo.bytecode import normalize
 from dynamo.capture.interpreter import RESULT, Interpreter
 from dynamo.config import config
 from dynamo.errors import Unsupported
@@ -46,15 +47,35 @@ def push_call(
     tx: Interpreter, function: Value, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> None:
     """Push function(*args, **kwargs), which is all that is left of the current instruction."""
+    tx.push(finish_call(tx, function, args, kwargs))
+
+
+def finish_call(
+    tx: Interpreter,
+    function: Value,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    pushed: Sequence[Value] = (RESULT,),
+) -> Value:
+    """function(*args, **kwargs), after which the current instruction only pushes `pushed`."""
     while True:
         step = function.forwards(tx, args, kwargs)
         if step is None:
             break
         function, args, kwargs = step
     if function.is_plain_function():
-        tx.push(inline_call(tx, function, args, kwargs, (RESULT,)))  # type: ignore[arg-type]
-    else:
-        tx.push(function.call(tx, args, kwargs))
+        return inline_call(tx, function, args, kwargs, pushed)  # type: ignore[arg-type]
+    if tuple(pushed) == (RESULT,):
+        return function.call_last(tx, args, kwargs)
+    return function.call(tx, args, kwargs)
+
+
+def returns_none(code: types.CodeType) -> bool:
+    """Whether a function returns nothing but None."""
+    program = normalize(code)
+    returns = [i.index for i in program if i.op == "RETURN_VALUE"]
+    before = [program[index - 1] for index in returns]
+    return all(i.op == "LOAD_CONST" and i.argval is None for i in before)
 
 
 def inline_call(

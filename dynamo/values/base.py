@@ -90,6 +90,14 @@ class Value:
         """The call that self(*args, **kwargs) consists of; None: there is more to it."""
         return None
 
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """As `call`, where the current instruction only pushes the result."""
+        return self.call(tx, args, kwargs)
+
+    def getter(self, tx: Interpreter, name: str) -> Value | None:
+        """The function whose call is all that reading the attribute does; None: there is more."""
+        return None
+
     def is_plain_function(self) -> bool:
         """Whether a call is nothing but the execution of the function's code."""
         return False

@@ -184,6 +184,14 @@ class ClassValue(Value):
 
     # -- calls ----------------------------------------------------------------------------------
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self._call(tx, args, kwargs, last=False)
+
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self._call(tx, args, kwargs, last=True)
+
+    def _call(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
+    ) -> Value:
         from dynamo.values.builtins import TABLE
 
         handler = TABLE.get(self.cls)
@@ -195,7 +203,7 @@ class ClassValue(Value):
             return self._enum_member(tx, args, kwargs)
         if isinstance(meta_call, types.FunctionType):
             return tx.call_function(tx.wrap(meta_call), [self, *args], kwargs)
-        return construct(tx, self, args, kwargs)
+        return construct(tx, self, args, kwargs, last)
 
     def _enum_member(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -224,9 +232,18 @@ def _type_argument(value: Value) -> Any:
 
 
 def construct(
-    tx: Interpreter, owner: ClassValue, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter,
+    owner: ClassValue,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    last: bool = False,
 ) -> Value:
-    """type.__call__: __new__, then __init__ if that gave an instance."""
+    """type.__call__: __new__, then __init__ if that gave an instance.
+
+    last: the current instruction does nothing else.
+    """
+    from dynamo.capture.inlining import finish_call, returns_none
+
     cls = owner.cls
     if issubclass(cls, torch.nn.Module):
         from dynamo.values.made_first import make_module
@@ -246,7 +263,11 @@ def construct(
         instance = new_instance(tx, cls, args, kwargs)
     init = class_lookup(cls, "__init__")
     if isinstance(init, types.FunctionType):
-        tx.call_function(bind(tx, instance, init, "__init__"), args, kwargs)
+        method = bind(tx, instance, init, "__init__")
+        if last and returns_none(init.__code__):
+            finish_call(tx, method, args, kwargs, (instance,))
+        else:
+            tx.call_function(method, args, kwargs)
     elif not isinstance(init, SLOT_TYPES):
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
     elif init is not object.__init__ or isinstance(instance, ObjectValue):

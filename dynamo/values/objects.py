@@ -385,6 +385,20 @@ class ObjectValue(Value):
             return self.special(tx, "__getattribute__", ConstantValue(name))
         return self.getattr_or_fallback(tx, name)
 
+    def getter(self, tx: Interpreter, name: str) -> Value | None:
+        """Of a property."""
+        if type(self).getattr is not ObjectValue.getattr:
+            return None
+        getter = guarded_lookup(tx, self, "__getattribute__")
+        found = guarded_lookup(tx, self, name)
+        plain = type(found) is property and isinstance(found.fget, types.FunctionType)
+        if isinstance(getter, types.FunctionType) or not plain:
+            return None
+        if guarded_lookup(tx, self, "__getattr__") is not MISSING:
+            return None
+        source = class_attr_source(tx, self, name)
+        return tx.wrap(found.fget, None if source is None else AttrSource(source, "fget"))
+
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
         """object.__getattribute__, and __getattr__ if that finds nothing."""
         fallback = guarded_lookup(tx, self, "__getattr__")
