@@ -191,12 +191,6 @@ UncaughtException = _reason(
     "the code raises {0} and does not catch it",
     "this is the program's own exception",
 )
-UnsupportedGenerator = _reason(
-    "UnsupportedGenerator",
-    "GENERATOR_FRAME",
-    "the frame of a generator or coroutine ({0}) is not captured on its own",
-    "consume the generator inside the compiled function",
-)
 ModuleImport = _reason(
     "ModuleImport",
     "MODULE_IMPORT",
@@ -239,18 +233,6 @@ BodySideEffect = _reason(
     "the body of a transform, branch or loop {0}, which exists outside of it",
     "return the new value from the body instead",
 )
-BodyArgument = _reason(
-    "BodyArgument",
-    "BODY_ARGUMENT",
-    "the body of a transform, branch or loop uses {0}, which is no tensor",
-    "pass tensors and numbers to the body",
-)
-BodyEscape = _reason(
-    "BodyEscape",
-    "BODY_ESCAPE",
-    "the tensor {0} of the body of a transform, branch or loop is used outside of it",
-    "return the tensor from the body",
-)
 OutsideHistory = _reason(
     "OutsideHistory",
     "OUTSIDE_HISTORY",
@@ -268,4 +250,10 @@ ClassStatement = _reason(
     "CLASS_STATEMENT",
     "class {0} is made natively: {1}",
     "define the class outside the compiled function",
+)
+BodyRaises = _reason(
+    "BodyRaises",
+    "BODY_RAISES",
+    "the body of a transform, branch or loop raises {0}, which is caught outside of it",
+    "check the arguments before the call, outside of the body",
 )

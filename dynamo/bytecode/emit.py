@@ -204,6 +204,10 @@ class Emitter:
     def load_attr(self, name: str) -> None:
         self.emit("LOAD_ATTR", name)
 
+    def load_super_attr(self, name: str, two_arguments: bool) -> None:
+        """super class self -- value, where this version has an instruction for that."""
+        self.emit("LOAD_SUPER_ATTR", name, two_arguments * versions.SUPER_TWO_ARGUMENTS)
+
     def store_attr(self, name: str) -> None:
         """value object --."""
         self.emit("STORE_ATTR", name)

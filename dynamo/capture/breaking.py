@@ -33,6 +33,7 @@ from dynamo.resume import (
     origin,
 )
 from dynamo.values.base import Value
+from dynamo.values.exception_groups import split_now
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -252,15 +253,24 @@ class BreakEmitter:
             codegen.store_fast("__handled")
             return [(Item.HANDLING, "__handled"), (Item.VALUE, "__handled")]
         if op == "LOAD_FAST_AND_CLEAR":
-            if name not in self.root.locals:
+            if name in self.root.cells:
+                codegen.load_closure(name)
+            elif name in self.root.locals:
+                codegen.load_fast(name)
+            else:
                 return [(Item.UNBOUND, "")]
-            codegen.load_fast(name)
         elif op == "LOAD_CONST":
             codegen.load_const(name)
         elif op == "LOAD_METHOD":
             with self._handled(codegen):
                 codegen.load_attr(name)
             return [*self._store_result(codegen), (Item.NULL, "")]
+        elif op == "LOAD_SUPER_METHOD":
+            with self._handled(codegen):
+                codegen.load_super_attr(*name)
+            return [*self._store_result(codegen), (Item.NULL, "")]
+        elif op == "CHECK_EG_MATCH":
+            return self._split_group(codegen, kept)
         elif op == "WITH_EXCEPT_START":
             with self._handled(codegen):
                 codegen.native(self.instr)
@@ -276,6 +286,28 @@ class BreakEmitter:
     def _store_result(codegen: Codegen) -> list[Kept]:
         codegen.store_fast("__result_0")
         return [(Item.VALUE, "__result_0")]
+
+    def _split_group(self, codegen: Codegen, kept: list[Kept]) -> list[Kept]:
+        """What matches becomes the exception that is being handled."""
+        with self._handled(codegen):
+            codegen.store_fast("__classes")
+            codegen.store_fast("__group")
+            codegen.load_callable(lambda: codegen.load_const(split_now))
+            codegen.load_fast_and_clear("__group")
+            codegen.load_fast_and_clear("__classes")
+            codegen.call(2)
+        codegen.unpack_sequence(2)
+        codegen.store_fast("__result_0")
+        codegen.store_fast("__result_1")
+        handled = next((name for item, name in reversed(kept) if item is Item.HANDLING), None)
+        if handled is not None:
+            nothing = codegen.label()
+            codegen.load_fast("__result_1")
+            codegen.pop_jump_if_none(nothing)
+            codegen.load_fast("__result_1")
+            codegen.store_fast(handled)
+            codegen.place(nothing)
+        return [(Item.VALUE, "__result_0"), (Item.VALUE, "__result_1")]
 
     @contextlib.contextmanager
     def _handled(self, codegen: Codegen) -> Iterator[None]:

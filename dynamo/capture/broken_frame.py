@@ -9,10 +9,13 @@ from __future__ import annotations
 from types import CellType
 from typing import TYPE_CHECKING
 
+from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
+from dynamo.capture.dropping import holds_suspended
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND
+from dynamo.errors import Unsupported
 from dynamo.resume import Item, pushed_by_call
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
@@ -49,9 +52,26 @@ class BrokenFrame:
         # What the instruction itself or anything after it (its handler, too) may read.
         self.live = live_before(self.code)
         live = self.live[self.instr.index]
-        self.locals = {name: value for name, value in tx.locals.items() if name in live}
+        self.locals = {
+            name: value
+            for name, value in tx.locals.items()
+            if name in live or holds_suspended(tx.output, value)
+        }
         self.cells = dict(tx.cells) if level else {n: c for n, c in tx.cells.items() if n in live}
+        if level == 0:
+            self._check_cells()
         self.pushed = _pushed(tx, callee)
+
+    def _check_cells(self) -> None:
+        """A comprehension that has a variable, or a cell, in the place of one of the compiled
+        frame's own cells cannot be left there: the continuation takes these cells along.
+        """
+        for name in (*self.code.co_cellvars, *self.code.co_freevars):
+            cell = self.tx.cells.get(name)
+            replaced = cell is None or (cell.source is None and cell.local_name is None)
+            if replaced or name in self.tx.locals:
+                text = f"the comprehension's variable {name!r}"
+                raise Unsupported(breaks.CannotReconstruct(text))
 
     def roots(self) -> list[Value]:
         """What stays alive beyond the graph."""

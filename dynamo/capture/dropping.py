@@ -7,6 +7,7 @@ instruction is followed by a look whether they can still be reached.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,13 @@ def close_dropped(tx: Interpreter) -> None:
         except RaisedException:
             raise Unsupported(breaks.UncapturedCall(f"{generator.describe()}.close")) from None
         output.suspended.pop(generator, None)
+
+
+def holds_suspended(output: OutputGraph, value: Any) -> bool:
+    """Whether dropping `value` may close a generator."""
+    if not output.suspended or not isinstance(value, Value):
+        return False
+    return any(path_to([value], generator) is not None for generator in output.suspended)
 
 
 def _frames(tx: Interpreter) -> list[Interpreter] | None:
@@ -101,5 +109,5 @@ def _holds(frames: list[Interpreter], path: Path) -> bool:
     first = path[0]
     if not any(value is first for frame in frames for value in _held(frame)):
         return False
-    pairs = zip(path, path[1:])
+    pairs = itertools.pairwise(path)
     return all(any(item is held for item in _neighbours(holder)) for holder, held in pairs)

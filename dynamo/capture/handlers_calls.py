@@ -1,19 +1,21 @@
-"""Opcodes that call, make functions, and suspend generators."""
+"""Opcodes that call, make functions, and the intrinsics."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
+from dynamo.capture.handlers_async import async_gen_wrap, stop_iteration_error
+from dynamo.capture.handlers_data import mapping_keys, shown_name
+from dynamo.capture.handlers_groups import prep_reraise_star
 from dynamo.capture.inlining import is_continuation, push_call
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.exceptions import raise_python
 from dynamo.values.function import NestedFunctionValue
-from dynamo.values.generator import GeneratorValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -50,13 +52,19 @@ def CALL_KW(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
     kwargs: dict[str, Value] = {}
+    called = tx.peek(3 + instr.arg)
     if instr.arg:
         mapping = tx.pop()
-        for key in mapping.iterate(tx).unpack(tx):
+        for key in mapping_keys(tx, mapping, called):
             if not (key.is_constant() and isinstance(key.as_constant(), str)):
                 raise_python(tx, TypeError, "keywords must be strings")
             kwargs[key.as_constant()] = mapping.getitem(tx, key)
-    args = tx.pop().unpack(tx)
+    items = tx.pop()
+    kind = items.python_type()
+    if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+        text = f"argument after * must be an iterable, not {kind.__name__}"
+        raise_python(tx, TypeError, f"{shown_name(tx, called)} {text}")
+    args = items.unpack(tx)
     function, args = _pop_callable(tx, args)
     push_call(tx, function, args, kwargs)
 
@@ -92,82 +100,17 @@ def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instr: Instruction) -> None:
     tx.push(function)
 
 
-# -- generators -----------------------------------------------------------------------------------
-@handler
-def RETURN_GENERATOR(tx: Interpreter, instr: Instruction) -> None:
-    """The body starts when it is resumed for the first time: what is pushed here is popped at
-    once.
-    """
-    tx.push(ConstantValue(None))
+# -- intrinsics -----------------------------------------------------------------------------------
+_INTRINSICS: dict[str, Callable[[Interpreter], None]] = {
+    "STOPITERATION_ERROR": stop_iteration_error,
+    "ASYNC_GEN_WRAP": async_gen_wrap,
+    "PREP_RERAISE_STAR": prep_reraise_star,
+}
 
 
-@handler
-def YIELD_VALUE(tx: Interpreter, instr: Instruction) -> None:
-    tx.result = tx.pop()
-    tx.yielded = True
-
-
-@handler
-def GET_YIELD_FROM_ITER(tx: Interpreter, instr: Instruction) -> None:
-    value = tx.pop()
-    tx.push(value if isinstance(value, GeneratorValue) else value.iterate(tx))
-
-
-@handler
-def SEND(tx: Interpreter, instr: Instruction) -> None:
-    """receiver value -- receiver yielded, or jump with receiver result when it returns."""
-    sent = tx.pop()
-    receiver = tx.peek()
-    if isinstance(receiver, GeneratorValue):
-        item = receiver.resume(tx, sent)
-        result: Value = receiver.return_value
-    else:
-        item, result = _send_to_iterator(tx, receiver, sent)
-    if item is not None:
-        tx.push(item)
-        return
-    tx.push(result)
-    tx.jump(instr)
-
-
-def _send_to_iterator(tx: Interpreter, receiver: Value, sent: Value) -> tuple[Value | None, Value]:
-    if sent.is_constant() and sent.as_constant() is None:
-        return receiver.next_value(tx), ConstantValue(None)
-    try:
-        return receiver.call_method(tx, "send", [sent], {}), ConstantValue(None)
-    except RaisedException as error:
-        if not is_exception(error, StopIteration):
-            raise
-        return None, error.value.getattr(tx, "value")
-
-
-@handler
-def END_SEND(tx: Interpreter, instr: Instruction) -> None:
-    result = tx.pop()
-    tx.pop()
-    tx.push(result)
-
-
-@handler
-def CALL_INTRINSIC_1(tx: Interpreter, instr: Instruction) -> None:
-    if instr.argval == "STOPITERATION_ERROR":
-        _stop_iteration_error(tx)
-        return
-    raise Unsupported(breaks.UnsupportedOpcode(f"{instr.op} {instr.argval}"))
-
-
-def _stop_iteration_error(tx: Interpreter) -> None:
-    """A StopIteration that leaves a generator becomes RuntimeError; the generator's resumption sees
-    to it.
-    """
-
-
-@handler
-def CLEANUP_THROW(tx: Interpreter, instr: Instruction) -> None:
-    """receiver last exception -- none value: a StopIteration from a delegate ends `yield from`."""
-    exception = tx.peek()
-    if not issubclass(exception.python_type(), StopIteration):
-        tx.raise_exception(exception)
-    del tx.stack[-3:]
-    tx.push(ConstantValue(None))
-    tx.push(exception.getattr(tx, "value"))
+@handler("CALL_INTRINSIC_1", "CALL_INTRINSIC_2")
+def call_intrinsic(tx: Interpreter, instr: Instruction) -> None:
+    function = _INTRINSICS.get(instr.argval)
+    if function is None:
+        raise Unsupported(breaks.UnsupportedOpcode(f"{instr.op} {instr.argval}"))
+    function(tx)

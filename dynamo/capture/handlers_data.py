@@ -177,22 +177,36 @@ def DICT_MERGE(tx: Interpreter, instr: Instruction) -> None:
     """f(**a, **b): a key that is there already is a TypeError."""
     mapping = tx.pop()
     target = tx.peek(instr.arg)
-    for key in mapping.iterate(tx).unpack(tx):
+    function = tx.peek(instr.arg + 3)
+    for key in mapping_keys(tx, mapping, function):
         if target.contains(tx, key).truth(tx):
-            function = tx.peek(instr.arg + 4)
-            name = getattr(function, "name", function.describe())
-            raise_python(
-                tx,
-                TypeError,
-                f"{name}() got multiple values for keyword argument {key.as_constant()!r}",
-            )
+            text = f"got multiple values for keyword argument {key.as_constant()!r}"
+            raise_python(tx, TypeError, f"{shown_name(tx, function)} {text}")
         target.setitem(tx, key, mapping.getitem(tx, key))
+
+
+def mapping_keys(tx: Interpreter, mapping: Value, function: Value) -> list[Value]:
+    """The keys of what stands after ** in a call of `function`."""
+    kind = mapping.python_type()
+    if not hasattr(kind, "keys"):
+        text = f"argument after ** must be a mapping, not {kind.__name__}"
+        raise_python(tx, TypeError, f"{shown_name(tx, function)} {text}")
+    return mapping.call_method(tx, "keys", [], {}).unpack(tx)
+
+
+def shown_name(tx: Interpreter, function: Value) -> str:
+    """A callable as errors about its arguments name it: module.qualname()."""
+    if not function.hasattr(tx, "__qualname__"):
+        raise Unsupported(breaks.UncapturedCall(function.describe()))
+    name = function.getattr(tx, "__qualname__").as_constant()
+    module = function.getattr(tx, "__module__").as_constant()
+    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
 
 # -- unpacking ------------------------------------------------------------------------------------
 @handler
 def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
-    items = tx.pop().unpack(tx)
+    items = _unpack(tx, tx.pop(), instr.arg)
     if len(items) != instr.arg:
         _wrong_count(tx, len(items), instr.arg, "")
     tx.stack.extend(reversed(items))
@@ -201,12 +215,27 @@ def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     before, after = instr.arg & 0xFF, instr.arg >> 8
-    items = tx.pop().unpack(tx)
+    items = _unpack(tx, tx.pop(), None)
     if len(items) < before + after:
         _wrong_count(tx, len(items), before + after, "at least ")
     end = len(items) - after
     middle = new(tx, ListValue(items[before:end]))
     tx.stack.extend(reversed([*items[:before], middle, *items[end:]]))
+
+
+def _unpack(tx: Interpreter, value: Value, count: int | None) -> list[Value]:
+    """The items; of an iterator, at most one more than `count`."""
+    kind = value.python_type()
+    if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+        raise_python(tx, TypeError, f"cannot unpack non-iterable {kind.__name__} object")
+    of_iterator = hasattr(kind, "__next__") or value.has_special(tx, "__iter__")
+    if count is None or not of_iterator:
+        return value.unpack(tx)
+    iterator = value.iterate(tx)
+    items: list[Value] = []
+    while len(items) <= count and (item := iterator.next_value(tx)) is not None:
+        items.append(item)
+    return items
 
 
 def _wrong_count(tx: Interpreter, found: int, expected: int, least: str) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
 
-@handler("NOP", "RESUME", "COPY_FREE_VARS", "SETUP_ANNOTATIONS", "END_FOR")
+@handler("NOP", "RESUME", "COPY_FREE_VARS", "END_FOR")
 def no_operation(tx: Interpreter, instr: Instruction) -> None:
     """Nothing to do: free variables are bound before the frame starts."""
 
@@ -86,17 +86,25 @@ def raise_unbound(tx: Interpreter, name: str) -> NoReturn:
 
 @handler
 def LOAD_FAST_AND_CLEAR(tx: Interpreter, instr: Instruction) -> None:
-    value = tx.locals.pop(instr.argval, None)
+    """What a comprehension saves of a variable that it has, too: the variable's cell, if it has
+    one.
+    """
+    name = instr.argval
+    value = tx.locals.pop(name, None) or tx.cells.pop(name, None)
     tx.push(UNBOUND if value is None else value)
 
 
 @handler
 def STORE_FAST(tx: Interpreter, instr: Instruction) -> None:
-    value = tx.stack.pop()
+    name, value = instr.argval, tx.stack.pop()
     if value is UNBOUND:
-        tx.locals.pop(instr.argval, None)
+        tx.locals.pop(name, None)
+        tx.cells.pop(name, None)
+    elif isinstance(value, CellValue) and name in tx.code.co_cellvars + tx.code.co_freevars:
+        tx.locals.pop(name, None)
+        tx.cells[name] = value
     else:
-        tx.locals[instr.argval] = value
+        tx.locals[name] = value
 
 
 @handler
@@ -113,7 +121,8 @@ def MAKE_CELL(tx: Interpreter, instr: Instruction) -> None:
     replay: the
     rewritten frame and the callee's continuation make the same cell themselves."""
     name = instr.argval
-    cell = CellValue(tx.locals.pop(name, None), local_name=name if tx.parent is None else None)
+    first_line = tx.parent is None and instr.positions[0] is None  # not in a comprehension
+    cell = CellValue(tx.locals.pop(name, None), local_name=name if first_line else None)
     tx.output.side_effects.track_new(cell)
     if tx.parent is not None and cell.contents is not None:
         cell.mutation.dirty = True
@@ -125,7 +134,7 @@ def LOAD_CLOSURE(tx: Interpreter, instr: Instruction) -> None:
     tx.push(tx.cells[instr.argval])
 
 
-@handler("LOAD_DEREF", "LOAD_CLASSDEREF")
+@handler("LOAD_DEREF")
 def load_deref(tx: Interpreter, instr: Instruction) -> None:
     value = tx.cells[instr.argval].load(tx)
     if value is None:
@@ -168,12 +177,12 @@ def load_global(tx: Interpreter, name: str) -> Value:
     raise_python(tx, NameError, f"name {name!r} is not defined")
 
 
-@handler("LOAD_GLOBAL", "LOAD_NAME")
+@handler("LOAD_GLOBAL")
 def load_global_handler(tx: Interpreter, instr: Instruction) -> None:
     tx.push(load_global(tx, instr.argval))
 
 
-@handler("STORE_GLOBAL", "STORE_NAME")
+@handler("STORE_GLOBAL")
 def store_global(tx: Interpreter, instr: Instruction) -> None:
     source = tx.globals_dict_source()
     tx.output.side_effects.store_global(tx.f_globals, source, instr.argval, tx.pop())
@@ -190,7 +199,7 @@ def DELETE_GLOBAL(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def LOAD_BUILD_CLASS(tx: Interpreter, instr: Instruction) -> None:
-    """Calling it is a graph break: the class is made natively."""
+    """Calling it makes a class, see values/class_building.py."""
     source = AttrSource(ModuleSource("builtins"), "__build_class__")
     tx.push(tx.wrap(builtins.__build_class__, source))
 

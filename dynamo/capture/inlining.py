@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Sequence
-from types import FunctionType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dynamo import breaks
 from dynamo.bytecode import normalize
@@ -40,7 +40,7 @@ def _can_be_continued(function: FunctionValue) -> bool:
 def is_continuation(function: Value | Lazy) -> bool:
     """Whether the call goes on in the middle of a callee."""
     function = function.obj if isinstance(function, Lazy) else getattr(function, "function", None)
-    return type(function) is FunctionType and is_called(function.__code__)
+    return type(function) is types.FunctionType and is_called(function.__code__)
 
 
 def push_call(
@@ -85,11 +85,11 @@ def inline_call(
     kwargs: dict[str, Value],
     pushed: Sequence[Value] | None = None,
 ) -> Value:
-    """function(*args, **kwargs); a generator function gives a suspended GeneratorValue.
+    """function(*args, **kwargs); of a generator or coroutine function, a suspended GeneratorValue.
 
     pushed: see Interpreter.pushed.
     """
-    from dynamo.values.generator import GeneratorValue
+    from dynamo.values.coroutine import generator_class
 
     if tx.depth >= config.inline_depth_limit:
         raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
@@ -97,10 +97,9 @@ def inline_call(
     child = Interpreter(tx.output, code, function.globals, tx, function.source)
     child.locals.update(bind_arguments(tx, function, args, kwargs))
     child.cells.update(zip(code.co_freevars, function.closure(tx)))
-    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
-        raise Unsupported(breaks.UnsupportedGenerator(code.co_name))
-    if code.co_flags & inspect.CO_GENERATOR:
-        return tx.output.side_effects.track_new(GeneratorValue(child, (function, args, kwargs)))
+    suspending = generator_class(code)
+    if suspending is not None:
+        return tx.output.side_effects.track_new(suspending(child, (function, args, kwargs)))
     if pushed is not None and _can_be_continued(function):
         child.pushed = pushed
     child.run()
@@ -118,7 +117,6 @@ def bind_arguments(
     from dynamo.values.dicts import DictValue
 
     code = function.code
-    name = f"{function.name}()"
     n_args, n_kwonly = code.co_argcount, code.co_kwonlyargcount
     positional = code.co_varnames[:n_args]
     kwonly = code.co_varnames[n_args : n_args + n_kwonly]
@@ -127,27 +125,22 @@ def bind_arguments(
     if code.co_flags & inspect.CO_VARARGS:
         bound[extra_names.pop(0)] = TupleValue(list(args[n_args:]))
     elif len(args) > n_args:
-        raise_python(
-            tx,
-            TypeError,
-            f"{name} takes {_count(n_args, 'positional argument')} but {len(args)} "
-            f"{'was' if len(args) == 1 else 'were'} given",
-        )
+        _raise_wrong_call(tx, function, args, kwargs)
     by_keyword = {*positional[code.co_posonlyargcount :], *kwonly}
     rest: dict[str, Value] = {}
     for key, value in kwargs.items():
-        if key in by_keyword:
-            if key in bound:
-                raise_python(tx, TypeError, f"{name} got multiple values for argument {key!r}")
-            bound[key] = value
-        else:
+        if key not in by_keyword:
             rest[key] = value
+        elif key in bound:
+            _raise_wrong_call(tx, function, args, kwargs)
+        else:
+            bound[key] = value
     if code.co_flags & inspect.CO_VARKEYWORDS:
         bound[extra_names[0]] = DictValue.of(tx, rest)
     elif rest:
-        key = next(iter(rest))
-        raise_python(tx, TypeError, f"{name} got an unexpected keyword argument {key!r}")
-    _fill_defaults(tx, function, bound, positional, kwonly)
+        _raise_wrong_call(tx, function, args, kwargs)
+    if not _fill_defaults(tx, function, bound, positional, kwonly):
+        _raise_wrong_call(tx, function, args, kwargs)
     return bound
 
 
@@ -157,41 +150,41 @@ def _fill_defaults(
     bound: dict[str, Value],
     positional: Sequence[str],
     kwonly: Sequence[str],
-) -> None:
-    missing = [name for name in positional if name not in bound]
+) -> bool:
+    """False if an argument is missing."""
+    missing = [i for i, name in enumerate(positional) if name not in bound]
     if missing:
         first_default = len(positional) - function.default_count(tx)
-        lacking = [n for n in missing if positional.index(n) < first_default]
-        if lacking:
-            _raise_missing(tx, function, lacking, "positional")
-        for name in missing:
-            bound[name] = function.default(tx, positional.index(name) - first_default)
-    lacking = []
+        if missing[0] < first_default:
+            return False
+        for i in missing:
+            bound[positional[i]] = function.default(tx, i - first_default)
     for name in kwonly:
         if name in bound:
             continue
         value = function.keyword_default(tx, name)
         if value is None:
-            lacking.append(name)
-        else:
-            bound[name] = value
-    if lacking:
-        _raise_missing(tx, function, lacking, "keyword-only")
+            return False
+        bound[name] = value
+    return True
 
 
-def _raise_missing(
-    tx: Interpreter, function: FunctionValue, names: Sequence[str], kind: str
-) -> None:
-    quoted = [repr(n) for n in names]
-    listed = (
-        " and ".join(quoted) if len(quoted) < 3 else f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
-    )
-    raise_python(
-        tx,
-        TypeError,
-        f"{function.name}() missing {_count(len(names), f'required {kind} argument')}: {listed}",
-    )
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def _raise_wrong_call(
+    tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> NoReturn:
+    """The TypeError of a call that does not fit, in this Python's words: a function of the same
+    code fails in the same way before it runs.
+    """
+    code = function.code
+    kwonly = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    defaults = (None,) * function.default_count(tx)
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    same = types.FunctionType(code, {}, code.co_name, defaults, cells)
+    same.__qualname__ = function.name
+    with_default = [name for name in kwonly if function.keyword_default(tx, name) is not None]
+    same.__kwdefaults__ = dict.fromkeys(with_default)
+    try:
+        same(*[None] * len(args), **dict.fromkeys(kwargs))
+    except TypeError as error:
+        raise_python(tx, TypeError, str(error))
+    raise AssertionError(f"{function.name} accepts the call")

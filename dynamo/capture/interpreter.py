@@ -29,6 +29,7 @@ from dynamo import breaks
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
 from dynamo.capture.control import Arrived
+from dynamo.capture.dropping import close_dropped
 from dynamo.capture.output import is_trusted
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
@@ -57,6 +58,7 @@ _BOUND_TO_FRAME = frozenset(
     + ["DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL", "COPY_FREE_VARS", "NOP"]
     + ["RETURN_VALUE", "JUMP", "PUSH_EXC_INFO", "POP_EXCEPT", "RESUME", "PUSH_NULL", "LOAD_CONST"]
     + ["RETURN_GENERATOR", "YIELD_VALUE", "SEND", "LOAD_LOCALS", "WITH_EXCEPT_START", "RERAISE"]
+    + ["LOAD_SUPER_METHOD", "CHECK_EG_MATCH"]
 )
 
 Program = list[tuple[Handler, "Instruction"]]
@@ -186,6 +188,8 @@ class Interpreter:
         self.index += 1
         try:
             handler(self, instr)
+            if self.output.suspended:
+                close_dropped(self)
         except RaisedException as error:
             self.trace(error, instr)
             self.unwind(error, instr)

@@ -91,6 +91,8 @@ class ClassValue(Value):
         if on_meta is not MISSING and (found is MISSING or hasattr(type(on_meta), "__set__")):
             return self._meta_attr(tx, name, on_meta)
         if found is MISSING:
+            if isinstance(self.cls, enum.EnumType):
+                call_real(tx, getattr, self.cls, name)  # has words of its own
             raise_python(
                 tx, AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
             )
@@ -201,6 +203,8 @@ class ClassValue(Value):
         meta_call = class_lookup(type(self.cls), "__call__")
         if isinstance(self.cls, enum.EnumType):
             return self._enum_member(tx, args, kwargs)
+        if meta_call is dict:  # a TypedDict
+            return tx.wrap(dict).call(tx, args, kwargs)
         if isinstance(meta_call, types.FunctionType):
             return tx.call_function(tx.wrap(meta_call), [self, *args], kwargs)
         return construct(tx, self, args, kwargs, last)
@@ -456,6 +460,10 @@ class SuperValue(Value):
             if on_class:
                 return tx.wrap(found, source)
             return tx.call_function(tx.wrap(found.fget, part("fget")), [receiver], {})
+        if isinstance(found, types.ClassMethodDescriptorType):
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(owner, found.__name__, found)
         getter = class_lookup(type(found), "__get__")
         if getter is MISSING or isinstance(found, type):
             return tx.wrap(found, source)

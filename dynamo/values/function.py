@@ -44,6 +44,7 @@ OPAQUE_MODULES = (
     "torch._tensor_str",
     "torch.serialization",
     "torch.utils.data",
+    "torch.utils.weak",
     "torch.library",
     "torch._library",
     "torch.multiprocessing",
@@ -64,8 +65,10 @@ OPAQUE_MODULES = (
 )
 
 
-# The same, without their submodules: autograd's engine, and the wrapper that turns torch.compile
-# off.
+# Not looked into either, but what they call back is captured as frames of its own.
+NOT_INLINED = frozenset(["asyncio", "concurrent", "selectors", "signal", "socket", "subprocess"])
+# The same as the first, without their submodules: autograd's engine, and the wrapper that turns
+# torch.compile off.
 OPAQUE_EXACTLY = frozenset(
     ["torch._compile", "torch._tensor", "torch.autograd", "torch.autograd.graph"]
 )
@@ -88,9 +91,10 @@ INFERENCE_MODE = frozenset(
 
 def is_opaque_function(function: types.FunctionType) -> bool:
     """Judged by where its code is from (functools.wraps changes __module__)."""
-    return function.__code__ in INFERENCE_MODE or is_opaque_module(
-        function.__globals__.get("__name__")
-    )
+    module = function.__globals__.get("__name__")
+    if module and module.partition(".")[0] in NOT_INLINED:
+        return True
+    return function.__code__ in INFERENCE_MODE or is_opaque_module(module)
 
 
 def opaque_reason(function: types.FunctionType) -> breaks.Break:
@@ -288,15 +292,15 @@ class NestedFunctionValue(FunctionValue):
             return ConstantValue(constants[name])
         if name == "__dict__":
             return FunctionDictValue(self)
-        if name in ("__defaults__", "__kwdefaults__", "__annotations__", "__closure__"):
-            held = {
+        if name == "__annotations__":
+            return self._own_annotations(tx)
+        if name in ("__defaults__", "__kwdefaults__", "__closure__"):
+            parts = {
                 "__defaults__": self.defaults,
                 "__kwdefaults__": self.keyword_defaults,
-                "__annotations__": self.annotations,
                 "__closure__": self.closure_tuple,
-            }[name]
-            if held is not None or name != "__annotations__":
-                return ConstantValue(None) if held is None else held
+            }
+            return parts[name] or ConstantValue(None)
         if name == "__type_params__" and hasattr(types.FunctionType, name):
             from dynamo.values.containers import TupleValue
 
@@ -334,6 +338,15 @@ class NestedFunctionValue(FunctionValue):
                 codegen(value)
                 codegen.swap(2)
                 codegen.store_attr(name)
+
+    def _own_annotations(self, tx: Interpreter) -> Value:
+        """The dict that __annotations__ is from its first use on."""
+        from dynamo.values.dicts import DictValue
+
+        if self.annotations is None or self.annotations.mutation is None:
+            held = self._annotation_dict() or DictValue({})
+            self.annotations = tx.output.side_effects.track_new(held)
+        return self.annotations
 
     def _annotation_dict(self) -> Value | None:
         """MAKE_FUNCTION holds annotations as a flat tuple of names and values."""

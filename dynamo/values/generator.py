@@ -1,13 +1,22 @@
-"""Generators: an interpreter that is suspended at its yield."""
+"""Generators: an interpreter that is suspended at its yield.
+
+Coroutines (values/coroutine.py) are the same with other methods.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dynamo import breaks
+from dynamo.bytecode import versions
+from dynamo.bytecode.liveness import live_before
 from dynamo.errors import Unsupported
+from dynamo.generator_resume import make_generator_code
+from dynamo.resume import CannotResume, Item
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
@@ -15,119 +24,250 @@ from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
+    from dynamo.values.function import FunctionValue
+
+NONE = ConstantValue(None)
 
 
-class GeneratorValue(Value):
+class Resumable(Value):
+    """What `yield from` and `await` send to: resume gives the next item, or None at the end, when
+    return_value is what the expression evaluates to.
+    """
+
+    return_value: Value = NONE
+
+    def resume(self, tx: Interpreter, sent: Value) -> Value | None:
+        raise NotImplementedError
+
+    def throw(self, tx: Interpreter, exception: Value) -> Value | None:
+        raise NotImplementedError
+
+    def close(self, tx: Interpreter) -> Value:
+        raise NotImplementedError
+
+    methods: ClassVar[dict[str, Callable[..., Value]]] = {}
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in self.methods:
+            return GeneratorMethodValue(self, name)
+        if self.hasattr(tx, name):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        text = f"{self.python_type().__name__!r} object has no attribute {name!r}"
+        raise_python(tx, AttributeError, text)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.python_type(), name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        method = self.methods.get(name)
+        if method is None or kwargs:
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return method(self, tx, *args)
+
+
+class GeneratorValue(Resumable):
     """A generator object made by the captured code."""
 
+    noun = "generator"
+    type: ClassVar[type] = types.GeneratorType
+    prefix = "gi"  # of its attributes: gi_code, gi_running, ...
+    forbidden: tuple[type[BaseException], ...] = (StopIteration,)  # what must not leave it
+
     def __init__(
-        self, frame: Interpreter, call: tuple[Value, Sequence[Value], dict[str, Value]]
+        self,
+        frame: Interpreter,
+        call: tuple[FunctionValue, Sequence[Value], dict[str, Value]],
     ) -> None:
         super().__init__()
         self.frame = frame
         self.call_that_made_it = call  # function, args, kwargs
         self.started = False
-        self.return_value: Value = ConstantValue(None)
+        self.running = False
 
     def python_type(self) -> type:
-        return types.GeneratorType
+        return self.type
 
     def describe(self) -> str:
-        return f"generator {self.frame.code.co_name}"
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
+        return f"{self.noun} {self.frame.code.co_name}"
 
     def iterate(self, tx: Interpreter) -> Value:
         return self
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        return self.resume(tx, ConstantValue(None))
+        return self.resume(tx, NONE)
 
+    # -- running --------------------------------------------------------------------------------
     def resume(self, tx: Interpreter, sent: Value) -> Value | None:
-        """Run to the next yield with `sent` as the value of the current one; None: the generator
-        returned.
-        """
+        """Run to the next yield with `sent` as the value of the current one; None: it returned."""
+        self._check_idle(tx)
         if self.frame.done:
-            return None
+            return self.resume_finished(tx)
         if self.started:
             self.frame.push(sent)
+        elif not is_none(sent):
+            text = f"can't send non-None value to a just-started {self.noun}"
+            raise_python(tx, TypeError, text)
         self.started = True
-        return self._run(tx)
+        return self._run(tx, None)
+
+    def resume_finished(self, tx: Interpreter) -> Value | None:
+        self.return_value = NONE
+        return None
 
     def throw(self, tx: Interpreter, exception: Value) -> Value | None:
-        """Raise `exception` at the current yield."""
-        frame = self.frame
-        if frame.done or not self.started:
-            frame.done = True
-            tx.raise_exception(exception)
-        frame.parent = tx
-        tx.output.side_effects.touch()
-        frame.unwind(RaisedException(exception), frame.current)
-        return self._run(tx)
+        """Raise `exception` at the current yield, or in what `yield from` delegates to."""
+        self._check_idle(tx)
+        if self.frame.done:
+            self.throw_finished(tx, exception)
+        if not self.started:
+            self.frame.done = True
+            error = RaisedException(exception)
+            self.frame.trace(error, self.frame.current)
+            raise error
+        delegate = self.delegate()
+        if delegate is None:
+            return self._run(tx, RaisedException(exception))
+        try:
+            item = self._throw_to(tx, delegate, exception)
+        except RaisedException as error:
+            if not (is_exception(error, StopIteration) and error.value is not exception):
+                return self._run(tx, error)
+            self._delegate_returned(error.value.getattr(tx, "value"))
+            return self._run(tx, None)
+        if item is None:
+            self._delegate_returned(delegate.return_value)  # type: ignore[attr-defined]
+            return self._run(tx, None)
+        self.frame.result = item
+        return item
 
-    def close(self, tx: Interpreter) -> None:
+    def throw_finished(self, tx: Interpreter, exception: Value) -> None:
+        tx.raise_exception(exception)
+
+    def delegate(self) -> Value | None:
+        """What the `yield from` or `await` waits for at which the frame is suspended."""
+        frame = self.frame
+        if frame.done or not self.started or self.running:
+            return None
+        ops = [instr.op for _, instr in frame.program[frame.index - 2 : frame.index]]
+        return frame.peek() if ops == ["SEND", "YIELD_VALUE"] else None
+
+    def _throw_to(self, tx: Interpreter, delegate: Value, exception: Value) -> Value | None:
+        self.running = True
+        try:
+            if issubclass(exception.python_type(), GeneratorExit):
+                if isinstance(delegate, Resumable):
+                    delegate.close(tx)
+                elif delegate.hasattr(tx, "close"):
+                    delegate.call_method(tx, "close", [], {})
+            elif isinstance(delegate, Resumable):
+                return delegate.throw(tx, exception)
+            elif delegate.hasattr(tx, "throw"):
+                return delegate.call_method(tx, "throw", [exception], {})
+        finally:
+            self.running = False
+        raise RaisedException(exception)
+
+    def _delegate_returned(self, result: Value) -> None:
+        frame = self.frame
+        send = frame.program[frame.index - 2][1]
+        frame.push(result)
+        frame.jump(send)
+
+    def close(self, tx: Interpreter) -> Value:
+        self._check_idle(tx)
         if self.frame.done or not self.started:
             self.frame.done = True
-            return
+            return NONE
         try:
             yielded = self.throw(tx, tx.wrap(GeneratorExit).call(tx, [], {}))
         except RaisedException as error:
             if not is_exception(error, GeneratorExit, StopIteration):
                 raise
-            return
+            return NONE
         if yielded is not None:
-            raise_python(tx, RuntimeError, "generator ignored GeneratorExit")
+            raise_python(tx, RuntimeError, f"{self.noun} ignored GeneratorExit")
+        return self.return_value if versions.CLOSE_RETURNS_VALUE else NONE
 
-    def _run(self, tx: Interpreter) -> Value | None:
+    def _check_idle(self, tx: Interpreter) -> None:
+        if self.running:
+            raise_python(tx, ValueError, f"{self.noun} already executing")
+
+    def _run(self, tx: Interpreter, error: RaisedException | None) -> Value | None:
+        """Go on, with `error` raised where the frame is suspended, if there is one."""
         frame = self.frame
         frame.parent = tx
         frame.depth = tx.depth + 1
         tx.output.side_effects.touch()
+        tx.output.suspended.pop(self, None)
+        self.running = True
         try:
+            if error is not None:
+                frame.trace(error, frame.current)
+                frame.unwind(error, frame.current)
             frame.run()
-        except RaisedException as error:
-            if is_exception(error, StopIteration):
-                raise_python(tx, RuntimeError, "generator raised StopIteration")
+        except RaisedException as raised:
+            if is_exception(raised, *self.forbidden):
+                self._forbid(tx, raised)
             raise
+        finally:
+            self.running = False
         if frame.yielded:
+            if frame.current.handler is not None and self._has_cleanup():
+                tx.output.suspended[self] = None
             return frame.result
         assert frame.result is not None
         self.return_value = frame.result
         return None
 
+    def _forbid(self, tx: Interpreter, raised: RaisedException) -> None:
+        """PEP 479: StopIteration leaves a generator as RuntimeError."""
+        from dynamo.values.raised import make_exception
+
+        text = f"{self.noun} raised {raised.value.python_type().__name__}"
+        error: Any = make_exception(tx, RuntimeError, [ConstantValue(text)])
+        for name in ("__cause__", "__context__"):
+            error.setattr(tx, name, raised.value)
+        changed = RaisedException(error)
+        changed.linked = True
+        raise changed
+
+    def _has_cleanup(self) -> bool:
+        """Whether closing it, suspended as it is, runs code of the user's. (Later versions surround
+        each generator with a handler of their own.)
+        """
+        handler = self.frame.current.handler
+        while handler is not None:
+            op = handler.target.op
+            if op not in ("CLEANUP_THROW", "CALL_INTRINSIC_1"):
+                return True
+            handler = handler.target.handler if op == "CLEANUP_THROW" else None
+        return False
+
+    # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if name in _METHODS:
-            return GeneratorMethodValue(self, name)
-        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if name in ("__name__", "__qualname__"):
+            return self.call_that_made_it[0].getattr(tx, name)
+        prefix, _, attribute = name.partition("_")
+        if prefix == self.prefix:
+            if attribute == "code":
+                return tx.wrap(self.frame.code)
+            if attribute == "running":
+                return ConstantValue(self.running)
+            if attribute in ("yieldfrom", "await"):
+                return self.delegate() or NONE
+            if attribute == "suspended":
+                idle = self.running or self.frame.done
+                return ConstantValue(self.started and not idle)
+            if attribute == "frame" and self.frame.done:
+                return NONE
+        return super().getattr(tx, name)
 
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(types.GeneratorType, name)
-
-    def call_method(
-        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> Value:
-        method = _METHODS.get(name)
-        if method is None:
-            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        return method(self, tx, *args)
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        """A generator that has not started is made by the same call again."""
-        if self.started:
-            raise Unsupported(breaks.CannotReconstruct(self.describe()))
-        function, args, kwargs = self.call_that_made_it
-        codegen.load_callable(lambda: codegen.load_const(make_generator))
-        codegen(function)
-        for arg in args:
-            codegen(arg)
-        codegen.build_tuple(len(args))
-        for name, value in kwargs.items():
-            codegen.load_const(name)
-            codegen(value)
-        codegen.build_map(len(kwargs))
-        codegen.call(3)
-
+    # -- code -----------------------------------------------------------------------------------
     def children(self) -> Sequence[Value]:
         if not self.started:
             function, args, kwargs = self.call_that_made_it
@@ -135,71 +275,184 @@ class GeneratorValue(Value):
         held = [*self.frame.stack, *self.frame.locals.values(), *self.frame.cells.values()]
         return [value for value in held if isinstance(value, Value)]
 
+    def reconstruct(self, codegen: Codegen) -> None:
+        """Not started: by the same call again. Suspended: by a function that starts there."""
+        if self.running or (self.frame.done and self.started):
+            self._reconstruct_finished(codegen)
+        elif self.started:
+            self._reconstruct_suspended(codegen)
+        else:
+            function, args, kwargs = self.call_that_made_it
+            codegen.load_callable(lambda: codegen.load_const(make_generator))
+            codegen(function)
+            for arg in args:
+                codegen(arg)
+            codegen.build_tuple(len(args))
+            for name, value in kwargs.items():
+                codegen.load_const(name)
+                codegen(value)
+            codegen.build_map(len(kwargs))
+            codegen.load_const(self.frame.done)
+            codegen.call(4)
 
-def make_generator(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return function(*args, **kwargs)
+    def _reconstruct_finished(self, codegen: Codegen) -> None:
+        if self.running or self.type is not types.GeneratorType:
+            raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        codegen.load_callable(lambda: codegen.load_const(make_finished))
+        codegen.load_const(self.frame.code.co_name)
+        codegen.load_const(self.frame.code.co_qualname)
+        codegen.call(2)
+
+    def _reconstruct_suspended(self, codegen: Codegen) -> None:
+        frame = self.frame
+        at = frame.index - 1
+        live = live_before(frame.code)[at + 1]
+        names = sorted(name for name in frame.locals if name in live)
+        items = [_item_of(value) for value in frame.stack]
+        try:
+            code = make_generator_code(frame.code, at, stack=items, local_names=names)
+        except CannotResume:
+            raise Unsupported(breaks.CannotReconstruct(self.describe())) from None
+        codegen.load_callable(lambda: codegen.load_const(start_generator))
+        codegen.load_callable(lambda: codegen.load_const(types.FunctionType))
+        codegen.load_const(code)
+        codegen.load_globals(frame.f_globals)
+        codegen.load_const(code.co_name)
+        codegen.load_const(None)
+        for name in code.co_freevars:
+            codegen(frame.cells[name])
+        codegen.build_tuple(len(code.co_freevars))
+        codegen.call(5)
+        values = [v for item, v in zip(items, frame.stack) if item in (Item.VALUE, Item.HANDLING)]
+        for value in values:
+            codegen(getattr(value, "handled", value))
+        for name in names:
+            codegen(frame.locals[name])
+        codegen.build_tuple(len(values) + len(names))
+        codegen.call(2)
+
+
+def _item_of(value: Any) -> Item:
+    from dynamo.capture.handlers_flow import PreviousException
+    from dynamo.capture.interpreter import NULL, UNBOUND
+
+    if value is NULL:
+        return Item.NULL
+    if value is UNBOUND:
+        return Item.UNBOUND
+    return Item.HANDLING if isinstance(value, PreviousException) else Item.VALUE
+
+
+def make_generator(function: Any, args: tuple, kwargs: dict[str, Any], closed: bool) -> Any:
+    made = function(*args, **kwargs)
+    if closed:
+        made.close()
+    return made
+
+
+def start_generator(function: Callable[..., Any], args: tuple) -> Any:
+    """The generator of a function that make_generator_code made, suspended where it was."""
+    made = function(*args)
+    if inspect.isasyncgen(made):
+        with contextlib.suppress(StopIteration):
+            made.asend(None).send(None)
+    else:
+        made.send(None)
+    return made
+
+
+def make_finished(name: str, qualname: str) -> Any:
+    """A generator that has run to its end."""
+    made = (None for _ in ())
+    made.close()
+    made.__name__, made.__qualname__ = name, qualname
+    return made
 
 
 class GeneratorMethodValue(Value):
     """generator.send and so on, not yet called."""
 
-    def __init__(self, generator: GeneratorValue, name: str) -> None:
+    def __init__(self, generator: Resumable, name: str) -> None:
         super().__init__()
         self.generator = generator
         self.name = name
 
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.generator.call_method(tx, self.name, args, kwargs)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.generator)
+        codegen.load_attr(self.name)
 
     def children(self) -> Sequence[Value]:
         return (self.generator,)
 
 
-def _stop_unless(tx: Interpreter, generator: GeneratorValue, value: Value | None) -> Value:
+def is_none(value: Value) -> bool:
+    return value.is_constant() and value.as_constant() is None
+
+
+# -- methods --------------------------------------------------------------------------------------
+def _stop_unless(tx: Interpreter, generator: Resumable, value: Value | None) -> Value:
     if value is not None:
         return value
     result = generator.return_value
-    is_none = result.is_constant() and result.as_constant() is None
-    tx.raise_exception(tx.wrap(StopIteration).call(tx, [] if is_none else [result], {}))
+    tx.raise_exception(tx.wrap(StopIteration).call(tx, [] if is_none(result) else [result], {}))
 
 
-def _next(generator: GeneratorValue, tx: Interpreter) -> Value:
-    return _stop_unless(tx, generator, generator.next_value(tx))
+def next_method(generator: Resumable, tx: Interpreter) -> Value:
+    return _stop_unless(tx, generator, generator.resume(tx, NONE))
 
 
-def _send(generator: GeneratorValue, tx: Interpreter, value: Value) -> Value:
+def send_method(generator: Resumable, tx: Interpreter, value: Value) -> Value:
     return _stop_unless(tx, generator, generator.resume(tx, value))
 
 
-def _throw(generator: GeneratorValue, tx: Interpreter, exception: Value, *rest: Value) -> Value:
-    known, obj = exception.identity()
-    if known and isinstance(obj, type):
-        given = rest[:1] if rest and not _is_none(rest[0]) else ()
-        exception = given[0] if given and _is_exception(given[0]) else exception.call(tx, given, {})
-    return _stop_unless(tx, generator, generator.throw(tx, exception))
+def throw_method(generator: Resumable, tx: Interpreter, kind: Value, *rest: Value) -> Value:
+    return _stop_unless(tx, generator, generator.throw(tx, thrown(tx, kind, *rest)))
 
 
-def _is_none(value: Value) -> bool:
-    return value.is_constant() and value.as_constant() is None
+def thrown(tx: Interpreter, kind: Value, *rest: Value) -> Value:
+    """The exception that throw(value), throw(type) or throw(type, value, traceback) raises."""
+    if (
+        len(rest) > 1
+        and not is_none(rest[1])
+        and getattr(rest[1], "exception", None) is not rest[0]
+    ):
+        raise Unsupported(breaks.AttributeMutation(kind.describe(), "__traceback__"))
+    known, cls = kind.identity()
+    if known and isinstance(cls, type) and issubclass(cls, BaseException):
+        if not rest or is_none(rest[0]):
+            return kind.call(tx, [], {})
+        return rest[0] if _is_exception(rest[0]) else kind.call(tx, rest[:1], {})
+    if not _is_exception(kind):
+        name = kind.python_type().__name__
+        text = f"exceptions must be classes or instances deriving from BaseException, not {name}"
+        raise_python(tx, TypeError, text)
+    return kind
 
 
 def _is_exception(value: Value) -> bool:
     return issubclass(value.python_type(), BaseException)
 
 
-def _close(generator: GeneratorValue, tx: Interpreter) -> Value:
-    generator.close(tx)
-    return ConstantValue(None)
+def close_method(generator: Resumable, tx: Interpreter) -> Value:
+    return generator.close(tx)
 
 
-def _iter(generator: GeneratorValue, tx: Interpreter) -> Value:
+def itself(generator: Resumable, tx: Interpreter) -> Value:
     return generator
 
 
-_METHODS: dict[str, Callable[..., Value]] = {
-    "__next__": _next,
-    "__iter__": _iter,
-    "send": _send,
-    "throw": _throw,
-    "close": _close,
+SENDING: dict[str, Callable[..., Value]] = {
+    "send": send_method,
+    "throw": throw_method,
+    "close": close_method,
 }
+GeneratorValue.methods = {"__next__": next_method, "__iter__": itself, **SENDING}

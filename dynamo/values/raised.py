@@ -12,7 +12,8 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue
-from dynamo.values.objects import ObjectValue
+from dynamo.values.exceptions import raise_python
+from dynamo.values.objects import ObjectValue, emit_class
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -68,7 +69,14 @@ class ExceptionValue(ObjectValue):
         return self
 
     def py_add_note(self, tx, note):
-        raise Unsupported(breaks.AttributeAccess(self.describe(), "add_note"))
+        from dynamo.values.containers import ListValue
+
+        if not issubclass(note.python_type(), str):
+            kind = note.python_type().__name__
+            raise_python(tx, TypeError, f"note must be a str, not '{kind}'")
+        if not self.hasattr(tx, "__notes__"):
+            self.setattr(tx, "__notes__", tx.output.side_effects.track_new(ListValue([])))
+        self.getattr(tx, "__notes__").call_method(tx, "append", [note], {})
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         if name == "__traceback__":
@@ -118,7 +126,7 @@ class ExceptionValue(ObjectValue):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(new_exception))
-        codegen.load_object(self.cls, self.cls.__name__)
+        emit_class(codegen, self.cls)
         for arg in self.args:
             codegen(arg)
         codegen.build_tuple(len(self.args))
@@ -172,6 +180,11 @@ def new_exception(
     exception.args = args
     if cls.__init__ in _PLAIN_INITS:
         cls.__init__(exception, *args)
+    return with_frames(exception, frames)
+
+
+def with_frames(exception: BaseException, frames: Frames) -> BaseException:
+    """The exception, with a traceback that shows `frames`."""
     for code, line in reversed(frames):
         frame = _frame_of(code)
         exception.__traceback__ = types.TracebackType(exception.__traceback__, frame, -1, line)

@@ -321,21 +321,28 @@ def imports(x):
     return y * this_is_not_there.value
 
 
-@program("GENERATOR_FRAME")
-def drives_a_coroutine(x):
-    try:
-        coroutine(x + 1).send(None)
-    except StopIteration as stop:
-        return stop.value * 2
+class Registry:
+    def __init_subclass__(cls):
+        cls.registered = True
 
 
-async def coroutine(x):
-    return x * 3
+@program("CLASS_STATEMENT")
+def defines_a_registered_class(x):
+    y = x + 1
+
+    class Double(Registry):
+        factor = 2
+
+    return y * Double.factor
 
 
-@mended("GENERATOR_FRAME")
-def calls_a_function(x):
-    return (x + 1) * 3 * 2
+class Double(Registry):
+    factor = 2
+
+
+@mended("CLASS_STATEMENT")
+def uses_a_registered_class(x):
+    return (x + 1) * Double.factor
 
 
 @program("INFERENCE_MODE")
@@ -375,6 +382,61 @@ def prints_after_indexing(x):
     y = x[index]
     print("indexing")
     return y
+# -- bodies and gradients -------------------------------------------------------------------------
+@program("BODY_SIDE_EFFECT")
+def keeps_what_the_body_computed(x):
+    seen = []
+
+    def loss(y):
+        seen.append(y.numel())
+        return (y**2).sum()
+
+    return torch.func.grad(loss)(x) + seen[0]
+
+
+@mended("BODY_SIDE_EFFECT")
+def counts_outside_of_the_body(x):
+    def loss(y):
+        return (y**2).sum()
+
+    return torch.func.grad(loss)(x) + x.numel()
+
+
+@program("BODY_RAISES")
+def catches_what_the_body_raises(x):
+    def loss(y):
+        if y.dim() != 2:
+            raise ValueError("not a matrix")
+        return (y**2).sum()
+
+    try:
+        return torch.func.grad(loss)(x)
+    except ValueError:
+        return torch.zeros_like(x)
+
+
+@mended("BODY_RAISES")
+def checks_outside_of_the_body(x):
+    if x.dim() != 2:
+        return torch.zeros_like(x)
+    return torch.func.grad(lambda y: (y**2).sum())(x)
+
+
+LEAF = torch.ones(4, requires_grad=True)
+PRODUCT = LEAF * 2
+
+
+@program("OUTSIDE_HISTORY")
+def differentiates_by_a_result(x):
+    loss = (x * PRODUCT).sum()
+    return torch.autograd.grad(loss, PRODUCT)[0]
+
+
+@mended("OUTSIDE_HISTORY")
+def computes_it_inside(x):
+    product = LEAF * 2
+    loss = (x * product).sum()
+    return torch.autograd.grad(loss, product)[0]
 
 
 # What these say is no program's doing, or there is nothing that a program could do instead.

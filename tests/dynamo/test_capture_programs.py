@@ -232,7 +232,7 @@ def recursion(x):
     return x * fact(5)
 
 
-@program("UNCAPTURED_CALL")
+@program()
 def classdef(x):
     class A:
         v = 3
@@ -425,7 +425,7 @@ def mutate_closure_after_break(x):
     return x + c, c
 
 
-@program("UNCAPTURED_CALL")
+@program()
 def slots_prop(x):
     class P:
         __slots__ = ("a",)

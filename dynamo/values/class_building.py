@@ -1,0 +1,385 @@
+"""Classes that the captured code makes.
+
+The body of the class statement is captured like a function. While capturing, the class exists: a
+real class with real functions in it, so that lookups and instances work as for any class. Each
+object in it stands for a Value (OutputGraph.values_by_id leads back), and its functions are
+captured when they are called. The rewritten frame makes a class of its own in each call, from the
+same Values.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.cell import CellValue
+from dynamo.values.classes import ClassValue
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.dicts import DictValue
+from dynamo.values.exceptions import call_real
+from dynamo.values.function import NestedFunctionValue
+from dynamo.values.objects import is_trusted_class
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+# Metaclasses that make a class of a namespace, and do nothing else that the program can see.
+_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
+Make = Callable[["Codegen"], None]  # emits code that pushes the class
+
+
+class NewClassValue(ClassValue):
+    """A class that the frame makes. `cls` exists only while capturing."""
+
+    def __init__(self, cls: type, make: Make, parts: Sequence[Value]) -> None:
+        super().__init__(cls)
+        self.make = make
+        self.parts = parts
+        self.steps: list[tuple[Any, dict[str, Any]]] = []  # decorators, with keyword arguments
+
+    def children(self) -> Sequence[Value]:
+        return self.parts
+
+    # The results would hold the class of ours.
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        raise Unsupported(breaks.ItemAccess(self.describe()))
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        raise Unsupported(breaks.NotConstant(self.describe()))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        if not self.steps:
+            self.make(codegen)
+            return
+        codegen.load_callable(lambda: codegen.load_const(decorated))
+        self.make(codegen)
+        codegen.load_const(tuple(self.steps))
+        codegen.call(2)
+
+
+def decorated(cls: Any, steps: Sequence[tuple[Any, dict[str, Any]]]) -> Any:
+    for function, kwargs in steps:
+        cls = function(cls, **kwargs)
+    return cls
+
+
+def make_class(
+    metaclass: Any, name: str, bases: tuple, namespace: dict[str, Any], kwargs: dict[str, Any]
+) -> Any:
+    return metaclass(name, bases, namespace, **kwargs)
+
+
+def _new_class(tx: Interpreter, cls: type, make: Make, parts: Sequence[Value]) -> NewClassValue:
+    value = NewClassValue(cls, make, parts)
+    tx.output.side_effects.track_new(value)
+    tx.output.remember(cls, None, value)
+    return value
+
+
+# -- the statement --------------------------------------------------------------------------------
+@handles(builtins.__build_class__)
+def _build_class(tx, body, name, *bases, metaclass=None, **kwargs):
+    from dynamo.capture.class_body import run_body
+
+    label = name.as_constant()
+    real_bases = tuple(_known(label, base) for base in bases)
+    given = type if metaclass is None else _known(label, metaclass)
+    resolved, meta = _resolve(label, real_bases, given)
+    if not isinstance(body, NestedFunctionValue):
+        raise _refused(label, "its body is not known")
+    namespace = run_body(tx, body)
+    cell = namespace.pop("__classcell__", None)
+    if resolved is not real_bases:
+        namespace["__orig_bases__"] = TupleValue(list(bases))
+    constants = {key: value.as_constant() for key, value in kwargs.items()}
+    made = from_namespace(tx, meta, label, resolved, namespace, constants)
+    if isinstance(cell, CellValue):
+        cell.store(tx, made)
+    return made
+
+
+def _known(label: str, value: Value) -> Any:
+    known, real = value.identity()
+    if not known:
+        raise _refused(label, f"{value.describe()} is not known while capturing")
+    return real
+
+
+def _refused(label: str, why: str) -> Unsupported:
+    return Unsupported(breaks.ClassStatement(label, why))
+
+
+def _resolve(label: str, bases: tuple, given: Any) -> tuple[tuple, type]:
+    """The bases as classes, and the metaclass."""
+    for base in bases:
+        outside = not isinstance(base, type) and not is_trusted_class(type(base))
+        if outside and not isinstance(base, types.GenericAlias):
+            raise _refused(label, f"its base {base!r} is not a class")
+    resolved = types.resolve_bases(bases)
+    meta = given
+    for base in resolved:
+        if issubclass(type(base), meta):
+            meta = type(base)
+    if meta not in _METACLASSES:
+        raise _refused(label, f"its metaclass {meta.__name__} is not looked into")
+    for cls in (cls for base in resolved for cls in base.__mro__):
+        if "__init_subclass__" in vars(cls) and not is_trusted_class(cls):
+            raise _refused(label, f"{cls.__name__} defines __init_subclass__")
+    return resolved, meta
+
+
+def from_namespace(
+    tx: Interpreter,
+    meta: type,
+    label: str,
+    bases: tuple[type, ...],
+    namespace: dict[str, Value],
+    kwargs: dict[str, Any],
+) -> NewClassValue:
+    """meta(label, bases, namespace, **kwargs), for one of _METACLASSES."""
+    for key, value in namespace.items():
+        if _has_set_name(value):
+            raise _refused(label, f"the class of {key!r} defines __set_name__")
+    real = {key: real_of(tx, label, value) for key, value in namespace.items()}
+    cls = call_real(tx, meta, label, bases, real, **kwargs)
+    base_values = [tx.wrap(base) for base in bases]
+
+    def make(codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(make_class))
+        codegen.load_object(meta, meta.__name__)
+        codegen.load_const(label)
+        for base in base_values:
+            codegen(base)
+        codegen.build_tuple(len(base_values))
+        for key, value in namespace.items():
+            codegen.load_const(key)
+            codegen(value)
+        codegen.build_map(len(namespace))
+        codegen.load_const(kwargs)
+        codegen.call(5)
+
+    return _new_class(tx, cls, make, [*base_values, *namespace.values()])
+
+
+def _has_set_name(value: Value) -> bool:
+    if isinstance(value, (DescriptorValue, NestedFunctionValue)) or value.is_constant():
+        return False
+    kind = value.python_type()
+    return hasattr(kind, "__set_name__") and kind is not dataclasses.Field
+
+
+# -- Values as real objects -----------------------------------------------------------------------
+class StandIn:
+    """What a class attribute is while capturing whose value is only known as a Value."""
+
+
+def real_of(tx: Interpreter, label: str, value: Value) -> Any:
+    """An object to be found in the class `label`, which leads back to `value`."""
+    for obj, known in tx.output.values_by_id.values():
+        if known is value:
+            return obj
+    is_known, real = value.identity()
+    if is_known:
+        return real
+    if isinstance(value, TupleValue) and value.python_type() is tuple:
+        return tuple(real_of(tx, label, item) for item in value.unpack(tx))
+    if isinstance(value, NestedFunctionValue):
+        real = _real_function(tx, label, value)
+    elif isinstance(value, DescriptorValue):
+        real = value.kind(*(real_of(tx, label, arg) for arg in value.args))
+    elif isinstance(value, CellValue):
+        real = types.CellType()
+    elif isinstance(value, ListValue) and value.python_type() is list:
+        real = [real_of(tx, label, item) for item in value.unpack(tx)]
+    elif isinstance(value, DictValue) and value.python_type() is dict:
+        keys = value.iterate(tx).unpack(tx)
+        real = {k.as_constant(): real_of(tx, label, value.getitem(tx, k)) for k in keys}
+    elif value.python_type() is dataclasses.Field:
+        real = _real_field(tx, label, value)
+    else:
+        real = _stand_in(label, value)
+    tx.output.remember(real, None, value)
+    return real
+
+
+def _stand_in(label: str, value: Value) -> Any:
+    kind = value.python_type()
+    if any(hasattr(kind, name) for name in ("__get__", "__set__", "__delete__")):
+        raise _refused(label, f"{value.describe()} is a descriptor")
+    return StandIn()
+
+
+def _real_function(tx: Interpreter, label: str, value: NestedFunctionValue) -> Any:
+    count = value.default_count(tx)
+    defaults = tuple(real_of(tx, label, value.default(tx, i)) for i in range(count))
+    cells = tuple(real_of(tx, label, cell) for cell in value.closure(tx))
+    code = value.code
+    function = types.FunctionType(code, value.globals, code.co_name, defaults or None, cells)
+    function.__qualname__ = value.name
+    if value.keyword_defaults is not None:
+        function.__kwdefaults__ = real_of(tx, label, value.keyword_defaults)
+    for name, held in tx.output.side_effects.stored_attrs(value).items():
+        if isinstance(held, Value):
+            setattr(function, name, real_of(tx, label, held))
+    return function
+
+
+def _real_field(tx: Interpreter, label: str, value: Value) -> Any:
+    """dataclasses.field(...), called by the class body."""
+    field = dataclasses.Field.__new__(dataclasses.Field)
+    for name, held in tx.output.side_effects.stored_attrs(value).items():
+        if isinstance(held, Value):
+            setattr(field, name, real_of(tx, label, held))
+    return field
+
+
+# -- descriptors ----------------------------------------------------------------------------------
+class DescriptorValue(Value):
+    """A property, static method, ... that the frame makes: kind(*args)."""
+
+    def __init__(self, kind: Any, args: Sequence[Value]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.args = list(args)
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def children(self) -> Sequence[Value]:
+        return self.args
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if self.kind is not staticmethod:
+            return super().call(tx, args, kwargs)
+        return tx.call_function(self.args[0], args, kwargs)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if self.kind is property and name in _PROPERTY_PARTS:
+            return PropertyChange(self, _PROPERTY_PARTS[name])
+        if self.kind in (staticmethod, classmethod) and name in ("__func__", "__wrapped__"):
+            return self.args[0]
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.kind, name)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(self.kind))
+        for arg in self.args:
+            codegen(arg)
+        codegen.call(len(self.args))
+
+
+_PROPERTY_PARTS = {"getter": 0, "setter": 1, "deleter": 2}
+
+
+class PropertyChange(Value):
+    """property.setter and its like, not yet called."""
+
+    def __init__(self, owner: DescriptorValue, index: int) -> None:
+        super().__init__()
+        self.owner = owner
+        self.index = index
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        parts = [*self.owner.args, *[ConstantValue(None)] * 3][:3]
+        parts[self.index] = args[0]
+        return DescriptorValue(property, parts)
+
+
+def _descriptor(kind: Any) -> None:
+    @handles(kind)
+    def make(tx, *args):
+        return DescriptorValue(kind, args)
+
+
+for _kind in (property, staticmethod, classmethod, functools.cached_property):
+    _descriptor(_kind)
+
+
+# -- other ways to make a class -------------------------------------------------------------------
+def build_type(tx: Interpreter, name: Value, bases: Value, namespace: Value) -> Value:
+    """type(name, bases, namespace)"""
+    label = name.as_constant()
+    real_bases = tuple(_known(label, base) for base in bases.unpack(tx))
+    resolved, meta = _resolve(label, real_bases, type)
+    keys = namespace.iterate(tx).unpack(tx)
+    held = {key.as_constant(): namespace.getitem(tx, key) for key in keys}
+    held.setdefault("__module__", ConstantValue(tx.f_globals.get("__name__")))
+    return from_namespace(tx, meta, label, resolved, held, {})
+
+
+@handles(collections.namedtuple)
+def _namedtuple(tx, *args, **kwargs):
+    constants = [arg.as_constant() for arg in args]
+    named = {key: value.as_constant() for key, value in kwargs.items()}
+    named.setdefault("module", tx.f_globals.get("__name__"))
+    cls = call_real(tx, collections.namedtuple, *constants, **named)
+
+    def make(codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(call_with))
+        codegen.load_const((collections.namedtuple, tuple(constants), named))
+        codegen.call(1)
+
+    return _new_class(tx, cls, make, ())
+
+
+def call_with(call: tuple[Any, tuple, dict[str, Any]]) -> Any:
+    function, args, kwargs = call
+    return function(*args, **kwargs)
+
+
+class DecoratorValue(Value):
+    """dataclass(frozen=True): a decorator of classes, with its arguments."""
+
+    def __init__(self, function: Any, kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.kwargs = kwargs
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return _decorate(tx, self.function, args[0], self.kwargs)
+
+
+def _decorate(tx: Interpreter, function: Any, cls: Value, kwargs: dict[str, Any]) -> Value:
+    """function(cls, **kwargs), which changes a class that the frame makes, or makes another."""
+    if not isinstance(cls, NewClassValue) or cls.mutation.attrs:
+        raise Unsupported(breaks.UncapturedCall(function.__qualname__))
+    real = call_real(tx, function, cls.cls, **kwargs)
+    tx.output.side_effects.touch()
+    if real is cls.cls:
+        cls.steps.append((function, kwargs))
+        return cls
+
+    def make(codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(decorated))
+        codegen(cls)
+        codegen.load_const(((function, kwargs),))
+        codegen.call(2)
+
+    return _new_class(tx, real, make, (cls,))
+
+
+@handles(dataclasses.dataclass)
+def _dataclass(tx, cls=None, **kwargs):
+    constants = {key: value.as_constant() for key, value in kwargs.items()}
+    if cls is None or (cls.is_constant() and cls.as_constant() is None):
+        return DecoratorValue(dataclasses.dataclass, constants)
+    return _decorate(tx, dataclasses.dataclass, cls, constants)

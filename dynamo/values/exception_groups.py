@@ -1,0 +1,228 @@
+"""Exception groups of the captured program, and what `except*` does with them.
+
+try: raise ExceptionGroup("g", [ValueError(), TypeError()])
+except* ValueError as e: ...          CHECK_EG_MATCH: split the group, handle one part
+                                      PREP_RERAISE_STAR: what is left, and what was raised
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.exceptions import raise_python
+from dynamo.values.raised import ExceptionValue, Frames, with_frames
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+Matches = Callable[[Value], bool]
+NONE = ConstantValue(None)
+
+
+class GroupValue(ExceptionValue):
+    """An ExceptionGroup that the frame makes; its exceptions are a tuple of their own."""
+
+    def __init__(self, cls: type, args: list[Value], exceptions: list[Value]) -> None:
+        super().__init__(cls, args)
+        self.message = args[0]
+        self.exceptions = TupleValue(exceptions)
+
+    def children(self) -> Sequence[Value]:
+        return [*super().children(), self.exceptions]
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "message":
+            return self.message
+        return self.exceptions if name == "exceptions" else super().getattr(tx, name)
+
+    def text(self) -> str:
+        count = len(self.exceptions.contents)
+        return f"{self.message.as_constant()} ({count} sub-exception{'s' if count > 1 else ''})"
+
+    def py_derive(self, tx: Interpreter, exceptions: Value) -> Value:
+        return make_group(tx, BaseExceptionGroup, [self.message, exceptions])
+
+    def py_split(self, tx: Interpreter, condition: Value) -> Value:
+        match, rest = split(tx, self, _condition(tx, condition))
+        return TupleValue([match or NONE, rest or NONE])
+
+    def py_subgroup(self, tx: Interpreter, condition: Value) -> Value:
+        return split(tx, self, _condition(tx, condition))[0] or NONE
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        from dynamo.values.objects import emit_class
+
+        codegen.load_callable(lambda: codegen.load_const(new_group))
+        emit_class(codegen, self.cls)
+        for arg in self.args:
+            codegen(arg)
+        codegen.build_tuple(len(self.args))
+        codegen(self.message)
+        codegen(self.exceptions)
+        codegen.load_const(self.frames)
+        codegen.call(5)
+
+
+def new_group(
+    cls: type[BaseExceptionGroup], args: tuple, message: str, exceptions: tuple, frames: Frames
+) -> BaseException:
+    """A group without its class's own __init__ (that was captured)."""
+    group = BaseExceptionGroup.__new__(cls, message, exceptions)
+    group.args = args
+    return with_frames(group, frames)
+
+
+def make_group(tx: Interpreter, cls: type, args: Sequence[Value]) -> Value:
+    """BaseExceptionGroup.__new__(cls, message, exceptions)."""
+    if len(args) != 2:
+        text = f"BaseExceptionGroup.__new__() takes exactly 2 arguments ({len(args)} given)"
+        raise_python(tx, TypeError, text)
+    message, sequence = args
+    if not issubclass(message.python_type(), str):
+        name = message.python_type().__name__
+        text = f"BaseExceptionGroup.__new__() argument 1 must be str, not {name}"
+        raise_python(tx, TypeError, text)
+    if not hasattr(sequence.python_type(), "__getitem__"):
+        raise_python(tx, TypeError, "second argument (exceptions) must be a sequence")
+    exceptions = sequence.unpack(tx)
+    if not exceptions:
+        raise_python(tx, ValueError, "second argument (exceptions) must be a non-empty sequence")
+    for i, item in enumerate(exceptions):
+        if not issubclass(item.python_type(), BaseException):
+            text = f"Item {i} of second argument (exceptions) is not an exception"
+            raise_python(tx, ValueError, text)
+    plain = all(issubclass(item.python_type(), Exception) for item in exceptions)
+    if cls is BaseExceptionGroup and plain:
+        cls = ExceptionGroup
+    elif cls is ExceptionGroup and not plain:
+        raise_python(tx, TypeError, "Cannot nest BaseExceptions in an ExceptionGroup")
+    elif issubclass(cls, Exception) and not plain:
+        raise_python(tx, TypeError, f"Cannot nest BaseExceptions in {cls.__name__!r}")
+    return tx.output.side_effects.track_new(GroupValue(cls, list(args), exceptions))
+
+
+# -- splitting ------------------------------------------------------------------------------------
+def _condition(tx: Interpreter, value: Value) -> Matches:
+    """What split() and subgroup() take: classes of exceptions, or a predicate."""
+    from dynamo.capture.handlers_flow import _classes
+
+    known, cls = value.identity()
+    if (known and isinstance(cls, type)) or issubclass(value.python_type(), tuple):
+        classes = _classes(tx, value)
+        return lambda item: issubclass(item.python_type(), classes)
+    return lambda item: tx.call_function(value, [item], {}).truth(tx)
+
+
+def split(tx: Interpreter, item: Value, matches: Matches) -> tuple[Value | None, Value | None]:
+    """(the part of the exception that matches, the rest)."""
+    if matches(item):
+        return item, None
+    if not isinstance(item, GroupValue):
+        if issubclass(item.python_type(), BaseExceptionGroup):
+            raise Unsupported(breaks.UnknownType(item.describe()))
+        return None, item
+    parts = [split(tx, inner, matches) for inner in item.exceptions.wrapped()]
+    found = [match for match, _ in parts if match is not None]
+    rest = [other for _, other in parts if other is not None]
+    return _subset(tx, item, found), _subset(tx, item, rest)
+
+
+def _subset(tx: Interpreter, group: GroupValue, exceptions: list[Value]) -> Value | None:
+    if not exceptions:
+        return None
+    held = tx.output.side_effects.track_new(ListValue(exceptions))
+    part = group.call_method(tx, "derive", [held], {})
+    if not isinstance(part, GroupValue):
+        raise Unsupported(breaks.UnknownType(part.describe()))
+    part.frames = group.frames
+    for name in ("__context__", "__cause__"):
+        part.setattr(tx, name, group.getattr(tx, name))
+    notes = tx.output.side_effects.load_attr(group, "__notes__")
+    if isinstance(notes, Value):
+        copied = tx.output.side_effects.track_new(ListValue(notes.unpack(tx)))
+        part.setattr(tx, "__notes__", copied)
+    return part
+
+
+def match_group(tx: Interpreter, item: Value, classes: tuple[type, ...]) -> tuple[Value, Value]:
+    """(what `except* classes` handles, what it leaves), each None if there is nothing."""
+    if any(issubclass(cls, BaseExceptionGroup) for cls in classes):
+        text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+        raise_python(tx, TypeError, text)
+    match, rest = split(tx, item, lambda inner: issubclass(inner.python_type(), classes))
+    if match is item and not isinstance(item, GroupValue):
+        held = tx.output.side_effects.track_new(ListValue([item]))
+        match = make_group(tx, BaseExceptionGroup, [ConstantValue(""), held])
+    return match or NONE, rest or NONE
+
+
+# -- raising again --------------------------------------------------------------------------------
+def prepare_reraise(tx: Interpreter, original: Value, exceptions: Sequence[Value]) -> Value:
+    """What a try with except* raises at its end: `exceptions` are what the clauses raised, and what
+    none of them handled; None: nothing.
+    """
+    left = [item for item in exceptions if not (item.is_constant() and item.as_constant() is None)]
+    if not isinstance(original, GroupValue):
+        return left[0] if left else NONE
+    again = [item for item in left if _same_metadata(tx, item, original)]
+    raised = [item for item in left if not _same_metadata(tx, item, original)]
+    unhandled = _projection(tx, original, again) if again else None
+    if not raised:
+        return unhandled or NONE
+    if unhandled is not None:
+        raised.append(unhandled)
+    if len(raised) == 1:
+        return raised[0]
+    held = tx.output.side_effects.track_new(ListValue(raised))
+    return make_group(tx, BaseExceptionGroup, [ConstantValue(""), held])
+
+
+def _same_metadata(tx: Interpreter, item: Value, original: GroupValue) -> bool:
+    if not isinstance(item, ExceptionValue) or item.frames != original.frames:
+        return False
+
+    def linked(value: ExceptionValue, name: str) -> Any:
+        link = value.getattr(tx, name)
+        return None if link.is_constant() else link
+
+    return all(linked(item, n) is linked(original, n) for n in ("__cause__", "__context__"))
+
+
+def _projection(tx: Interpreter, original: Value, kept: Sequence[Value]) -> Value | None:
+    """The part of `original` whose leaves are those of `kept`."""
+    leaves = {id(leaf) for item in kept for leaf in _leaves(item)}
+    return split(tx, original, lambda item: id(item) in leaves)[0]
+
+
+def _leaves(item: Value) -> list[Value]:
+    if not isinstance(item, GroupValue):
+        return [item]
+    return [leaf for inner in item.exceptions.contents for leaf in _leaves(inner)]
+
+
+# -- at a graph break -----------------------------------------------------------------------------
+def split_now(exception: BaseException, kinds: Any) -> tuple[Any, Any]:
+    """CHECK_EG_MATCH on real exceptions: (rest, match). The frame that breaks there does not have
+    the exception as the one being handled, which the instruction would replace.
+    """
+    classes = kinds if isinstance(kinds, tuple) else (kinds,)
+    for cls in classes:
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            text = "catching classes that do not inherit from BaseException is not allowed"
+            raise TypeError(text)
+        if issubclass(cls, BaseExceptionGroup):
+            text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+            raise TypeError(text)
+    if not isinstance(exception, BaseExceptionGroup):
+        if isinstance(exception, classes):
+            return None, BaseExceptionGroup("", [exception])
+        return exception, None
+    match, rest = exception.split(classes)
+    return rest, match

@@ -1,0 +1,35 @@
+"""Objects whose attributes are another thread's, or the event loop's: capture does not look in."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dynamo.values.base import Value
+from dynamo.values.builder import subclass_builder
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.sources import Source
+
+
+class UnseenValue(Value):
+    """An object that is only passed on."""
+
+    def __init__(self, real: Any, source: Source | None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.real
+
+
+@subclass_builder(threading.local)
+def build_thread_local(tx: Interpreter, obj: threading.local, source: Source | None) -> Value:
+    if source is None:
+        source = tx.output.install(type(obj).__name__, obj)
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, UnseenValue(obj, source))
