@@ -10,16 +10,28 @@ from typing import Any
 from backends.autograd import OpByOp, under_autograd
 from backends.registry import register_backend
 from fxgraph import GraphModule
-from fxgraph.aot import Unfunctionalizable, functionalize, run_functional
+from fxgraph.aot import (
+    TrainingCallable,
+    Unfunctionalizable,
+    functionalize,
+    functionalize_training,
+    run_flat,
+    run_functional,
+)
 
 
 @register_backend
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    by_op = under_autograd(gm, example_inputs)
-    if by_op is not None:
-        return by_op
+    watched = under_autograd(gm, example_inputs, _training)
+    if watched is not None:
+        return watched
     try:
         functional = functionalize(gm, example_inputs)
     except Unfunctionalizable as error:
         return OpByOp(gm, str(error), autograd=False)
     return lambda *inputs: run_functional(functional, inputs)
+
+
+def _training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    training = functionalize_training(gm, example_inputs)
+    return TrainingCallable(training, run_flat(training.forward), run_flat(training.backward))

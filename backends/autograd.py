@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxgraph import GraphModule
-from fxgraph.aot import needs_autograd
+from fxgraph.aot import (
+    UndifferentiableHere,
+    Unfunctionalizable,
+    asks_for_gradients,
+    needs_autograd,
+)
 
 
 class OpByOp:
@@ -23,7 +28,21 @@ class OpByOp:
         return self._forward(*inputs)
 
 
-def under_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any] | None:
-    """The op-by-op callable if this graph needs gradients, else None."""
+def under_autograd(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    compile_training: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]],
+) -> Callable[..., Any] | None:
+    """What serves a graph that autograd must watch: compiled with its backward, or op by op where
+    that is not possible; None for other graphs.
+    """
+    reason = asks_for_gradients(gm)
+    if reason:
+        return OpByOp(gm, reason, autograd=True)
     reason = needs_autograd(gm, example_inputs)
-    return OpByOp(gm, reason, autograd=True) if reason else None
+    if reason is None:
+        return None
+    try:
+        return compile_training(gm, example_inputs)
+    except (Unfunctionalizable, UndifferentiableHere) as error:
+        return OpByOp(gm, f"{reason}, and {error}", autograd=True)

@@ -21,14 +21,17 @@ from inductor.options import describe
 def inductor(
     gm: GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """`options`: see dynamo.list_options(). A graph that needs gradients, or that cannot be made
-    functional, runs op by op; explain shows the reason.
+    """`options`: see dynamo.list_options(). A graph that cannot be made functional, or that works
+    with gradients itself, runs op by op; explain shows the reason.
     """
     import inductor as compiler  # the package, which this function shares its name with
 
-    by_op = under_autograd(gm, example_inputs)
-    if by_op is not None:
-        return by_op
+    def training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return compiler.compile_training(gm, example_inputs, options=options)
+
+    watched = under_autograd(gm, example_inputs, training)
+    if watched is not None:
+        return watched
     try:
         return compiler.compile_graph(gm, example_inputs, options=options)
     except Unfunctionalizable as error:

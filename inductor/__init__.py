@@ -5,6 +5,6 @@ compiled(*inputs_that_are_not_static)
 """
 
 from inductor.options import Options, names
-from inductor.pipeline import compile_graph
+from inductor.pipeline import compile_graph, compile_training
 
-__all__ = ["Options", "compile_graph", "names"]
+__all__ = ["Options", "compile_graph", "compile_training", "names"]

@@ -24,7 +24,13 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot import FunctionalGraph, functionalize, run_functional
+from fxgraph.aot import (
+    FunctionalGraph,
+    TrainingCallable,
+    functionalize,
+    functionalize_training,
+    run_functional,
+)
 from fxgraph.aot.runtime import same_sharing
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
@@ -70,7 +76,8 @@ class Compilation:
 
 
 def _functionalize(c: Compilation) -> None:
-    c.functional = functionalize(c.gm, c.inputs, keep=LOWERINGS)
+    if c.functional is None:  # a part of a training graph is functional already
+        c.functional = functionalize(c.gm, c.inputs, keep=LOWERINGS)
 
 
 def _recall(c: Compilation) -> None:
@@ -197,9 +204,13 @@ def _kernels(spec: PlanSpec) -> int:
 def new_compilation(
     gm: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None
 ) -> Compilation:
+    return Compilation(gm, list(example_inputs), _static(gm), Options.of(options))
+
+
+def _static(gm: Any) -> list[bool]:
+    """For each placeholder, whether it is a parameter or buffer."""
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    static = [bool(n.meta.get("static")) for n in nodes]
-    return Compilation(gm, list(example_inputs), static, Options.of(options))
+    return [bool(n.meta.get("static")) for n in nodes]
 
 
 def compile_graph(
@@ -212,6 +223,48 @@ def compile_graph(
     once and runs the graph on aten.
     """
     c = new_compilation(gm, example_inputs, options)
+    return _compiled(c)
+
+
+def compile_training(
+    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+) -> TrainingCallable:
+    """Compile a graph with its backward. The result takes all inputs, and has a compile_report.
+
+    Raises Unfunctionalizable and UndifferentiableHere.
+    """
+    training = functionalize_training(gm, example_inputs, keep=LOWERINGS)
+    c = new_compilation(training.forward.graph_module, example_inputs, options)
+    c.functional = training.forward
+    forward = _compiled(c)
+    count = len(training.saved) + len(training.tangents)
+    c = Compilation(None, [None] * count, [False] * count, c.options, training.backward)
+    backward = _compiled(c)
+    varying = [i for i, static in enumerate(_static(training.forward.graph_module)) if not static]
+
+    def forward_of_all(*inputs: Any) -> Any:
+        return forward(*[inputs[i] for i in varying])
+
+    result = TrainingCallable(training, forward_of_all, backward)
+    result.compile_report = _both(forward.compile_report, backward.compile_report)
+    return result
+
+
+def _both(forward: dict[str, Any], backward: dict[str, Any]) -> dict[str, Any]:
+    """The report on a graph and its backward."""
+    return {
+        "fallback_ops": dict(Counter(forward["fallback_ops"]) + Counter(backward["fallback_ops"])),
+        "kernels": forward["kernels"] + backward["kernels"],
+        "autograd": None,
+        "stages": dict(Counter(forward["stages"]) + Counter(backward["stages"])),
+        "notes": [
+            *(f"forward: {note}" for note in forward["notes"]),
+            *(f"backward: {note}" for note in backward["notes"]),
+        ],
+    }
+
+
+def _compiled(c: Compilation) -> Any:
     c.cached = True
     try:
         run_stages(c)
@@ -320,4 +373,11 @@ class _Framed(_WithStatics):
         return results
 
 
-__all__ = ["STAGES", "Compilation", "compile_graph", "new_compilation", "run_stages"]
+__all__ = [
+    "STAGES",
+    "Compilation",
+    "compile_graph",
+    "compile_training",
+    "new_compilation",
+    "run_stages",
+]

@@ -5,20 +5,31 @@ from fxgraph.aot.functional import (
     FunctionalGraph,
     MutatedInput,
     OutputSpec,
+    TrainingGraph,
+    UndifferentiableHere,
     Unfunctionalizable,
+    asks_for_gradients,
     needs_autograd,
 )
 from fxgraph.aot.functionalize import functionalize
+from fxgraph.aot.joint import functionalize_training
 from fxgraph.aot.runtime import restore_outputs, run_functional
+from fxgraph.aot.training import TrainingCallable, run_flat
 
 __all__ = [
     "FunctionalGraph",
     "MutatedInput",
     "OutputSpec",
+    "TrainingCallable",
+    "TrainingGraph",
+    "UndifferentiableHere",
     "Unfunctionalizable",
+    "asks_for_gradients",
     "decompositions",
     "functionalize",
+    "functionalize_training",
     "needs_autograd",
     "restore_outputs",
+    "run_flat",
     "run_functional",
 ]

@@ -50,17 +50,38 @@ DECOMPOSED = (
 )  # fmt: skip
 
 
+# What autograd calls for the operators above, and for those that stay whole.
+DECOMPOSED_BACKWARD = (
+    "binary_cross_entropy_backward", "elu_backward", "embedding_dense_backward", "gelu_backward",
+    "glu_backward", "hardshrink_backward", "hardsigmoid_backward", "hardswish_backward",
+    "hardtanh_backward", "huber_loss_backward", "leaky_relu_backward", "log_sigmoid_backward",
+    "_log_softmax_backward_data", "logit_backward", "mish_backward", "mse_loss_backward",
+    "native_dropout_backward", "native_group_norm_backward", "native_layer_norm_backward",
+    "_fused_rms_norm_backward", "native_batch_norm_backward", "nll_loss_backward",
+    "nll_loss2d_backward", "_prelu_kernel_backward", "select_backward", "sigmoid_backward",
+    "silu_backward", "slice_backward", "smooth_l1_loss_backward", "soft_margin_loss_backward",
+    "_softmax_backward_data", "softplus_backward", "softshrink_backward", "tanh_backward",
+    "threshold_backward", "unfold_backward", "_weight_norm_interface_backward",
+    "new_empty_strided",
+)  # fmt: skip
+
+
 @functools.cache
-def _every_rule() -> dict[Any, Callable[..., Any]]:
+def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., Any]]:
     from torch._decomp import get_decompositions
 
-    packets = [getattr(aten, name) for name in DECOMPOSED if hasattr(aten, name)]
+    packets = [getattr(aten, name) for name in names if hasattr(aten, name)]
     rules = get_decompositions(packets)
     return {
         op: rule
         for op, rule in rules.items()
         if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable
     }
+
+
+def training_table(keep: Iterable[Any] = ()) -> dict[Any, Callable[..., Any]]:
+    """Overload -> rule, for graphs with their backward."""
+    return table(keep, _every_rule(DECOMPOSED_BACKWARD))
 
 
 def table(

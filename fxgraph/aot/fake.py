@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
+from fxgraph.args import leaves
 from fxgraph.shape_rules import RULES
 from fxgraph.shape_rules import Meta as _Meta
 
@@ -50,12 +51,18 @@ class FakePropagation:
             if ruled is not None:
                 self._known[key] = (len(ruled) == 1, list(ruled))
                 return self.run(op, args, kwargs, view)
+        given = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
+        versions = [tensor._version for tensor in given]
         try:
             result = self.mode.dispatch(op, _FAKE_TYPES, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unfunctionalizable(f"the result of {op} depends on the data") from error
         except UnsupportedOperatorException as error:
             raise Unfunctionalizable(f"{op} has no rule for fake tensors") from error
+        if [tensor._version for tensor in given] != versions:
+            # A rule that writes its arguments (batch norm's): to autograd that would be a write of
+            # the program.
+            torch._C._autograd._unsafe_set_version_counter(tuple(given), tuple(versions))
         if key is not None:
             self._remember(key, result)
         return result

@@ -10,10 +10,15 @@ import torch
 
 from fxgraph import effects
 from fxgraph.graph_module import GraphModule, fetch_attribute
+from fxgraph.node import Node
 
 
 class Unfunctionalizable(Exception):
     """This graph cannot become a functional aten graph; the text says why. Run it as it is."""
+
+
+class UndifferentiableHere(Exception):
+    """The program's own backward raises; so it must, but not before somebody asks for it."""
 
 
 @dataclass
@@ -39,6 +44,7 @@ class OutputSpec:
     stride: tuple[int, ...] | None = None
     storage_offset: int = 0
     constant: Any = None
+    detached: bool = False  # does not require grad, whatever it is a view of
 
 
 @dataclass
@@ -79,27 +85,57 @@ class FunctionalGraph:
     stages: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass
+class TrainingGraph:
+    """A graph that is differentiated, in two parts.
+
+    frame: what the torch-level graph returns and writes, in terms of the forward's values.
+    forward: returns a flat tuple of the values, then what is kept for the backward.
+    backward: takes what is saved, then the tangents; returns a flat tuple of gradients.
+    saved: where each saved value is found: ("input" | "value" | "kept", number).
+    tangents: numbers of the values that have a gradient, in the order of the tangents.
+    gradients: for each gradient, the number of the input that it is of.
+    sources: for each gradient, the positions in `tangents` of those that reach it.
+    draws: whether the forward draws random numbers.
+    """
+
+    frame: FunctionalGraph
+    forward: FunctionalGraph
+    backward: FunctionalGraph
+    saved: list[tuple[str, int]]
+    tangents: list[int]
+    gradients: list[int]
+    sources: list[frozenset[int]]
+    draws: bool
+
+
 _GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
 _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "retain_grad"})
 
 
-def needs_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> str | None:
-    """Why this graph must run under autograd, or None if it need not.
-
-    It must if grad mode is on (now, or by a call in the graph) and an input or attribute requires
-    grad, or if the graph itself asks for gradients.
-    """
-    enabled = torch.is_grad_enabled()
+def asks_for_gradients(gm: GraphModule) -> str | None:
+    """The call by which the graph itself works with gradients, or None."""
     for node in gm.graph.nodes:
         if node.op == "call_function":
-            if node.target in _GRAD_SWITCHES and (not node.args or node.args[0] is True):
-                enabled = True
             if node.target in (torch.autograd.grad, torch.autograd.backward):
                 return f"the graph calls {node.target.__name__}"
         elif node.op == "call_method" and node.target in _AUTOGRAD_CALLS:
             return f"the graph calls {node.target}"
         if node.kwargs.get("requires_grad") is True:
             return f"{node.name} is made with requires_grad=True"
+    return None
+
+
+def needs_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> str | None:
+    """Why autograd must watch this graph, or None if it need not.
+
+    It must if grad mode is on (now, or by a call in the graph) and an input or attribute requires
+    grad.
+    """
+    enabled = torch.is_grad_enabled()
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target in _GRAD_SWITCHES:
+            enabled = enabled or not node.args or node.args[0] is True
     if not enabled:
         return None
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -125,6 +161,13 @@ def is_view(op: Any) -> bool:
     return op in UNMARKED_VIEWS or getattr(op, "is_view", False)
 
 
+def root_of(node: Node) -> Node:
+    """The node whose memory `node` looks at when the graph runs."""
+    while node.op == "call_function" and is_view(node.target):
+        node = node.args[0]
+    return node
+
+
 aten = torch.ops.aten
 # Return a view of their input although their schemas do not say so.
 UNMARKED_VIEWS = frozenset(
@@ -135,8 +178,12 @@ __all__ = [
     "FunctionalGraph",
     "MutatedInput",
     "OutputSpec",
+    "TrainingGraph",
+    "UndifferentiableHere",
     "Unfunctionalizable",
+    "asks_for_gradients",
     "effects",
     "is_view",
     "needs_autograd",
+    "root_of",
 ]

@@ -25,10 +25,11 @@ from fxgraph.aot.functional import (
     MutatedInput,
     OutputSpec,
     Unfunctionalizable,
-    is_view,
+    root_of,
 )
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.higher_order import dispatch_keys_kept, forget_frames, runs_bodies
 from fxgraph.interpreter import Interpreter
@@ -60,20 +61,17 @@ def functionalize(
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     table = rules.table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
-    tracer.attribute_names = _attribute_names(gm)
-    with _tracing():
-        inputs = _Inputs(tracer, gm, example_inputs, fake_mode)
+    tracer.attribute_names = attribute_names(gm)
+    with tracing(grad=False):
+        inputs = Inputs(tracer, gm, example_inputs, fake_mode)
         with tracer.mode:
-            result = _TracingInterpreter(gm, tracer).run(*inputs.fakes)
+            result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
         inputs.check_writes()
-        finished = _Finish(tracer, inputs, result)
-    module = GraphModule(tracer.constants, tracer.graph)
-    module.meta.update(gm.meta, fake_mode=fake_mode)
+        finished = Finish(tracer, inputs, result)
+    tracer.graph.output(tuple(finished.values))
     tracer.graph.eliminate_dead_code()
-    for name in set(tracer.constants) - {n.target for n in tracer.graph.find_nodes(op="get_attr")}:
-        _forget(module, name)
     return FunctionalGraph(
-        graph_module=module,
+        graph_module=module_of(tracer, tracer.graph, gm),
         outputs=finished.specs,
         input_mutations=finished.mutations,
         structure=finished.structure,
@@ -84,34 +82,37 @@ def functionalize(
 
 
 @contextlib.contextmanager
-def _tracing() -> Any:
-    """Under no_grad torch takes composite operators apart; inference mode would not."""
-    grad = torch.is_grad_enabled()
+def tracing(*, grad: bool) -> Any:
+    """Grad mode as wanted; torch takes composite operators apart, as inference mode would not."""
+    before = torch.is_grad_enabled()
     with contextlib.ExitStack() as stack:
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.set_grad_enabled(grad))
         try:
             yield
         finally:
             if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
                 # Its entries are fake tensors of this trace.
                 torch.clear_autocast_cache()
-    torch._C._set_grad_enabled(grad)
+    torch._C._set_grad_enabled(before)
 
 
-def _attribute_names(gm: GraphModule) -> dict[int, str]:
+def attribute_names(gm: GraphModule) -> dict[int, str]:
     names = {id(tensor): name for name, tensor in gm.named_buffers()}
     names.update((id(tensor), name) for name, tensor in gm.named_parameters())
     return names
 
 
-def _forget(module: torch.nn.Module, name: str) -> None:
-    parent, _, leaf = name.rpartition(".")
-    delattr(module.get_submodule(parent), leaf)
+def module_of(tracer: Tracer, graph: Graph, source: GraphModule) -> GraphModule:
+    """The graph with those of the tracer's constants that it uses, and the meta of its source."""
+    used = {node.target for node in graph.find_nodes(op="get_attr")}
+    module = GraphModule({name: tracer.constants[name] for name in used}, graph)
+    module.meta.update(source.meta, fake_mode=tracer.fake_mode)
+    return module
 
 
-class _TracingInterpreter(Interpreter):
+class TracingInterpreter(Interpreter):
     """Runs the torch-level graph; what torch does under the mode is recorded by the tracer."""
 
     def __init__(self, gm: GraphModule, tracer: Tracer) -> None:
@@ -150,7 +151,7 @@ class _TracingInterpreter(Interpreter):
                 raise Unfunctionalizable("a transform lost the device of a tensor")
 
 
-class _Inputs:
+class Inputs:
     """The placeholders, and which of them look at the same memory."""
 
     def __init__(
@@ -236,13 +237,19 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     return a < d and c < b
 
 
-class _Finish:
-    """Classifies what the graph returns, adds the trailing writes and the output node."""
+class Finish:
+    """Classifies what the graph returns and adds the trailing writes."""
 
-    def __init__(self, tracer: Tracer, inputs: _Inputs, result: Any) -> None:
+    def __init__(
+        self, tracer: Tracer, inputs: Inputs, result: Any, *, bases_only: bool = False
+    ) -> None:
         self.tracer = tracer
         self.inputs = inputs
+        # Whether the graph must return whole memories, never a view alone. (What is saved for the
+        # backward would share its memory unseen.)
+        self.bases_only = bases_only
         self.values: list[Node] = []
+        self.value_fakes: list[torch.Tensor] = []  # the program's tensor for each of `values`
         self.mutations: list[MutatedInput] = []
         self.tensors: list[Any] = []
         self._taken: set[Node] = set()
@@ -252,7 +259,6 @@ class _Finish:
         writes = self._writes()
         for target, value in writes:
             tracer.emit(aten.copy_.default, target, value)
-        tracer.graph.output(tuple(self.values))
 
     def _number(self, leaf: Any) -> int:
         self.tensors.append(leaf)
@@ -298,17 +304,16 @@ class _Finish:
     def _internal_spec(self, index: int, view: View) -> OutputSpec:
         members = self.groups[view.alias]
         objects = {id(self.tensors[m]) for m in members}
-        if (view.parent is None and view is view.alias.base) or (
-            len(objects) == 1 and dense(view.fake)
-        ):
-            return OutputSpec("fresh", self._add_value(self.tracer.value(view)))
+        alone = len(objects) == 1 and dense(view.fake) and not self.bases_only
+        if (view.parent is None and view is view.alias.base) or alone:
+            return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base
         for member in members:
             if self.tensors[member] is base.fake:
                 return self._alias("alias_of_output", member, view, base.fake)
         known = self._bases.get(view.alias)
         if known is None:
-            known = self._bases[view.alias] = self._add_value(self.tracer.value(base))
+            known = self._bases[view.alias] = self._add_value(base)
         return self._alias("alias_of_intermediate", known, view, base.fake)
 
     @property
@@ -322,13 +327,15 @@ class _Finish:
         offset = int(fake.storage_offset() - base.storage_offset())
         return OutputSpec(kind, index, tuple(fake.shape), fake.stride(), offset)
 
-    def _add_value(self, node: Node) -> int:
-        """Return `node` from the graph; a value that is not its own memory by then is copied."""
-        root = _root(node)
+    def _add_value(self, view: View) -> int:
+        """Return the view's value from the graph; what is not its own memory by then is copied."""
+        node = self.tracer.value(view)
+        root = root_of(node)
         if root.op in ("placeholder", "get_attr") or root in self._taken:
             node = root = self.tracer.emit(aten.clone.default, node)
         self._taken.add(root)
         self.values.append(node)
+        self.value_fakes.append(view.fake)
         return len(self.values) - 1
 
     # -- writes -----------------------------------------------------------------------------------
@@ -359,7 +366,7 @@ class _Finish:
         writes = []
         for node, view in places:
             value = self.tracer.value(view)
-            if _root(value) in targets and value is not node:
+            if root_of(value) in targets and value is not node:
                 value = self.tracer.emit(aten.clone.default, value)
             writes.append((node, value))
         return writes
@@ -370,10 +377,3 @@ class _Finish:
             raise Unfunctionalizable("an input is made to look at other memory")
         mutation.size, mutation.stride = tuple(view.fake.shape), view.fake.stride()
         mutation.storage_offset = view.fake.storage_offset() - old.storage_offset()
-
-
-def _root(node: Node) -> Node:
-    """The node whose memory `node` looks at when the graph runs."""
-    while node.op == "call_function" and is_view(node.target):
-        node = node.args[0]
-    return node

@@ -60,7 +60,11 @@ def _restore(
         "alias_of_output": results,
         "alias_of_intermediate": values,
     }[spec.kind][spec.index]
-    return source if spec.size is None else _view(source, spec)
+    if spec.size is None:
+        return source
+    if spec.detached and source.requires_grad:
+        return _view(source.detach(), spec)
+    return _view(source, spec)
 
 
 def _view(base: torch.Tensor, spec: OutputSpec) -> torch.Tensor:

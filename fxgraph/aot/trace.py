@@ -106,6 +106,8 @@ class Tracer:
         """The View of a tensor of the program (real tensors become constants)."""
         view = self._views.get(id(tensor))
         if view is None:
+            if not isinstance(tensor, torch.Tensor):
+                raise Unfunctionalizable(f"a view of the number {tensor}")
             view = self._views[id(self._constant(tensor))]
         return view
 
@@ -486,6 +488,8 @@ SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
 
 
 class _RecordingMode(TorchDispatchMode):
+    """Below autograd: what autograd saves is detached outside of any operator of the program."""
+
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
         self.tracer = tracer
@@ -499,7 +503,8 @@ class _RecordingMode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        return self.tracer.dispatch(func, args, kwargs or {})
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.tracer.dispatch(func, args, kwargs or {})
 
 
 def _map(arg: Any, fn: Callable[[Any], Any]) -> Any:

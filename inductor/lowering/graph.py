@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -129,11 +130,9 @@ class _Run:
         ):
             lowering = None
         if lowering is not None and _representable([args, kwargs], node.meta.get("val")):
-            before = len(self.ctx.program.steps)
-            try:
+            # What was realised until then stays: others may hold it, and dead steps are dropped.
+            with contextlib.suppress(NotLowered):
                 return lowering(self.ctx, *args, **kwargs)
-            except NotLowered:
-                del self.ctx.program.steps[before:]
         return self.ctx.aten(target, args, kwargs, ordered=_is_ordered(target))
 
     def _settle(self, result: Tensor, node: Any) -> None:
@@ -163,10 +162,12 @@ class _Run:
         before = len(self.ctx.program.steps)
         self.ctx.store(source, window)
         for step in self.ctx.program.steps[before:]:
-            if isinstance(step, Loops) and any(
-                index != step.index for index in step.reads.get(window.buffer.name, [])
+            if (
+                isinstance(step, Loops)
+                and step.target is window.buffer
+                and any(index != step.index for index in step.reads.get(window.buffer.name, []))
             ):  # it reads what it overwrites elsewhere: by way of a copy
-                del self.ctx.program.steps[before:]
+                self.ctx.program.steps.remove(step)
                 self.ctx.store(self.ctx.copy(source), window)
                 break
         return target

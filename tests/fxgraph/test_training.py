@@ -1,0 +1,352 @@
+"""Graphs with their backward: values, gradients, and everything that autograd lets one see."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+from fxgraph import symbolic_trace
+from fxgraph.aot import (
+    TrainingCallable,
+    UndifferentiableHere,
+    Unfunctionalizable,
+    functionalize_training,
+    run_flat,
+)
+
+
+def r(*shape, grad=True, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype).requires_grad_(grad)
+
+
+def compiled(fn, *inputs):
+    training = functionalize_training(symbolic_trace(fn), inputs)
+    made = TrainingCallable(training, run_flat(training.forward), run_flat(training.backward))
+    return made, training
+
+
+def outputs(fn, inputs):
+    torch.manual_seed(5)
+    results = fn(*inputs)
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+def gradients(results, inputs, **kwargs):
+    torch.manual_seed(6)
+    roots = [y for y in results if isinstance(y, torch.Tensor) and y.requires_grad]
+    given = [torch.randn_like(y) for y in roots]
+    wanted = [x for x in inputs if x.requires_grad]
+    return torch.autograd.grad(roots, wanted, given, allow_unused=True, **kwargs)
+
+
+def assert_same(one, other):
+    assert len(one) == len(other)
+    for a, b in zip(one, other):
+        if not isinstance(a, torch.Tensor):
+            assert a == b
+            continue
+        assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+        assert a.requires_grad == b.requires_grad
+        # Fused kernels round once where eager rounds after each operator.
+        loose = {"rtol": 0.05, "atol": 0.05} if a.dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(a, b, **loose)
+
+
+def two_outputs(x, w):
+    y = x @ w
+    return torch.tanh(y), y.sum(0)
+
+
+def views(x):
+    y = x * 2
+    return y.t(), y[0], y.detach()
+
+
+def view_of_input(x):
+    return x.view(-1), x * 2
+
+
+def written_inside(x, w):
+    y = x * w
+    y.mul_(2)
+    y[0].add_(x[1])
+    y.t()[1:].sigmoid_()
+    return y
+
+
+def no_grad_inside(x, w):
+    y = x * w
+    with torch.no_grad():
+        z = y * 3
+    return y + z, z
+
+
+def integers(x, index):
+    return F.embedding(index, x), index + 1
+
+
+def dropped(x):
+    return F.dropout(torch.sin(x), 0.5, True) * x
+
+
+def complex_numbers(x):
+    return torch.view_as_real(torch.view_as_complex(x) * (2 + 1j)).abs()
+
+
+def repeated(x):
+    y = x.exp()
+    return y, y, y * 2
+
+
+def saved_is_returned(x):
+    y = x.exp()
+    return y * 2, y
+
+
+def convolved(x, w, b):
+    return F.max_pool2d(F.relu(F.conv2d(x, w, b)), 2)
+
+
+def normed(x, w, b):
+    return F.layer_norm(x, [4], w, b), F.softmax(x, -1), F.log_softmax(x, 0)
+
+
+def losses(x, t):
+    return F.cross_entropy(x, t), F.mse_loss(x, x.detach() * 2), F.smooth_l1_loss(x, x * 2)
+
+
+def attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def indexed(x, index):
+    return x[index] * 2, torch.cat([x, x[1:]]), x.gather(0, index[:, None].expand(-1, 4))
+
+
+CASES = {
+    "two_outputs": (two_outputs, lambda: [r(3, 4), r(4, 2)]),
+    "unused_input": (lambda x, w: x * 2, lambda: [r(3), r(3)]),
+    "input_without_grad": (two_outputs, lambda: [r(3, 4, grad=False), r(4, 2)]),
+    "views": (views, lambda: [r(3, 4)]),
+    "view_of_input": (view_of_input, lambda: [r(3, 4)]),
+    "written_inside": (written_inside, lambda: [r(3, 4), r(3, 4)]),
+    "no_grad_inside": (no_grad_inside, lambda: [r(3), r(3)]),
+    "integers": (integers, lambda: [r(5, 4), torch.tensor([1, 4, 1])]),
+    "dropped": (dropped, lambda: [r(6, 6)]),
+    "complex_numbers": (complex_numbers, lambda: [r(3, 2)]),
+    "repeated": (repeated, lambda: [r(3)]),
+    "saved_is_returned": (saved_is_returned, lambda: [r(3)]),
+    "convolved": (convolved, lambda: [r(2, 3, 6, 6), r(4, 3, 3, 3), r(4)]),
+    "normed": (normed, lambda: [r(3, 4), r(4), r(4)]),
+    "losses": (losses, lambda: [r(3, 4), torch.tensor([0, 3, 1])]),
+    "attention": (attention, lambda: [r(1, 2, 5, 4), r(1, 2, 5, 4), r(1, 2, 5, 4)]),
+    "indexed": (indexed, lambda: [r(5, 4), torch.tensor([1, 4, 1])]),
+    "bfloat16": (two_outputs, lambda: [r(*s, dtype=torch.bfloat16) for s in ((3, 4), (4, 2))]),
+    "identity": (lambda x: (x, x + 0), lambda: [r(3)]),
+    "constant_output": (lambda x: (x * 2, 3, torch.ones(2)), lambda: [r(3)]),
+    "expanded": (lambda x: x.expand(4, 3).sum(0) + x.unsqueeze(0), lambda: [r(3)]),
+    "where": (lambda x: torch.where(x > 0, x, x * 0.1).clamp(-1, 1), lambda: [r(7)]),
+    "gelu_silu": (lambda x: F.gelu(x) + F.silu(x) + F.gelu(x, approximate="tanh"), lambda: [r(7)]),
+    "cumsum_prod": (lambda x: (x.cumsum(0), x.prod(), x.std(), x.norm()), lambda: [r(7)]),
+    "sort": (lambda x: (x.sort().values, x.topk(2).values, x.max(), x.amax()), lambda: [r(7)]),
+}  # fmt: skip
+
+
+BY_OPERATOR = {"complex_numbers"}  # autograd takes the view of a number there
+
+
+def _compiled(y):
+    """Whether the value, or what it is a view of, comes from a compiled graph."""
+    node = getattr(y, "grad_fn", None)
+    return node is not None and "_Step" in str([node, *node.next_functions])
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_values_and_gradients(name, backend):
+    fn, make = CASES[name]
+    torch.manual_seed(0)
+    inputs = make()
+    expected = outputs(fn, inputs)
+    wanted = gradients(expected, inputs)
+    call = dynamo.compile(fn, fullgraph=True, backend=backend)
+    for _ in range(2):
+        found = outputs(call, inputs)
+        assert_same(expected, found)
+        assert name in BY_OPERATOR or any(map(_compiled, found))
+        got = gradients(found, inputs)
+        assert [g is None for g in wanted] == [g is None for g in got]
+        assert_same([g for g in wanted if g is not None], [g for g in got if g is not None])
+
+
+@pytest.mark.parametrize("name", ["two_outputs", "written_inside", "convolved", "normed", "views"])
+def test_second_derivatives(name):
+    fn, make = CASES[name]
+    torch.manual_seed(0)
+    inputs = make()
+    call, _ = compiled(fn, *inputs)
+
+    def second(f):
+        first = gradients(outputs(f, inputs), inputs, create_graph=True)
+        return gradients([g for g in first if g.requires_grad], inputs)
+
+    assert_same(
+        [g for g in second(fn) if g is not None], [g for g in second(call) if g is not None]
+    )
+
+
+def test_gradcheck():
+    inputs = [r(3, 4), r(4, 2)]
+    call, _ = compiled(two_outputs, *inputs)
+    assert torch.autograd.gradcheck(call, inputs)
+    assert torch.autograd.gradgradcheck(call, inputs)
+
+
+def test_no_second_derivative_where_it_would_differ():
+    x = r(4)
+    call, _ = compiled(dropped, x)
+    (g,) = torch.autograd.grad(call(x).sum(), x, retain_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.autograd.grad(call(x).sum(), x, create_graph=True)
+
+
+def test_only_gradients_that_arrive():
+    """An input that the differentiated output does not depend on gets None, not zeros."""
+    x, w = r(3), r(3)
+    call, _ = compiled(lambda x, w: (x * 2, w * 3), x, w)
+    one, other = call(x, w)
+    one.sum().backward(retain_graph=True)
+    assert x.grad is not None and w.grad is None
+    other.sum().backward()
+    assert torch.equal(w.grad, torch.full((3,), 3.0, dtype=torch.float64))
+
+
+def test_a_graph_is_freed_by_its_backward():
+    x = r(3)
+    call, _ = compiled(lambda x: x.exp() * 2, x)
+    y = call(x)
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+    eager = x.detach().exp() * 4
+    assert torch.allclose(x.grad, eager)
+
+
+def test_overwriting_what_the_backward_needs_is_an_error():
+    x, w = r(3), r(3)
+    call, _ = compiled(lambda x, w: x * w, x, w)
+    y = call(x, w)
+    with torch.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_a_returned_value_that_is_saved_may_not_be_overwritten():
+    x = r(3)
+    call, training = compiled(lambda x: x.exp(), x)
+    y = call(x)
+    if training.saved == [("value", 0)]:
+        y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    else:
+        assert training.saved == [("input", 0)]
+        y.mul_(2)
+        y.sum().backward()
+        assert torch.allclose(x.grad, 2 * x.detach().exp())
+
+
+def test_hooks_and_accumulation():
+    x, w = r(3, 4), r(4, 2)
+    seen = []
+    w.register_hook(lambda g: seen.append(g.shape))
+    call, _ = compiled(two_outputs, x, w)
+    for _ in range(3):
+        sum(y.sum() for y in call(x, w)).backward()
+    assert seen == [w.shape] * 3
+    once = torch.autograd.grad(sum(y.sum() for y in two_outputs(x, w)), w)[0]
+    torch.testing.assert_close(w.grad, 3 * once)
+
+
+def test_saved_tensor_hooks_see_what_is_saved():
+    x = r(3)
+    call, training = compiled(lambda x: torch.sin(x).exp(), x)
+    packed = []
+
+    def pack(t):
+        packed.append(t.shape)
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = call(x)
+    y.sum().backward()
+    assert len(packed) == len(training.saved)
+
+
+def test_what_is_saved_lives_as_long_as_the_graph():
+    x = r(64)
+    call, _ = compiled(lambda x: torch.sin(x).exp().sum(), x)
+    y = call(x)
+    node = weakref.ref(y.grad_fn)
+    del y
+    gc.collect()
+    assert node() is None
+
+
+def test_matrix_products_are_kept_and_pointwise_is_computed_again():
+    def mlp(x, w, v):
+        return torch.relu(x @ w + 1) @ v
+
+    _, training = compiled(mlp, r(8, 4), r(4, 4), r(4, 4))
+    backward = [n.target for n in training.backward.graph_module.graph.nodes]
+    forward = [n.target for n in training.forward.graph_module.graph.nodes]
+    assert forward.count(torch.ops.aten.mm.default) == 2
+    assert backward.count(torch.ops.aten.mm.default) == 4  # two gradients of each product
+    assert len([kind for kind, _ in training.saved if kind == "kept"]) == 1
+
+
+def test_random_numbers_are_never_drawn_again():
+    _, training = compiled(dropped, r(6))
+    nodes = training.backward.graph_module.graph.nodes
+    names = [str(n.target) for n in nodes if n.op == "call_function"]
+    assert training.draws
+    assert not any("bernoulli" in name or "dropout" in name for name in names)
+
+
+def test_what_is_refused():
+    x = r(3)
+    with pytest.raises(Unfunctionalizable, match="written and requires grad"):
+        compiled(lambda x, y: x.add_(y), r(3, grad=False), x)
+
+    def overwrites(x):
+        y = torch.exp(x)
+        y.mul_(2)
+        return y
+
+    with pytest.raises(UndifferentiableHere, match="inplace"):
+        compiled(overwrites, x)
+    for fn in (overwrites,):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            dynamo.compile(fn)(x).sum().backward()
+
+
+def test_batch_norm_updates_its_statistics():
+    torch.manual_seed(0)
+    layer = torch.nn.BatchNorm2d(3).double().train()
+    other = torch.nn.BatchNorm2d(3).double().train()
+    call = dynamo.compile(other, fullgraph=True)
+    for _ in range(3):
+        x = r(2, 3, 4, 4)
+        a, b = layer(x), call(x)
+        torch.testing.assert_close(a, b)
+        assert_same(gradients([a], [x]), gradients([b], [x]))
+    for one, two in zip(layer.buffers(), other.buffers()):
+        torch.testing.assert_close(one, two)
+    assert other.num_batches_tracked == 3
