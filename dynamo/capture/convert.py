@@ -83,7 +83,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     """
     code = frame.f_code
     module = frame.f_globals.get("__name__")
-    if is_opaque_module(module):
+    if is_opaque_module(module) or str(module).startswith("torch._higher_order_ops."):
         return _hook.SKIP_RECURSIVELY
     if (
         is_stand_in(code)

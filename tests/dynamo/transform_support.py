@@ -131,7 +131,7 @@ def check(case: Program, backend: str) -> None:
         assert (found.error and found.error[0]) == (expected.error and expected.error[0]), found
         assert found.error == expected.error
         assert found.random == expected.random
-        close = backend == "inductor"
+        close = backend != "eager"  # sums of gradients may be in another order
         for one, other in (
             (expected.result, found.result),
             (expected.args, found.args),
