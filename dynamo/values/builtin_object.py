@@ -75,6 +75,9 @@ class BuiltinObject(Value):
     def truth(self, tx: Interpreter) -> bool:
         return self.length(tx) != 0
 
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        fail_as(tx, operator.call, self)
+
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         fail_as(tx, operator.getitem, self, key)
 

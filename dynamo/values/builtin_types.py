@@ -5,6 +5,7 @@ sorted(...), itertools.
 from __future__ import annotations
 
 import collections
+import enum
 import inspect
 import itertools
 import types
@@ -159,6 +160,9 @@ def _iter(tx, owner, sentinel=None):
 
 @handles(next)
 def _next(tx, iterator, default=None):
+    kind = iterator.python_type()
+    if not hasattr(kind, "__next__"):
+        raise_python(tx, TypeError, f"{kind.__name__!r} object is not an iterator")
     item = iterator.next_value(tx)
     if item is not None:
         return item
@@ -198,6 +202,8 @@ def _reversed(tx, owner):
         return polyfill(tx, polyfills.reversed_items, owner)
     if isinstance(owner, SequenceValue):
         return iterators.ReversedIterator(owner)
+    if owner.python_type() in (enum.EnumMeta,):
+        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
     if isinstance(owner, (DictValue, DictView, RangeValue)):
         return iterators.ItemsIterator(owner.unpack(tx)[::-1])
     if owner.is_constant() and isinstance(owner.as_constant(), (str, bytes)):

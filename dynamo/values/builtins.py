@@ -46,6 +46,7 @@ from dynamo.values.operators import (
     same_object,
     unary_op,
 )
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -291,30 +292,33 @@ class SlotValue(Value):
 @handles(getattr)
 def _getattr(tx, owner, name, default=None):
     try:
-        return owner.getattr(tx, _attr_name(name))
+        return owner.getattr(tx, _attr_name(tx, name))
     except RaisedException as error:
         if default is None or not is_exception(error, AttributeError):
             raise
         return default
 
 
-def _attr_name(name: Value) -> str:
-    return name.as_constant()
+def _attr_name(tx: Interpreter, name: Value) -> str:
+    real = name.as_constant()
+    if not isinstance(real, str):
+        call_real(tx, getattr, None, real)
+    return real
 
 
 @handles(setattr)
 def _setattr(tx, owner, name, value):
-    owner.setattr(tx, _attr_name(name), value)
+    owner.setattr(tx, _attr_name(tx, name), value)
 
 
 @handles(delattr)
 def _delattr(tx, owner, name):
-    owner.delattr(tx, _attr_name(name))
+    owner.delattr(tx, _attr_name(tx, name))
 
 
 @handles(hasattr)
 def _hasattr(tx, owner, name):
-    return ConstantValue(owner.hasattr(tx, _attr_name(name)))
+    return ConstantValue(owner.hasattr(tx, _attr_name(tx, name)))
 
 
 @handles(type)
@@ -513,6 +517,8 @@ def _conversion(cls: type, *dunders: str) -> Handler:
         if len(args) > 1 or kwargs:
             raise Unsupported(breaks.UncapturedCall(cls.__name__))
         if not any(hasattr(args[0].python_type(), name) for name in dunders):
+            fail_as(tx, cls, args[0])
+        if not any(hasattr(args[0].python_type(), name) for name in dunders):
             raise Unsupported(breaks.UncapturedCall(cls.__name__))
         return args[0].call_method(tx, dunders[0], [], {})
 
@@ -615,6 +621,9 @@ def _format(tx, value, spec=None):
 def _abs(tx, value):
     if value.is_constant():
         return fold(tx, abs, [value], {})
+    if getattr(value.python_type(), "__abs__", None) is None:
+        name = value.python_type().__name__
+        raise_python(tx, TypeError, f"bad operand type for abs(): {name!r}")
     return value.call_method(tx, "__abs__", [], {})
 
 
@@ -734,4 +743,5 @@ def build_method_wrapper(tx: Interpreter, obj: Any, source: Source | None) -> Va
     from dynamo.sources import AttrSource
 
     owner_source = None if source is None else AttrSource(source, "__self__")
-    return BuiltinMethod(tx.wrap(obj.__self__, owner_source), obj.__name__, obj)
+    found = getattr(type(obj.__self__), obj.__name__, obj)
+    return BuiltinMethod(tx.wrap(obj.__self__, owner_source), obj.__name__, found)

@@ -56,6 +56,7 @@ class LruCacheValue(Value):
         super().__init__(source)
         self.real = real
         self.wrapped = wrapped
+        self.answers: dict[Hashable, Value] = {}  # to calls with other arguments than constants
 
     def python_type(self) -> type:
         return type(self.real)
@@ -84,9 +85,12 @@ class LruCacheValue(Value):
             )
             answer = call_real(tx, asked, self.real)
             return tx.wrap(answer, CallSource(self.source, asked, "call"))
+        key = (*(key_of(tx, a) for a in args), *((k, key_of(tx, v)) for k, v in kwargs.items()))
+        if key in self.answers:
+            return self.answers[key]
         effects = tx.output.side_effects
         before = effects.outside_changes()
-        result = tx.call_function(self.wrapped, args, kwargs)
+        result = self.answers[key] = tx.call_function(self.wrapped, args, kwargs)
         if effects.outside_changes() != before:
             name = getattr(self.real, "__qualname__", "a function")
             raise Unsupported(breaks.UncapturedCall(f"the cached {name}"))

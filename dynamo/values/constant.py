@@ -93,6 +93,20 @@ class ConstantValue(Value):
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.value, name)
 
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        from dynamo.values.exceptions import call_real
+
+        if type(self.value) in CONSTANT_TYPES:
+            call_real(tx, setattr, self.value, name, None)
+        super().setattr(tx, name, value)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from dynamo.values.exceptions import call_real
+
+        if not callable(self.value):
+            call_real(tx, self.value)
+        return super().call(tx, args, kwargs)
+
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
@@ -177,8 +191,11 @@ def constant_argument(tx: Interpreter, value: Value) -> Any:
 
 
 def _str_join(tx: Interpreter, text: str, args: Sequence[Value]) -> Value:
+    from dynamo.values.exceptions import call_real
+
     (iterable,) = args
-    return ConstantValue(text.join(item.as_constant() for item in iterable.unpack(tx)))
+    items = iterable.unpack(tx)
+    return ConstantValue(call_real(tx, text.join, [item.as_constant() for item in items]))
 
 
 # Methods whose argument may be any iterable of Values.

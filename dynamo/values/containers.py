@@ -269,6 +269,9 @@ class NamedTupleValue(TupleValue):
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def py__replace(self, tx, **changes):
+        if not changes.keys() <= set(self.fields):
+            real = self.make_real([None] * len(self.contents))
+            call_real(tx, real._replace, **dict.fromkeys(changes))
         items = dict(zip(self.fields, self.contents)) | changes
         return NamedTupleValue(self.cls, list(items.values()))
 
@@ -278,13 +281,12 @@ class NamedTupleValue(TupleValue):
         return DictValue.of(tx, {n: self.item(tx, i) for i, n in enumerate(self.fields)})
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(self.cls))
-        count = self.emit_items(codegen)
-        if hasattr(self.cls, "_fields"):
-            codegen.call(count)
-        else:
-            codegen.build_tuple(count)
-            codegen.call(1)
+        named = hasattr(self.cls, "_fields")  # else a structseq
+        codegen.load_callable(lambda: codegen.load_const(tuple.__new__ if named else self.cls))
+        if named:
+            codegen.load_const(self.cls)
+        codegen.build_tuple(self.emit_items(codegen))
+        codegen.call(1 + named)
 
 
 def is_named_tuple(cls: type) -> bool:

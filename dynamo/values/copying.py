@@ -105,7 +105,8 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
     known = getattr(x, "cls", None) is not None and hasattr(x, "storage")
     if not known:
         raise _breaks(x, function)
-    return polyfill(tx, polyfills.reduce_object, x, names, own)
+    newargs = tx.wrap(isinstance(class_lookup(cls, "__getnewargs__"), types.FunctionType))
+    return polyfill(tx, polyfills.reduce_object, x, names, own, newargs)
 
 
 def _reduced_container(tx: Interpreter, x: Value, found: Any, function: str) -> Value:

@@ -49,6 +49,8 @@ def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwarg
         return function(*args, **kwargs)
     except (Unsupported, RaisedException):
         raise  # of a function of ours
+    except (RaisedException, Unsupported):
+        raise  # of captured code that the function called
     except Exception as error:
         raise_python(tx, type(error), *_constant_args(error))
 

@@ -12,15 +12,17 @@ import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
-from dynamo.values.builtins import fold, handles
+from dynamo.values.builtins import TABLE, fold, handles
 from dynamo.values.caches import LruCacheValue
 from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue, MappingProxyValue
-from dynamo.values.exceptions import call_real
+from dynamo.values.exceptions import call_real, raise_python
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -66,7 +68,12 @@ class PartialValue(Value):
         return class_attribute(tx, self, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(functools.partial, name)
+        stored = tx.output.side_effects.load_attr(self, name)
+        return isinstance(stored, Value) or hasattr(functools.partial, name)
+
+    def is_bare(self, tx: Interpreter) -> bool:
+        """Without attributes of its own: partial() looks through it."""
+        return not tx.output.side_effects.stored_attrs(self)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         tx.output.side_effects.store_attr(self, name, value)
@@ -108,7 +115,9 @@ def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @handles(functools.partial)
 def _partial(tx, function, *args, **kwargs):
-    if isinstance(function, PartialValue):
+    if not TABLE[callable](tx, function).as_constant():  # type: ignore[union-attr]
+        raise_python(tx, TypeError, "the first argument must be callable")
+    if isinstance(function, PartialValue) and function.is_bare(tx):
         args, kwargs = [*function.args, *args], {**function.kwargs, **kwargs}
         function = function.inner
     return tx.output.side_effects.track_new(PartialValue(function, args, kwargs))
@@ -274,12 +283,50 @@ def build_pure_object(tx: Interpreter, obj: Any, source: Source | None) -> Value
 
 class SingleDispatchValue(LruCacheValue):
     """A functools.singledispatch function: the implementation for the type of the first
-    argument.
+    argument. Which that is, is guarded: more can be registered.
     """
 
+    def chosen(self, tx: Interpreter, cls: type) -> Value:
+        real = self.real.dispatch(cls)
+
+        def dispatches_as_captured(function: Any) -> bool:
+            return function.dispatch(cls) is real
+
+        tx.guard(self.source, "predicate", dispatches_as_captured)
+        return tx.wrap(real)
+
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        chosen = self.real.dispatch(args[0].python_type())
-        return tx.call_function(tx.wrap(chosen), args, kwargs)
+        if not args:
+            raise Unsupported(breaks.UncapturedCall(self.real.__qualname__))
+        return tx.call_function(self.chosen(tx, args[0].python_type()), args, kwargs)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "dispatch":
+            return DispatchValue(self)
+        if name == "registry":
+            return tx.wrap(self.real.registry, _chained(self.source, name))
+        if name in ("register", "_clear_cache"):
+            raise Unsupported(breaks.AttributeAccess(self.real.__qualname__, name))
+        return super().getattr(tx, name)
+
+
+class DispatchValue(Value):
+    """function.dispatch of a singledispatch function."""
+
+    def __init__(self, owner: SingleDispatchValue) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        (cls,) = args
+        known, real = cls.identity()
+        if not known or not isinstance(real, type):
+            raise Unsupported(breaks.UncapturedCall("singledispatch.dispatch"))
+        return self.owner.chosen(tx, real)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.owner)
+        codegen.load_attr("dispatch")
 
 
 _SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__  # type: ignore[attr-defined]

@@ -543,8 +543,8 @@ class IsliceIterator(IteratorValue):
     def of(cls, tx: Interpreter, inner: Value, bounds: Sequence[Value]) -> IsliceIterator:
         none = ConstantValue(None)
         parts = [none, *bounds, none] if len(bounds) == 1 else [*bounds, none][:3]
+        call_real(tx, itertools.islice, (), *(p.as_constant() for p in bounds if p.is_constant()))
         window = SliceValue(parts[0], parts[1], parts[2]).as_slice(tx)
-        call_real(tx, itertools.islice, (), *(p.as_constant() for p in bounds))
         return cls(inner, window.start or 0, window.stop, window.step or 1)
 
     def step(self, tx: Interpreter) -> Value | None:

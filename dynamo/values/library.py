@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import _string  # type: ignore[import-not-found]
-import bisect
 import collections
 import dataclasses
 import enum
 import functools
-import heapq
 import inspect
 import math
 import operator
@@ -22,14 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values import iterators, polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, TupleValue, from_constant
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.pure import twins
+from dynamo.values.ranges import RangeValue
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -73,9 +74,30 @@ def _by_polyfill(function: Any) -> Callable[..., Value]:
     return lambda tx, *args, **kwargs: polyfill(tx, function, *args, **kwargs)
 
 
-for _name, _accelerator in ((heapq.__name__, "_heapq"), (bisect.__name__, "_bisect")):
-    for _original, _twin in twins(_name, _accelerator).items():
-        TABLE[_original] = _by_polyfill(_twin)
+def _on_heap(function: Any, twin: Any) -> Callable[..., Value]:
+    def call(tx: Interpreter, heap: Value, *args: Value) -> Value:
+        takes = function.__name__ in ("heappop", "heapreplace", "_heappop_max", "_heapreplace_max")
+        if heap.is_constant() or (takes and isinstance(heap, ListValue) and not heap.contents):
+            fail_as(tx, function, heap, *args)
+        return polyfill(tx, twin, heap, *args)
+
+    return call
+
+
+for _original, _twin in twins("heapq", "_heapq").items():
+    TABLE[_original] = _on_heap(_original, _twin)
+for _original, _twin in twins("bisect", "_bisect").items():
+    TABLE[_original] = _by_polyfill(_twin)
+
+
+@handles(bytes)
+def _bytes(tx, source=None, *rest, **kwargs):
+    args = [] if source is None else [source, *rest]
+    if isinstance(source, (SequenceValue, RangeValue)) and not rest and not kwargs:
+        return fold(tx, bytes, [ListValue(list(source.unpack(tx)))], {})
+    if not all(value.is_constant() for value in (*args, *kwargs.values())):
+        raise Unsupported(breaks.UncapturedCall("bytes"))
+    return fold(tx, bytes, args, kwargs)
 
 
 # -- math -----------------------------------------------------------------------------------------
@@ -97,6 +119,18 @@ def _over_numbers(function: Any) -> Callable[..., Value]:
 for _function in (math.fsum, math.dist, getattr(math, "sumprod", None)):
     if _function is not None:
         TABLE[_function] = _over_numbers(_function)
+
+
+@handles(sys.getrecursionlimit)
+def _recursion_limit(tx):
+    limit = sys.getrecursionlimit()
+
+    def gives_the_captured_limit(function: Any) -> bool:
+        return function() == limit
+
+    source = AttrSource(ModuleSource("sys"), "getrecursionlimit")
+    tx.guard(source, "predicate", gives_the_captured_limit)
+    return ConstantValue(limit)
 
 
 # -- operator -------------------------------------------------------------------------------------

@@ -133,7 +133,13 @@ def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> No
     if source is None:
         return
     guarded.add((cls, name))
-    if found is MISSING:
+    if found is MISSING and hasattr(cls, name):  # the metaclass has it
+
+        def has_none(value: Any) -> bool:
+            return class_lookup(value, name) is MISSING
+
+        tx.guard(source, "predicate", has_none)
+    elif found is MISSING:
         tx.guard(source, "has_attr", (name, False))
     elif isinstance(found, (types.FunctionType, *SLOT_TYPES)):
         tx.guard(AttrSource(source, name), "id", found)
@@ -243,8 +249,24 @@ def _bind_class(tx: Interpreter, value: Value, found: classmethod, name: str) ->
     return MethodValue(tx.wrap(found.__func__, source), owner)
 
 
+class _Unset:
+    __slots__ = ("slot",)
+
+
+def slot_owner_name(cls: type) -> str:
+    """The class's name as this Python writes it where a slot is empty."""
+    try:
+        _ = _Unset().slot
+    except AttributeError as error:
+        if __name__ in str(error) and cls.__module__ not in ("builtins", "__main__"):
+            return f"{cls.__module__}.{cls.__qualname__}"
+    return cls.__name__
+
+
 def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     """__slots__: storage of the instance itself."""
+    if name == "__dict__":  # of types.SimpleNamespace
+        return _bind_getset(tx, value, found, name)
     stored = tx.output.side_effects.load_attr(value, name)
     if isinstance(stored, Value):
         return stored
@@ -256,7 +278,7 @@ def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Val
             tx.guard(value.source, "has_attr", (name, False))
         else:
             return tx.wrap(content, AttrSource(value.source, name))
-    type_name = value.python_type().__name__
+    type_name = slot_owner_name(value.python_type())
     raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
 
 
@@ -288,7 +310,7 @@ def _bind_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
 
 
 def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    source = class_attr_source(tx, value, name)
+    source = raw_class_source(tx, value, value.python_type(), name)
     if source is not None:
         source = AttrSource(source, "func")
     result = tx.call_function(tx.wrap(found.func, source), [value], {})
@@ -299,7 +321,13 @@ def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) 
 def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     from dynamo.values.functional import PartialValue
 
-    method = bind(tx, value, found.func, name)
+    source = raw_class_source(tx, value, value.python_type(), name)
+    if not isinstance(found.func, types.FunctionType):
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+    from dynamo.values.function import MethodValue
+
+    inner = None if source is None else AttrSource(source, "func")
+    method = MethodValue(tx.wrap(found.func, inner), value)
     args = [tx.wrap(a) for a in found.args]
     return PartialValue(method, args, {k: tx.wrap(v) for k, v in found.keywords.items()})
 
@@ -317,6 +345,7 @@ def _binders() -> dict[type, Callable[..., Value]]:
         type(_ANY_FIELD): _bind_field,
         functools.cached_property: _bind_cached_property,
         functools.partialmethod: _bind_partial_method,
+        functools._lru_cache_wrapper: _bind_function,
         **dict.fromkeys(SLOT_TYPES, _bind_slot),
     }
 

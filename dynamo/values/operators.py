@@ -137,7 +137,11 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
         asked = set(_CONVERSIONS.findall(text.as_constant()))
         if not asked <= {"s", "r", "a", "%"}:
             raise Unsupported(breaks.NotConstant(right.describe()))
-        real = shown(tx, right)
+        storage = getattr(right, "storage", None) or right
+        if issubclass(right.python_type(), tuple):  # of any class
+            real = tuple(shown(tx, item) for item in storage.unpack(tx))
+        else:
+            real = shown(tx, right)
     return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
 
 

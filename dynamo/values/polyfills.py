@@ -135,14 +135,14 @@ def batched(iterable, n, *, strict=False):
 
 
 def reduce(function, iterable, initial=_MISSING):
+    if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
+        raise TypeError("reduce() arg 2 must support iteration")
     iterator = iter(iterable)
+    total = initial
     if initial is _MISSING:
-        try:
-            total = next(iterator)
-        except StopIteration:
-            raise TypeError("reduce() of empty iterable with no initial value") from None
-    else:
-        total = initial
+        total = next(iterator, _MISSING)
+        if total is _MISSING:
+            raise TypeError("reduce() of empty iterable with no initial value")
     for item in iterator:
         total = function(total, item)
     return total
@@ -237,14 +237,14 @@ def deep_copy_tuple(x, memo):
     return x
 
 
-def reduce_object(x, slot_names, own_getstate):
+def reduce_object(x, slot_names, own_getstate, own_newargs):
     """object.__reduce_ex__(x, 4)."""
     cls = type(x)
     args = ()
     if hasattr(cls, "__getnewargs_ex__"):
         args, kwargs = x.__getnewargs_ex__()
         return copyreg.__newobj_ex__, (cls, args, kwargs), object_state(x, slot_names, own_getstate)
-    if isinstance(x, tuple):
+    if isinstance(x, tuple) and not own_newargs:
         args = (tuple(x),)
     elif hasattr(cls, "__getnewargs__"):
         args = x.__getnewargs__()
@@ -264,6 +264,7 @@ def object_state(x, slot_names, own_getstate):
 
 
 REDUCTIONS = {
+    slice: lambda x: (slice, (x.start, x.stop, x.step)),
     set: lambda x: (set, (list(x),), None),
     frozenset: lambda x: (frozenset, (list(x),), None),
     collections.deque: lambda x: (
@@ -285,33 +286,36 @@ REDUCTIONS = {
 
 
 def dataclass_fields(instance_or_class):
+    if not hasattr(instance_or_class, "__dataclass_fields__"):
+        raise TypeError("must be called with a dataclass type or instance")
     table = instance_or_class.__dataclass_fields__
     return tuple([f for f in table.values() if f._field_type is dataclasses._FIELD])
-
-
-def dataclass_asdict(obj, *, dict_factory=dict):
-    if hasattr(type(obj), "__dataclass_fields__"):
-        pairs = [(f.name, dataclass_asdict(getattr(obj, f.name))) for f in dataclass_fields(obj)]
-        return dict_factory(pairs)
-    if isinstance(obj, (list, tuple)):
-        return type(obj)([dataclass_asdict(item) for item in obj])
-    if isinstance(obj, dict):
-        return type(obj)([(dataclass_asdict(k), dataclass_asdict(v)) for k, v in obj.items()])
-    return copy.deepcopy(obj)
 
 
 class CompareKey:
     """What functools.cmp_to_key makes of one item."""
 
-    def __init__(self, compare, item):
+    __slots__ = ("compare", "obj")
+    __hash__ = None
+
+    def __init__(self, compare, obj):
         self.compare = compare
-        self.item = item
+        self.obj = obj
 
     def __lt__(self, other):
-        return self.compare(self.item, other.item) < 0
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other):
+        return self.compare(self.obj, other.obj) > 0
 
     def __eq__(self, other):
-        return self.compare(self.item, other.item) == 0
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other):
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other):
+        return self.compare(self.obj, other.obj) >= 0
 
 
 def cmp_to_key(compare):
@@ -332,7 +336,6 @@ SUBSTITUTES = {
     functools.cmp_to_key: cmp_to_key,
     vars(collections)["_count_elements"]: count_elements,
     dataclasses.fields: dataclass_fields,
-    dataclasses.asdict: dataclass_asdict,
 }
 if hasattr(itertools, "batched"):
     SUBSTITUTES[itertools.batched] = batched

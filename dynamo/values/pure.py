@@ -4,6 +4,7 @@ the twins, loaded beside the modules, to be captured like user code.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import types
@@ -32,7 +33,7 @@ def python_twin(name: str, accelerator: str) -> types.ModuleType:
 
 def twins(name: str, accelerator: str) -> dict[Any, Callable[..., Any]]:
     """The C functions of a module, and their twins in Python."""
-    module, twin = sys.modules[name], python_twin(name, accelerator)
+    module, twin = importlib.import_module(name), python_twin(name, accelerator)
     pairs = ((found, vars(twin).get(key)) for key, found in vars(module).items())
     return {
         found: other

@@ -33,8 +33,8 @@ def stand_in(value: Value) -> Any:
     cls = value.python_type()
     if isinstance(value, DequeValue):
         return cls([_Item() for _ in value.contents], value.maxlen)
-    if isinstance(value, SequenceValue) and cls in (list, tuple):
-        return cls(_Item() for _ in value.contents)
+    if isinstance(value, SequenceValue):
+        return (tuple if issubclass(cls, tuple) else list)(_Item() for _ in value.contents)
     if isinstance(value, SliceValue):
         return slice(*map(stand_in, value.parts))
     if cls is range:
