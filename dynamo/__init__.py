@@ -15,6 +15,7 @@ from dynamo.backend_lookup import (
     lookup_backend,
     register_backend,
 )
+from dynamo.break_regions import error_on_graph_break
 from dynamo.config import config
 from dynamo.explain import explain
 from dynamo.export import export
@@ -37,6 +38,7 @@ __all__ = [
     "config",
     "disable",
     "disallow_in_graph",
+    "error_on_graph_break",
     "errors",
     "explain",
     "export",

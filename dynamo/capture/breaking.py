@@ -85,9 +85,7 @@ class BreakEmitter:
         # The exception that sys.exc_info() shows to the instruction.
         self.handled = next((value for value in reversed(handled) if value is not None), None)
         # Operands wait in locals, not on the stack, where the instruction is not executed at once.
-        self.apart = self.nested or (
-            self.handled is not None and self.instr.op in _SEES_HANDLED
-        )
+        self.apart = self.nested or (self.handled is not None and self.instr.op in _SEES_HANDLED)
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:

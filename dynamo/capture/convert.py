@@ -29,6 +29,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from dynamo import _hook, breaks, rules
+from dynamo.break_regions import enter_region, leave_region, set_regions
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
@@ -47,6 +48,7 @@ from dynamo.errors import (
 )
 from dynamo.guards import GuardSet
 from dynamo.records import BreakRecord, FrameRecord
+from dynamo.resume import origin
 from dynamo.sources import GlobalsSource
 from dynamo.values.function import INFERENCE_MODE, is_opaque_module
 
@@ -67,6 +69,7 @@ _frame_numbers: CodeMap[int] = CodeMap()
 _LEFT_ALONE = INFERENCE_MODE | {
     torch.nn.Module._wrapped_call_impl.__code__,
     torch.nn.Module._call_impl.__code__,
+    *(f.__code__ for f in (enter_region, leave_region, set_regions)),
 }
 _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _BUILTINS = vars(builtins)
@@ -331,9 +334,11 @@ class Capture:
             return rewritten
 
     def _check_fullgraph(self, stop: Stop) -> None:
-        if stop.is_break and self.context.fullgraph:
+        if stop.is_break and (self.context.fullgraph or stop.forbidden):
             self._record_break(stop)
             self.context.records.append(self.record)
+            if origin(self.frame.f_code) is not None:
+                set_regions(())  # the continuation that would leave them does not run
             raise Unsupported(FullGraphReason(stop))
 
     def _back_off(self, root: RootInterpreter, stop: Stop, error: Unsupported) -> None:
@@ -382,18 +387,19 @@ class Capture:
 
 
 class FullGraphReason:
-    """Why fullgraph=True fails: the break's text with the user's file, line, call chain and a
+    """Why fullgraph=True or a region of error_on_graph_break(True) fails: the text with the user's
     hint.
     """
 
     def __init__(self, stop: Stop) -> None:
         reason = stop.reason
+        self.what = "fullgraph=True" if not stop.forbidden else "error_on_graph_break(True)"
         self.record = BreakRecord(reason.code, str(reason), reason.hint, stop.user_stack)
         self.code = reason.code
         self.hint = reason.hint
 
     def __str__(self) -> str:
-        return f"fullgraph=True, and the graph breaks: {self.record}"
+        return f"{self.what}, and the graph breaks: {self.record}"
 
 
 # -- torch's state --------------------------------------------------------------------------------

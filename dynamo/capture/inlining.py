@@ -7,7 +7,7 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from dynamo import breaks
+from dynamo import break_regions, breaks
 from dynamo.bytecode import normalize
 from dynamo.capture.interpreter import RESULT, Interpreter
 from dynamo.config import config
@@ -31,7 +31,10 @@ def _can_be_continued(function: FunctionValue) -> bool:
     Not so what we trace instead of a builtin: a break there is one of the builtin's. And what
     changes the filters of warnings has to do so in one go: captured warnings are given later.
     """
-    package = (function.globals.get("__name__") or "").partition(".")[0]
+    module = function.globals.get("__name__") or ""
+    if module == break_regions.__name__:
+        return True
+    package = module.partition(".")[0]
     return package not in ("dynamo", "warnings") and SEES_ITS_FRAME.isdisjoint(
         function.code.co_names
     )

@@ -26,6 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
+from dynamo.break_regions import break_is_error
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
 from dynamo.capture.control import Arrived
@@ -222,6 +223,7 @@ class Interpreter:
         if error.user_stack is None:
             error.user_stack = self.user_stack()
         if error.step is None:
+            error.forbidden = break_is_error() and not isinstance(error.reason, breaks.NextTurn)
             error.step = breakable_chain(self)[-1].began
 
     def trace(self, error: RaisedException, instr: Instruction) -> None:

@@ -76,6 +76,7 @@ class OutputGraph:
         # (capture/dropping.py).
         self.suspended: dict[Value, list[Value] | None] = {}
         self.stop_at = -1  # the number of steps after which capture stops, if it is to
+        self.regions_guarded = False  # see values/break_regions.py
         self.horizon = config.loop_limit  # no interpreter looks up before this step
         self._nodes = 0
         self._last_placeholder: Node | None = None

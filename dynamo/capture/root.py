@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from dynamo import breaks
+from dynamo.break_regions import regions, set_regions
 from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame
 from dynamo.capture.interpreter import Interpreter, breakable_chain
 from dynamo.errors import Unsupported
@@ -58,6 +59,7 @@ class Stop:
     user_stack: list[traceback.FrameSummary] = field(default_factory=list)
     terminal: bool = False
     chain: list[Interpreter] = field(default_factory=list)
+    forbidden: bool = False  # inside of dynamo.error_on_graph_break(True)
 
     @property
     def is_break(self) -> bool:
@@ -146,6 +148,8 @@ class RootInterpreter(Interpreter):
         except Unsupported as error:
             self.annotate(error)
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
+            if error.forbidden:
+                return Stop(self.current, reason, user_stack, chain=[self], forbidden=True)
             if error.step is not None and error.step > step:
                 raise RestartAnalysis(error.step, reason, user_stack) from None
         except (RestartAnalysis, SkipFrame):
@@ -187,6 +191,7 @@ def read_modes() -> list[tuple]:
     for device in ("cpu", "cuda"):
         modes.append((torch.set_autocast_enabled, device, torch.is_autocast_enabled(device)))
         modes.append((torch.set_autocast_dtype, device, torch.get_autocast_dtype(device)))
+    modes.append((set_regions, regions()))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
     return modes
 

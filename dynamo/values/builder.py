@@ -54,6 +54,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.weak_references",
     "dynamo.values.warning",
     "dynamo.values.locks",
+    "dynamo.values.break_regions",
     "dynamo.values.classes",
     "dynamo.values.raised",
     "dynamo.values.modules",

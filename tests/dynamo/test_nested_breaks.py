@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import dynamo
+from dynamo.break_regions import regions
 from tests.dynamo.capturing import compiled, outcome, same
 
 X = torch.arange(4.0) - 1.5
@@ -81,11 +82,6 @@ def check(function, graphs, breaks, args):
     places = [(b.code, b.location) for r in captured.context.records for b in r.breaks]
     assert len(captured.op_counts) == graphs, (captured.op_counts, places)
     assert len(places) == breaks, places
-
-
-@pytest.mark.parametrize(("function", "graphs", "breaks", "args"), PROGRAMS)
-def test_program(function, graphs, breaks, args):
-    check(function, graphs, breaks, args)
 
 
 # -- plain calls ----------------------------------------------------------------------------------
@@ -1161,3 +1157,89 @@ def test_fullgraph_names_the_chain():
         capturing(X)
     for name in ("three_deep", "noted3", "noted2", "noted"):
         assert f"in {name}\n" in str(caught.value)
+
+
+# -- regions --------------------------------------------------------------------------------------
+def region_forbids(x):
+    y = x + 1
+    with dynamo.error_on_graph_break(True):
+        return noted(y)
+
+
+@dynamo.error_on_graph_break(True)
+def decorated_region(x):
+    return noted(x) + 1
+
+
+def region_after_an_allowed_break(x):
+    with dynamo.error_on_graph_break(True):
+        y = allowed(x)
+        return noted(y)
+
+
+@dynamo.error_on_graph_break(False)
+def allowed(x):
+    return noted(x) * 2
+
+
+@pytest.mark.parametrize(
+    "function", [region_forbids, decorated_region, region_after_an_allowed_break]
+)
+def test_a_break_in_a_region_is_an_error(function):
+    capturing, _ = compiled(function)
+    for _ in range(2):
+        with pytest.raises(dynamo.errors.Unsupported, match="error_on_graph_break") as caught:
+            capturing(X)
+        assert "in noted" in str(caught.value)
+        assert regions() == ()
+
+
+@program(2)
+def allowed_in_a_region(x):
+    with dynamo.error_on_graph_break(True):
+        y = x + 1
+        with dynamo.error_on_graph_break(False):
+            note("allowed")
+            y = y * 2
+        return y + 1
+
+
+@program(2)
+def allowed_callee_in_a_region(x):
+    with dynamo.error_on_graph_break(True):
+        return allowed(x) + 1
+
+
+@program(3, breaks=2)
+def break_behind_a_region(x):
+    with dynamo.error_on_graph_break(True):
+        y = x + 1
+        with dynamo.error_on_graph_break(False):
+            y = noted(y)
+    note("behind")
+    return y * 2
+
+
+def test_regions_set_outside():
+    def f(x):
+        y = x + 1
+        note("outside")
+        return y
+
+    capturing, _ = compiled(f)
+    with dynamo.error_on_graph_break(True), pytest.raises(dynamo.errors.Unsupported):
+        capturing(X)
+    assert torch.equal(capturing(X), X + 1)
+    with pytest.raises(TypeError, match="True or False"):
+        dynamo.error_on_graph_break(1)
+
+
+def test_fullgraph_is_stronger_than_regions():
+    capturing, _ = compiled(allowed_callee_in_a_region, fullgraph=True)
+    with pytest.raises(dynamo.errors.Unsupported, match="fullgraph=True"):
+        capturing(X)
+
+
+@pytest.mark.parametrize(("function", "graphs", "breaks", "args"), PROGRAMS)
+def test_program(function, graphs, breaks, args):
+    check(function, graphs, breaks, args)
