@@ -48,6 +48,8 @@ _REGISTERING_MODULES = [
     "dynamo.values.builtins",
     "dynamo.values.builtin_types",
     "dynamo.values.functional",
+    "dynamo.values.numpy_values",
+    "dynamo.values.numpy_functions",
     "dynamo.values.copying",
     "dynamo.values.printing",
     "dynamo.values.library",

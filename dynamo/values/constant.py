@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from dynamo import breaks
@@ -72,7 +73,8 @@ class ConstantValue(Value):
         return self.value
 
     def as_proxy(self) -> Any:
-        return self.value
+        # Graphs hold plain numbers; torch takes numpy's scalars as such, too.
+        return self.value.item() if isinstance(self.value, np.generic) else self.value
 
     def describe(self) -> str:
         text = repr(self.value)

@@ -18,6 +18,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SequenceValue
+from dynamo.values.numpy_values import ArrayValue
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def tensor_from_data(
 ) -> Value:
     """A call `target(data, dtype=..., device=...)`: what holds tensors in lists is stacked."""
     data = args[0] if args else kwargs.get("data")
+    if isinstance(data, ArrayValue):
+        raise Unsupported(breaks.NumpyConversion("a tensor made of an array"))
     if not isinstance(data, SequenceValue) or not _holds_tensors(data):
         return target(list(args), kwargs)
     given = {name: value for name, value in kwargs.items() if name != "data"}
@@ -109,8 +112,19 @@ def _converts(leaves: list[Value], dtype: torch.dtype | None) -> bool:
     return all(torch.can_cast(item, dtype) and item is not torch.bool for item in found)
 
 
+def _of_array(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """torch.as_tensor(array): the memory of the array, if nothing else is asked for."""
+    if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue) or args[0].scalar:
+        return None
+    return call_in_graph(tx, "call_method", "detach", [args[0].tensor], {})
+
+
 def fold_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch.tensor(data)."""
+    alias = _of_array(tx, args, kwargs)
+    if alias is not None:
+        form = {"memory_format": ConstantValue(torch.contiguous_format)}
+        return call_in_graph(tx, "call_method", "clone", [alias], form)
     return tensor_from_data(
         tx, lambda a, k: call_in_graph(tx, "call_function", torch.tensor, a, k), args, kwargs
     )
@@ -118,6 +132,9 @@ def fold_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
 
 def fold_as_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch.as_tensor(data)."""
+    alias = _of_array(tx, args, kwargs)
+    if alias is not None:
+        return alias
     return tensor_from_data(
         tx, lambda a, k: call_in_graph(tx, "call_function", torch.as_tensor, a, k), args, kwargs
     )
@@ -201,7 +218,8 @@ def _legacy_constructor(cls: Any) -> Callable[..., Value]:
     return construct
 
 
-for _name in "Float Double Half BFloat16 Long Int Short Char Byte Bool".split():
+_LEGACY = ["Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool"]
+for _name in _LEGACY:
     _cls = getattr(torch, f"{_name}Tensor")
     handles(_cls)(_legacy_constructor(_cls))
 handles(torch.Tensor)(_legacy_constructor(torch.Tensor))
