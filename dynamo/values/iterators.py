@@ -123,7 +123,13 @@ class DequeIterator(SequenceIterator):
             raise_python(tx, RuntimeError, "deque mutated during iteration")
         return super().step(tx)
 
+    def children(self) -> Sequence[Value]:
+        return [self.owner]
+
     def rebuild(self) -> Rebuilt:
+        assert isinstance(self.owner, DequeValue)
+        if self.owner.state != self.state:
+            raise Unsupported(breaks.CannotReconstruct("an iterator whose deque has changed"))
         return self.kind, [self.owner, ConstantValue(self.position)]
 
 
@@ -151,7 +157,12 @@ class SetIterator(IteratorValue):
         self.position += 1
         return self.items[self.position - 1]
 
+    def children(self) -> Sequence[Value]:
+        return [self.owner, *self.items]
+
     def rebuild(self) -> Rebuilt:
+        if list(self.owner.members) != self.keys:
+            raise Unsupported(breaks.CannotReconstruct("an iterator whose set has changed"))
         if self.position == 0:
             return iter, [self.owner]
         return _skipped, [self.owner, ConstantValue(self.position)]
@@ -260,8 +271,14 @@ class DictIterator(IteratorValue):
         # Whether that is noticed, and which keys come, depends on the places in the table.
         raise Unsupported(breaks.NotIterable(f"{self.owner.describe()}, whose keys change"))
 
+    def children(self) -> Sequence[Value]:
+        return [self.owner]
+
     def rebuild(self) -> Rebuilt:
         from dynamo.values.dicts import DictView
+
+        if self.owner.state != self.state:
+            raise Unsupported(breaks.CannotReconstruct("an iterator whose dict has changed"))
 
         view = DictView(self.owner, self.view)
         if self.position == 0:

@@ -30,7 +30,7 @@ from dynamo.sources import (
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
 
 if TYPE_CHECKING:
@@ -515,8 +515,8 @@ class ObjectValue(Value):
         if not self.has_instance_dict() and not isinstance(found, types.MemberDescriptorType):
             if found is not MISSING:  # read-only, which Python says in other words
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
-            text = f"{self.cls.__name__!r} object has no attribute {name!r}"
-            raise_python(tx, AttributeError, text)
+            bare = type(self.cls.__name__, (), {"__slots__": ()})()
+            call_real(tx, setattr, bare, name, None)
         tx.output.side_effects.store_attr(self, name, value)
 
     def has_instance_dict(self) -> bool:
@@ -772,12 +772,13 @@ def emit_class(codegen: Codegen, cls: type) -> None:
 
 def builtin_base(cls: type) -> type:
     """The C type whose storage instances of `cls` have."""
-    while cls.__flags__ & _HEAP_TYPE and cls.__base__ is not None:
+    while cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE and cls.__base__ is not None:
         cls = cls.__base__
     return cls
 
 
 _HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8  # a C type may be a heap type, too
 
 
 def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:

@@ -319,6 +319,14 @@ class SetValue(FrozenSetValue):
 
     cls = set
     before: Members | None = None
+    history: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+
+    def record(self, method: str, *args: Value) -> None:
+        """A change of a set from outside, to be made again as it was made: the order of a set
+        depends on how it came to its members.
+        """
+        if self.before is not None:
+            self.history = (*self.history, (method, tuple(map(snapshot, args))))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return unhashable(tx, self)
@@ -333,6 +341,7 @@ class SetValue(FrozenSetValue):
     def py_add(self, tx, item):
         key = key_of(tx, item)
         self.changing(tx)
+        self.record("add", item)
         self.members.setdefault(key, item)
         constants = real_constants([item])
         if constants is None:
@@ -343,6 +352,7 @@ class SetValue(FrozenSetValue):
     def py_discard(self, tx, item):
         key = key_of(tx, item)
         self.changing(tx)
+        self.record("discard", item)
         if self.members.pop(key, None) is not None and self.real is not None:
             self.real.discard(_constant(item))
 
@@ -378,6 +388,7 @@ class SetValue(FrozenSetValue):
         """self.method(*others), which changes the set itself."""
         gathered = [gather(tx, other) for other in others]
         self.changing(tx)
+        self.record(method, *others)
         self.members = _COMBINED[method](self.members, [other.members for other in gathered])
         reals = [other.real for other in gathered]
         if self.real is not None and all(real is not None for real in reals):
@@ -405,21 +416,17 @@ class SetValue(FrozenSetValue):
         return ConstantValue(None) if name.endswith("update") else result
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        """Take out what was taken out, then put in the rest: the table stays the set's own."""
+        """The same changes once more: the table stays the set's own."""
         if self.before is None:
             return refill(codegen, self, "update", lambda: self.emit_members(codegen))
-        gone = list(_without(self.before, self.members).values())
-        added = list(_without(self.members, self.before).values())
-        calls = [(n, v) for n, v in (("update", added), ("difference_update", gone)) if v]
-        for name, values in calls:
-            codegen.load_callable(lambda name=name: self._load_method(codegen, name))
-            for value in values:
-                codegen(value)
-            codegen.build_tuple(len(values))
+        for method, args in reversed(self.history):
+            codegen.load_callable(lambda method=method: self._load_method(codegen, method))
+            for arg in args:
+                codegen(arg)
 
         def write() -> None:
-            for _ in calls:
-                codegen.call(1)
+            for _, args in self.history:
+                codegen.call(len(args))
                 codegen.pop_top()
 
         return write
@@ -430,6 +437,21 @@ class SetValue(FrozenSetValue):
     def _load_method(self, codegen: Codegen, name: str) -> None:
         codegen(self)
         codegen.load_attr(name)
+
+
+def snapshot(value: Value) -> Value:
+    """The argument of a change as it is now; what is no container, as it is."""
+    from dynamo.values.containers import SequenceValue, TupleValue
+    from dynamo.values.dicts import DictValue
+
+    if isinstance(value, FrozenSetValue):
+        real = None if value.real is None else detached(value.real)
+        return type(value)(dict(value.members), real=real)
+    if isinstance(value, SequenceValue):
+        return TupleValue(list(value.contents))
+    if isinstance(value, DictValue):
+        return DictValue(dict(value.entries))
+    return value
 
 
 @builder(set, frozenset)

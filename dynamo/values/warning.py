@@ -15,7 +15,7 @@ from dynamo import breaks
 from dynamo.capture.interpreter import Interpreter
 from dynamo.errors import Unsupported
 from dynamo.resume import origin
-from dynamo.sources import GlobalsSource
+from dynamo.sources import AttrSource, GlobalsSource, ModuleSource
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
@@ -40,6 +40,7 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     if others or not isinstance(level, int) or not _is_none(source) or _may_be_caught(tx):
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))
     kind = _category(message, category)
+    _assume_no_error(tx, kind)
     frame, above = _frame(tx, level)
     effects = tx.output.side_effects
     if frame is None:
@@ -52,6 +53,17 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     else:
         namespace = tx.output.install("globals", frame.f_globals)
     effects.call_later(give_warning, message, kind, frame.code.co_filename, frame.lineno, namespace)
+
+
+def _assume_no_error(tx: Interpreter, category: type) -> None:
+    """A filter that makes the warning an exception does so at once."""
+
+    def raises_nothing(filters: Any) -> bool:
+        return not any(f[0] == "error" and issubclass(category, f[2]) for f in filters)
+
+    if not raises_nothing(warnings.filters):
+        raise Unsupported(breaks.UncapturedCall("warnings.warn"))
+    tx.guard(AttrSource(ModuleSource("warnings"), "filters"), "predicate", raises_nothing)
 
 
 def _is_none(value: Value | None) -> bool:
