@@ -5,6 +5,7 @@ One OutputGraph serves the root interpreter of a frame and every interpreter inl
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import types
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
+from dynamo.capture.inference_blocks import InferenceBlocks
 from dynamo.capture.order import can_fail
 from dynamo.capture.side_effects import SideEffects
 from dynamo.capture.subgraph import Subgraph, check_local
@@ -75,6 +77,7 @@ class OutputGraph:
         # Generators suspended where their end would run code, and how they are held
         # (capture/dropping.py).
         self.suspended: dict[Value, list[Value] | None] = {}
+        self.inference = InferenceBlocks()
         self.stop_at = -1  # the number of steps after which capture stops, if it is to
         self.regions_guarded = False  # see values/break_regions.py
         self.horizon = config.loop_limit  # no interpreter looks up before this step
@@ -128,6 +131,7 @@ class OutputGraph:
         """
         if self.side_effects.shown and can_fail(target):
             raise Unsupported(breaks.ShownBefore(getattr(target, "__name__", target)))
+        self.inference.check(op, target)
         self._nodes += 1
         graph = self.graph
         if self.bodies:
@@ -143,7 +147,8 @@ class OutputGraph:
 
     def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:
         """A placeholder for an outside tensor, named after its source."""
-        fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        with torch.inference_mode(False) if self.inference.open else contextlib.nullcontext():
+            fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
         name = _placeholder_name(source)
         with self._at_placeholders():
             node = self.graph.placeholder(name)
@@ -181,7 +186,9 @@ class OutputGraph:
         return known
 
     def adopt(self, fake: torch.Tensor, value: TensorValue) -> None:
-        """`value` is the Value of this fake tensor from now on."""
+        """`value` is the Value of this fake tensor from now on, and of no other."""
+        self._tensor_values.pop(id(value.fake), None)
+        value.fake = fake
         self._tensor_values[id(fake)] = value
 
     def fake_value(self, fake: torch.Tensor) -> TensorValue | None:

@@ -24,6 +24,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
+from dynamo.values.managers import METHODS
 from dynamo.values.operators import same_object
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ OPAQUE_MODULES = (
     "torch._tensor_str",
     "torch.serialization",
     "torch.utils.data",
+    "torch.nn.modules.lazy",
     "torch.utils.weak",
     "torch.library",
     "torch._library",
@@ -83,24 +85,16 @@ def is_opaque_module(name: str | None) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in OPAQUE_MODULES)
 
 
-# Not captured for what they do: inference mode is no state that a graph can set.
-INFERENCE_MODE = frozenset(
-    [torch.inference_mode.__enter__.__code__, torch.inference_mode.__exit__.__code__]
-)
-
-
 def is_opaque_function(function: types.FunctionType) -> bool:
     """Judged by where its code is from (functools.wraps changes __module__)."""
     module = function.__globals__.get("__name__")
     if module and module.partition(".")[0] in NOT_INLINED:
         return True
-    return function.__code__ in INFERENCE_MODE or is_opaque_module(module)
+    return is_opaque_module(module)
 
 
 def opaque_reason(function: types.FunctionType) -> breaks.Break:
     """Why a call of an opaque function breaks the graph."""
-    if function.__code__ in INFERENCE_MODE:
-        return breaks.InferenceMode()
     return breaks.UncapturedCall(f"{function.__module__}.{function.__qualname__}")
 
 
@@ -203,9 +197,12 @@ class UserFunctionValue(FunctionValue):
         return tx.wrap(defaults[name], source)
 
     def is_plain_function(self) -> bool:
-        return not is_opaque_function(self.function)
+        return self.code not in METHODS and not is_opaque_function(self.function)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        method = METHODS.get(self.code)
+        if method is not None:
+            return method(tx, args)
         if is_opaque_function(self.function):
             raise Unsupported(opaque_reason(self.function))
         return tx.inline(self, args, kwargs)

@@ -166,7 +166,6 @@ def _share(tx: Interpreter, data: TensorValue, leaf: Any) -> None:
     output, factory = tx.output, data.node
     fake = run_fake(tx, "call_function", torch.Tensor.detach, (leaf.node,), {})
     data.node = output.create_node("call_function", torch.Tensor.detach, (leaf.node,), {}, fake, tx)
-    data.fake = fake
     output.graph.erase_node(factory)
     output.adopt(fake, data)
 

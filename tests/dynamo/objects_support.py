@@ -9,6 +9,7 @@ import textwrap
 import warnings
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 import dynamo
 from tests.dynamo.differential import World, assert_same
@@ -24,13 +25,13 @@ def run_both(text: str, backend: str = "eager") -> tuple[int, list[str]]:
     linecache.cache[filename] = (len(definitions), None, lines, filename)
     statements = ast.parse(steps).body
     assert statements, "a program without steps"
-    torch.manual_seed(0)
+    _same_start()
     eager = World(definitions, filename, None)
     expected = [eager.step(statement) for statement in statements]
     dynamo.reset()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        torch.manual_seed(0)
+        _same_start()
         world = World(definitions, filename, backend)
         for statement, wanted in zip(statements, expected):
             assert_same(wanted, world.step(statement), ast.unparse(statement))
@@ -39,6 +40,12 @@ def run_both(text: str, backend: str = "eager") -> tuple[int, list[str]]:
     records = world.run.context.records
     codes = [broken.code for record in records for broken in record.breaks]
     return sum(len(record.graphs) for record in records), sorted(set(codes))
+
+
+def _same_start() -> None:
+    """The definitions of both worlds draw the same numbers and name their hooks alike."""
+    torch.manual_seed(0)
+    RemovableHandle.next_id = 0
 
 
 def check(text: str, graphs: int, codes: str = "", backend: str = "eager") -> None:
