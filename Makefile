@@ -1,6 +1,7 @@
 # make demo    install into .venv and run the tutorial's main job on a real model
 # make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests
 # make lint / make accept (refresh golden files) / make bench
+# make fuzz    random programs, eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
 #
 # PYTHON=python3.12 chooses the interpreter; each has its own virtual environment.
 
@@ -12,7 +13,7 @@ STAMP := $(VENV)/installed
 SOURCES := $(wildcard dynamo/csrc/* inductor/runtime/csrc/*)
 JOBS ?= 2
 
-.PHONY: demo test lint accept bench install clean
+.PHONY: demo test lint accept bench fuzz install clean
 
 demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
@@ -33,6 +34,9 @@ accept: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.inference
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 
 install: $(STAMP)
 

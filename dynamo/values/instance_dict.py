@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
+from dynamo import breaks
 from dynamo.capture.side_effects import DELETED
+from dynamo.errors import Unsupported
 from dynamo.sources import InstanceDictSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.dicts import DictValue
+from dynamo.values.objects import class_lookup
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -37,16 +41,22 @@ class InstanceDictValue(DictValue):
             tx.guard(InstanceDictSource(owner.source), "dict_keys", names)
         stored = tx.output.side_effects.stored_attrs(owner)
         names = [n for n in names if stored.get(n) is not DELETED]
-        names += [n for n, v in stored.items() if v is not DELETED and n not in names]
+        added = [n for n, v in stored.items() if v is not DELETED and n not in names]
+        names += [n for n in added if not self._in_slot(n)]
         found = {n: owner.own_attr(tx, n) for n in names}
         self.entries = {n: (ConstantValue(n), v) for n, v in found.items() if v is not None}
         return self.entries
 
     def lookup(self, tx: Interpreter, key: Value) -> Value | None:
-        return self.owner.own_attr(tx, key.as_constant())
+        name = key.as_constant()
+        return None if self._in_slot(name) else self.owner.own_attr(tx, name)
+
+    def _in_slot(self, name: str) -> bool:
+        """Stores in __slots__ are not in the dict."""
+        return isinstance(class_lookup(self.owner.cls, name), MemberDescriptorType)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(self.owner.own_attr(tx, item.as_constant()) is not None)
+        return ConstantValue(self.lookup(tx, item) is not None)
 
     def length(self, tx: Interpreter) -> int:
         return len(self.load_all(tx))
@@ -55,7 +65,10 @@ class InstanceDictValue(DictValue):
         tx.output.side_effects.mark(self.owner)
 
     def put(self, tx: Interpreter, key: Value, value: Value) -> None:
-        tx.output.side_effects.store_attr(self.owner, key.as_constant(), value)
+        name = key.as_constant()
+        if self._in_slot(name):
+            raise Unsupported(breaks.ItemMutation(self.describe()))
+        tx.output.side_effects.store_attr(self.owner, name, value)
 
     def delitem(self, tx: Interpreter, key: Value) -> None:
         if self.lookup(tx, key) is None:

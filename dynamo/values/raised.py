@@ -35,15 +35,14 @@ class ExceptionValue(ObjectValue):
         self.links: dict[str, Value] = {}
         self.frames: Frames = ()
         self.traceback: TracebackValue | None = None
+        self.args_tuple: tuple[list[Value], Value] | None = None
 
     def children(self) -> Sequence[Value]:
         return [*self.args, *self.links.values()]
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        from dynamo.values.containers import TupleValue
-
         if name == "args":
-            return TupleValue(self.args)
+            return self._args_tuple()
         if name == "__traceback__":
             return self._traceback()
         if name in _LINKS:
@@ -56,6 +55,15 @@ class ExceptionValue(ObjectValue):
         if issubclass(self.cls, StopIteration) and name == "value":
             return self.args[0] if self.args else ConstantValue(None)
         return super().getattr(tx, name)
+
+    def _args_tuple(self) -> Value:
+        """`args` is one object until it is assigned."""
+        from dynamo.values.containers import TupleValue
+
+        held = self.args_tuple
+        if held is None or held[0] is not self.args:
+            held = self.args_tuple = (self.args, TupleValue(self.args))
+        return held[1]
 
     def _traceback(self) -> Value:
         if not self.frames:
@@ -127,9 +135,7 @@ class ExceptionValue(ObjectValue):
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(new_exception))
         emit_class(codegen, self.cls)
-        for arg in self.args:
-            codegen(arg)
-        codegen.build_tuple(len(self.args))
+        codegen(self._args_tuple())
         codegen.load_const(self.frames)
         codegen.call(3)
 

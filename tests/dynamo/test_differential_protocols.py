@@ -74,6 +74,31 @@ PROGRAMS = {
         ---
         run(T(3))
     """,
+    "args_are_one_tuple": """
+        def f(x):
+            y = x + 1
+            try:
+                raise KeyError(1, x)
+            except KeyError as e:
+                log.append(e.args)
+                log.append(e.args)
+                return y, e, e.args is e.args
+        ---
+        run(T(3))
+    """,
+    "slots_are_not_in_the_dict": """
+        class A:
+            def __init__(self): self.n = 1
+        class B(A):
+            __slots__ = ('extra',)
+        def f(x, b):
+            b.extra = x + 1
+            made = B()
+            made.extra = x
+            return vars(b), sorted(vars(made)), 'extra' in b.__dict__, vars(made).get('extra')
+        ---
+        run(T(3), B())
+    """,
     "cause_must_be_an_exception": """
         def f(x):
             y = x + 1

@@ -263,19 +263,19 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
         trying.map(lambda body: _with_body(f"with {_MANAGERS[3]}:", body)),
         own.map(
             lambda b: [
-                *_with_body("def inner(y, z):", ["nonlocal m", *b, "return y, z"]),
+                *_with_body("def inner(y, z):", ["nonlocal m, box", *b, "return y, z"]),
                 "y, z = inner(z, y)",
             ]
         ),
         own.map(
             lambda b: [
-                *_with_body("def produced(y, z):", ["nonlocal m", "yield y", *b, "yield z"]),
+                *_with_body("def produced(y, z):", ["nonlocal m, box", "yield y", *b, "yield z"]),
                 "for y in produced(z, y): m += 1",
             ]
         ),
         own.map(
             lambda b: [
-                *_with_body("class Local(Box):", _with_body("def made(self, y, z):", [*_fresh(b)])),
+                *_with_body("class Local(Box):", _with_body("def made(self, y, z):", _fresh(b))),
                 "y = Local(y).made(y, z)",
             ]
         ),
@@ -293,7 +293,7 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
 
 def _fresh(body: Lines) -> Lines:
     """A function body with variables of its own."""
-    return ["m = 1", *body, "return y + m"]
+    return ["nonlocal box", "m = 1", *body, "return y + m"]
 
 
 def program(body: Lines) -> str:
