@@ -176,7 +176,7 @@ TensorMetadata = _reason(
 InferenceMode = _reason(
     "InferenceMode",
     "INFERENCE_MODE",
-    "torch.inference_mode is entered and left outside of graphs",
+    "operations inside and outside of torch.inference_mode cannot be in one graph",
     "use torch.no_grad(), or call the compiled function in inference mode",
 )
 NumpyConversion = _reason(

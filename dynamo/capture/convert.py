@@ -50,7 +50,9 @@ from dynamo.guards import GuardSet
 from dynamo.records import BreakRecord, FrameRecord
 from dynamo.resume import origin
 from dynamo.sources import GlobalsSource
-from dynamo.values.function import INFERENCE_MODE, is_opaque_module
+from dynamo.values.function import is_opaque_module
+from dynamo.values.inference import leave_all
+from dynamo.values.managers import METHODS
 
 if TYPE_CHECKING:
     from dynamo.context import CompileContext
@@ -66,11 +68,14 @@ _frame_counter = itertools.count()
 _frame_numbers: CodeMap[int] = CodeMap()
 # Frames between a module and its forward: all modules share them, so they would be compiled for
 # each.
-_LEFT_ALONE = INFERENCE_MODE | {
+_LEFT_ALONE = METHODS.keys() | {
     torch.nn.Module._wrapped_call_impl.__code__,
     torch.nn.Module._call_impl.__code__,
+    torch.autograd.Function.apply.__func__.__code__,  # type: ignore[attr-defined]
     *(f.__code__ for f in (enter_region, leave_region, set_regions)),
 }
+# Captured where they are called, or not at all.
+_RUN_WHOLE = ("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint")
 _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _BUILTINS = vars(builtins)
 # Builtins that see the caller's locals when they get fewer arguments than this.
@@ -86,7 +91,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     """
     code = frame.f_code
     module = frame.f_globals.get("__name__")
-    if is_opaque_module(module) or str(module).startswith("torch._higher_order_ops."):
+    if is_opaque_module(module) or str(module).startswith(_RUN_WHOLE):
         return _hook.SKIP_RECURSIVELY
     if (
         is_stand_in(code)
@@ -410,6 +415,7 @@ def restored_state() -> Iterator[None]:
     try:
         yield
     finally:
+        leave_all()
         for setter, *args in modes:
             setter(*args)
 

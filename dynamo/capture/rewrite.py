@@ -24,18 +24,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo import _hook
+from dynamo import _hook, breaks
 from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
 from dynamo.capture.output import GraphInput, OutputGraph
 from dynamo.capture.side_effects import DELETED, ReplayedCall
 from dynamo.config import config
-from dynamo.errors import BackendCompilerFailed
+from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.reconstruct import Codegen, FillLater
 from dynamo.records import FrameRecord, GraphRecord
 from dynamo.sources import MadeSource, Source, load_shared, share_loads
 from dynamo.values.base import Value
+from dynamo.values.inference import compile_inside
 from fxgraph import GraphModule, verify
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class FrameRewriter:
         self.output = root.output
         self.breaking: BreakEmitter | None = None
         if stop.instr is not None:
+            if self.output.inference.open:
+                raise Unsupported(breaks.InferenceMode())
             self.breaking = BreakEmitter(root, stop, stop.instr)
 
     def check(self) -> None:
@@ -162,7 +165,10 @@ class FrameRewriter:
             log_graph.debug("%s %s\n%s", self.record.compile_id, self.record.name, graph)
         if log_graph_code.isEnabledFor(logging.DEBUG):
             log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
-        compiled = self._call_backend(context.backend, module, [item.example for item in inputs])
+        examples = [item.example for item in inputs]
+        compiled = compile_inside(
+            output, lambda: self._call_backend(context.backend, module, examples)
+        )
         op_count = output.op_count
         entry = GraphRecord(module, op_count, dict(getattr(compiled, "compile_report", None) or {}))
         self.record.graphs.append(entry)

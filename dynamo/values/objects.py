@@ -133,7 +133,7 @@ def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> No
     if source is None:
         return
     guarded.add((cls, name))
-    if found is MISSING and hasattr(cls, name):  # the metaclass has it
+    if found is MISSING and class_lookup(type(cls), name) is not MISSING:  # of the metaclass
 
         def has_none(value: Any) -> bool:
             return class_lookup(value, name) is MISSING

@@ -34,15 +34,6 @@ def call_custom_op(op, *args, **kwargs):
     return op._opoverload(*args, **kwargs)
 
 
-def enter_range(self):
-    """record_function.__enter__: ranges of a profile do not show inside of a graph."""
-    return self
-
-
-def leave_range(self, exc_type, exc_value, traceback):
-    return None
-
-
 def group_tensors(tensorlistlist, with_indices=False):
     """torch._C._group_tensors_by_device_and_dtype."""
     grouped = {}

@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 
 
 @cache
-def polyfilled() -> dict[int, tuple[Any, Callable[..., Any]]]:
+def polyfilled() -> dict[int, tuple[Any, Any]]:
     """id -> (function, the Python function captured in its place)."""
-    pairs = [
+    pairs: list[tuple[Any, Any]] = [
         (torch._check_with, torch_polyfills.check_with),
         (torch.jit.annotate, torch_polyfills.annotate),
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
-        (torch.profiler.record_function.__enter__, torch_polyfills.enter_range),
-        (torch.profiler.record_function.__exit__, torch_polyfills.leave_range),
         (
             getattr(_masked, "_combine_input_and_mask", None),
             torch_polyfills.combine_input_and_mask,
@@ -123,7 +121,7 @@ def fold_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     """torch.tensor(data)."""
     alias = _of_array(tx, args, kwargs)
     if alias is not None:
-        form = {"memory_format": ConstantValue(torch.contiguous_format)}
+        form: dict[str, Value] = {"memory_format": ConstantValue(torch.contiguous_format)}
         return call_in_graph(tx, "call_method", "clone", [alias], form)
     return tensor_from_data(
         tx, lambda a, k: call_in_graph(tx, "call_function", torch.tensor, a, k), args, kwargs

@@ -1,0 +1,55 @@
+"""Context managers of torch whose methods are not looked into: what they mean while capturing."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import ModuleSource
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.inference import enter_inference, leave_inference
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+Method = Callable[["Interpreter", Sequence[Value]], Value]
+
+
+def profiler_is_off(module: Any) -> bool:
+    """No profiler is running"""
+    return not module.autograd._profiler_enabled()
+
+
+def _start_range(tx: Interpreter, args: Sequence[Value]) -> Value:
+    """A named range shows nothing where no profiler runs. Left natively, after a graph break, it
+    must not look for what it would have recorded.
+    """
+    manager = args[0]
+    if torch.autograd._profiler_enabled():
+        raise Unsupported(breaks.UncapturedCall("torch.profiler.record_function"))
+    tx.guard(ModuleSource("torch"), "predicate", profiler_is_off)
+    manager.setattr(tx, "run_callbacks_on_exit", ConstantValue(False))
+    return manager
+
+
+def _end_range(tx: Interpreter, args: Sequence[Value]) -> Value:
+    records = args[0].getattr(tx, "run_callbacks_on_exit").as_constant()
+    if records:
+        raise Unsupported(breaks.UncapturedCall("torch.profiler.record_function"))
+    args[0].setattr(tx, "run_callbacks_on_exit", ConstantValue(True))
+    return ConstantValue(None)
+
+
+_RANGE = torch.autograd.profiler.record_function
+METHODS: dict[types.CodeType, Method] = {
+    torch.inference_mode.__enter__.__code__: enter_inference,
+    torch.inference_mode.__exit__.__code__: leave_inference,
+    _RANGE.__enter__.__code__: _start_range,
+    _RANGE.__exit__.__code__: _end_range,
+}
