@@ -308,11 +308,14 @@ class Capture:
         self.fits = -1
         self.too_late: int | None = None
         self.trail: list[int] = []  # of the attempt that came furthest
+        # Unrolled, a loop is captured for the place where it stands: only the first time.
+        self.unrolls = not _hook.cache_entries(frame.f_code, context)
 
     def run(self) -> Rewritten:
         """Attempt until one succeeds."""
         while True:
             output = OutputGraph(self.context, self.frame.f_globals)
+            output.unrolls = self.unrolls
             start = time.perf_counter()
             try:
                 with restored_state():
@@ -324,6 +327,11 @@ class Capture:
             finally:
                 spent = time.perf_counter() - start
                 self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
+            if stop.instr is not None and any(not it.exhausted for it in output.unrolled):
+                # The loop breaks again: from the start, and without unrolling.
+                self.unrolls, self.restart, self.too_late, self.trail = False, None, None, []
+                self.fits, self.backoff = -1, 1
+                continue
             self._check_fullgraph(stop)
             if len(root.trail) > len(self.trail):
                 self.trail = root.trail

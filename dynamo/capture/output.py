@@ -79,6 +79,10 @@ class OutputGraph:
         self.suspended: dict[Value, list[Value] | None] = {}
         self.inference = InferenceBlocks()
         self.stop_at = -1  # the number of steps after which capture stops, if it is to
+        # Whether loops that broke in an earlier turn may be captured to their end, and those that
+        # are (values/resumed_iterators.py).
+        self.unrolls = True
+        self.unrolled: list[Any] = []
         self.regions_guarded = False  # see values/break_regions.py
         self.horizon = config.loop_limit  # no interpreter looks up before this step
         self._nodes = 0

@@ -27,6 +27,7 @@ class _Same:
 
     def __init__(self, flags: tuple[bool, ...]) -> None:
         self.flags = flags
+        self.__name__ = f"error_on_graph_break regions are {flags}"
 
     def __call__(self, _: Any) -> bool:
         return regions() == self.flags

@@ -57,6 +57,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.warning",
     "dynamo.values.locks",
     "dynamo.values.break_regions",
+    "dynamo.values.resumed_iterators",
     "dynamo.values.classes",
     "dynamo.values.raised",
     "dynamo.values.modules",

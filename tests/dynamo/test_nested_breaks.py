@@ -1240,6 +1240,159 @@ def test_fullgraph_is_stronger_than_regions():
         capturing(X)
 
 
+# -- loops that break once ------------------------------------------------------------------------
+class Noted(torch.nn.Module):
+    def forward(self, x):
+        y = x + 1
+        note("module")
+        return y * 2
+
+
+SEQUENTIAL = torch.nn.Sequential(
+    torch.nn.Linear(4, 4), Noted(), torch.nn.ReLU(), torch.nn.Linear(4, 4)
+)
+LAYERS = torch.nn.ModuleList(SEQUENTIAL)
+
+
+@program(2)
+def sequential(x):
+    return SEQUENTIAL(x) * 2
+
+
+@program(2)
+def module_list(x):
+    for layer in LAYERS:
+        x = layer(x)
+    return x + 1
+
+
+@program(2)
+def module_list_in_callee(x):
+    def callee(y):
+        for layer in LAYERS:
+            y = layer(y) + y
+        return y
+
+    return callee(x * 2) + 1
+
+
+@program(2)
+def one_turn_breaks(x):
+    for i in range(5):
+        x = x + i
+        if i == 2:
+            note("two")
+    return x * 2
+
+
+@program(2)
+def one_turn_breaks_over_a_list(x):
+    items = [1.0, 2.0, 3.0, 4.0]
+    for item in items:
+        x = x * item
+        if item == 2.0:
+            note("two")
+            items.append(5.0)
+        if item == 4.0:
+            items.append(6.0)
+    return x, items
+
+
+@program(2)
+def one_turn_breaks_over_a_dict(x):
+    table = {"a": x, "b": x + 1, "c": x + 2}
+    total = x
+    for key, value in table.items():
+        total = total + value
+        if key == "a":
+            note(key)
+    return total
+
+
+@program(2)
+def one_turn_breaks_over_a_tuple(x):
+    for item in (x, x + 1, x + 2):
+        x = x * item
+        if item.shape[0] == 4 and len(LOG) == 0:
+            LOG.append("first")
+            note("first")
+    return x
+
+
+@program(2)
+def left_after_the_break(x):
+    for i in range(10):
+        x = x + i
+        if i == 1:
+            note("one")
+        if i == 3:
+            break
+    return x * 2
+
+
+@program(2)
+def an_error_in_a_later_turn(x):
+    y = x + 1
+    for i in range(10):
+        y = y + i
+        if i == 1:
+            note("one")
+        if i == 3:
+            raise ValueError(i)
+    return y
+
+
+@program(2)
+def the_iterator_is_used_later(x):
+    items = iter([1.0, 2.0, 3.0, 4.0, 5.0])
+    for item in items:
+        x = x * item
+        if item == 1.0:
+            note("one")
+        if item == 3.0:
+            break
+    return x, list(items)
+
+
+@program(2)
+def dict_that_changes_size(x):
+    table = {"a": 1.0, "b": 2.0, "c": 3.0}
+    y = x + 1
+    try:
+        for key in table:
+            y = y * table[key]
+            if key == "a":
+                note(key)
+                table["d"] = 4.0
+    except RuntimeError as error:
+        return y + 1, len(error.args)
+    return y
+
+
+@program(2)
+def nested_loops(x):
+    for i in range(3):
+        for j in range(2):
+            x = x + i * j
+            if i == 1 and j == 0:
+                note("inner")
+    return x * 2
+
+
+def test_a_loop_that_breaks_elsewhere_is_compiled_again_in_general():
+    def f(x, at):
+        for i in range(12):
+            x = x + 1
+            if i == at:
+                note("at", i)
+        return x * 2
+
+    capturing, captured = compiled(f)
+    for at in range(12):
+        assert torch.equal(capturing(X, at), f(X, at))
+    assert not any(b.code == "RECOMPILE_LIMIT" for r in captured.context.records for b in r.breaks)
+
+
 @pytest.mark.parametrize(("function", "graphs", "breaks", "args"), PROGRAMS)
 def test_program(function, graphs, breaks, args):
     check(function, graphs, breaks, args)

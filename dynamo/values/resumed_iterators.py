@@ -1,0 +1,148 @@
+"""Iterators of loops with a graph break inside, in the continuation that goes on with the loop.
+
+The continuation gets the real iterator. If the rest of the loop breaks again, it asks natively for
+each item, so that one graph serves all turns (breaks.NextTurn). Otherwise the rest of the loop is
+captured as if the loop began there: where the iterator stands is guarded, and the rewritten frame
+moves it on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import CallSource, LocalSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.constant import ConstantValue
+from dynamo.values.iterators import (
+    DictIterator,
+    IteratorValue,
+    RangeIterator,
+    Rebuilt,
+    SequenceIterator,
+)
+from dynamo.values.objects import build_object
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+_DICT_ITERATORS: dict[type, str] = {
+    type(iter({}.keys())): "keys",
+    type(iter({}.values())): "values",
+    type(iter({}.items())): "items",
+}
+_SEQUENCE_ITERATORS = (type(iter([])), type(iter(())))
+_RANGE_ITERATOR = type(iter(range(0)))
+
+
+class ResumedIterator(IteratorValue):
+    """`rest` is what iterates symbolically; None: nothing was asked of it yet."""
+
+    def __init__(self, real: Iterator[Any], source: Source) -> None:
+        super().__init__()
+        self.source = source
+        self.real = real
+        self.rest: Value | None = None
+        self.taken = 0  # how often it was asked
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def describe(self) -> str:
+        assert self.source is not None
+        return f"{type(self.real).__name__} object {self.source.name}"
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        if self.exhausted:
+            return None
+        if self.rest is None:
+            self.rest = self._open(tx)
+        tx.output.side_effects.mark(self)
+        self.taken += 1
+        item = self.rest.next_value(tx)
+        self.exhausted = item is None
+        return item
+
+    def rebuild(self) -> Rebuilt:
+        return iter, []
+
+    def children(self) -> list[Value]:
+        return [] if self.rest is None else [self.rest]
+
+    def _open(self, tx: Interpreter) -> Value:
+        if not tx.output.unrolls or not _can_be_opened(self.real):
+            raise Unsupported(breaks.NotIterable(self.describe()))
+        assert self.source is not None
+        tx.output.unrolled.append(self)
+        position = ConstantValue(position_of(self.real))
+        tx.guard(CallSource(self.source, position_of, "position"), "constant", position.value)
+        iterated = iterated_by(self.real)
+        owner: Any = tx.wrap(iterated, CallSource(self.source, iterated_by, "iterated"))
+        if isinstance(iterated, range):
+            return RangeIterator(iterated[position.value :])
+        if type(self.real) not in _DICT_ITERATORS:
+            return SequenceIterator(owner, position.value)
+        if tx.output.side_effects.is_dirty(owner):
+            raise Unsupported(breaks.NotIterable(self.describe()))  # Python may notice
+        rest = DictIterator(owner, _DICT_ITERATORS[type(self.real)])
+        rest.position = position.value
+        return rest
+
+    def replay(self, codegen: Codegen) -> Callable[[], None]:
+        codegen.load_callable(lambda: codegen.load_const(advance))
+        codegen(self)
+        codegen.load_const(None if self.exhausted else self.taken)
+
+        def write() -> None:
+            codegen.call(2)
+            codegen.pop_top()
+
+        return write
+
+
+def _can_be_opened(real: Iterator[Any]) -> bool:
+    """It is not exhausted, and what it iterates over is what it looks like."""
+    if real.__length_hint__() == 0:  # type: ignore[attr-defined]
+        return False
+    return type(iterated_by(real)) in (list, tuple, range, dict)
+
+
+def iterated_by(real: Iterator[Any]) -> Any:
+    """What a built-in iterator goes over; None: nothing any more."""
+    if type(real) not in _DICT_ITERATORS:
+        return real.__reduce__()[1][0]  # type: ignore[index]
+    return next((held for held in gc.get_referents(real) if isinstance(held, dict)), None)
+
+
+def position_of(real: Iterator[Any]) -> int:
+    """How many items of it are behind; -1: all of them."""
+    if type(real) in _DICT_ITERATORS:
+        owner = iterated_by(real)
+        return -1 if owner is None else len(owner) - real.__length_hint__()  # type: ignore
+    made: Any = real.__reduce__()
+    return (made[2] or 0) if len(made) > 2 else 0
+
+
+def advance(real: Iterator[Any], count: int | None) -> None:
+    """Take `count` items, or all of them (None). The program has seen what that raises."""
+    with contextlib.suppress(RuntimeError):
+        for _ in itertools.islice(real, count):
+            pass
+
+
+@builder(*_SEQUENCE_ITERATORS, _RANGE_ITERATOR, *_DICT_ITERATORS)
+def build_iterator(tx: Interpreter, obj: Iterator[Any], source: Source | None) -> Value:
+    """Other iterators from outside are asked natively for their items."""
+    if not isinstance(source, LocalSource) or source.local[0] != ".":
+        return build_object(tx, obj, source)
+    tx.guard(source, "type", type(obj))
+    value = ResumedIterator(obj, source)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)
