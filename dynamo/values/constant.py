@@ -73,8 +73,10 @@ class ConstantValue(Value):
         return self.value
 
     def as_proxy(self) -> Any:
-        # Graphs hold plain numbers; torch takes numpy's scalars as such, too.
-        return self.value.item() if isinstance(self.value, np.generic) else self.value
+        # torch takes numpy's scalars for numbers here, and for arrays or not at all there.
+        if isinstance(self.value, np.generic):
+            raise Unsupported(breaks.NotGraphArgument(f"the numpy scalar {self.value!r}"))
+        return self.value
 
     def describe(self) -> str:
         text = repr(self.value)

@@ -78,7 +78,7 @@ UFUNCS: dict[Any, tuple[Callable[..., Any], str]] = {
 }
 # dtype.kind of what they are the same for: torch has no abs of bool, and which of two zeros is the
 # larger is for numpy to say.
-_KINDS = {
+_KINDS: dict[Any, str] = {
     np.maximum: "biu",
     np.minimum: "biu",
     **dict.fromkeys([np.absolute, np.floor, np.ceil, np.trunc], "iuf"),

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -257,10 +258,11 @@ class TensorValue(Value):
         return int(self.fake.shape[0])
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        return call_in_graph(tx, "call_function", operator.getitem, [self, key], {})
+        return call_in_graph(tx, "call_function", operator.getitem, [self, _index_of(key)], {})
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
-        call_in_graph(tx, "call_function", operator.setitem, [self, key, value], {})
+        operands = [self, _index_of(key), value]
+        call_in_graph(tx, "call_function", operator.setitem, operands, {})
 
     def iterate(self, tx: Interpreter) -> Value:
         return self._unbound(tx).iterate(tx)
@@ -283,9 +285,24 @@ class TensorValue(Value):
 
 
 def _number_of(value: Value) -> Value:
-    """An operand as tensors see it: instances of subclasses of int and float are their numbers."""
+    """An operand as tensors see it: instances of subclasses of int and float are their numbers,
+    and so are numpy's scalars.
+    """
+    if value.is_constant() and isinstance(value.as_constant(), np.number):
+        return ConstantValue(value.as_constant().item())
     storage = getattr(value, "storage", None)
     return storage if isinstance(storage, ConstantValue) else value
+
+
+def _index_of(key: Value) -> Value:
+    """An index as tensors see it: numpy's integers are ints, also in a tuple."""
+    from dynamo.values.containers import TupleValue
+
+    if isinstance(key, TupleValue) and key.python_type() is tuple:
+        return TupleValue([_index_of(part) for part in key.wrapped()])
+    if key.is_constant() and isinstance(key.as_constant(), np.integer):
+        return ConstantValue(int(key.as_constant()))
+    return key
 
 
 class TensorMethodValue(Value):

@@ -166,8 +166,8 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(
         torch,
         "jit.is_scripting jit.is_tracing _jit_internal.is_scripting compiler.is_exporting "
-        "_C._is_torch_function_all_disabled _C._is_tracing onnx.is_in_onnx_export _C._is_torch_function_mode_enabled "
-        "_C._are_functorch_transforms_active",
+        "_C._is_torch_function_all_disabled _C._is_tracing onnx.is_in_onnx_export "
+        "_C._is_torch_function_mode_enabled _C._are_functorch_transforms_active",
         false,
     )
     table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once _assert_async", none)

@@ -117,7 +117,7 @@ def idx_mask2(x, m):
     return x[[True, False]]
 
 
-@program(matrix, breaks="NOT_CALLABLE")
+@program(matrix, breaks="NOT_GRAPH_ARGUMENT")
 def numpy_indices(x):
     return x[np.int64(1)], x[np.int32(0), np.int64(2)], x[np.array([1, 0])], x[: np.int64(1)]
 
@@ -158,7 +158,7 @@ def stores(x, m, i):
     return x
 
 
-@program(matrix, breaks="NOT_CALLABLE")
+@program(matrix, breaks="NOT_GRAPH_ARGUMENT")
 def setidx2(x):
     y = x.clone()
     y[np.int64(0)] = np.float32(3.0)

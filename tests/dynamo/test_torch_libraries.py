@@ -144,10 +144,10 @@ def from_outside(d, x):
 
 
 def test_validation_reads_values():
-    check_program(validates, (probabilities,), 4, "DATA_DEPENDENT_JUMP")
-    check_program(refuses, (probabilities,), 4, "DATA_DEPENDENT_JUMP")
+    check_program(validates, (probabilities,), 6, "DATA_DEPENDENT_JUMP")
+    check_program(refuses, (probabilities,), 5, "DATA_DEPENDENT_JUMP")
     given = (lambda: D.Normal(torch.zeros(3), torch.ones(3)), probabilities)
-    check_program(from_outside, given, 3, "DATA_DEPENDENT_JUMP")
+    check_program(from_outside, given, 4, "DATA_DEPENDENT_JUMP")
 
 
 # -- custom operators -----------------------------------------------------------------------------

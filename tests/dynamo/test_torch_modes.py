@@ -462,7 +462,7 @@ def nonzero_forms(x):
     return torch.nonzero(x > 1), (x > 1).nonzero(as_tuple=True)
 
 
-@program(matrix, breaks="INFERENCE_MODE")
+@program(matrix)
 def inference(x):
     with torch.inference_mode():
         return x + 1
