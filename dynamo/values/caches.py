@@ -172,7 +172,10 @@ class NewCacheValue(Value):
         if method == "cache_parameters":
             from dynamo.values.dicts import DictValue
 
-            known = {"maxsize": ConstantValue(self.maxsize), "typed": ConstantValue(self.typed)}
+            known: dict[str, Value] = {
+                "maxsize": ConstantValue(self.maxsize),
+                "typed": ConstantValue(self.typed),
+            }
             return tx.output.side_effects.track_new(DictValue.of(tx, known))
         numbers = (self.hits, self.misses, self.maxsize, len(self.answers))
         kind = type(functools.lru_cache(abs).cache_info())

@@ -110,7 +110,7 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
 
 
 def _reduced_container(tx: Interpreter, x: Value, found: Any, function: str) -> Value:
-    rule = polyfills.REDUCTIONS.get(getattr(found, "__objclass__", None))
+    rule = polyfills.REDUCTIONS.get(getattr(found, "__objclass__", object))
     if rule is None or x.python_type() is not found.__objclass__:
         raise _breaks(x, function)
     return polyfill(tx, rule, x)

@@ -452,7 +452,7 @@ class TeeBuffer:
 
 
 class TeeIterator(IteratorValue):
-    kind = type(itertools.tee(())[0])
+    kind: type = type(itertools.tee(())[0])
 
     def __init__(self, buffer: TeeBuffer, position: int = 0) -> None:
         super().__init__()

@@ -296,7 +296,7 @@ class CompareKey:
     """What functools.cmp_to_key makes of one item."""
 
     __slots__ = ("compare", "obj")
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, compare, obj):
         self.compare = compare

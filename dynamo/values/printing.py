@@ -74,9 +74,13 @@ _LEVELS = {
 def is_enabled(tx: Interpreter, logger: Any, level: Any) -> bool:
     """logger.isEnabledFor(level), guarded."""
     real, source = getattr(logger, "real", None), logger.source
-    asks = type(real).isEnabledFor if isinstance(real, logging.Logger) else None
-    plain = asks is logging.Logger.isEnabledFor and isinstance(level, int)
-    if not plain or source is None or tx.output.side_effects.is_dirty(logger):
+    if (
+        not isinstance(real, logging.Logger)
+        or type(real).isEnabledFor is not logging.Logger.isEnabledFor
+        or not isinstance(level, int)
+        or source is None
+        or tx.output.side_effects.is_dirty(logger)
+    ):
         raise Unsupported(breaks.UncapturedCall("logging.Logger.isEnabledFor"))
     answer = real.isEnabledFor(level)
 

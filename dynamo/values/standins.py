@@ -42,7 +42,7 @@ def stand_in(value: Value) -> Any:
     if cls in _EMPTY:
         return cls()
     if cls in _MADE:
-        return _MADE[cls]()
+        return _MADE[cls]
     if cls.__flags__ & _HEAP_TYPE:
         # Not the object itself: operators of the user's class would be called once more.
         return type(cls.__name__, (), {"__module__": cls.__module__})()
@@ -56,11 +56,8 @@ _EMPTY = frozenset(
     [dict, set, frozenset, bytearray, collections.OrderedDict, collections.defaultdict]
 )
 _HEAP_TYPE = 1 << 9
-_MADE: dict[type, Callable[[], Any]] = {
-    type(made): (lambda made=made: made)
-    for made in (iter([]), iter(()), {}.keys(), {}.values(), {}.items(), zip(), map(str, ()))
-}
-_MADE[type(lambda: 0)] = lambda: stand_in
+_LONE: tuple[Any, ...] = (iter([]), iter(()), {}.keys(), {}.values(), {}.items(), zip())
+_MADE: dict[type, Any] = {type(made): made for made in (*_LONE, map(str, ()), stand_in)}
 
 
 def fail_as(tx: Interpreter, function: Callable[..., Any], *values: Value) -> NoReturn:
