@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -130,13 +130,15 @@ def status_kib(key: str) -> int:
         return next(int(line.split()[1]) for line in f if line.startswith(key + ":"))
 
 
-def run_child(system: str, subject: str, cache: str, budget_s: float) -> dict[str, float]:
+def run_child(
+    system: str, subject: str, cache: str, budget_s: float, module: str
+) -> dict[str, float]:
     environment = {
         **os.environ,
         "TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "torch"),
         "DYNAMO_CACHE_DIR": os.path.join(cache, "dynamo"),
     }
-    command = [sys.executable, "-m", "benchmarks.inference", "--child", system, subject]
+    command = [sys.executable, "-m", module, "--child", system, subject]
     done = subprocess.run(
         [*command, "--seconds", str(budget_s)],
         env=environment,
@@ -149,11 +151,13 @@ def run_child(system: str, subject: str, cache: str, budget_s: float) -> dict[st
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(system: str, subject: str, budget_s: float) -> dict[str, float]:
+def measure(
+    system: str, subject: str, budget_s: float, module: str = "benchmarks.inference"
+) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as cache:
-        result = run_child(system, subject, cache, budget_s)
+        result = run_child(system, subject, cache, budget_s, module)
         if result:
-            warm = run_child(system, subject, cache, 0.2)
+            warm = run_child(system, subject, cache, 0.2, module)
             result["warm"] = warm.get("compile", float("nan"))
     return result
 
@@ -203,11 +207,16 @@ HEADERS = [
 ]
 
 
-def main() -> None:
+def main(
+    child: Callable[[str, str, float], dict[str, float]] = child,
+    module: str = "benchmarks.inference",
+    subjects: Sequence[str] | None = None,
+) -> None:
+    """The command line of this module, and of those that measure something else the same way."""
     from benchmarks.subjects import SUBJECTS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("subjects", nargs="*", default=list(SUBJECTS))
+    parser.add_argument("subjects", nargs="*", default=subjects or list(SUBJECTS))
     parser.add_argument("--ours-only", action="store_true", help="leave torch.compile out")
     parser.add_argument("--seconds", type=float, default=3.0, help="call-time budget of one figure")
     parser.add_argument("--child", choices=[PEER, OURS], help=argparse.SUPPRESS)
@@ -222,8 +231,8 @@ def main() -> None:
     rows = []
     for subject in arguments.subjects:
         print(f"measuring {subject} ...", file=sys.stderr, flush=True)
-        peer = {} if arguments.ours_only else measure(PEER, subject, arguments.seconds)
-        ours = measure(OURS, subject, arguments.seconds)
+        peer = {} if arguments.ours_only else measure(PEER, subject, arguments.seconds, module)
+        ours = measure(OURS, subject, arguments.seconds, module)
         rows.append(row(subject, peer, ours))
         print(tabulate([rows[-1]], headers=HEADERS), file=sys.stderr, flush=True)
     print(tabulate(rows, headers=HEADERS, tablefmt="github"))

@@ -1,0 +1,61 @@
+"""Training steps: eager, torch.compile and framegraph side by side, as ratios.
+
+    python -m benchmarks.training                  # every subject
+    python -m benchmarks.training resnet18 gpt2    # some
+
+A step is forward, mean of squares, backward; parameters are not updated, so that each step is the
+same. How the figures come about is told in benchmarks/inference.py.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.inference import arena_bytes, check, compiler, interleaved, main, peak_growth
+
+SUBJECTS = ["mlp", "chain", "resnet18", "mobilenet_v2", "bert", "gpt2"]
+
+
+def child(system: str, subject: str, budget_s: float) -> dict[str, float]:
+    """Measure one subject under one compiler in this process."""
+    import torch
+
+    from benchmarks import subjects
+
+    torch.manual_seed(0)
+    fn, inputs = subjects.SUBJECTS[subject]()
+    if isinstance(fn, torch.nn.Module):
+        fn.train()
+        watched = list(fn.parameters())
+    else:
+        watched = [x.requires_grad_() for x in inputs.values()]
+
+    def step(call: Any) -> list[Any]:
+        for tensor in watched:
+            tensor.grad = None
+        torch.manual_seed(0)
+        output = call(**inputs)
+        output = getattr(output, "last_hidden_state", output)
+        output.square().mean().backward()
+        return [tensor.grad for tensor in watched if tensor.grad is not None]
+
+    result: dict[str, float] = {}
+    expected = step(fn)
+    result["eager_peak"] = peak_growth(lambda: step(fn))
+    start = time.perf_counter()
+    compiled = compiler(system)(fn)
+    actual = step(compiled)
+    result["compile"] = time.perf_counter() - start
+    check(actual, expected)
+    for _ in range(3):
+        step(compiled)
+    result["peak"] = peak_growth(lambda: step(compiled), arena_bytes(system))
+    result["eager_call"], result["call"] = interleaved(
+        lambda: step(fn), lambda: step(compiled), budget_s
+    )
+    return result
+
+
+if __name__ == "__main__":
+    main(child, "benchmarks.training", SUBJECTS)
