@@ -93,6 +93,8 @@ def of_function(
         return of_overload(target)
     if target in IN_PLACE_OPERATORS:
         return WRITES
+    if _runs_functions(target):
+        return OTHER
     if isinstance(target, torch._ops.OpOverloadPacket):
         return _union([of_overload(getattr(target, name)) for name in target.overloads()])
     if target is builtins.print or target is builtins.input:
@@ -105,6 +107,18 @@ def of_function(
     if module is None and not _is_torch_builtin(target):
         return OTHER
     return _of_torch_name(getattr(target, "__name__", ""), args, kwargs or {})
+
+
+def _runs_functions(target: Any) -> bool:
+    """What runs bodies, Python of the user's or autograd's engine does whatever those do."""
+    return (
+        target in (torch.autograd.grad, torch.autograd.backward)
+        or isinstance(target, torch._ops.HigherOrderOperator)
+        or getattr(target, "__func__", None) is _APPLY
+    )
+
+
+_APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 
 def of_method(

@@ -20,6 +20,7 @@ import torch.func
 import torch.utils.checkpoint
 
 from fxgraph.args import leaves
+from fxgraph.node import Node
 
 # Those that are given a function and return one, which is called with the arguments...
 CURRIED: dict[str, Callable[..., Any]] = {
@@ -73,6 +74,11 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 def runs_bodies(target: Any) -> bool:
     """Whether `target` is a function of graphs that runs sub-graphs, or what comes from one."""
     return target in (transform, call) or isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def is_checkpoint(node: Node) -> bool:
+    """Whether the node runs a checkpointed body."""
+    return node.target is transform and node.args[0] == "torch.utils.checkpoint.checkpoint"
 
 
 def dispatch_keys_kept() -> Any:

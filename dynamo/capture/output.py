@@ -19,7 +19,7 @@ from dynamo import breaks
 from dynamo.capture.inference_blocks import InferenceBlocks
 from dynamo.capture.order import can_fail
 from dynamo.capture.side_effects import SideEffects
-from dynamo.capture.subgraph import Subgraph, check_local
+from dynamo.capture.subgraph import Subgraph, check_local, version_of
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.guards import GuardSet
@@ -158,7 +158,8 @@ class OutputGraph:
             node = self.graph.placeholder(name)
         self._last_placeholder = node
         self._nodes += 1
-        node.meta.update(val=fake, example_value=fake, source=source.name)
+        version = version_of(fake)
+        node.meta.update(val=fake, example_value=fake, source=source.name, version=version)
         if static:
             node.meta["static"] = True
         self.inputs.append(GraphInput(node, source, tensor, static))

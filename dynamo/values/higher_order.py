@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dynamo import breaks
+from dynamo.capture.subgraph import version_of
 from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
@@ -59,7 +60,7 @@ def _trace(tx: Interpreter, operator: str, function: Value, inputs: Sequence[Val
     given = [*body.inputs, *(node.meta["example_value"] for node in body.lifted)]
     if not all(isinstance(fake, torch.Tensor) for fake in given):
         raise _Refused(operator, "a branch or body uses a function from outside")
-    if any(fake._version for fake in body.inputs):
+    if any(version_of(fake) for fake in body.inputs):
         raise _Refused(operator, "a branch or body writes its input")
     memory = {fake.untyped_storage()._cdata for fake in given}
     for value in pytree.tree_leaves(opened(tx, body.result)):
@@ -89,21 +90,19 @@ def _check_closure(tx: Interpreter, operator: str, function: Value) -> None:
 
 def _unchanged_outside(tx: Interpreter, operator: str, trace: Callable[[], list[Body]]) -> Any:
     """Run `trace`; break if a tensor from outside the bodies was written meanwhile."""
-    before = {id(item.node): item.node.meta["example_value"]._version for item in tx.output.inputs}
     versions = _versions(tx)
     bodies = trace()
     for body in bodies:
         for node in body.lifted:
             fake = node.meta["example_value"]
-            known = versions.get(id(fake), before.get(id(node)))
-            if (known or 0) != fake._version:
+            if versions.get(id(fake), node.meta.get("version", 0)) != version_of(fake):
                 raise _Refused(operator, "a branch or body writes a tensor from outside")
     return bodies
 
 
 def _versions(tx: Interpreter) -> dict[int, int]:
     known = tx.output._tensor_values.values()
-    return {id(value.fake): value.fake._version for value in known}
+    return {id(value.fake): version_of(value.fake) for value in known}
 
 
 def _share_inputs(first: Body, second: Body) -> tuple[Node, ...]:
@@ -191,6 +190,7 @@ def _while_loop(
     single = isinstance(condition, TensorValue) and condition.fake.shape == ()
     if not single or condition.fake.dtype is not torch.bool:  # type: ignore[attr-defined]
         raise _Refused("while_loop", "the condition is no single boolean")
+    _, spec = pytree.tree_flatten(opened(tx, body.result))
     _check_alike("while_loop", _flat(tx, body), leaves)
     lifted = _share_inputs(cond, body)
     if torch.is_grad_enabled() and any(leaf.fake.requires_grad for leaf in leaves):
@@ -200,7 +200,7 @@ def _while_loop(
     with tx.output.fake_mode:
         result = tuple(torch.empty_like(leaf.fake) for leaf in leaves)
     node = tx.output.create_node("call_function", _OPERATORS.while_loop, call, {}, result, tx)
-    return wrap_nest(tx, node, result)
+    return _unflatten(tx, wrap_nest(tx, node, result), spec)
 
 
 def _first_slices(tx: Interpreter, values: Sequence[TensorValue]) -> list[Value]:

@@ -122,9 +122,13 @@ def _trace_mapped(tx: Interpreter, function: Value, in_dims: Any, args: Any, kwa
         dim = dims[number] if number < len(dims) else None
         if dim is None:
             return same_fake(number, fake)
-        if not isinstance(dim, int) or not -fake.ndim <= dim < fake.ndim or not fake.shape[dim]:
+        if not isinstance(dim, int) or not -fake.ndim <= dim < fake.ndim:
             raise Unsupported(breaks.OpError("vmap", f"in_dims {dim} does not fit an argument"))
-        return fake.select(dim, 0)
+        if fake.shape[dim]:
+            return fake.select(dim, 0)
+        size, stride = list(fake.shape), list(fake.stride())
+        del size[dim], stride[dim]
+        return fake.new_empty_strided(size, stride, requires_grad=fake.requires_grad)
 
     return trace_body(tx, function, args, kwargs, make)
 

@@ -10,6 +10,7 @@ import torch
 
 from fxgraph import effects
 from fxgraph.graph_module import GraphModule, fetch_attribute
+from fxgraph.higher_order import is_checkpoint
 from fxgraph.node import Node
 
 
@@ -110,15 +111,25 @@ class TrainingGraph:
 
 
 _GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
+_APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "retain_grad"})
 
 
 def asks_for_gradients(gm: GraphModule) -> str | None:
-    """The call by which the graph itself works with gradients, or None."""
+    """The call by which the graph, or a body in it, works with gradients itself, or None."""
     for node in gm.graph.nodes:
         if node.op == "call_function":
             if node.target in (torch.autograd.grad, torch.autograd.backward):
                 return f"the graph calls {node.target.__name__}"
+            if getattr(node.target, "__func__", None) is _APPLY:
+                return f"{node.target.__self__.__qualname__} has a backward of its own"
+            if is_checkpoint(node) and node.args[3].get("use_reentrant"):
+                return "a reentrant checkpoint runs backward by itself"
+        elif node.op == "get_attr":
+            body = fetch_attribute(gm, node.target)
+            reason = asks_for_gradients(body) if isinstance(body, GraphModule) else None
+            if reason:
+                return reason
         elif node.op == "call_method" and node.target in _AUTOGRAD_CALLS:
             return f"the graph calls {node.target}"
         if node.kwargs.get("requires_grad") is True:

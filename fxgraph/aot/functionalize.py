@@ -31,7 +31,13 @@ from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
-from fxgraph.higher_order import dispatch_keys_kept, forget_frames, runs_bodies
+from fxgraph.higher_order import (
+    dispatch_keys_kept,
+    forget_frames,
+    is_checkpoint,
+    runs_bodies,
+    tensor_leaves,
+)
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.torch_fx import fake_tensor_mode
@@ -131,13 +137,18 @@ class TracingInterpreter(Interpreter):
         recorded = len(self.tracer.graph.nodes)
         with dispatch_keys_kept():
             try:
-                result = super().run_node(n)
+                result = self._run_plainly(n) if is_checkpoint(n) else super().run_node(n)
                 self._check_traced(n, result, recorded)
                 return result
             except Exception as error:
                 text = f"{n.name} cannot be traced: {type(error).__name__}: {error}"
                 forget_frames(error)
         raise Unfunctionalizable(text)
+
+    def _run_plainly(self, n: Node) -> Any:
+        """What a checkpoint would compute again, the partition of the joint graph decides."""
+        (_, body, lifted, _, args, kwargs), _ = self.fetch_args_kwargs_from_env(n)
+        return body(*tensor_leaves((args, kwargs)), *lifted)
 
     def _check_traced(self, n: Node, result: Any, recorded: int) -> None:
         """Deep inside transforms, fake tensors may show that they are on no device."""

@@ -40,7 +40,8 @@ class TrainingCallable:
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         frame = self.training.frame
-        if frame.input_mutations and not same_sharing(frame, inputs):
+        moved = frame.input_mutations and not same_sharing(frame, inputs)
+        if moved or _saving_is_watched():
             return Interpreter(frame.source).run(*inputs)
         values = _Step.apply(self, *inputs)
         for mutation in frame.input_mutations:
@@ -112,6 +113,14 @@ class TrainingCallable:
                 whole = spec.kind == "fresh" or not result._is_view()
                 values[spec.index] = result if whole else result._base
         return values
+
+
+def _saving_is_watched() -> bool:
+    """The user's hooks see what eager saves for backward; torch's own (checkpoint, save_on_cpu) do
+    with anything.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and not str(hooks[0].__module__).startswith("torch.")
 
 
 _VALUES = ("fresh", "alias_of_intermediate")

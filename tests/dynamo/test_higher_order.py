@@ -1,0 +1,298 @@
+"""torch.cond, while_loop, scan, associative_scan and map inside compiled functions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as torch_map
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.func import grad, vmap
+
+import dynamo
+from tests.dynamo.transform_support import PROGRAMS, check, grads, plain, program, recompiles
+
+
+# -- cond -----------------------------------------------------------------------------------------
+@program(plain(3), inductor=True)
+def cond_on_a_sum(x):
+    return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)) * 2
+
+
+@program(lambda: (-torch.ones(3),))
+def cond_takes_the_other_branch(x):
+    return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)) * 2
+
+
+def double(x):
+    return x * 2
+
+
+def negative(x):
+    return -x
+
+
+@program(plain(3))
+def cond_of_global_functions(x):
+    return torch.cond(x.max() > 1, double, negative, (x,))
+
+
+@program(plain(3, 3))
+def cond_with_closures(x, w):
+    def true(y):
+        return y * w
+
+    def false(y):
+        return y + x * w
+
+    return torch.cond(x.sum() > w.sum(), true, false, (x + 1,))
+
+
+@program(plain(3, 3))
+def cond_with_several_operands(x, w):
+    return torch.cond((x > w).any(), lambda a, b: a * b, lambda a, b: a + b, (x, w))
+
+
+@program(plain(3))
+def cond_without_operands(x):
+    return torch.cond(x.sum() > 0, lambda: x.sin(), lambda: x.cos())
+
+
+@program(plain(3))
+def cond_returns_a_nest(x):
+    def true(y):
+        return {"a": y + 1, "b": (y * 2, [y * 3])}
+
+    def false(y):
+        return {"a": y - 1, "b": (y / 2, [y / 3])}
+
+    return torch.cond(x.sum() > 0, true, false, (x,))
+
+
+@program(plain(3, 3))
+def cond_with_nested_operands(x, w):
+    def true(d):
+        return d["a"] * d["b"][0]
+
+    def false(d):
+        return d["a"] + d["b"][0]
+
+    return torch.cond(x.sum() > 0, true, false, ({"a": x, "b": (w,)},))
+
+
+@program(plain(3))
+def cond_in_a_branch(x):
+    def true(y):
+        return torch.cond(y.sum() > 1, lambda z: z * 2, lambda z: z * 3, (y,))
+
+    return torch.cond(x.sum() > 0, true, lambda y: y - 1, (x,))
+
+
+@program(grads(3, 3))
+def cond_with_gradients(x, w):
+    return torch.cond(x.sum() > 0, lambda a, b: a * b, lambda a, b: a + b.sin(), (x, w))
+
+
+@program(grads(3, 3))
+def cond_of_which_one_branch_uses_an_operand(x, w):
+    return torch.cond(x.sum() > 100, lambda a, b: a * b, lambda a, b: a.sin(), (x, w))
+
+
+@program(plain(3))
+def cond_on_a_constant(x):
+    return torch.cond(x.shape[0] == 3, lambda y: y + 1, lambda y: y - 1, (x,))
+
+
+@program(plain((4, 3)))
+def cond_inside_vmap(x):
+    return vmap(lambda a: torch.cond(a.sum() > 0, double, negative, (a,)))(x)
+
+
+@program(lambda: (torch.nn.Linear(3, 3).requires_grad_(False), torch.ones(2, 3)))
+def cond_of_a_module(model, x):
+    return torch.cond(x.sum() > 0, model, lambda y: y * 2, (x,))
+
+
+@program(plain(3), graphs=1, codes=("OP_ERROR",))
+def branches_of_other_shapes(x):
+    return torch.cond(x.sum() > 0, lambda y: y, lambda y: y[:1], (x,))
+
+
+@program(plain(3), graphs=1, codes=("BODY_SIDE_EFFECT",))
+def a_branch_with_a_side_effect(x):
+    seen = []
+
+    def true(y):
+        seen.append(1)
+        return y + 1
+
+    return torch.cond(x.sum() > 0, true, lambda y: y - 1, (x,))
+
+
+@program(plain(3), graphs=1, codes=("OP_ERROR",))
+def operands_that_are_no_tensors(x):
+    return torch.cond(x.sum() > 0, lambda y, n: y + n, lambda y, n: y - n, (x, 3))
+
+
+@program(plain(3), graphs=0, codes=("OP_ERROR",))
+def a_predicate_of_three(x):
+    return torch.cond(x, lambda y: y + 1, lambda y: y - 1, (x,))
+
+
+def test_the_value_of_the_predicate_is_not_guarded():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+
+    assert recompiles(f, lambda: (torch.ones(3),), lambda: (-torch.ones(3),)) == 1
+
+
+def test_what_a_branch_read_is_guarded():
+    state = {"k": 1.0}
+
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda y: y * state["k"], lambda y: y - 1, (x,))
+
+    def with_k(value):
+        def make():
+            state["k"] = value
+            return (torch.ones(3),)
+
+        return make
+
+    assert recompiles(f, with_k(1.0), with_k(1.0), with_k(2.0)) == 2
+
+
+# -- while_loop -----------------------------------------------------------------------------------
+@program(plain(3), inductor=True)
+def while_loop_counts(x):
+    return while_loop(lambda i, y: i < 4, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x))
+
+
+@program(plain(3))
+def while_loop_that_does_not_run(x):
+    return while_loop(lambda i, y: i < 0, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x))
+
+
+@program(plain(3, 3))
+def while_loop_with_closures(x, w):
+    limit = w.abs().sum() + 5
+
+    def cond(y):
+        return y.sum() < limit
+
+    def body(y):
+        return (y + w.abs() + 1,)
+
+    return while_loop(cond, body, (x,))
+
+
+@program(plain(3))
+def while_loop_with_a_nest(x):
+    def cond(state):
+        return state["i"] < 3
+
+    def body(state):
+        return ({"i": state["i"] + 1, "x": state["x"] + 1},)
+
+    return while_loop(cond, body, ({"i": torch.tensor(0), "x": x},))
+
+
+@program(plain(3), graphs=1, codes=("OP_ERROR",))
+def while_loop_that_changes_shape(x):
+    return while_loop(lambda y: y.sum() < 3, lambda y: (torch.cat([y, y]),), (x + 1,))
+
+
+# -- scan -----------------------------------------------------------------------------------------
+@program(plain((4, 3), 3))
+def scan_of_sums(x, init):
+    return scan(lambda c, y: (c + y, c * y), init, x)
+
+
+@program(plain((4, 3), 3))
+def scan_in_reverse(x, init):
+    return scan(lambda c, y: (c + y, c * y), init, x, reverse=True)
+
+
+@program(plain((3, 4), 3))
+def scan_along_a_dim(x, init):
+    return scan(lambda c, y: (c + y, c * y), init, x, dim=1)
+
+
+@program(plain((4, 3), 3, 3))
+def scan_with_a_closure(x, init, w):
+    return scan(lambda c, y: (c * w + y, (c + w).sin()), init, x)
+
+
+@program(plain((4, 3), 3))
+def scan_with_nests(x, init):
+    def combine(carry, y):
+        a = carry["a"] + y[0]
+        return {"a": a, "b": carry["b"] * y[1]}, (a * 2, y[1] + 1)
+
+    return scan(combine, {"a": init, "b": init + 1}, (x, x + 1))
+
+
+@program(plain((4, 3), 3), graphs=1, codes=("OP_ERROR",))
+def scan_whose_carry_changes(x, init):
+    return scan(lambda c, y: (c[:1] + y[:1], y + 1), init + 1, x)
+
+
+# -- associative_scan and map ----------------------------------------------------------------------
+@program(plain((5, 3)))
+def associative_scan_of_sums(x):
+    return associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic")
+
+
+@program(plain((5, 3)))
+def associative_scan_of_a_nest(x):
+    def combine(a, b):
+        return {"s": a["s"] + b["s"], "p": a["p"] * b["p"]}
+
+    return associative_scan(combine, {"s": x, "p": x + 1}, 0, combine_mode="generic")
+
+
+@program(plain((5, 3)))
+def associative_scan_in_reverse(x):
+    return associative_scan(torch.mul, x, 1, reverse=True, combine_mode="generic")
+
+
+@program(plain((4, 3), 3))
+def map_over_rows(x, w):
+    return torch_map(lambda row, v: row * v + 1, x, w)
+
+
+@program(plain((4, 3), 3))
+def map_over_a_nest_with_a_closure(x, w):
+    return torch_map(lambda d: (d["a"] * w, d["b"] + 1), {"a": x, "b": x * 2})
+
+
+@program(plain((4, 3)))
+def map_in_a_cond(x):
+    def true(y):
+        return torch_map(lambda row: row * 2, y)
+
+    return torch.cond(x.sum() > 0, true, lambda y: y - 1, (x,))
+
+
+@program(plain(3))
+def grad_of_a_scan(x):
+    return grad(lambda y: (y * 2).cumsum(0).sum())(x)
+
+
+@pytest.mark.parametrize("case, backend", PROGRAMS[__name__])
+def test_program(case, backend):
+    check(case, backend)
+
+
+def test_random_numbers_in_the_branch_that_runs():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda y: y + torch.rand(3), lambda y: y - 1, (x,))
+
+    compiled = dynamo.compile(f, backend="eager")
+    results = []
+    for function in (f, compiled):
+        torch.manual_seed(0)
+        results.append((function(torch.ones(3)), function(-torch.ones(3)), torch.rand(())))
+    for one, other in zip(*results):
+        assert torch.equal(one, other)
