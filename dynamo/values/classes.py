@@ -340,7 +340,9 @@ def _makes_plain_objects(cls: type) -> bool:
         return False
     if builtin_base(cls) is types.SimpleNamespace:
         return True
-    return new is object.__new__ or isinstance(new, (types.FunctionType, staticmethod))
+    if new is object.__new__:
+        return builtin_base(cls) is object  # C types may have no constructor at all
+    return isinstance(new, (types.FunctionType, staticmethod))
 
 
 def _refuses_arguments(cls: type, method: str, other: str) -> bool:

@@ -597,6 +597,8 @@ class ObjectValue(Value):
         method = self.special_method(tx, "__call__")
         if method is None:
             raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not callable")
+        if isinstance(method, ObjectValue):  # whose own __call__ may be that object again
+            raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__call__"))
         return method, args, kwargs
 
     def truth(self, tx: Interpreter) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.operators import same_object
@@ -44,7 +46,7 @@ class TokenValue(Value):
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, TokenValue):
-            return None
+            raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
         return ConstantValue(self.is_same(other) is (op == "=="))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
