@@ -101,7 +101,7 @@ def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instr: Instruction) -> None:
 
 
 # -- intrinsics -----------------------------------------------------------------------------------
-_INTRINSICS: dict[str, Callable[[Interpreter], None]] = {
+INTRINSICS: dict[str, Callable[[Interpreter], None]] = {
     "STOPITERATION_ERROR": stop_iteration_error,
     "ASYNC_GEN_WRAP": async_gen_wrap,
     "PREP_RERAISE_STAR": prep_reraise_star,
@@ -110,7 +110,7 @@ _INTRINSICS: dict[str, Callable[[Interpreter], None]] = {
 
 @handler("CALL_INTRINSIC_1", "CALL_INTRINSIC_2")
 def call_intrinsic(tx: Interpreter, instr: Instruction) -> None:
-    function = _INTRINSICS.get(instr.argval)
+    function = INTRINSICS.get(instr.argval)
     if function is None:
         raise Unsupported(breaks.UnsupportedOpcode(f"{instr.op} {instr.argval}"))
     function(tx)

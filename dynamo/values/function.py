@@ -6,8 +6,6 @@ import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from dynamo import breaks
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED

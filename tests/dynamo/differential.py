@@ -232,8 +232,11 @@ def _contents(cell: types.CellType) -> Any:
         return "empty cell"
 
 
-def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKENDS) -> None:
-    """Run the program in both worlds and compare. `graphs`: something must be captured."""
+def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKENDS) -> list[Any]:
+    """Run the program in both worlds and compare. `graphs`: something must be captured.
+
+    Returns what was compiled (FrameRecords) with the last backend.
+    """
     definitions, _, steps = textwrap.dedent(text).partition("\n---\n")
     filename = f"<differential {next(_numbers)}>"
     linecache.cache[filename] = (
@@ -258,6 +261,7 @@ def check(text: str, *, graphs: bool = True, backends: tuple[str, ...] = BACKEND
         assert not faults, faults[0]
         records = world.run.context.records
         assert not graphs or any(record.graphs for record in records), "nothing was captured"
+    return records
 
 
 def assert_same(expected: Any, actual: Any, where: str) -> None:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from dynamo.bytecode import CANONICAL, FAMILIES, Emitter, NormalizeError, normalize
+from dynamo.bytecode import (
+    CANONICAL,
+    FAMILIES,
+    Emitter,
+    Instruction,
+    NormalizeError,
+    normalize,
+    versions,
+)
 from dynamo.bytecode.assemble import CodeShape, assemble, stack_depths
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import decode
@@ -17,6 +25,9 @@ from dynamo.bytecode.listing import format_code
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.normalize import UNSUPPORTED, canonical_ops
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
+from dynamo.capture import convert, handlers_calls  # noqa: F401
+from dynamo.capture.registry import HANDLERS
+from dynamo.errors import Unsupported
 from tests.dynamo.bytecode_corpus import CASES
 from tests.dynamo.reassembly import all_codes, reassemble, reassemble_all
 from tests.dynamo.test_resume import arguments, outcome
@@ -52,6 +63,20 @@ def test_families_partition_the_table():
     assert stack_effect("UNPACK_EX", 1 | 2 << 8) == (1, 4)
     assert stack_effect("FOR_ITER", 0) == (1, 2)
     assert stack_effect("FOR_ITER", 0, jump=True) == (1, 0)
+
+
+def test_every_canonical_opcode_is_captured_or_breaks_by_name():
+    assert not set(CANONICAL) - set(HANDLERS)
+
+
+def test_every_intrinsic_is_captured_or_breaks_by_name():
+    names = [*versions.INTRINSICS_1, *versions.INTRINSICS_2]
+    operations = [name.removeprefix("INTRINSIC_") for name in names]
+    for operation in set(operations) - set(handlers_calls.INTRINSICS) - set(HANDLERS):
+        with pytest.raises(Unsupported) as caught:
+            handlers_calls.call_intrinsic(None, Instruction("CALL_INTRINSIC_1", argval=operation))
+        assert caught.value.reason.code == "UNSUPPORTED_OPCODE"
+        assert operation in str(caught.value.reason)
 
 
 # -- whole modules --------------------------------------------------------------------------------

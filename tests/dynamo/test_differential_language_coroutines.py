@@ -1,0 +1,379 @@
+"""Coroutines and asynchronous generators: eager and compiled agree.
+
+Each program comes with the number of its graphs, or None where something breaks the graph.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dynamo.differential import check
+
+Program = tuple[int | None, str]
+PROGRAMS: dict[str, Program] = {
+    "coro_send": (
+        1,
+        """
+        async def g(x): return x * 2
+        async def h(x):
+            a = await g(x)
+            b = await g(a)
+            return a + b
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        run(T(2))
+        """,
+    ),
+    "coro_root": (
+        0,
+        """
+        import asyncio
+        async def g(x): return x * 2
+        async def f(x):
+            a = await g(x)
+            await asyncio.sleep(0)
+            return a + x
+        ---
+        asyncio.run(run(T(2)))
+        asyncio.run(run(T(2)))
+        """,
+    ),
+    "coro_awaitable": (
+        1,
+        """
+        class A:
+            def __init__(self, v): self.v = v
+            def __await__(self):
+                got = yield self.v
+                return got * 2
+        async def h(x):
+            r = await A(x)
+            return r + 1
+        def f(x):
+            c = h(x)
+            first = c.send(None)
+            try: c.send(first + 5)
+            except StopIteration as e: return first, e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_async_for": (
+        1,
+        """
+        class It:
+            def __init__(self, x, n): self.x, self.n = x, n
+            def __aiter__(self): return self
+            async def __anext__(self):
+                if self.n == 0: raise StopAsyncIteration
+                self.n -= 1
+                return self.x + self.n
+        async def h(x):
+            out = []
+            async for v in It(x, 3): out.append(v)
+            else: out.append('else')
+            out.append([v async for v in It(x, 2) if v is not None])
+            return out
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_async_with": (
+        2,
+        """
+        class M:
+            async def __aenter__(self): log.append('in'); return 2
+            async def __aexit__(self, t, v, tb): log.append((t and t.__name__)); return t is ValueError
+        async def h(x, n):
+            async with M() as k:
+                y = x * k
+                if n: raise ValueError(1)
+                return y
+            return x - 1
+        def f(x, n):
+            c = h(x, n)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2), 0)
+        run(T(2), 1)
+        """,
+    ),
+    "async_gen": (
+        1,
+        """
+        async def g(x):
+            for i in range(3):
+                yield x + i
+        async def h(x):
+            out = []
+            async for v in g(x): out.append(v * 2)
+            a = g(x)
+            out.append(await a.__anext__())
+            out.append(await anext(a))
+            out.append(await a.asend(None))
+            try: await a.__anext__()
+            except StopAsyncIteration: out.append('stop')
+            return out
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "async_gen_close": (
+        1,
+        """
+        async def g(x):
+            try:
+                while True:
+                    try: yield x
+                    except ValueError: yield x * 2
+            finally: log.append('fin')
+        async def h(x):
+            a = g(x)
+            u = await a.__anext__()
+            v = await a.athrow(ValueError('v'))
+            await a.aclose()
+            return u, v
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "async_comp": (
+        1,
+        """
+        async def g(x):
+            yield x
+            yield x + 1
+        async def w(v): return v * 2
+        async def h(x):
+            a = [v async for v in g(x)]
+            b = {i: await w(i) for i in (1, 2)}
+            c = [await w(v) for v in a]
+            d = [v async for v in (u async for u in g(x))]
+            return a, b, c, d
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_close": (
+        1,
+        """
+        async def h(x):
+            try: return x
+            finally: log.append('never')
+        def f(x):
+            c = h(x)
+            c.close()
+            return x + 1
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_throw": (
+        1,
+        """
+        class A:
+            def __await__(self):
+                yield 1
+        async def h(x):
+            try: await A()
+            except ValueError as e: return x * 2, str(e)
+        def f(x):
+            c = h(x)
+            c.send(None)
+            try: c.throw(ValueError('t'))
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_returned": (
+        1,
+        """
+        async def h(x): return x * 2
+        def f(x): return h(x + 1)
+        ---
+        import asyncio
+        asyncio.run(run(T(2)))
+        """,
+    ),
+    "coro_exception": (
+        1,
+        """
+        async def g(x): raise KeyError('k')
+        async def h(x):
+            try: await g(x)
+            except KeyError as e: return x + 1, repr(e)
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_gather_root": (
+        0,
+        """
+        import asyncio
+        async def g(x, n):
+            y = x * n
+            await asyncio.sleep(0)
+            return y + 1
+        async def f(x):
+            r = await asyncio.gather(g(x, 1), g(x, 2))
+            return sum(r)
+        ---
+        asyncio.run(run(T(2)))
+        asyncio.run(run(T(2)))
+        """,
+    ),
+    "coro_asyncio_run_inside": (
+        None,
+        """
+        import asyncio
+        async def g(x):
+            await asyncio.sleep(0)
+            return x * 2
+        def f(x):
+            y = x + 1
+            return asyncio.run(g(y)) + 1
+        ---
+        run(T(2))
+        """,
+    ),
+    "types_coroutine": (
+        1,
+        """
+        import types as _t
+        @_t.coroutine
+        def g(x):
+            got = yield x
+            return got
+        async def h(x): return await g(x)
+        def f(x):
+            c = h(x)
+            a = c.send(None)
+            try: c.send(a * 2)
+            except StopIteration as e: return a, e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "async_contextmanager": (
+        1,
+        """
+        @contextlib.asynccontextmanager
+        async def cm(n):
+            log.append('in')
+            try: yield n * 2
+            finally: log.append('out')
+        async def h(x):
+            async with cm(x) as y: return y + 1
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_attrs": (
+        1,
+        """
+        async def h(x): return x
+        def f(x):
+            c = h(x)
+            a = c.cr_running, c.cr_await, c.cr_code.co_name, c.__name__, type(c).__name__
+            c.close()
+            return x + 1, a
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_not_awaitable": (
+        1,
+        """
+        async def h(x):
+            try: await 3
+            except TypeError as e: return x + 1, str(e)
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+    "root_async_gen": (
+        0,
+        """
+        import asyncio
+        async def f(x):
+            for i in range(2): yield x * i
+        async def drive(a): return [v async for v in a]
+        ---
+        asyncio.run(drive(run(T(2))))
+        """,
+    ),
+    "coro_twice": (
+        1,
+        """
+        async def h(x): return x
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: y = e.value
+            try: c.send(None)
+            except RuntimeError as e: return y + 1, str(e)
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_await_inside_break": (
+        None,
+        """
+        import dynamo
+        async def g(x):
+            y = x * 2
+            dynamo.graph_break()
+            return y + 1
+        async def h(x): return await g(x) * 3
+        def f(x):
+            c = h(x)
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        ---
+        run(T(2))
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str) -> None:
+    graphs, text = PROGRAMS[name]
+    records = check(text, graphs=False, backends=("eager",))
+    if graphs is not None:
+        assert not [entry.code for record in records for entry in record.breaks]
+        assert sum(len(record.graphs) for record in records) == graphs
