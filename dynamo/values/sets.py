@@ -8,6 +8,8 @@ changed), asking for the order of more than one member is a graph break.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -419,17 +421,30 @@ class SetValue(FrozenSetValue):
         """The same changes once more: the table stays the set's own."""
         if self.before is None:
             return refill(codegen, self, "update", lambda: self.emit_members(codegen))
-        for method, args in reversed(self.history):
+        changes = self._changes()
+        for method, args in reversed(changes):
             codegen.load_callable(lambda method=method: self._load_method(codegen, method))
             for arg in args:
                 codegen(arg)
 
         def write() -> None:
-            for _, args in self.history:
+            for _, args in changes:
                 codegen.call(len(args))
                 codegen.pop_top()
 
         return write
+
+    def _changes(self) -> list[tuple[str, tuple[Value, ...]]]:
+        """The history, with what is added one by one in one call."""
+        from dynamo.values.containers import TupleValue
+
+        changes: list[tuple[str, tuple[Value, ...]]] = []
+        for method, calls in itertools.groupby(self.history, key=operator.itemgetter(0)):
+            if method == "add":
+                changes.append(("update", (TupleValue([args[0] for _, args in calls]),)))
+            else:
+                changes.extend(calls)
+        return changes
 
     def emptied(self) -> Value:
         return SetValue({}, real=set())

@@ -470,8 +470,8 @@ types.SimpleNamespace(a=1) == types.SimpleNamespace(a=1), types.SimpleNamespace(
 o = SC(1); setattr(o, "w", 3); delattr(o, "w"); hasattr(o, "w"), raised(lambda: o.w),
     raised(lambda: delattr(o, "w")), raised(lambda: getattr(o, 3)), raised(lambda: setattr(3,
     "a", 1)), raised(lambda: o())
-P2 = enum.Enum("P2", "A B"); P2.A.value # graphs -
-D = dataclasses.make_dataclass("D", ["a"]); D(1).a # graphs -
+P2 = enum.Enum("P2", "A B"); P2.A.value # graphs 3
+D = dataclasses.make_dataclass("D", ["a"]); D(1).a # graphs 3
 """
 
 

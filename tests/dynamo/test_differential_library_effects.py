@@ -412,6 +412,34 @@ PROGRAMS = {
         [v for v in s]
         run(T(2), {"a"})
     """,
+    "set_changes_in_every_way": """
+        s = {"b", "a", "c"}
+        def f(x, s, other):
+            s.update(["x", "y"], {"z": 1})
+            s |= other
+            s.discard("a"); s.add("q"); s.add("r"); s.remove("b")
+            s -= {"zz"}
+            s &= {"x", "q", "r", "c", "y", "o"}
+            s ^= {"o", "p"}
+            return x + len(s), "q" in s
+        ---
+        run(T(2), s, {"o"})
+        run(T(2), s, {"o"})
+        list(s)
+        run(T(2), {"b", 1}, {2, 3})
+    """,
+    "many_additions": """
+        seen = {0}
+        def f(x, seen):
+            for i in range(300):
+                if i not in seen:
+                    seen.add(i)
+            return x + len(seen)
+        ---
+        run(T(2), seen)
+        run(T(2), seen)
+        list(seen)
+    """,
     "set_changed_while_iterated": """
         def f(x, s):
             try:

@@ -141,46 +141,46 @@ isinstance(1, numbers.Number), isinstance(1.5, numbers.Real), isinstance(1, numb
     numbers.Number), issubclass(int, numbers.Real)
 contextlib.nullcontext(3).__enter__(), contextlib.ExitStack is not None
 abc.ABC.__name__, isinstance(abc.ABC, abc.ABCMeta)
-time.time() > 0 # graphs -
-time.perf_counter() > 0, time.monotonic() > 0, time.time_ns() > 0 # graphs -
+time.time() > 0 # graphs 3
+time.perf_counter() > 0, time.monotonic() > 0, time.time_ns() > 0 # graphs 3
 time.sleep(0) # graphs 2
-random.sample(range(10), 3), random.choices("ab", k=2), random.getrandbits(8) # graphs -
-random.betavariate(1, 2) # graphs -
+random.sample(range(10), 3), random.choices("ab", k=2), random.getrandbits(8) # graphs 2
+random.betavariate(1, 2) # graphs 2
 l = [1, 2, 3]; random.shuffle(l); l # graphs -
-random.seed(4); random.random() # graphs -
-s = random.getstate(); a = random.random(); random.setstate(s); a == random.random() # graphs -
-r = random.Random(3); r.random(), r.choice([1, 2]), r.getstate() # graphs -
-random.Random(3).random() # graphs -
-datetime.datetime.now().year > 2000 # graphs -
-datetime.datetime(2020, 1, 2).year, datetime.timedelta(days=1).days # graphs -
-len(str(uuid.uuid4())), len(secrets.token_hex(4)), len(os.urandom(3)) # graphs -
+random.seed(4); random.random() # graphs 2
+s = random.getstate(); a = random.random(); random.setstate(s); a == random.random() # graphs 2
+r = random.Random(3); r.random(), r.choice([1, 2]), r.getstate() # graphs 2
+random.Random(3).random() # graphs 2
+datetime.datetime.now().year > 2000 # graphs 2
+datetime.datetime(2020, 1, 2).year, datetime.timedelta(days=1).days # graphs 2
+len(str(uuid.uuid4())), len(secrets.token_hex(4)), len(os.urandom(3)) # graphs 3
 d = decimal.Decimal("1.1"); d + 1, str(d * 2), float(d), d > 1, round(d) # graphs -
 p = pathlib.PurePath("a/b.c"); p.name, p.suffix, str(p / "d"), p.parent.name, p.stem,
     p.parts # graphs -
 pathlib.PurePosixPath("/a").is_absolute(), str(pathlib.PurePath("a").joinpath("q")) # graphs -
-raised(lambda: open("/nonexistent/f")) # graphs -
-os.path.exists("/nonexistent"), os.path.isfile("/x") # graphs -
-json.dumps(x.tolist()) # graphs -
-CV.get() # graphs -
-TL.v # graphs -
-t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get() # graphs -
-TL.w = 3; TL.w, hasattr(TL, "zz"), TL.v # graphs -
-copy.copy(R).random() == copy.copy(R).random() # graphs -
+raised(lambda: open("/nonexistent/f")) # graphs 2
+os.path.exists("/nonexistent"), os.path.isfile("/x") # graphs 2
+json.dumps(x.tolist()) # graphs 2
+CV.get() # graphs 2
+TL.v # graphs 2
+t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get() # graphs 2
+TL.w = 3; TL.w, hasattr(TL, "zz"), TL.v # graphs 2
+copy.copy(R).random() == copy.copy(R).random() # graphs 2
 struct.pack("<i", 3), struct.unpack("<i", b"a23b"), struct.calcsize("i"),
     zlib.crc32(b"a") # graphs -
-base64.b64encode(b"a"), hashlib.md5(b"a").hexdigest()[:4] # graphs -
-array.array("i", [1, 2])[1], sys.getrefcount(x) > 0 # graphs -
-calendar.isleap(2020), pprint.pformat({"a": [1, 2]}) # graphs -
-math.floor(x[1]), math.sqrt(x[2]) # graphs -
+base64.b64encode(b"a"), hashlib.md5(b"a").hexdigest()[:4] # graphs 2
+array.array("i", [1, 2])[1] # graphs -
+calendar.isleap(2020), pprint.pformat({"a": [1, 2]}) # graphs 2
+math.floor(x[1]), math.sqrt(x[2]) # graphs 3
 raised(lambda: json.dumps({1, 2})) # graphs -
-threading.current_thread() is threading.main_thread() # graphs -
-l = threading.Lock(); l.acquire(); l.release(), l.locked() # graphs -
+threading.current_thread() is threading.main_thread() # graphs 2
+l = threading.Lock(); l.acquire(); l.release(), l.locked() # graphs 2
 torch.rand(2), torch.randn(1), torch.randint(5, (2,)), torch.randperm(3)
-torch.manual_seed(3); torch.rand(1) # graphs -
+torch.manual_seed(3); torch.rand(1) # graphs 2
 input is input, open is open, callable(open), hash("abc") == hash("abc"), hash(1.5),
     id(x) == id(x)
 logging.getLogger("lib.test") is log, log.isEnabledFor(logging.ERROR)
-os.getpid() > 0, os.getcwd() != "" # graphs -
+os.getpid() > 0, os.getcwd() != "" # graphs 2
 """
 
 
