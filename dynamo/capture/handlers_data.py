@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.capture.inlining import push_call
@@ -298,7 +298,10 @@ def MATCH_MAPPING(tx: Interpreter, instr: Instruction) -> None:
 def MATCH_KEYS(tx: Interpreter, instr: Instruction) -> None:
     subject, keys = tx.peek(2), tx.peek()
     found = []
-    for key in keys.unpack(tx):
+    wanted = keys.unpack(tx)
+    for place, key in enumerate(wanted):
+        if any(operators.equal(tx, key, other) for other in wanted[:place]):
+            raise Unsupported(breaks.UncapturedCall("a match statement with a key twice"))
         if not subject.contains(tx, key).truth(tx):
             tx.push(ConstantValue(None))
             return
@@ -313,26 +316,33 @@ def MATCH_CLASS(tx: Interpreter, instr: Instruction) -> None:
     known, cls = klass.identity()
     if not known:
         raise Unsupported(breaks.UnknownType(klass.describe()))
+    if not isinstance(cls, type):
+        raise Unsupported(breaks.NotCallable(klass.describe()))
     if not issubclass(subject.python_type(), cls):
         tx.push(ConstantValue(None))
         return
-    keywords = [name.as_constant() for name in names.unpack(tx)]
-    itself = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
-    if instr.arg == 1 and cls in itself:
-        attributes = [subject]
-    else:
-        positional = list(getattr(cls, "__match_args__", ()))[: instr.arg]
-        if len(positional) < instr.arg:
-            raise_python(
-                tx,
-                TypeError,
-                f"{cls.__name__}() accepts {len(positional)} positional sub-patterns "
-                f"({instr.arg} given)",
-            )
-        attributes = [subject.getattr(tx, name) for name in positional]
-    for name in keywords:
+    positional = _positional(cls, instr.arg)
+    attributes: list[Value] = [subject] if positional is None else []
+    names = [*(positional or ()), *(name.as_constant() for name in names.unpack(tx))]
+    if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise Unsupported(breaks.UncapturedCall(f"the pattern {cls.__name__}()"))
+    for name in names:
         if not subject.hasattr(tx, name):
             tx.push(ConstantValue(None))
             return
         attributes.append(subject.getattr(tx, name))
     tx.push(TupleValue(attributes))
+
+
+def _positional(cls: type, count: int) -> list[str] | None:
+    """The attributes that `count` positional patterns ask for; None: the subject itself."""
+    itself = cls.__flags__ & _MATCH_SELF
+    if count == 1 and itself and not hasattr(cls, "__match_args__"):
+        return None
+    names: Any = getattr(cls, "__match_args__", ())
+    if type(names) is not tuple or len(names) < count:
+        raise Unsupported(breaks.UncapturedCall(f"the pattern {cls.__name__}()"))
+    return list(names[:count])
+
+
+_MATCH_SELF = 1 << 22  # Py_TPFLAGS_MATCH_SELF: int, str, list, ..., and subclasses
