@@ -39,7 +39,16 @@ _FACTORIES: frozenset[Any] = frozenset(
     [torch.zeros, torch.ones, torch.full, torch.empty, torch.eye, torch.arange, torch.linspace]
     + [torch.rand, torch.randn, torch.tensor]
 )
-_DRAWS = ("rand", "drop", "normal", "uniform", "bernoulli", "multinomial", "poisson", "exponential")
+_DRAWS: tuple[str, ...] = (
+    "rand",
+    "drop",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "multinomial",
+    "poisson",
+    "exponential",
+)
 _DRAWS += ("geometric", "cauchy", "rrelu", "gumbel", "attention", "lstm", "gru", "rnn")
 # The namespaces whose functions are known by these names.
 _KNOWN_PACKAGES = ("torch", "_operator", "builtins")

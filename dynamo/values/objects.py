@@ -251,6 +251,7 @@ def _bind_class(tx: Interpreter, value: Value, found: classmethod, name: str) ->
 
 class _Unset:
     __slots__ = ("slot",)
+    slot: Any
 
 
 def slot_owner_name(cls: type) -> str:

@@ -328,7 +328,7 @@ class DisabledRegion(Value):
     """
 
     def python_type(self) -> type:
-        return torch._C.DisableTorchFunctionSubclass
+        return torch._C.DisableTorchFunctionSubclass  # type: ignore[return-value]
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name not in ("__enter__", "__exit__"):

@@ -169,7 +169,7 @@ def fill_dict(obj: dict, items: Any) -> None:
 
 
 def fill_defaultdict(obj: collections.defaultdict, factory: Any, items: Any) -> None:
-    collections.defaultdict.default_factory.__set__(obj, factory)  # type: ignore[attr-defined]
+    object.__setattr__(obj, "default_factory", factory)
     fill_dict(obj, items)
 
 

@@ -27,6 +27,7 @@ from fxgraph.aot.functional import (
     Unfunctionalizable,
     root_of,
 )
+from fxgraph.aot.recurrent import RECURRENT, run_recurrent
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
@@ -131,6 +132,11 @@ class TracingInterpreter(Interpreter):
             if runs_bodies(n.target):
                 return self._run_bodies(n)
         return super().run_node(n)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in RECURRENT and not kwargs:
+            return run_recurrent(target, args)
+        return super().call_function(target, args, kwargs)
 
     def _run_bodies(self, n: Node) -> Any:
         """Transforms are traced through; what cannot be is no fault of the program's."""

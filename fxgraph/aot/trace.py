@@ -315,7 +315,10 @@ class Tracer:
         name = op._schema.name.removeprefix("aten::").removesuffix("_")
         if name in ("resize", "set", "resize_as", "resize_as_sparse"):
             raise Unfunctionalizable(f"{op} changes the memory of a tensor")
-        plain = getattr(getattr(aten, name), op._overloadname)
+        packet = getattr(aten, name)
+        overloads = packet.overloads()  # transpose_ is transpose.int without its name
+        known = op._overloadname in overloads
+        plain = getattr(packet, op._overloadname if known else overloads[0])
         result = self.dispatch(plain, (this, *args[1:]), kwargs)
         # The old geometry must outlive the change: views of this tensor are replayed from it.
         old, new = self.view_of(this), self.view_of(result)
