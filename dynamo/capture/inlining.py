@@ -42,8 +42,8 @@ def _can_be_continued(function: FunctionValue) -> bool:
 
 def is_continuation(function: Value | Lazy) -> bool:
     """Whether the call goes on in the middle of a callee."""
-    function = function.obj if isinstance(function, Lazy) else getattr(function, "function", None)
-    return type(function) is types.FunctionType and is_called(function.__code__)
+    real = function.obj if isinstance(function, Lazy) else getattr(function, "function", None)
+    return type(real) is types.FunctionType and is_called(real.__code__)
 
 
 def push_call(

@@ -59,7 +59,7 @@ _BOUND_TO_FRAME = frozenset(
     + ["DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL", "COPY_FREE_VARS", "NOP"]
     + ["RETURN_VALUE", "JUMP", "PUSH_EXC_INFO", "POP_EXCEPT", "RESUME", "PUSH_NULL", "LOAD_CONST"]
     + ["RETURN_GENERATOR", "YIELD_VALUE", "SEND", "LOAD_LOCALS", "WITH_EXCEPT_START", "RERAISE"]
-    + ["LOAD_SUPER_METHOD", "CHECK_EG_MATCH"]
+    + ["LOAD_SUPER_METHOD", "LOAD_FROM_DICT_OR_DEREF", "CHECK_EG_MATCH"]
 )
 
 Program = list[tuple[Handler, "Instruction"]]
@@ -323,6 +323,13 @@ class Interpreter:
         return "".join(reversed(parts))
 
 
+def _is_bound_to_frame(tx: Interpreter) -> bool:
+    instr = tx.current
+    is_super = instr.op == "CALL" and instr.arg == 0 and instr.index > 1
+    is_super = is_super and tx.program[instr.index - 2][1].argval == "super"
+    return is_super or instr.op in _BOUND_TO_FRAME
+
+
 def breakable_chain(tx: Interpreter) -> list[Interpreter]:
     """The frames from the root on, to the innermost in which a break can stand instead of in `tx`.
 
@@ -335,7 +342,7 @@ def breakable_chain(tx: Interpreter) -> list[Interpreter]:
         frame = frame.parent
     frames.reverse()
     for i, callee in enumerate(frames[1:CHAIN_LIMIT], 1):
-        if callee.pushed is None or callee.current.op in _BOUND_TO_FRAME:
+        if callee.pushed is None or _is_bound_to_frame(callee):
             return frames[:i]
     return frames[:CHAIN_LIMIT]
 

@@ -38,7 +38,7 @@ _DICT_ITERATORS: dict[type, str] = {
     type(iter({}.values())): "values",
     type(iter({}.items())): "items",
 }
-_SEQUENCE_ITERATORS = (type(iter([])), type(iter(())))
+_SEQUENCE_ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())))
 _RANGE_ITERATOR = type(iter(range(0)))
 
 

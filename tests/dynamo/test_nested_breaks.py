@@ -537,6 +537,28 @@ def very_deep(x):
     return countdown(x, 25) * 2
 
 
+class Base:
+    def twice(self, x):
+        y = x + 1
+        note("base")
+        return y * 2
+
+
+class Derived(Base):
+    def twice(self, x):
+        y = x * 3
+        note()
+        return super().twice(y) + 1
+
+
+DERIVED = Derived()
+
+
+@program(3)
+def break_before_super(x):
+    return DERIVED.twice(x * 2) + 1
+
+
 # -- closures -------------------------------------------------------------------------------------
 @program(2)
 def nonlocal_of_caller(x):
@@ -816,6 +838,45 @@ def break_in_enter_and_exit(x):
 def nullcontext(x):
     with contextlib.nullcontext(x + 1) as y:
         return noted(y) + 1
+
+
+# -- comprehensions -------------------------------------------------------------------------------
+@program(4, breaks=2)
+def comprehension_beside_a_cell(x):
+    def callee(y):
+        i = y + 1
+
+        def read():
+            return i
+
+        made = [(i, note(i))[0] * y for i in range(2)]
+        return read() + sum(made)
+
+    return callee(x * 2) + 1
+
+
+@program(2, breaks=3)
+def comprehension_over_the_name_of_a_cell(x):
+    def callee(y):
+        k = 5
+
+        def read():
+            return k
+
+        made = [(lambda: k, note(k))[0] for k in range(3)]
+        return y + made[1]() + read()
+
+    return callee(x * 2) + 1
+
+
+@program(2)
+def comprehension_behind_the_break(x):
+    def callee(y):
+        z = y + 1
+        note("before")
+        return {i: z * i for i in (1, 2, 3)}
+
+    return callee(x)[2] + 1
 
 
 # -- exceptions -----------------------------------------------------------------------------------
