@@ -23,7 +23,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.constant import ConstantValue
+from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
 from fxgraph import Node
@@ -87,6 +87,8 @@ ESCAPING_METHODS = frozenset(
         "register_post_accumulate_grad_hook",
         "retain_grad",
         "data_ptr",
+        "const_data_ptr",
+        "mutable_data_ptr",
         "storage",
         "untyped_storage",
         "share_memory_",
@@ -359,6 +361,9 @@ def call_in_graph(
     else:
         result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
     if not _holds_tensor(result) and result is not None:
+        if not _is_plain(result):
+            kind = type(result).__name__
+            raise Unsupported(breaks.UncapturedCall(f"{name}, which returns a {kind}"))
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
         known = tx.output.fake_value(result)
@@ -468,6 +473,13 @@ def _holds_tensor(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return any(_holds_tensor(item) for item in result)
     return False
+
+
+def _is_plain(result: Any) -> bool:
+    """A Python value that says the same of a fake tensor and of the real one."""
+    if isinstance(result, (tuple, list)):
+        return all(map(_is_plain, result))
+    return type(result) in CONSTANT_TYPES
 
 
 def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
+from dynamo.api import compile
+from dynamo.errors import Unsupported
 from tests.dynamo.torch_ops import check_program
+from tests.dynamo.values_support import CountingBackend
 
 PROGRAMS = []
 
@@ -466,6 +469,52 @@ def nonzero_forms(x):
 def inference(x):
     with torch.inference_mode():
         return x + 1
+
+
+# -- what capture does not know --------------------------------------------------------------------
+@program(matrix, breaks="UNCAPTURED_CALL")
+def address_of_memory(x):
+    return x.const_data_ptr() == x.data_ptr()
+
+
+@program(matrix, breaks="UNCAPTURED_CALL")
+def storage_of_tensor(x):
+    return x._typed_storage()._data_ptr() == x.data_ptr(), x.untyped_storage().nbytes()
+
+
+@program(matrix, breaks="UNCAPTURED_CALL")
+def capsule_of_tensor(x):
+    return type(torch.to_dlpack(x)).__name__
+
+
+def test_unknown_functions_break_by_name():
+    known = compile(lambda x: torch._C._to_dlpack(x), backend=CountingBackend(), fullgraph=True)
+    with pytest.raises(Unsupported, match="_to_dlpack"):
+        known(matrix())
+
+
+def test_flags_of_backends_are_guarded():
+    def enabled(x):
+        return x + 1 if torch.backends.mkldnn.enabled else x - 1
+
+    captured = compile(enabled, backend=CountingBackend(), fullgraph=True)
+    assert torch.equal(captured(matrix()), matrix() + 1)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert torch.equal(captured(matrix()), matrix() - 1)
+    assert torch.equal(captured(matrix()), matrix() + 1)
+
+
+def test_default_dtype_is_guarded():
+    captured = compile(lambda x: torch.zeros(2), backend=CountingBackend(), fullgraph=True)
+    assert captured(matrix()).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert captured(matrix()).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        assert captured(torch.ones(2, device="cpu")).device.type == "meta"
+    assert captured(matrix()).device.type == "cpu"
 
 
 @pytest.mark.parametrize(("function", "args", "graphs", "code"), PROGRAMS)
