@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,18 +23,19 @@ import torch
 from torch import nn
 
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
+from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.node import Node
 from fxgraph.targets import qualified_name, resolve
 
 VERSION = 1
 # Where a path in a file may lead: to operations on tensors and numbers, not to torch.load or
 # torch.hub.
-_ROOTS = frozenset({"torch", "math", "operator"})
+_ROOTS = frozenset({"torch", "math", "operator", "fxgraph"})
 _HOMES = (
     "torch.ops.", "torch.Tensor.", "torch.nn.functional.", "torch._C._nn.", "torch._VF.",
     "torch.linalg.", "torch.fft.", "torch.special.", "math.", "operator.",
 )  # fmt: skip
+_RUN_BODIES = frozenset({"fxgraph.higher_order.transform", "fxgraph.higher_order.call"})
 _NEVER = frozenset({"torch.from_file", "operator.attrgetter", "operator.methodcaller"})
 _NEVER_UNDER = ("torch.ops.load_library", "torch.ops.import_module")
 _BUILTINS = frozenset(
@@ -47,8 +49,8 @@ class SerializeError(ValueError):
 
 def dumps(graph: Graph, indent: int | None = None) -> str:
     """The graph as JSON text. Raises SerializeError for arguments and callables without a name."""
-    nodes = [_node_to_json(node) for node in graph.nodes]
-    return json.dumps({"version": VERSION, "nodes": nodes}, indent=indent, allow_nan=False)
+    rows = _rows(graph)
+    return json.dumps({"version": VERSION, "nodes": rows}, indent=indent, allow_nan=False)
 
 
 def loads(text: str, root: nn.Module | Mapping[str, Any] | None = None) -> GraphModule:
@@ -61,14 +63,48 @@ def loads(text: str, root: nn.Module | Mapping[str, Any] | None = None) -> Graph
         raise SerializeError("not a serialized graph") from error
     if version != VERSION:
         raise SerializeError(f"version {version} of the format; this program reads {VERSION}")
+    return _module_from_rows(rows, root if root is not None else {})
+
+
+# -- graphs, which may hold bodies -----------------------------------------------------------------
+def _rows(graph: Graph) -> list[dict[str, Any]]:
+    rows = []
+    for node in graph.nodes:
+        row = _node_to_json(node)
+        body = _body_of(node)
+        if body is not None:
+            row["body"] = _rows(body.graph)
+        rows.append(row)
+    return rows
+
+
+def _body_of(node: Node) -> GraphModule | None:
+    """The sub-graph that a get_attr node names."""
+    if node.op != "get_attr" or node.graph.owning_module is None:
+        return None
+    found = fetch_attribute(node.graph.owning_module, node.target)
+    return found if isinstance(found, GraphModule) else None
+
+
+def _module_from_rows(rows: Any, root: nn.Module | Mapping[str, Any]) -> GraphModule:
     graph = Graph()
     nodes: dict[str, Node] = {}
+    bodies: dict[str, Any] = {}
     for row in rows:
         try:
             _node_from_json(graph, row, nodes)
+            if "body" in row:
+                bodies[row["target"]] = _module_from_rows(row["body"], {})
         except (KeyError, TypeError, AttributeError) as error:
             raise SerializeError(f"damaged node: {row!r}") from error
-    return GraphModule(root if root is not None else {}, graph)
+    if not bodies:
+        return GraphModule(root, graph)
+    for node in graph.nodes:
+        if node.op in ("get_attr", "call_module") and node.target not in bodies:
+            module = isinstance(root, nn.Module)
+            found = fetch_attribute(root, node.target) if module else root[node.target]  # type: ignore[index]
+            bodies[node.target] = found
+    return GraphModule(bodies, graph)
 
 
 # -- nodes ----------------------------------------------------------------------------------------
@@ -127,7 +163,7 @@ def _allowed(path: str) -> bool:
         return path in _BUILTINS
     if path in _NEVER or path.startswith(_NEVER_UNDER):
         return False
-    if path.startswith(_HOMES):
+    if path.startswith(_HOMES) or path in _RUN_BODIES:
         return True
     home, name = path.rsplit(".", 1)
     if home != "torch":
@@ -167,6 +203,8 @@ def _to_json(arg: Any) -> Any:
         return [_to_json(item) for item in arg]
     if isinstance(arg, tuple) and not hasattr(arg, "_fields"):
         return {"tuple": [_to_json(item) for item in arg]}
+    if type(arg) is OrderedDict:
+        return {"ordered_dict": [[_to_json(key), _to_json(value)] for key, value in arg.items()]}
     if isinstance(arg, dict):
         return {"dict": [[_to_json(key), _to_json(value)] for key, value in arg.items()]}
     if isinstance(arg, slice):
@@ -188,6 +226,8 @@ def _from_json(data: Any, nodes: dict[str, Node]) -> Any:
         return tuple(_from_json(item, nodes) for item in value)
     if key == "dict":
         return {_from_json(k, nodes): _from_json(v, nodes) for k, v in value}
+    if key == "ordered_dict":
+        return OrderedDict((_from_json(k, nodes), _from_json(v, nodes)) for k, v in value)
     if key == "slice":
         return slice(*(_from_json(part, nodes) for part in value))
     if key == "ellipsis":

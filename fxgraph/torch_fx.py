@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
+from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
 from fxgraph.node import Node, map_arg
 from fxgraph.shape_rules import RULES
 
@@ -37,6 +37,8 @@ def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
         new.meta = _both_names(node.meta)
         made[node] = new
     converted = torch.fx.GraphModule(gm, graph, gm._class_name)
+    for name, body in _bodies(gm, GraphModule):
+        assign_attribute(converted, name, to_torch_fx(body))
     converted.meta.update(gm.meta)
     return converted
 
@@ -58,8 +60,17 @@ def from_torch_fx(gm: torch.fx.GraphModule) -> GraphModule:
         new.meta = _both_names(node.meta)
         made[node] = new
     converted = GraphModule(gm, graph, type(gm).__name__)
+    for name, body in _bodies(gm, torch.fx.GraphModule):
+        assign_attribute(converted, name, from_torch_fx(body))
     converted.meta.update(getattr(gm, "meta", {}))
     return converted
+
+
+def _bodies(gm: Any, kind: type) -> list[tuple[str, Any]]:
+    """The sub-graphs that get_attr nodes name, by dotted name."""
+    names = dict.fromkeys(node.target for node in gm.graph.nodes if node.op == "get_attr")
+    found = [(name, fetch_attribute(gm, name)) for name in names]
+    return [(name, body) for name, body in found if isinstance(body, kind)]
 
 
 def _both_names(meta: Mapping[str, Any]) -> dict[str, Any]:

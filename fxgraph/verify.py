@@ -97,6 +97,8 @@ def _check_target(node: Node, root: Any) -> None:
         if not hasattr(found, part):
             raise GraphError(f"{node.name}: the module has no {node.target!r}")
         found = getattr(found, part)
+    if isinstance(getattr(found, "graph", None), Graph):
+        verify(found.graph)
     if node.op == "call_module" and not isinstance(found, torch.nn.Module):
         raise GraphError(f"{node.name}: {node.target!r} is not a module")
 

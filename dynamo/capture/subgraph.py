@@ -28,6 +28,7 @@ class Subgraph:
         self.root = torch.nn.Module()  # holds the bodies inside this one
         self.lifted: dict[Node, Node] = {}  # node of the enclosing graph -> placeholder
         self._last_placeholder: Node | None = None
+        self._names: set[str] = set()  # of placeholders
 
     def placeholder(self, name: str, fake: Any) -> Node:
         """A new input of the body."""
@@ -36,8 +37,13 @@ class Subgraph:
             place = self.graph.inserting_after(self._last_placeholder)
         else:
             place = self.graph.inserting_before(first)
+        taken = self._names
+        unique = name if name not in taken else f"{name}_{len(taken)}"
+        while unique in taken:
+            unique += "_"
+        taken.add(unique)
         with place:
-            node = self.graph.placeholder(name)
+            node = self.graph.placeholder(unique)
         self._last_placeholder = node
         node.meta.update(val=fake, example_value=fake)
         return node
