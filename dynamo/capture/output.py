@@ -160,7 +160,6 @@ class OutputGraph:
         self._nodes += 1
         version = version_of(fake)
         node.meta.update(val=fake, example_value=fake, source=source.name, version=version)
-        node.meta.update(val=fake, example_value=fake, source=source.name, version=fake._version)
         if static:
             node.meta["static"] = True
         self.inputs.append(GraphInput(node, source, tensor, static))
