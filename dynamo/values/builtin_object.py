@@ -14,6 +14,7 @@ from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_handler, raise_python
+from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
@@ -113,52 +114,29 @@ class BuiltinObject(Value):
     def py___delitem__(self, tx, key):
         self.delitem(tx, key)
 
-    def _compared(self, tx, op, other):
+    def compared(self, tx: Interpreter, op: str, other: Value) -> Value:
         result = self.compare(tx, op, other)
         return ConstantValue(NotImplemented) if result is None else result
 
-    def py___eq__(self, tx, other):
-        return self._compared(tx, "==", other)
-
-    def py___ne__(self, tx, other):
-        return self._compared(tx, "!=", other)
-
-    def py___lt__(self, tx, other):
-        return self._compared(tx, "<", other)
-
-    def py___le__(self, tx, other):
-        return self._compared(tx, "<=", other)
-
-    def py___gt__(self, tx, other):
-        return self._compared(tx, ">", other)
-
-    def py___ge__(self, tx, other):
-        return self._compared(tx, ">=", other)
-
-    def _combined(self, tx, op, other, reflected=False):
+    def combined(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value:
         result = self.binary(tx, op, other, reflected)
         return ConstantValue(NotImplemented) if result is None else result
 
-    def py___add__(self, tx, other):
-        return self._combined(tx, "+", other)
 
-    def py___mul__(self, tx, other):
-        return self._combined(tx, "*", other)
+def _comparison(op: str) -> Callable[..., Value]:
+    return lambda self, tx, other: self.compared(tx, op, other)
 
-    def py___rmul__(self, tx, other):
-        return self._combined(tx, "*", other, reflected=True)
 
-    def py___or__(self, tx, other):
-        return self._combined(tx, "|", other)
+def _combination(op: str, reflected: bool) -> Callable[..., Value]:
+    return lambda self, tx, other: self.combined(tx, op, other, reflected)
 
-    def py___ior__(self, tx, other):
-        return self._combined(tx, "|=", other)
 
-    def py___iadd__(self, tx, other):
-        return self._combined(tx, "+=", other)
-
-    def py___imul__(self, tx, other):
-        return self._combined(tx, "*=", other)
+for _op, _dunder in COMPARE_DUNDERS.items():
+    setattr(BuiltinObject, f"py_{_dunder}", _comparison(_op))
+for _op in DUNDER_STEMS:
+    setattr(BuiltinObject, f"py_{binary_dunder(_op, False)}", _combination(_op, False))
+    setattr(BuiltinObject, f"py_{binary_dunder(_op, True)}", _combination(_op, True))
+    setattr(BuiltinObject, f"py_{binary_dunder(_op + '=', False)}", _combination(_op + "=", False))
 
 
 def emit_item(codegen: Codegen, item: Value | Pending) -> None:

@@ -527,7 +527,7 @@ def _conversion(cls: type, *dunders: str) -> Handler:
 
 TABLE[int] = _conversion(int, "__int__", "__index__", "__trunc__")
 TABLE[float] = _conversion(float, "__float__", "__index__")
-TABLE[complex] = _conversion(complex, "__complex__", "__float__")
+TABLE[complex] = _conversion(complex, "__complex__", "__float__", "__index__")
 
 
 @handles(bool)

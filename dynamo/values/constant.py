@@ -137,7 +137,10 @@ class ConstantValue(Value):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         from dynamo.values.exceptions import call_real
+        from dynamo.values.operators import as_index
 
+        if key.has_special(tx, "__index__"):
+            key = ConstantValue(as_index(tx, key))
         return tx.wrap(call_real(tx, lambda: self.value[constant_argument(tx, key)]))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
