@@ -34,6 +34,7 @@ accept: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.inference
+	$(BIN)/python -m benchmarks.capture
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))

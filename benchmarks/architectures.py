@@ -7,6 +7,7 @@ processes of its own, with the graphs run as they were captured, so that equalit
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +25,11 @@ FORWARD, TRAINING = "forward", "training"
 class Capture:
     """One call of one model under one compiler."""
 
-    graphs: int = 0
-    breaks: list[str] = field(default_factory=list)
+    graphs: int = 0  # that the first call ran; layers may share one
+    ops: int = 0  # that it ran inside of them
+    compiled: int = 0  # how many were made for the first call
+    again: int = 0  # and for a second one: models that keep state take another path
+    breaks: list[str] = field(default_factory=list)  # of both
     difference: float = 0.0  # largest over outputs and gradients; NaN where types or shapes differ
     error: str = ""
 
@@ -38,11 +42,18 @@ class Counting:
     """A backend that runs graphs as they are and counts them."""
 
     def __init__(self) -> None:
-        self.graphs = 0
+        self.compiled = self.runs = self.ops = 0
 
     def __call__(self, gm: Any, example_inputs: Any) -> Callable[..., Any]:
-        self.graphs += 1
-        return gm.forward
+        self.compiled += 1
+        ops = sum(node.op.startswith("call_") for node in gm.graph.nodes)
+
+        def run(*args: Any) -> Any:
+            self.runs += 1
+            self.ops += ops
+            return gm.forward(*args)
+
+        return run
 
 
 def tensors(output: Any) -> list[torch.Tensor]:
@@ -89,13 +100,16 @@ def capture(system: str, name: str, mode: str) -> Capture:
     twin, twin_inputs = subject(name, mode)
     compiled, breaks = COMPILERS[system](model, backend)
     try:
-        for _ in range(2):
+        for turn in range(2):
             expected = call(twin, twin_inputs, mode)
             actual = call(compiled, inputs, mode)
             result.difference = max(result.difference, difference(actual, expected))
+            if turn == 0:
+                result.graphs, result.ops = backend.runs, backend.ops
+                result.compiled = backend.compiled
     except Exception as error:
         result.error = f"{type(error).__name__}: {error}".splitlines()[0]
-    result.graphs, result.breaks = backend.graphs, breaks()
+    result.again, result.breaks = backend.compiled - result.compiled, breaks()
     return result
 
 
@@ -108,7 +122,8 @@ def compile_ours(model: Any, backend: Any) -> tuple[Any, Callable[[], list[str]]
 
     def breaks() -> list[str]:
         found = [b for record in context.records for b in record.breaks]
-        return list(dict.fromkeys(f"{b.code} at {short(b.location)}" for b in found))
+        places = [f"{b.code} at {short(b.user_stack[-1])}" for b in found if b.user_stack]
+        return list(dict.fromkeys(places))
 
     return compiled, breaks
 
@@ -129,9 +144,9 @@ def compile_peer(model: Any, backend: Any) -> tuple[Any, Callable[[], list[str]]
 COMPILERS = {OURS: compile_ours, PEER: compile_peer}
 
 
-def short(location: str) -> str:
-    """The path inside of the package."""
-    return location.split("site-packages/")[-1].removeprefix("transformers/models/")
+def short(frame: Any) -> str:
+    """file.py:line of a frame of the user's stack."""
+    return f"{os.path.basename(frame.filename)}:{frame.lineno}"
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -159,3 +174,49 @@ def _read(lines: str) -> Iterator[tuple[str, Capture]]:
         if line.startswith('{"name"'):
             record = json.loads(line)
             yield record.pop("name"), Capture(**record)
+
+
+# -- the table ------------------------------------------------------------------------------------
+def print_table(names: Sequence[str]) -> None:
+    """A row for each architecture whose graphs are not one everywhere, and the totals."""
+    from tabulate import tabulate
+
+    from tests.models.architectures import ARCHITECTURES
+
+    names = names or list(ARCHITECTURES)
+    trained = [name for name in names if ARCHITECTURES[name].trains]
+    rows, totals = [], []
+    for mode, wanted in ((FORWARD, list(names)), (TRAINING, trained)):
+        ours, peer = run(OURS, mode, wanted), run(PEER, mode, wanted)
+        for name in wanted:
+            if (ours[name].graphs, peer[name].graphs) != (1, 1) or not ours[name].equal:
+                rows.append(_row(name, mode, ours[name], peer[name]))
+        totals.append(_totals(mode, ours, peer))
+    head = ["", "architectures", "ours: one graph", "equal to eager", "torch.compile: one graph"]
+    print(tabulate(totals, headers=[*head, "ours more graphs"], tablefmt="github"))
+    print("\nAll others are one graph for both:\n")
+    head = ["architecture", "call", "ours: graphs", "torch.compile", "largest difference"]
+    print(tabulate(rows, headers=[*head, "where ours breaks"], tablefmt="github"))
+
+
+def _row(name: str, mode: str, ours: Capture, peer: Capture) -> list[Any]:
+    said = ours.error or "; ".join(ours.breaks[:4]) + (" ..." if len(ours.breaks) > 4 else "")
+    return [name, mode, _graphs(ours), _graphs(peer), f"{ours.difference:.1g}", said]
+
+
+def _graphs(found: Capture) -> str:
+    """As many as the first call ran, the operations inside, and what a second call compiled."""
+    if found.error:
+        return "error"
+    again = f", +{found.again} in a second call" if found.again else ""
+    return f"{found.graphs} ({found.ops} ops{again})"
+
+
+def _totals(mode: str, ours: dict[str, Capture], peer: dict[str, Capture]) -> list[Any]:
+    def single(found: dict[str, Capture]) -> str:
+        count = sum(c.graphs == 1 and not c.error for c in found.values())
+        return f"{count} ({count / len(found):.1%})"
+
+    equal = sum(c.equal for c in ours.values())
+    more = sum(c.graphs > peer[n].graphs and not peer[n].error for n, c in ours.items())
+    return [mode, len(ours), single(ours), equal, single(peer), more]

@@ -121,7 +121,10 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
     """ufunc(*operands), in the dtype that numpy computes in."""
     name = f"numpy.{ufunc.__name__}"
     if all(v.is_constant() for v in operands):
-        return tx.wrap(call_real(tx, ufunc, *[v.as_constant() for v in operands]))
+        answer = call_real(tx, ufunc, *[v.as_constant() for v in operands])
+        if isinstance(answer, np.ndarray):
+            raise refuse(f"{name} of a sequence")  # a new array at each call
+        return tx.wrap(answer)
     if ufunc not in UFUNCS or len(operands) != ufunc.nin:
         raise refuse(name)
     function, computes_in = UFUNCS[ufunc]
@@ -516,8 +519,8 @@ def _expose() -> None:
     for name, handler in (("asarray", _asarray), ("array", _copied_array)):
         FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", handler)
     TABLE.update(FUNCTIONS)
-    for ufunc in UFUNCS:
-        TABLE[ufunc] = _ufunc_handler(ufunc)
+    for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc]:
+        TABLE[ufunc] = _ufunc_handler(ufunc)  # of constants, any is known
     for kind in {dtype.type for dtype in TO_TORCH}:
         TABLE[kind] = _scalar_constructor(kind)
     TABLE[np.dtype] = lambda tx, *args: tx.wrap(call_real(tx, np.dtype, *map(_dtype_of, args)))

@@ -115,6 +115,22 @@ PROGRAMS: dict[str, tuple[str, int]] = {
         """,
         5,
     ),
+    "numpy_of_python_numbers": (
+        """
+        import numpy as np
+        def f(x, n):
+            scale = -(np.log(float(n)) / (x.shape[0] - 1))
+            y = x * scale + np.hypot(3.0, n)
+            changed = np.log((1.0, n))
+            changed += 1
+            return y, changed, scale, type(scale), np.floor(2.5), np.divmod(7, n)
+        ---
+        run(T(3), 10)
+        run(T(3), 10)
+        run(T(3), 3)
+        """,
+        4,
+    ),
     "gradient_of_an_argument": (
         """
         def f(x):

@@ -154,6 +154,8 @@ MASKED: Rows = {
             "lsh_attn_chunk_length": 4,
             "num_buckets": 2,
             "hash_seed": 0,
+            "hidden_dropout_prob": 0.0,  # its seeds are not those of torch.manual_seed
+            "local_attention_probs_dropout_prob": 0.0,
         },
     ),
     "rembert": ("RemBertForMaskedLM", {"input_embedding_size": 16, "output_embedding_size": 16}),

@@ -50,6 +50,16 @@ class Architecture:
     inputs: Callable[[], Inputs]
     labels: Callable[[], Inputs]
 
+    @property
+    def trains(self) -> bool:
+        """Whether a call with the labels gives a loss."""
+        return self.labels is not untrained
+
+
+def untrained() -> Inputs:
+    """Labels of what does not compute a loss from tensors alone."""
+    return {}
+
 
 # -- inputs ---------------------------------------------------------------------------------------
 def tokens() -> Inputs:
@@ -208,13 +218,13 @@ OTHERS: dict[str, Architecture] = {
             "max_ep_len": 16,
         },
         trajectory,
-        no_labels,
+        untrained,
     ),
     "detr": Architecture(
         "DetrForObjectDetection",
         {**SEQ2SEQ, "backbone_config": BACKBONE, "num_queries": 5},
         big_image,
-        no_labels,
+        untrained,
     ),
     "dpt": Architecture(
         "DPTForSemanticSegmentation",
@@ -268,7 +278,7 @@ OTHERS: dict[str, Architecture] = {
             "num_wordpiece_labels": 20,
         },
         image,
-        no_labels,
+        untrained,
     ),
     "patchtsmixer": Architecture(
         "PatchTSMixerForPrediction",
@@ -379,7 +389,7 @@ OTHERS: dict[str, Architecture] = {
         "YolosForObjectDetection",
         {**VISION, "image_size": [32, 32], "num_detection_tokens": 4},
         image,
-        no_labels,
+        untrained,
     ),
 }
 
