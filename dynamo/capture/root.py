@@ -13,6 +13,7 @@ from dynamo import breaks
 from dynamo.break_regions import regions, set_regions
 from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame
 from dynamo.capture.interpreter import Interpreter, breakable_chain
+from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.sources import ClosureCellSource, LocalSource
 from dynamo.values.builder import Lazy
