@@ -263,6 +263,8 @@ def construct(
         instance = tx.call_function(tx.wrap(new, source), [owner, *args], kwargs)
         if not issubclass(instance.python_type(), cls):
             return instance
+    elif not isinstance(new, SLOT_TYPES):
+        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
     else:
         instance = new_instance(tx, cls, args, kwargs)
     init = class_lookup(cls, "__init__")

@@ -13,7 +13,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.objects import ObjectValue, emit_class
+from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -182,7 +182,7 @@ def new_exception(
     cls: type[BaseException], args: tuple[Any, ...], frames: Frames = ()
 ) -> BaseException:
     """An exception with these arguments, without its class's own __init__ (that was captured)."""
-    exception = cls.__new__(cls, *args)
+    exception = builtin_base(cls).__new__(cls, *args)  # a __new__ in Python was captured
     exception.args = args
     if cls.__init__ in _PLAIN_INITS:
         cls.__init__(exception, *args)

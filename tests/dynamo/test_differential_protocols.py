@@ -99,6 +99,20 @@ PROGRAMS = {
         ---
         run(T(3), B())
     """,
+    "new_of_an_exception_runs_once": """
+        class E(ValueError):
+            def __new__(cls, *args):
+                log.append(args)
+                return super().__new__(cls, *args)
+        def f(x):
+            y = x + 1
+            try:
+                raise E(1)
+            except E as e:
+                return y, e
+        ---
+        run(T(3))
+    """,
     "cause_must_be_an_exception": """
         def f(x):
             y = x + 1

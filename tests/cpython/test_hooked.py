@@ -1,0 +1,76 @@
+"""CPython's own tests under the hook (see hooked.py): they end as they do without it.
+
+`python -m tests.cpython.hooked test_dict ...` prints the differences of any module.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+pytest.importorskip("test.support", reason="CPython's test package is not installed")
+
+from tests.cpython.hooked import compare
+
+QUICK = [
+    "test_augassign",
+    "test_baseexception",
+    "test_binop",
+    "test_bool",
+    "test_contains",
+    "test_exception_variations",
+    "test_generator_stop",
+    "test_typechecks",
+    "test_raise",
+]
+SLOW = [
+    "test_dynamicclassattribute",
+    "test_named_expressions",
+    "test_patma",
+    "test_positional_only_arg",
+    "test_slice",
+    "test_string_literals",
+    "test_subclassinit",
+]
+
+_FRAMES = "compares frame objects: a rewritten frame is followed by its continuations"
+_TRACING = "counts the lines that sys.settrace sees; a traced frame is not captured line by line"
+_FINALIZER = "an exception raised and handled in __del__, which runs when a continuation ends"
+_HASH = "__hash__ of a key clears the dict through a closure while the frame is put together"
+# test -> why it ends in another way
+EXPLAINED = {
+    "test_baseexception.ExceptionClassTests.test_setstate_refcount_no_crash": _HASH,
+    "test_raise.TestTracebackType.test_attrs": _FRAMES,
+    "test_raise.TestContext.test_3611": _FINALIZER,
+    "test_patma.TestTracing.test_default_capture": _TRACING,
+    "test_patma.TestTracing.test_default_wildcard": _TRACING,
+    "test_patma.TestTracing.test_no_default": _TRACING,
+    "test_patma.TestTracing.test_only_default_capture": _TRACING,
+    "test_patma.TestTracing.test_only_default_wildcard": _TRACING,
+    "test_patma.TestTracing.test_unreachable_code": _TRACING,
+}
+
+
+def check(module: str) -> None:
+    if importlib.util.find_spec(f"test.{module}") is None:
+        pytest.skip(f"test.{module} is not installed")
+    plain, hooked, rows = compare(module)
+    assert not (plain.broken or hooked.broken), plain.broken or hooked.broken
+    assert hooked.ran == plain.ran, "other tests ran"
+    assert plain.ran, "no tests ran"
+    new = [row for row in rows if row.test.removeprefix("test.") not in EXPLAINED]
+    text = "\n".join(f"{row.test}: {row.plain} -> {row.hooked}\n{row.text}" for row in new)
+    assert not new, f"{len(new)} of {len(plain.ran)} tests differ\n{text}"
+    assert not hooked.faults, hooked.faults[0]
+
+
+@pytest.mark.parametrize("module", QUICK)
+def test_module(module):
+    check(module)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", SLOW)
+def test_slow_module(module):
+    check(module)
