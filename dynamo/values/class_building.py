@@ -15,7 +15,7 @@ import collections
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -130,6 +130,8 @@ def _resolve(label: str, bases: tuple, given: Any) -> tuple[tuple, type]:
         if outside and not isinstance(base, types.GenericAlias):
             raise _refused(label, f"its base {base!r} is not a class")
     resolved = types.resolve_bases(bases)
+    if not all(isinstance(base, type) for base in resolved):
+        raise _refused(label, "one of its bases is not a class")
     meta = given
     for base in resolved:
         if issubclass(type(base), meta):
@@ -159,6 +161,11 @@ def from_namespace(
     base_values = [tx.wrap(base) for base in bases]
 
     def make(codegen: Codegen) -> None:
+        for function in _abstract_functions(tx, namespace.values()):
+            codegen.load_callable(lambda: codegen.load_const(abc.abstractmethod))
+            codegen(function)
+            codegen.call(1)
+            codegen.pop_top()
         codegen.load_callable(lambda: codegen.load_const(make_class))
         codegen.load_object(meta, meta.__name__)
         codegen.load_const(label)
@@ -175,11 +182,17 @@ def from_namespace(
     return _new_class(tx, cls, make, [*base_values, *namespace.values()])
 
 
+def _abstract_functions(tx: Interpreter, values: Iterable[Value]) -> list[Value]:
+    """Those that abc.abstractmethod has marked: ABCMeta looks at the mark."""
+    parts = [p for v in values for p in (v.args if isinstance(v, DescriptorValue) else [v])]
+    stored = tx.output.side_effects.stored_attrs
+    return [part for part in parts if "__isabstractmethod__" in stored(part)]
+
+
 def _has_set_name(value: Value) -> bool:
     if isinstance(value, (DescriptorValue, NestedFunctionValue)) or value.is_constant():
         return False
-    kind = value.python_type()
-    return hasattr(kind, "__set_name__") and kind is not dataclasses.Field
+    return hasattr(value.python_type(), "__set_name__") and not isinstance(value, FieldValue)
 
 
 # -- Values as real objects -----------------------------------------------------------------------
@@ -208,8 +221,8 @@ def real_of(tx: Interpreter, label: str, value: Value) -> Any:
     elif isinstance(value, DictValue) and value.python_type() is dict:
         keys = value.iterate(tx).unpack(tx)
         real = {k.as_constant(): real_of(tx, label, value.getitem(tx, k)) for k in keys}
-    elif value.python_type() is dataclasses.Field:
-        real = _real_field(tx, label, value)
+    elif isinstance(value, FieldValue):
+        real = dataclasses.field(**{k: real_of(tx, label, v) for k, v in value.kwargs.items()})
     else:
         real = _stand_in(label, value)
     tx.output.remember(real, None, value)
@@ -236,15 +249,6 @@ def _real_function(tx: Interpreter, label: str, value: NestedFunctionValue) -> A
         if isinstance(held, Value):
             setattr(function, name, real_of(tx, label, held))
     return function
-
-
-def _real_field(tx: Interpreter, label: str, value: Value) -> Any:
-    """dataclasses.field(...), called by the class body."""
-    field = dataclasses.Field.__new__(dataclasses.Field)
-    for name, held in tx.output.side_effects.stored_attrs(value).items():
-        if isinstance(held, Value):
-            setattr(field, name, real_of(tx, label, held))
-    return field
 
 
 # -- descriptors ----------------------------------------------------------------------------------
@@ -302,6 +306,31 @@ class PropertyChange(Value):
         parts = [*self.owner.args, *[ConstantValue(None)] * 3][:3]
         parts[self.index] = args[0]
         return DescriptorValue(property, parts)
+
+
+class FieldValue(Value):
+    """dataclasses.field(**kwargs) in a class body."""
+
+    def __init__(self, kwargs: dict[str, Value]) -> None:
+        super().__init__()
+        self.kwargs = kwargs
+
+    def python_type(self) -> type:
+        return dataclasses.Field
+
+    def children(self) -> Sequence[Value]:
+        return list(self.kwargs.values())
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(dataclasses.field))
+        for value in self.kwargs.values():
+            codegen(value)
+        codegen.call_kw(len(self.kwargs), tuple(self.kwargs))
+
+
+@handles(dataclasses.field)
+def _field(tx, **kwargs):
+    return FieldValue(kwargs)
 
 
 def _descriptor(kind: Any) -> None:

@@ -28,7 +28,7 @@ class CoroutineValue(GeneratorValue):
     """What a call of an `async def` function gives."""
 
     noun = "coroutine"
-    type = types.CoroutineType
+    kind = types.CoroutineType
     prefix = "cr"
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -112,7 +112,7 @@ class AsyncGeneratorValue(GeneratorValue):
     """What a call of an `async def` function with a yield in it gives."""
 
     noun = "async generator"
-    type = types.AsyncGeneratorType
+    kind = types.AsyncGeneratorType
     prefix = "ag"
     forbidden = (StopIteration, StopAsyncIteration)
 

@@ -204,7 +204,7 @@ def _projection(tx: Interpreter, original: Value, kept: Sequence[Value]) -> Valu
 def _leaves(item: Value) -> list[Value]:
     if not isinstance(item, GroupValue):
         return [item]
-    return [leaf for inner in item.exceptions.contents for leaf in _leaves(inner)]
+    return [leaf for inner in item.exceptions.wrapped() for leaf in _leaves(inner)]
 
 
 # -- at a graph break -----------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class GeneratorValue(Resumable):
     """A generator object made by the captured code."""
 
     noun = "generator"
-    type: ClassVar[type] = types.GeneratorType
+    kind: ClassVar[Any] = types.GeneratorType
     prefix = "gi"  # of its attributes: gi_code, gi_running, ...
     forbidden: tuple[type[BaseException], ...] = (StopIteration,)  # what must not leave it
 
@@ -90,7 +90,7 @@ class GeneratorValue(Resumable):
         self.running = False
 
     def python_type(self) -> type:
-        return self.type
+        return self.kind
 
     def describe(self) -> str:
         return f"{self.noun} {self.frame.code.co_name}"
@@ -296,7 +296,7 @@ class GeneratorValue(Resumable):
             codegen.call(4)
 
     def _reconstruct_finished(self, codegen: Codegen) -> None:
-        if self.running or self.type is not types.GeneratorType:
+        if self.running or self.kind is not types.GeneratorType:
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
         codegen.load_callable(lambda: codegen.load_const(make_finished))
         codegen.load_const(self.frame.code.co_name)
@@ -352,10 +352,11 @@ def make_generator(function: Any, args: tuple, kwargs: dict[str, Any], closed: b
 
 def start_generator(function: Callable[..., Any], args: tuple) -> Any:
     """The generator of a function that make_generator_code made, suspended where it was."""
-    made = function(*args)
+    made: Any = function(*args)
     if inspect.isasyncgen(made):
+        first: Any = made.asend
         with contextlib.suppress(StopIteration):
-            made.asend(None).send(None)
+            first(None).send(None)
     else:
         made.send(None)
     return made
@@ -363,7 +364,7 @@ def start_generator(function: Callable[..., Any], args: tuple) -> Any:
 
 def make_finished(name: str, qualname: str) -> Any:
     """A generator that has run to its end."""
-    made = (None for _ in ())
+    made: Any = (None for _ in ())
     made.close()
     made.__name__, made.__qualname__ = name, qualname
     return made

@@ -367,6 +367,78 @@ PROGRAMS: dict[str, Program] = {
         run(T(2))
         """,
     ),
+    "coro_class_and_gen": (
+        1,
+        """
+        class Stack:
+            def __init__(self): self.items = []
+            async def push(self, v): self.items.append(v)
+            async def pop(self): return self.items.pop()
+        async def main(x):
+            s = Stack()
+            for i in range(3): await s.push(x + i)
+            total = 0
+            async def each():
+                while s.items: yield await s.pop()
+            async for v in each(): total = total + v
+            return total
+        def drive(c):
+            try:
+                while True: c.send(None)
+            except StopIteration as e: return e.value
+        def f(x): return drive(main(x))
+        ---
+        run(T(2))
+        """,
+    ),
+    "coro_alive_at_break": (
+        None,
+        """
+        import dynamo
+        class Y:
+            def __await__(self):
+                r = yield 'need'
+                return r
+        async def g(x):
+            try:
+                v = await Y()
+                w = await Y()
+                return x + v + w
+            finally: log.append('fin')
+        def f(x):
+            c = g(x * 2)
+            a = c.send(None)
+            dynamo.graph_break()
+            b = c.send(1)
+            try: c.send(2)
+            except StopIteration as e: return a, b, e.value
+        ---
+        run(T(2))
+        run(T(2))
+        """,
+    ),
+    "asyncgen_alive_at_break": (
+        None,
+        """
+        import dynamo
+        async def g(x):
+            for i in range(3):
+                got = yield x + i
+                log.append(got)
+        def step(a):
+            try: a.send(None)
+            except StopIteration as e: return e.value
+        def f(x):
+            it = g(x)
+            a = step(it.asend(None))
+            dynamo.graph_break()
+            b = step(it.asend('s'))
+            return a, b, it
+        ---
+        r = run(T(2))
+        log
+        """,
+    ),
 }
 
 

@@ -689,6 +689,73 @@ PROGRAMS: dict[str, Program] = {
         log
         """,
     ),
+    "gen_reconstruct_aliases": (
+        None,
+        """
+        import dynamo
+        def g(l, x):
+            while True:
+                l.append(len(l))
+                yield x
+        def f(x):
+            l = []
+            y = x * 2
+            it = g(l, y)
+            a = next(it)
+            keep = [it, it]
+            dynamo.graph_break()
+            next(keep[0]); next(keep[1])
+            return l, keep[0] is it, a is y
+        ---
+        run(T(2))
+        """,
+    ),
+    "gen_reconstruct_nested": (
+        None,
+        """
+        import dynamo
+        def inner(x):
+            try:
+                r = yield x
+                yield r
+            finally: log.append('inner fin')
+        def outer(x):
+            with contextlib.nullcontext(2) as k:
+                for i in range(k):
+                    y = yield from inner(x + i)
+            return 'done'
+        def f(x):
+            it = outer(x)
+            a = next(it)
+            b = it.send(5)
+            dynamo.graph_break()
+            rest = [v for v in it]
+            return a, b, rest
+        ---
+        run(T(2))
+        """,
+    ),
+    "gen_closure_shared": (
+        None,
+        """
+        import dynamo
+        def f(x):
+            n = 0
+            def g():
+                nonlocal n
+                while n < 5:
+                    n += 1
+                    yield x + n
+            it = g()
+            next(it)
+            n = 3
+            dynamo.graph_break()
+            next(it)
+            return n, list(it)
+        ---
+        run(T(2))
+        """,
+    ),
 }
 
 
