@@ -138,6 +138,8 @@ class TensorValue(Value):
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
             return stored
+        if name in ("is_leaf", "grad_fn", "retains_grad") and self.fake.requires_grad:
+            tx.guard(self.source, "predicate", is_a_leaf if self.fake.is_leaf else is_no_leaf)
         if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
             return tx.wrap(getattr(self.fake, name))
         if name.startswith("is_") and isinstance(flag := getattr(self.fake, name, None), bool):
@@ -305,6 +307,16 @@ def _index_of(key: Value) -> Value:
     if key.is_constant() and isinstance(key.as_constant(), np.integer):
         return ConstantValue(int(key.as_constant()))
     return key
+
+
+def is_a_leaf(tensor: torch.Tensor) -> bool:
+    """Nothing that autograd recorded gave the tensor."""
+    return tensor.is_leaf
+
+
+def is_no_leaf(tensor: torch.Tensor) -> bool:
+    """An operation that autograd recorded gave the tensor."""
+    return not tensor.is_leaf
 
 
 class TensorMethodValue(Value):
