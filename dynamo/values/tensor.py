@@ -368,7 +368,9 @@ def call_in_graph(
     if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
     if writes(target, kwargs):
-        with _inputs_keep_their_form(tx, name, (proxy_args, proxy_kwargs)):
+        if _is_foreign(target):
+            raise Unsupported(breaks.UncapturedCall(f"{name}, which changes its arguments"))
+        with _keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
             result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
     else:
         result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
@@ -411,12 +413,21 @@ def writes(target: Any, kwargs: dict[str, Value]) -> bool:
     return "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
 
 
+def _is_foreign(target: Any) -> bool:
+    """A user's operator: backends know only what aten's write."""
+    if not isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return False
+    name = getattr(target, "_qualified_op_name", None) or target._schema.name
+    return name.split("::")[0] not in ("aten", "prims")
+
+
 @contextlib.contextmanager
-def _inputs_keep_their_form(tx: Interpreter, name: str, args: Any) -> Iterator[None]:
-    """Break where a call gives a tensor from outside other sizes or strides: only what the frame
-    made may be resized or transposed in place in the graph.
+def _keeps_form(tx: Interpreter, name: str, args: Any, always: bool) -> Iterator[None]:
+    """Break where a call gives a tensor from outside (`always`: any) other sizes or strides: only
+    what the frame made may be resized or transposed in place in the graph.
     """
-    nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node) and leaf.op == "placeholder"]
+    nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node)]
+    nodes = [node for node in nodes if node.op == "placeholder" or always]
     before = [_form(node) for node in nodes]
     try:
         yield

@@ -35,7 +35,7 @@ def out_is_returned(x):
     return r is o, o, r
 
 
-@program(matrix)
+@program(matrix, breaks="TENSOR_METADATA", graphs=2)
 def out_resize(x):
     o = torch.empty(0)
     r = torch.mul(x, 2, out=o)
@@ -121,7 +121,7 @@ def out_cat(x):
     return o
 
 
-@program(matrix)
+@program(matrix, breaks="TENSOR_METADATA", graphs=2)
 def out_linalg(x):
     q = torch.empty(0)
     r = torch.empty(0)
