@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.capture.handlers_async import async_gen_wrap, stop_iteration_error
@@ -32,7 +32,8 @@ def _pop_callable(tx: Interpreter, args: list[Value]) -> tuple[Value, list[Value
 @handler
 def CALL(tx: Interpreter, instr: Instruction) -> None:
     if is_continuation(tx.stack[-instr.arg - 2]):
-        args = tx.stack[len(tx.stack) - instr.arg :]  # not looked at on the way
+        # Not looked at on the way.
+        args: list[Any] = tx.stack[len(tx.stack) - instr.arg :]
         del tx.stack[len(tx.stack) - instr.arg :]
     else:
         args = tx.popn(instr.arg)
