@@ -125,7 +125,9 @@ def _ask(tx: Interpreter, value: Value, arguments: list[Value]) -> Value:
     if not isinstance(found, classmethod):
         raise Unsupported(breaks.UncapturedCall(f"{cls.__name__}.__torch_function__"))
     if found.__func__ is DEFAULT:
-        return default_override(tx, owner, *arguments)
+        answer = default_override(tx, owner, *arguments)
+        assert answer is not None, "it returns what the call gives"
+        return answer
     source = raw_class_source(tx, value, cls, "__torch_function__")
     function = tx.wrap(found.__func__, None if source is None else AttrSource(source, "__func__"))
     return MethodValue(function, owner).call(tx, arguments, {})
