@@ -417,7 +417,10 @@ def _is_foreign(target: Any) -> bool:
     """A user's operator: backends know only what aten's write."""
     if not isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return False
-    name = getattr(target, "_qualified_op_name", None) or target._schema.name
+    if isinstance(target, torch._ops.OpOverload):
+        name: str = target._schema.name
+    else:
+        name = str(target._qualified_op_name)
     return name.split("::")[0] not in ("aten", "prims")
 
 

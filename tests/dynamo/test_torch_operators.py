@@ -29,7 +29,8 @@ BREAKS: dict[str, set[str]] = {
     **dict.fromkeys(
         [
             "allclose", "corrcoef", "cov", "equal", "istft", "item", "tensor_split",
-            "nn.functional.one_hot", "nn.functional.gaussian_nll_loss", "repeat_interleave", "narrow",
+            "nn.functional.one_hot", "nn.functional.gaussian_nll_loss",
+            "narrow", "repeat_interleave",
             "nn.functional.embedding_bag", "linalg.pinv.hermitian", "nn.functional.ctc_loss",
         ],
         {VALUES_READ, SIZES_FROM_VALUES},
