@@ -323,10 +323,10 @@ def MATCH_CLASS(tx: Interpreter, instr: Instruction) -> None:
         return
     positional = _positional(cls, instr.arg)
     attributes: list[Value] = [subject] if positional is None else []
-    names = [*(positional or ()), *(name.as_constant() for name in names.unpack(tx))]
-    if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+    looked_up = [*(positional or ()), *(name.as_constant() for name in names.unpack(tx))]
+    if len(set(looked_up)) < len(looked_up) or not all(isinstance(name, str) for name in looked_up):
         raise Unsupported(breaks.UncapturedCall(f"the pattern {cls.__name__}()"))
-    for name in names:
+    for name in looked_up:
         if not subject.hasattr(tx, name):
             tx.push(ConstantValue(None))
             return

@@ -439,6 +439,77 @@ PROGRAMS: dict[str, Program] = {
         log
         """,
     ),
+    "root_generator_hook": (
+        1,
+        """
+        def helper(x): return x * 2 + 1
+        def f(x):
+            for i in range(3):
+                got = yield helper(x) + i
+                if got is not None: log.append(got)
+            return 'end'
+        ---
+        list(run(T(2)))
+        g = run(T(2))
+        next(g)
+        g.send(5)
+        g.close()
+        list(g)
+        """,
+    ),
+    "root_coroutine_hook": (
+        1,
+        """
+        import asyncio
+        def helper(x): return x * 2 + 1
+        async def g(x):
+            await asyncio.sleep(0)
+            return helper(x)
+        async def f(x):
+            a = await g(x)
+            b = await asyncio.gather(g(a), g(x))
+            return helper(a), b
+        ---
+        asyncio.run(run(T(2)))
+        """,
+    ),
+    "root_asyncgen_hook": (
+        1,
+        """
+        import asyncio
+        def helper(x): return x * 2 + 1
+        async def f(x):
+            try:
+                for i in range(3):
+                    await asyncio.sleep(0)
+                    got = yield helper(x)
+                    log.append(got)
+            finally: log.append('fin')
+        async def drive(a):
+            out = [await a.asend(None), await a.asend('s')]
+            await a.aclose()
+            return out
+        ---
+        asyncio.run(drive(run(T(2))))
+        """,
+    ),
+    "root_generator_throw": (
+        0,
+        """
+        def f(x):
+            try: yield x + 1
+            except ValueError as e: yield str(e)
+        ---
+        g = run(T(2))
+        next(g)
+        g.throw(ValueError('v'))
+        next(g, 'done')
+        h = run(T(2))
+        next(h)
+        h.throw(KeyError('k'))
+        run()
+        """,
+    ),
 }
 
 
