@@ -79,7 +79,11 @@ class LockValue(BuiltinObject):
             self._emit_call(codegen, "release")
 
     def _emit_call(self, codegen: Codegen, method: str) -> None:
-        codegen.load_callable(lambda: (codegen(self), codegen.load_attr(method)))
+        def load() -> None:
+            codegen(self)
+            codegen.load_attr(method)
+
+        codegen.load_callable(load)
         codegen.call(0)
         codegen.pop_top()
 
