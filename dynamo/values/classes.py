@@ -16,6 +16,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.class_stores import stored_class_attr
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import (
     RaisedException,
@@ -34,7 +35,6 @@ from dynamo.values.objects import (
     emit_class,
     is_trusted_class,
     raw_class_source,
-    stored_class_attr,
 )
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.storage import immutable_storage, new_storage

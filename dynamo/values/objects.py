@@ -29,6 +29,7 @@ from dynamo.sources import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
+from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
@@ -143,34 +144,6 @@ def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> No
         tx.guard(source, "has_attr", (name, False))
     elif isinstance(found, (types.FunctionType, *SLOT_TYPES)):
         tx.guard(AttrSource(source, name), "id", found)
-
-
-class StoredClassAttr:
-    """What the captured code stored in a class: an instance that reads it binds it."""
-
-    def __init__(self, held: Value) -> None:
-        self.held = held
-
-    def bind(self, tx: Interpreter, value: Value, name: str) -> Value:
-        from dynamo.values.function import FunctionValue, MethodValue
-
-        if isinstance(self.held, FunctionValue):
-            return MethodValue(self.held, value)
-        kind = self.held.python_type()
-        if class_lookup(kind, "__get__") is not MISSING and not issubclass(kind, type):
-            raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-        return self.held
-
-
-def stored_class_attr(tx: Interpreter, cls: type, name: str) -> StoredClassAttr | None:
-    """The attribute of a class that the captured code changed, if no other class hides it."""
-    for owner in cls.__mro__:
-        changed = tx.output.side_effects.class_stores.get((owner, name))
-        if changed is not None:
-            return StoredClassAttr(changed)
-        if name in owner.__dict__:
-            return None
-    return None
 
 
 def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
