@@ -13,6 +13,7 @@ from fxgraph import GraphModule
 from fxgraph.aot import (
     TrainingCallable,
     Unfunctionalizable,
+    decompositions,
     functionalize,
     functionalize_training,
     run_flat,
@@ -33,5 +34,6 @@ def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., A
 
 
 def _training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    training = functionalize_training(gm, example_inputs)
+    # The backward's own operators stay whole, as autograd calls them.
+    training = functionalize_training(gm, example_inputs, decompositions.table())
     return TrainingCallable(training, run_flat(training.forward), run_flat(training.backward))

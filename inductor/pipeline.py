@@ -245,9 +245,8 @@ def compile_training(
     def forward_of_all(*inputs: Any) -> Any:
         return forward(*[inputs[i] for i in varying])
 
-    result = TrainingCallable(training, forward_of_all, backward)
-    result.compile_report = _both(forward.compile_report, backward.compile_report)
-    return result
+    both = _both(forward.compile_report, backward.compile_report)
+    return TrainingCallable(training, forward_of_all, backward, both)
 
 
 def _both(forward: dict[str, Any], backward: dict[str, Any]) -> dict[str, Any]:

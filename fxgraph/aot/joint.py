@@ -60,16 +60,21 @@ def functionalize_training(
     table = rules.training_table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
-    with tracing(grad=True):
+    with tracing(grad=torch.is_grad_enabled()):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode)
         for fake, real in zip(inputs.fakes, inputs.real):
             fake.requires_grad_(real.requires_grad)
-        with tracer.mode:
-            result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
+        try:
+            with tracer.mode:
+                result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
+        except RuntimeError as error:  # autograd refuses (a leaf is written)
+            raise UndifferentiableHere(f"autograd raises: {error}") from error
         inputs.check_writes()
-        finished = Finish(tracer, inputs, result, bases_only=True)
+        with torch._C._AutoDispatchBelowAutograd():
+            finished = Finish(tracer, inputs, result, bases_only=True)
         for mutation in finished.mutations:
-            if inputs.fakes[mutation.index].requires_grad:
+            # A leaf may be written where grad mode is off: that has no gradient.
+            if inputs.fakes[mutation.index].grad_fn is not None:
                 raise Unfunctionalizable(f"input {mutation.index} is written and requires grad")
         _mark_detached(finished)
         joint = _Joint(tracer, inputs, finished)

@@ -25,8 +25,15 @@ class TrainingCallable:
     gives the same values: not if the graph writes inputs or draws random numbers, which raises.
     """
 
-    def __init__(self, training: TrainingGraph, forward: Compiled, backward: Compiled) -> None:
+    def __init__(
+        self,
+        training: TrainingGraph,
+        forward: Compiled,
+        backward: Compiled,
+        compile_report: dict[str, Any] | None = None,
+    ) -> None:
         self.training = training
+        self.compile_report = compile_report
         self.forward = forward
         self.backward = backward
         frame = training.frame
@@ -43,7 +50,8 @@ class TrainingCallable:
         moved = frame.input_mutations and not same_sharing(frame, inputs)
         if moved or _saving_is_watched():
             return Interpreter(frame.source).run(*inputs)
-        values = _Step.apply(self, *inputs)
+        with torch.enable_grad():  # the graph's own grad mode is in what it traced
+            values = _Step.apply(self, *inputs)
         for mutation in frame.input_mutations:
             if mutation.size is not None and mutation.stride is not None:
                 target = inputs[mutation.index]

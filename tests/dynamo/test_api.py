@@ -316,8 +316,15 @@ def test_explain_names_the_break() -> None:
     assert report.graph_count == 2 and report.graph_break_count == 1
 
 
-def test_explain_says_that_autograd_runs_op_by_op() -> None:
+def test_explain_says_what_runs_op_by_op() -> None:
     report = dynamo.explain(Net())(torch.randn(2, 4))
+    assert not any("op by op" in note for note in report.notes)
+    assert any(note.startswith("backward: ") for note in report.notes)
+
+    def gradient(x):
+        return torch.autograd.grad((x * x).sum(), x)
+
+    report = dynamo.explain(gradient)(torch.ones(3, requires_grad=True))
     assert any("op by op" in note for note in report.notes)
 
 
