@@ -221,6 +221,12 @@ ReadsLocals = _reason(
     "{0} reads its own local variables by locals(), eval() or exec()",
     "do that in a function of its own, which is not captured",
 )
+DebuggerEntered = _reason(
+    "DebuggerEntered",
+    "DEBUGGER",
+    "{0} stops the program here; the function runs as it is, line by line",
+    "remove the breakpoint",
+)
 InternalFault = _reason(
     "InternalFault",
     "INTERNAL_FAULT",

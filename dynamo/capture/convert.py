@@ -333,6 +333,9 @@ class Capture:
                 self.fits, self.backoff = -1, 1
                 continue
             self._check_fullgraph(stop)
+            if isinstance(stop.reason, breaks.DebuggerEntered):
+                self._leave_to_debugger(stop)
+                continue
             if len(root.trail) > len(self.trail):
                 self.trail = root.trail
             try:
@@ -353,6 +356,19 @@ class Capture:
             if origin(self.frame.f_code) is not None:
                 set_regions(())  # the continuation that would leave them does not run
             raise Unsupported(FullGraphReason(stop))
+
+    def _leave_to_debugger(self, stop: Stop) -> None:
+        """The frame that stops in a debugger runs as it is: this one, or a callee as a frame of its
+        own.
+        """
+        if len(stop.chain) > 1:
+            self.restart = RestartAnalysis(
+                stop.chain[-2].began, breaks.UncapturedCall(stop.chain[-1].code.co_name), []
+            )
+            return
+        self._record_break(stop, graph_break=False)
+        self.context.records.append(self.record)
+        raise SkipFrame
 
     def _back_off(self, root: RootInterpreter, stop: Stop, error: Unsupported) -> None:
         """Something that lives at the break cannot be made again: break earlier."""

@@ -498,6 +498,11 @@ def _exception(tx):
     return tx.handled_exception()
 
 
+@handles(breakpoint)
+def _breakpoint(tx, *args, **kwargs):
+    raise Unsupported(breaks.DebuggerEntered("breakpoint"))
+
+
 @handles(globals)
 def _globals(tx):
     raise Unsupported(breaks.UncapturedCall("globals"))

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
 
+# A frame that calls them is not captured: what one wants to see there are its own lines and locals.
+DEBUGGERS = ("pdb", "bdb", "ipdb", "pudb", "IPython", "debugpy", "_pydevd_bundle", "pydevd")
 # Python code that capture never looks into: calling it is a graph break. The prefixes are of module
 # names.
 OPAQUE_MODULES = (
+    *DEBUGGERS,
     "torch._dynamo",
     "torch._functorch",
     "torch._inductor",
@@ -93,6 +96,8 @@ def is_opaque_function(function: types.FunctionType) -> bool:
 
 def opaque_reason(function: types.FunctionType) -> breaks.Break:
     """Why a call of an opaque function breaks the graph."""
+    if (function.__globals__.get("__name__") or "").partition(".")[0] in DEBUGGERS:
+        return breaks.DebuggerEntered(f"{function.__module__}.{function.__qualname__}")
     return breaks.UncapturedCall(f"{function.__module__}.{function.__qualname__}")
 
 

@@ -8,7 +8,7 @@ tutorials/graph_breaks.md is made from both.
 from __future__ import annotations
 
 import array
-import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,22 +38,17 @@ def mended(code: str) -> Callable[[Program], Program]:
 
 
 # -- calls ----------------------------------------------------------------------------------------
-LOCK = threading.Lock()
-
-
 @program("UNCAPTURED_CALL")
-def takes_a_lock(x):
+def waits(x):
     y = x + 1
-    with LOCK:
-        z = y * 2
-    return z
+    time.sleep(0)
+    return y * 2
 
 
 @mended("UNCAPTURED_CALL")
-def takes_no_lock(x):
+def does_not_wait(x):
     y = x + 1
-    z = y * 2
-    return z
+    return y * 2
 
 
 @program("DISABLED_CALL")
@@ -313,6 +308,19 @@ def names_locals(x):
     return ["x", "y"], y
 
 
+@program("DEBUGGER")
+def stops(x):
+    y = x + 1
+    breakpoint()
+    return y * 2
+
+
+@mended("DEBUGGER")
+def does_not_stop(x):
+    y = x + 1
+    return y * 2
+
+
 @program("MODULE_IMPORT")
 def imports(x):
     y = x + 1
@@ -382,6 +390,8 @@ def prints_after_indexing(x):
     y = x[index]
     print("indexing")
     return y
+
+
 # -- bodies and gradients -------------------------------------------------------------------------
 @program("BODY_SIDE_EFFECT")
 def keeps_what_the_body_computed(x):

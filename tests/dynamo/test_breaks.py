@@ -23,6 +23,11 @@ REASONS = [c for c in vars(breaks).values() if isinstance(c, type) and c.__base_
 log = logging.getLogger("test_breaks")
 
 
+@pytest.fixture(autouse=True)
+def breakpoints_do_nothing(monkeypatch):
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+
+
 def test_codes_are_unique():
     codes = [reason.code for reason in REASONS]
     assert len(set(codes)) == len(codes)

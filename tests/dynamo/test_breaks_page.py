@@ -34,6 +34,11 @@ INTERNAL = {"UNCAUGHT_EXCEPTION", "NEXT_TURN"}
 REASONS = {r.code: r for r in test_breaks.REASONS if r.code not in INTERNAL}
 
 
+@pytest.fixture(autouse=True)
+def breakpoints_do_nothing(monkeypatch):
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+
+
 @pytest.mark.parametrize("code", REASONS)
 def test_every_reason_has_an_example(code):
     assert code in PROGRAMS or code in NETS

@@ -1,4 +1,4 @@
-"""A debugger in a compiled function shows the user's lines and variables, and never the compiler."""
+"""A debugger in a compiled function shows the user's lines and variables, never the compiler."""
 
 from __future__ import annotations
 
@@ -63,3 +63,30 @@ def test_a_backend_of_ones_own_can_be_debugged():
     printed = session(dynamo.compile(lambda x: x + 1, backend=backend), ["n", "n", "p count"])
     assert "1" in [line.removeprefix("(Pdb) ") for line in printed]
     assert seen
+
+
+def stops_inside(x):
+    unused = 3
+    y = x + 1
+    DEBUGGER.set_trace()
+    z = y * unused
+    return z.sum()
+
+
+def calls_it(x):
+    return stops_inside(x * 2) + 1
+
+
+@pytest.mark.parametrize("function", [stops_inside, calls_it])
+def test_a_breakpoint_shows_the_function_as_it_is(function):
+    commands = ["n", "p unused, y", "n", "p z", "n"]
+    expected = session(function, commands)
+    dynamo.reset()
+    compiled = dynamo.compile(function, backend="eager")
+    for _ in range(2):
+        found = session(compiled, commands)
+        last = next(i for i, line in enumerate(expected) if "stops_inside()->" in line)
+        assert found[: last + 1] == expected[: last + 1]
+    reports = []
+    session(lambda x: reports.append(dynamo.explain(function, backend="eager")(x)), ["c"] * 3)
+    assert "DEBUGGER" in [entry.code for entry in reports[0].break_reasons]
