@@ -77,7 +77,9 @@ def UNARY_NOT(tx: Interpreter, instr: Instruction) -> None:
 def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
     container, key = tx.popn(2)
     if type(container) is ObjectValue and container.has_special(tx, "__getitem__"):
-        push_call(tx, container.special_method(tx, "__getitem__"), [key], {})
+        method = container.special_method(tx, "__getitem__")
+        assert method is not None, "it has the special method"
+        push_call(tx, method, [key], {})
     else:
         tx.push(container.getitem(tx, key))
 

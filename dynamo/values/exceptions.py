@@ -48,9 +48,7 @@ def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwarg
     try:
         return function(*args, **kwargs)
     except (Unsupported, RaisedException):
-        raise  # of a function of ours
-    except (RaisedException, Unsupported):
-        raise  # of captured code that the function called
+        raise  # of a function of ours, or of captured code that it called
     except Exception as error:
         raise_python(tx, type(error), *_constant_args(error))
 

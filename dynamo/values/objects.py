@@ -567,7 +567,7 @@ class ObjectValue(Value):
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
         method = self.special_method(tx, "__call__")
         if method is None:
             raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not callable")
