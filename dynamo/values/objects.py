@@ -563,17 +563,20 @@ class ObjectValue(Value):
         return found is not MISSING and found is not getattr(object, name, None)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call_function(*self.forwards(tx, args, kwargs))
+        return tx.call_function(self._call_method(tx), args, kwargs)
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
+        return self._call_method(tx), args, kwargs
+
+    def _call_method(self, tx: Interpreter) -> Value:
         method = self.special_method(tx, "__call__")
         if method is None:
             raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not callable")
         if isinstance(method, ObjectValue):  # whose own __call__ may be that object again
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__call__"))
-        return method, args, kwargs
+        return method
 
     def truth(self, tx: Interpreter) -> bool:
         if self.is_python_special(tx, "__bool__"):
