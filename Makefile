@@ -34,6 +34,7 @@ accept: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.inference
+	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.capture
 
 fuzz: $(STAMP)
