@@ -496,7 +496,7 @@ class BreakEmitter:
             if callee.level > frame.level:
                 continue
             below = caller.kept[: caller.split]
-            names = sorted(caller.live[caller.instr.index] & set(caller.locals))
+            names = caller.kept_in_call()
             pushed = tuple(value is RESULT for value in caller.pushed or ())
             inner = Callee(code, callee.tx.f_globals, len(passed), pushed)
             function: list[Argument] = [(callee, code)] if code.co_freevars else []

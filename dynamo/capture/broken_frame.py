@@ -99,6 +99,15 @@ class BrokenFrame:
         pushed = self.pushed or ()
         return [f".{self.level}.pushed{i}" for i, v in enumerate(pushed) if v is not RESULT]
 
+    def kept_in_call(self) -> list[str]:
+        """The locals that the frame may read behind its current call.
+
+        What the call in a continuation's prologue pushes is passed apart (see `_pushed`).
+        """
+        names = self.live[self.instr.index] & set(self.locals)
+        own = pushed_by_call(self.code, self.instr) or ()
+        return sorted(names.difference(f".pushed{i}" for i in range(len(own))))
+
     def keep_stack(self, codegen: Codegen) -> None:
         self.kept = [
             self._keep(codegen, value, f".{self.level}.stack{i}")
