@@ -11,6 +11,7 @@ from fxgraph.aot.functional import FunctionalGraph, TrainingGraph
 from fxgraph.aot.runtime import restore_outputs, same_sharing
 from fxgraph.args import leaves
 from fxgraph.interpreter import Interpreter
+from fxgraph.node import Node
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -41,8 +42,8 @@ class TrainingCallable:
             (spec.index for spec in frame.outputs if spec.kind in _VALUES), default=-1
         )
         self.plain = [i for i in range(self.count) if i not in training.tangents]
-        nodes = [n for n in training.backward.graph_module.graph.nodes if n.op == "placeholder"]
-        vals = [node.meta["val"] for node in nodes[len(training.saved) :]]
+        self.input_count = len(_placeholders(training.forward))
+        vals = [n.meta["val"] for n in _placeholders(training.backward)[len(training.saved) :]]
         self.like = [(tuple(v.shape), v.stride(), v.dtype, v.device) for v in vals]
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
@@ -67,16 +68,11 @@ class TrainingCallable:
         tangents = [self._tangent(k, given[i]) for k, i in enumerate(training.tangents)]
         with torch._C._DisableAutocast():
             results = self.backward(*saved, *tangents)
-        found: list[Any] = [None] * self.inputs
+        found: list[Any] = [None] * self.input_count
         for i, sources, gradient in zip(training.gradients, training.sources, results):
             if sources & present:
                 found[i] = gradient
         return found
-
-    @property
-    def inputs(self) -> int:
-        nodes = self.training.forward.graph_module.graph.nodes
-        return sum(node.op == "placeholder" for node in nodes)
 
     def _tangent(self, k: int, tangent: torch.Tensor | None) -> torch.Tensor:
         """The tangent with the strides that the backward was compiled for."""
@@ -132,6 +128,10 @@ def _saving_is_watched() -> bool:
 
 
 _VALUES = ("fresh", "alias_of_intermediate")
+
+
+def _placeholders(functional: FunctionalGraph) -> list[Node]:
+    return [n for n in functional.graph_module.graph.nodes if n.op == "placeholder"]
 
 
 class _Step(torch.autograd.Function):
