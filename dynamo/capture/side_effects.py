@@ -87,6 +87,7 @@ class SideEffects:
         self._fence: int | None = None  # what was tracked before must not change
         self.tracked: list[Value] = []
         self.class_stores: dict[tuple[type, str], Value] = {}  # what was stored in classes
+        self.made_classes: dict[type, Value] = {}  # classes that the frame makes
         # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
         # Value | DELETED)
         self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
@@ -210,11 +211,22 @@ class SideEffects:
             seen.add(id(value))
             todo.extend(value.children())
             todo.extend(self._attr_values(value))
+            todo.extend(self._made_class(value))
         return seen
 
     def _attr_values(self, value: Value) -> Iterator[Value]:
         if value.mutation is not None:
             yield from (v for v in value.mutation.attrs.values() if v is not DELETED)
+
+    def _made_class(self, value: Value) -> Iterator[Value]:
+        """What an instance's methods see is reached through its class only."""
+        if not self.made_classes or value.mutation is None or not value.mutation.new:
+            return
+        try:
+            bases = value.python_type().__mro__
+        except Unsupported:  # nobody knows its type: it is not of a class that the frame makes
+            return
+        yield from (self.made_classes[base] for base in bases if base in self.made_classes)
 
     def distinct_sources(self) -> list[tuple[Source, ...]]:
         """Groups of outside objects of one type of which one changed: they must stay different

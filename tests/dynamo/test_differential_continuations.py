@@ -1,0 +1,119 @@
+"""Continuations of continuations, classes that the frame makes, and cells that have no value."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dynamo.differential import check
+
+PROGRAMS = {
+    "two_breaks_in_init": """
+        import dynamo
+        class A:
+            def __init__(self, x):
+                dynamo.graph_break()
+                self.x = x + 1
+                dynamo.graph_break()
+                self.y = self.x * 2
+        def f(x):
+            a = A(x)
+            return a.x + a.y
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "three_breaks_below_init": """
+        import dynamo
+        class A:
+            def __init__(self, x):
+                self.x = self.step(x)
+                log.append(self.step(x))
+            def step(self, x):
+                x = x + 1
+                dynamo.graph_break()
+                x = x * 2
+                dynamo.graph_break()
+                return x
+        def f(x):
+            with contextlib.nullcontext():
+                a = A(x)
+                dynamo.graph_break()
+            return a.x + 1
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "cell_of_a_class_in_native_code": """
+        import dynamo
+        def f(x):
+            class A:
+                def made(self):
+                    return A, x
+                def __eq__(self, other):
+                    return isinstance(other, A)
+            a = A()
+            dynamo.graph_break()
+            y = x + 1
+            return y, a.made()[0] is A, a == a, [1, A()].index(a)
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "only_the_instance_leaves": """
+        def f(x):
+            class A:
+                def fresh(self):
+                    return A()
+                def __eq__(self, other):
+                    return isinstance(other, A)
+            a = A()
+            y = x + 1
+            log.append((y, [1, 2].count(a)))
+            return a
+        ---
+        made = run(T(3))
+        log.append((made == made.fresh(), type(made).__name__))
+        del made
+    """,
+    "class_of_two": """
+        import dynamo
+        def f(x):
+            class E(Exception):
+                pass
+            class A:
+                @property
+                def __bases__(self):
+                    raise E
+            def call():
+                try:
+                    return issubclass(A(), dict)
+                except E:
+                    return 'E'
+            y = x + 1
+            return y, call()
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "unset_free_variable": """
+        import dynamo
+        def outer():
+            def g(x):
+                dynamo.graph_break()
+                y = x * 2
+                return y + z
+            if 0:
+                z = 1
+            return g
+        g = outer()
+        def f(x):
+            return g(x)
+        ---
+        run(T(3))
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    check(PROGRAMS[name], backends=("eager",))
