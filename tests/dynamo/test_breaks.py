@@ -15,7 +15,7 @@ import torch
 import dynamo
 from dynamo import breaks
 from tests.dynamo import break_examples
-from tests.dynamo.break_examples import PROGRAMS, branches, disabled, inference, item
+from tests.dynamo.break_examples import PROGRAMS, branches, disabled, inference, item, to_numpy
 from tests.dynamo.capturing import compiled, same
 
 X = torch.arange(4.0)
@@ -130,10 +130,6 @@ def crc(x):
     return y * (zlib.adler32(memoryview(b"abc")) % 7)
 
 
-def from_numpy(x):
-    return torch.from_numpy((x + 1).numpy()) * 2
-
-
 def logs(x):
     y = x + 1
     log.error("hello")
@@ -146,10 +142,10 @@ def logs(x):
         (prints, ["a call of print, which", "print(end", "move it out"]),
         (item, ["Tensor.item() needs the value of a tensor", "keep the value in a tensor"]),
         (branches, ["a branch depends on the value of a tensor", "torch.where"]),
-        (from_numpy, ["Tensor.numpy() leaves torch for numpy", "a call of torch.from_numpy,"]),
+        (to_numpy, ["leaves torch for numpy", "(x + 1).numpy()", "use torch operations"]),
         (crc, ["zlib.adler32"]),
         (logs, ["a call of logging.Logger.error", 'log.error("hello")']),
-        (inference, ["torch.inference_mode is entered", "torch.no_grad()"]),
+        (inference, ["inside and outside of torch.inference_mode", "torch.no_grad()"]),
         (disabled, ["for which compilation is disabled", "remove the disable"]),
     ],
 )
@@ -175,7 +171,7 @@ def test_a_break_in_a_callee_shows_the_chain():
 
 
 @pytest.mark.parametrize("decorated", [False, True])
-def test_inference_mode_breaks_once(decorated):
+def test_inference_mode_around_all_is_captured(decorated):
     def manager(x):
         with torch.inference_mode():
             y = x + 1
@@ -190,7 +186,13 @@ def test_inference_mode_breaks_once(decorated):
         assert not torch.is_inference_mode_enabled()
     assert captured.op_counts == [2]
     report, _ = explained(function, X)
+    assert not report.break_reasons
+
+
+def test_leaving_inference_mode_breaks_once():
+    report, _ = explained(inference, X)
     assert [r.code for r in report.break_reasons] == ["INFERENCE_MODE"]
+    assert torch.equal(compiled(inference)[0](X), X + 1)
 
 
 def test_a_function_called_in_inference_mode_is_compiled_for_it():

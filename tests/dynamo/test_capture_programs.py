@@ -376,7 +376,7 @@ def tolist_(x):
     return x.tolist(), x + 1
 
 
-@program("NUMPY_CONVERSION", "UNCAPTURED_CALL")
+@program()
 def numpy_(x):
     n = x.numpy()
     return torch.from_numpy(n) + 1
