@@ -80,6 +80,7 @@ class _Template:
         self.shape = CodeShape.of(code)
         natives = decode(code)
         self.natives, self.place_of = _explicit_super(natives, code)
+        self.natives += _unbound_errors(self.natives, code)
         depths, _ = stack_depths(self.natives)
         self.depths = [depths.get(id(native)) for native in self.natives]
         self.start = next(i for i, native in enumerate(self.natives) if native.op == "RESUME")
@@ -410,6 +411,34 @@ def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native]
             native.flags |= versions.SUPER_TWO_ARGUMENTS
         result.append(native)
     return result, place_of
+
+
+def _unbound_errors(natives: list[Native], code: CodeType) -> list[Native]:
+    """Handlers that raise UnboundLocalError where a cell of the function's own has no value.
+
+    In a continuation it is a free variable, for which Python raises NameError.
+    """
+    handlers: list[Native] = []
+    for native in natives:
+        if native.op in ("LOAD_DEREF", "DELETE_DEREF") and native.value in code.co_cellvars:
+            raising = _raise_unbound(native)
+            native.handler = Region(raising[0], None, False)
+            handlers += raising
+    return handlers
+
+
+def _raise_unbound(native: Native) -> list[Native]:
+    text = f"cannot access local variable {native.value!r} where it is not associated with a value"
+    emit = Emitter()
+    emit.set_location(None, native.positions)
+    emit.pop_top()  # the NameError
+    emit.load_callable(lambda: emit.load_const(UnboundLocalError))
+    emit.load_const(text)
+    emit.call(1)
+    emit.emit("RAISE_VARARGS", 1)
+    for raising in emit.natives:
+        raising.handler = native.handler
+    return emit.natives
 
 
 def _is_super(before: list[Native]) -> bool:

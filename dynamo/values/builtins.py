@@ -411,12 +411,30 @@ def _super(tx, cls=None, owner=None):
     from dynamo.values.classes import SuperValue
 
     if cls is None:
-        cell = tx.cells.get("__class__")
-        name = tx.code.co_varnames[0] if tx.code.co_varnames else tx.code.co_cellvars[0]
-        if cell is None:
-            raise_python(tx, RuntimeError, "super(): __class__ cell not found")
-        cls, owner = cell.load(tx), first_argument(tx, name)
-    return SuperValue(real_object(cls), owner)
+        cls, owner = _super_arguments(tx)
+    after = real_object(cls)
+    if not isinstance(after, type):
+        kind = type(after).__name__
+        raise_python(tx, TypeError, f"super() argument 1 must be a type, not {kind}")
+    return SuperValue(after, owner)
+
+
+def _super_arguments(tx: Interpreter) -> tuple[Value, Any]:
+    """What super() without arguments takes from its frame."""
+    if not tx.code.co_argcount:
+        raise_python(tx, RuntimeError, "super(): no arguments")
+    name = tx.code.co_varnames[0]
+    unset = name not in tx.locals and name not in tx.cells
+    owner = None if unset else first_argument(tx, name)
+    if owner is None:
+        raise_python(tx, RuntimeError, "super(): arg[0] deleted")
+    cell = tx.cells.get("__class__")
+    if cell is None:
+        raise_python(tx, RuntimeError, "super(): __class__ cell not found")
+    cls = cell.load(tx)
+    if cls is None:
+        raise_python(tx, RuntimeError, "super(): empty __class__ cell")
+    return cls, owner
 
 
 def first_argument(tx: Interpreter, name: str) -> Any:

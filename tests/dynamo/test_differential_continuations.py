@@ -95,6 +95,47 @@ PROGRAMS = {
         run(T(3))
         run(T(3))
     """,
+    "unset_own_cell": """
+        import dynamo
+        def f(x, n):
+            y = x + 1
+            if n > 5:
+                z = 1
+            if n > 3:
+                dynamo.graph_break()
+                y = y * 2
+            try:
+                log.append(z)
+            except UnboundLocalError as e:
+                log.append(str(e))
+            return y, (lambda: z) and z
+        ---
+        run(T(3), 1)
+        run(T(3), 4)
+        run(T(3), 6)
+    """,
+    "deleted_own_cell": """
+        import dynamo
+        def f(x):
+            z = 3
+            g = lambda: z
+            y = x + 1
+            dynamo.graph_break()
+            del z
+            try:
+                del z
+            except NameError as e:
+                log.append((type(e).__name__, str(e)))
+            y = y * 2
+            dynamo.graph_break()
+            try:
+                g()
+            except NameError as e:
+                log.append((type(e).__name__, str(e)))
+            return y + z
+        ---
+        run(T(3))
+    """,
     "unset_free_variable": """
         import dynamo
         def outer():
@@ -110,6 +151,31 @@ PROGRAMS = {
             return g(x)
         ---
         run(T(3))
+    """,
+    "super_without_what_it_needs": """
+        def none():
+            super()
+        def deleted(x):
+            del x
+            super()
+        class A:
+            def empty(x):
+                nonlocal __class__
+                del __class__
+                super()
+            def own(self):
+                return super().__repr__
+        def f(x, call):
+            y = x + 1
+            try:
+                call()
+            except (RuntimeError, TypeError) as e:
+                return y, type(e).__name__, str(e)
+        ---
+        run(T(2), none)
+        run(T(2), lambda: deleted(1))
+        run(T(2), A().empty)
+        run(T(2), lambda: super(1, int))
     """,
 }
 
