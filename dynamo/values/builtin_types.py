@@ -82,21 +82,21 @@ def _frozenset(tx, iterable=None):
 
 
 @handles(dict)
-def _dict(tx, *args, **kwargs):
+def _dict(tx, /, *args, **kwargs):
     result = new(tx, DictValue({}))
     result.py_update(tx, *args, **kwargs)
     return result
 
 
 @handles(collections.OrderedDict)
-def _ordered_dict(tx, *args, **kwargs):
+def _ordered_dict(tx, /, *args, **kwargs):
     result = new(tx, OrderedDictValue({}))
     result.py_update(tx, *args, **kwargs)
     return result
 
 
 @handles(collections.defaultdict)
-def _defaultdict(tx, factory=None, *args, **kwargs):
+def _defaultdict(tx, factory=None, /, *args, **kwargs):
     if not is_none(factory) and not TABLE[callable](tx, factory).as_constant():
         raise_python(tx, TypeError, "first argument must be callable or None")
     result = new(tx, DefaultDictValue({}, factory=factory))
@@ -135,7 +135,7 @@ def _slice(tx, *args):
 
 
 @handles(types.SimpleNamespace)
-def _namespace(tx, **kwargs):
+def _namespace(tx, /, **kwargs):
     result = new(tx, ObjectValue(types.SimpleNamespace))
     tx.output.side_effects.mark(result)
     for name, value in kwargs.items():

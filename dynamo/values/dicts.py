@@ -291,7 +291,7 @@ class DictValue(BuiltinObject):
         self.state += 1
         self.entries = {}
 
-    def py_update(self, tx, other=None, **named):
+    def py_update(self, tx, other=None, /, **named):
         pairs = [] if other is None else pairs_of(tx, other)
         self.changing(tx)
         for key, value in pairs:

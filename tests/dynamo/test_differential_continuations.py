@@ -177,6 +177,16 @@ PROGRAMS = {
         run(T(2), A().empty)
         run(T(2), lambda: super(1, int))
     """,
+    "keywords_named_like_parameters": """
+        def f(x, d):
+            d.update(self=x + 1)
+            d.update(other=2, tx=3)
+            made = collections.defaultdict(factory=4)
+            return dict(d, tx=5), made, made.default_factory
+        ---
+        run(T(2), {})
+        run(T(2), collections.OrderedDict())
+    """,
 }
 
 
