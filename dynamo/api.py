@@ -14,7 +14,7 @@ from dynamo.backend_lookup import resolve
 from dynamo.capture.convert import convert_frame
 from dynamo.config import config
 from dynamo.context import CompileContext
-from dynamo.driving import driven, drives, is_driven
+from dynamo.driving import Driven, drives
 from dynamo.module import CompiledModule, compile_module
 
 
@@ -94,12 +94,12 @@ def _compile(model: Any, context: CompileContext) -> Any:
 def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     fn = _original(fn)
-    return driven(fn, context) if drives(fn) else _hook.compiled(fn, context, convert_frame)
+    return Driven(fn, context) if drives(fn) else _hook.compiled(fn, context, convert_frame)
 
 
 def _original(fn: Any) -> Any:
     """Compiling a compiled function again compiles the function, as the new arguments say."""
-    compiled = isinstance(fn, _hook.Compiled) or is_driven(fn)
+    compiled = isinstance(fn, (_hook.Compiled, Driven))
     return fn.__wrapped__ if compiled else fn
 
 

@@ -34,32 +34,43 @@ def drives(fn: Any) -> bool:
     return isinstance(code, types.CodeType) and bool(code.co_flags & flags)
 
 
-def is_driven(fn: Any) -> bool:
-    """Whether `fn` was made by `driven`."""
-    return isinstance(getattr(fn, "__dict__", {}).get("context"), CompileContext)
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
-def driven(fn: Callable[..., Any], context: CompileContext) -> Callable[..., Any]:
-    """A function that gives what `fn` gives, driven with the hook on."""
-    run: Run = _hook.compiled(_call, context, convert_frame)
-    flags = getattr(fn, "__func__", fn).__code__.co_flags
-    if flags & inspect.CO_ASYNC_GENERATOR:
-        drive: Callable[..., Any] = _drive_async_generator
-    else:
-        drive = _drive_coroutine if flags & inspect.CO_COROUTINE else _drive_generator
+class Driven:
+    """A callable that gives what `fn` gives, driven with the hook on; all else is the original's,
+    so that inspect takes it for a function of its kind.
+    """
 
-    @functools.wraps(fn)
-    def start(*args: Any, **kwargs: Any) -> Any:
-        made = fn(*args, **kwargs)
-        driver = drive(made, run)
+    def __init__(self, fn: Callable[..., Any], context: CompileContext) -> None:
+        functools.update_wrapper(self, fn)
+        for name in _OF_FUNCTIONS:
+            setattr(self, name, getattr(fn, name))
+        self.context = context
+        self._run: Run = _hook.compiled(_call, context, convert_frame)
+        flags = getattr(fn, "__func__", fn).__code__.co_flags
+        if flags & inspect.CO_ASYNC_GENERATOR:
+            self._drive: Callable[..., Any] = _drive_async_generator
+        else:
+            self._drive = _drive_coroutine if flags & inspect.CO_COROUTINE else _drive_generator
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
+        driver = self._drive(made, self._run)
         driver.__name__, driver.__qualname__ = made.__name__, made.__qualname__
         return driver
 
-    mark = getattr(inspect, "markcoroutinefunction", None)
-    if flags & inspect.CO_COROUTINE and mark is not None:
-        mark(start)
-    start.context = context  # type: ignore[attr-defined]
-    return start
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __copy__(self) -> Driven:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Driven:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__wrapped__!r}>"  # type: ignore[attr-defined]
 
 
 def _drive_generator(made: Any, run: Run) -> Any:
