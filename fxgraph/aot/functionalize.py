@@ -322,6 +322,7 @@ class Finish:
         members = self.groups[view.alias]
         objects = {id(self.tensors[m]) for m in members}
         alone = len(objects) == 1 and dense(view.fake) and not self.bases_only
+        alone = alone and view.fake.storage_offset() == 0  # which can be seen
         if (view.parent is None and view is view.alias.base) or alone:
             return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base

@@ -25,6 +25,18 @@ from tests.models.architectures import ARCHITECTURES, make
 
 pytestmark = pytest.mark.slow
 
+
+@pytest.fixture(autouse=True)
+def warnings_are_not_heard():
+    """A model that warns once through a logger breaks the graph, that once, if somebody listens."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    yield
+    logging.set_verbosity(level)
+
+
 # name -> (graphs of a call at most, why)
 VALUES_DECIDE = {
     "flaubert": (2, "asserts the largest length, a tensor's value"),
