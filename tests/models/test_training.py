@@ -11,8 +11,8 @@ import dynamo
 from tests.models.zoo import ZOO
 
 MODELS = [*ZOO, "mlp", "lstm"]
-# In float64 a difference beyond rounding is a mistake; batch norm over few elements makes more of it
-# with every step, so the deep convolutional models take one. The norms of these language models
+# In float64 a difference beyond rounding is a mistake; batch norm over few elements makes more of
+# it with every step, so the deep convolutional models take one. The norms of these language models
 # work in float32 inside.
 SINGLE_STEP = {"mobilenet_v2", "densenet121"}
 TOLERANCE = {"llama": 1e-4, "t5_encoder": 1e-4}
