@@ -21,8 +21,9 @@ QUICK = [
     "test_contains",
     "test_exception_variations",
     "test_generator_stop",
-    "test_typechecks",
     "test_raise",
+    "test_typechecks",
+    "test_unpack",
 ]
 SLOW = [
     "test_dynamicclassattribute",
