@@ -70,16 +70,16 @@ class DictValue(BuiltinObject):
         self.real = None
         tx.guard(self.source, "dict_keys", list(dict.keys(real)))
         entries: dict[Hashable, Entry] = {}
-        for i, key in enumerate(dict.keys(real)):
+        for i, (key, item) in enumerate(list(dict.items(real))):
             if is_literal(key):
                 entry = known.get(key) or (
                     ConstantValue(key),
-                    self.pending(tx, dict.__getitem__(real, key), self.item_source(key)),
+                    self.pending(tx, item, self.item_source(key)),
                 )
                 entries[key] = entry
             else:
                 key_value, value_source = self._keyed_by_object(tx, key, i)
-                value = Pending(tx, dict.__getitem__(real, key), value_source)
+                value = Pending(tx, item, value_source)
                 entries[key_of(tx, key_value)] = (key_value, value)
         self.entries = entries
         return entries

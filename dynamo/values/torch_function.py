@@ -325,11 +325,22 @@ def _rule_of(obj: Any) -> str | None:
         return "substitute"
     if key in rules.CONSTANT_RESULT:
         return "constant"
+    if _behind_torchs_own(obj) is not None:
+        return "unwrapped"
     if type(obj) is types.FunctionType and (
         "_torchdynamo_disable" in obj.__dict__ or obj.__code__ in rules.SKIPPED_CODE
     ):
         return "break"
     return None
+
+
+def _behind_torchs_own(obj: Any) -> Any:
+    """What torch's compiler, once imported, takes from itself in torch.optim: not from us."""
+    if type(obj) is not types.FunctionType or "_torchdynamo_disable" not in obj.__dict__:
+        return None
+    original = obj.__dict__.get("_torchdynamo_orig_callable")
+    is_optimizers = (getattr(original, "__module__", None) or "").startswith("torch.optim.")
+    return original if is_optimizers and type(original) is types.FunctionType else None
 
 
 @special_builder(lambda obj: _rule_of(obj) is not None)
@@ -340,6 +351,8 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     if rule == "substitute":
         substitute = rules.SUBSTITUTES[id(obj)][1]
         return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
+    if rule == "unwrapped":
+        return _build(tx, obj, source, lambda: UserFunctionValue(_behind_torchs_own(obj)))
     if rule == "constant":
         return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
     reason = breaks.DisabledCall(name)

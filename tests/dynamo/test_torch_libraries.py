@@ -143,7 +143,16 @@ def from_outside(d, x):
     return d.log_prob(x), d.sample()
 
 
-def test_validation_reads_values():
+@pytest.fixture
+def validation():
+    """On, as Python has it; torch's compiler, once imported, turns it off."""
+    before = D.Distribution._validate_args
+    D.Distribution.set_default_validate_args(True)
+    yield
+    D.Distribution.set_default_validate_args(before)
+
+
+def test_validation_reads_values(validation):
     check_program(validates, (probabilities,), 6, "DATA_DEPENDENT_JUMP")
     check_program(refuses, (probabilities,), 5, "DATA_DEPENDENT_JUMP")
     given = (lambda: D.Normal(torch.zeros(3), torch.ones(3)), probabilities)
