@@ -418,9 +418,12 @@ def _unbound_errors(natives: list[Native], code: CodeType) -> list[Native]:
 
     In a continuation it is a free variable, for which Python raises NameError.
     """
+    # Not those that a comprehension inlined here puts aside for its own variables.
+    aside = {native.value for native in natives if native.op == "LOAD_FAST_AND_CLEAR"}
+    own = set(code.co_cellvars) - aside
     handlers: list[Native] = []
     for native in natives:
-        if native.op in ("LOAD_DEREF", "DELETE_DEREF") and native.value in code.co_cellvars:
+        if native.op in ("LOAD_DEREF", "DELETE_DEREF") and native.value in own:
             raising = _raise_unbound(native)
             native.handler = Region(raising[0], None, False)
             handlers += raising
