@@ -19,8 +19,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the frame hook come first: they want no other hook installed, and torch.cond in
-    eager mode, which other tests compare with, leaves torch's there after an error. So do those that
-    bound the growth of memory, which a process that ran thousands of tests blurs.
+    eager mode, which other tests compare with, leaves torch's there after an error. So do those
+    that bound the growth of memory, which a process that ran thousands of tests blurs.
     """
     first = ("/test_hook", "test_robustness")
     items.sort(key=lambda item: not any(name in item.nodeid for name in first))
