@@ -2,6 +2,7 @@
 # make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
+# make cpython  CPython's own tests with and without the hook: the table of differences
 #
 # PYTHON=python3.12 chooses the interpreter; each has its own virtual environment.
 
@@ -13,7 +14,7 @@ STAMP := $(VENV)/installed
 SOURCES := $(wildcard dynamo/csrc/* inductor/runtime/csrc/*)
 JOBS ?= 2
 
-.PHONY: demo test lint accept bench fuzz install clean
+.PHONY: demo test lint accept bench fuzz cpython install clean
 
 demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
@@ -39,6 +40,9 @@ bench: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
+
+cpython: $(STAMP)
+	$(BIN)/python -m tests.cpython.hooked --all
 
 install: $(STAMP)
 

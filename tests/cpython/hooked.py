@@ -1,6 +1,8 @@
 """CPython's own test modules with the hook tracing every test method, beside a run without.
 
     python -m tests.cpython.hooked test_dict test_with     prints the table of differences
+    python -m tests.cpython.hooked test_dict =update       of those with this in their id, in full
+    python -m tests.cpython.hooked --all                   of every module that is listed
 
 Each method is compiled with dynamo.config.rewrite_all_frames, so that frames without tensors are
 rewritten too: their values, effects and exceptions come from rewritten code. Every run is a process
@@ -12,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import importlib.util
 import multiprocessing
 import os
 import sys
@@ -156,23 +159,37 @@ def _compile(case: Any) -> None:
     setattr(case, name, dynamo.compile(getattr(case, name), backend="eager"))
 
 
-def main(modules: list[str]) -> None:
-    """Print the table of differences."""
+def main(modules: list[str]) -> bool:
+    """Print the table of differences. Whether each row has an explanation."""
+    from tests.cpython.test_hooked import EXPLAINED, FULL, QUICK, SLOW
+
     only = modules.pop()[1:] if modules[-1].startswith("=") else ""
+    if modules == ["--all"]:
+        modules = sorted({*QUICK, *SLOW, *FULL})
+    clean = True
     for module in modules:
+        if importlib.util.find_spec(f"test.{module}") is None:
+            print(f"{module}: not in this Python")
+            continue
         plain, hooked, rows = compare(module, only)
+        broken = plain.broken or hooked.broken
+        new = [row for row in rows if row.test.removeprefix("test.") not in EXPLAINED]
+        clean = clean and not (broken or hooked.faults or new)
         print(
-            f"{module}: {len(hooked.ran)} of {len(plain.ran)} tests, {len(rows)} differences, "
-            f"{len(hooked.faults)} faults, {plain.seconds:.1f} s -> {hooked.seconds:.1f} s",
-            plain.broken or hooked.broken,
+            f"{module}: {len(hooked.ran)} of {len(plain.ran)} tests, {len(rows)} differences "
+            f"({len(new)} unexplained), {len(hooked.faults)} faults, "
+            f"{plain.seconds:.1f} s -> {hooked.seconds:.1f} s",
+            broken,
             flush=True,
         )
         for row in rows:
             last = row.text.strip().rpartition("\n")[2]
-            print(f"    {row.test}: {row.plain} -> {row.hooked}: {row.text if only else last}")
+            why = EXPLAINED.get(row.test.removeprefix("test."), row.text if only else last)
+            print(f"    {row.test}: {row.plain} -> {row.hooked}: {why}")
         for fault in dict.fromkeys(hooked.faults):
             print(f"    fault: {fault if only else fault.strip().rpartition(chr(10))[2]}")
+    return clean
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(not main(sys.argv[1:]))

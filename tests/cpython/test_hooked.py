@@ -1,6 +1,7 @@
 """CPython's own tests under the hook (see hooked.py): they end as they do without it.
 
-`python -m tests.cpython.hooked test_dict ...` prints the differences of any module.
+`python -m tests.cpython.hooked test_dict ...` prints the differences of any module,
+`make cpython` those of all that stand here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ pytest.importorskip("test.support", reason="CPython's test package is not instal
 
 from tests.cpython.hooked import compare
 
+# A few seconds each.
 QUICK = [
     "test_augassign",
     "test_baseexception",
@@ -34,6 +36,8 @@ SLOW = [
     "test_string_literals",
     "test_subclassinit",
 ]
+# Only `make cpython` runs these.
+FULL: list[str] = []
 
 _FRAMES = "compares frame objects: a rewritten frame is followed by its continuations"
 _TRACING = "counts the lines that sys.settrace sees; a traced frame is not captured line by line"
