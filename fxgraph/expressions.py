@@ -1,0 +1,484 @@
+"""Integer expressions over symbols: sympy's Add and Mul, with our own floor division, modulo,
+minimum and maximum, and with bounds.
+
+sympy's own `floor`, `Mod`, `Max` and `Min` ask its assumptions system about every sub-expression,
+which takes milliseconds; these four decide what follows from the arguments' form only. Everything
+that is known from ranges is decided by `bounds`.
+
+A condition has one of the forms `Eq(a, b)`, `Ne(a, b)`, `Le(a, b)`, `Ge(a, b)` over integers
+(`relation` brings every comparison there), or And, Or, Not of such.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+from sympy import Expr, Integer
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import Boolean
+
+Bounds = tuple[int | None, int | None]  # both ends belong to it; None: no bound on that side
+ANY: Bounds = (None, None)
+
+
+class _IntegerFunction(sympy.Function):
+    """A function of integers with an integer result."""
+
+    is_integer = True
+    is_real = True
+    is_commutative = True
+
+    def __reduce__(self) -> Any:
+        return type(self), self.args
+
+
+class FloorDiv(_IntegerFunction):
+    """a // b, rounded towards minus infinity as Python does; b is not 0."""
+
+    nargs = (2,)
+    precedence = 50
+
+    @classmethod
+    def eval(cls, a: Expr, b: Expr) -> Expr | None:
+        if a.is_Integer and b.is_Integer and b != 0:
+            return Integer(int(a) // int(b))
+        if b == 1:
+            return a
+        if a == 0:
+            return Integer(0)
+        quotient, rest = _exact_part(a, b)
+        if rest == 0:
+            return quotient
+        if quotient != 0:
+            return quotient + cls(rest, b)
+        if isinstance(a, FloorDiv) and a.args[1].is_Integer and b.is_Integer and b > 0:
+            return cls(a.args[0], a.args[1] * b) if a.args[1] > 0 else None
+        common = _content(a, b)
+        if common > 1:
+            return cls(_divided(a, common), _divided(b, common))
+        return None
+
+    def _sympystr(self, printer: Any) -> str:
+        a, b = (printer.parenthesize(arg, 51) for arg in self.args)
+        return f"({a}//{b})"
+
+
+class Mod(_IntegerFunction):
+    """a % b with the sign of b, as Python's; b is not 0."""
+
+    nargs = (2,)
+    precedence = 50
+
+    @classmethod
+    def eval(cls, a: Expr, b: Expr) -> Expr | None:
+        if a.is_Integer and b.is_Integer and b != 0:
+            return Integer(int(a) % int(b))
+        if b == 1 or a == 0:
+            return Integer(0)
+        quotient, rest = _exact_part(a, b)
+        if rest == 0:
+            return Integer(0)
+        return cls(rest, b) if quotient != 0 else None
+
+    def _sympystr(self, printer: Any) -> str:
+        a, b = (printer.parenthesize(arg, 51) for arg in self.args)
+        return f"({a} % {b})"
+
+
+class Max(_IntegerFunction):
+    """The larger of two integers."""
+
+    nargs = (2,)
+
+    @classmethod
+    def eval(cls, a: Expr, b: Expr) -> Expr | None:
+        difference = a - b
+        if difference.is_Integer:
+            return a if difference >= 0 else b
+        return cls(b, a) if b.sort_key() < a.sort_key() else None
+
+
+class Min(_IntegerFunction):
+    """The smaller of two integers."""
+
+    nargs = (2,)
+
+    @classmethod
+    def eval(cls, a: Expr, b: Expr) -> Expr | None:
+        difference = a - b
+        if difference.is_Integer:
+            return a if difference <= 0 else b
+        return cls(b, a) if b.sort_key() < a.sort_key() else None
+
+
+class Truth(_IntegerFunction):
+    """1 if the condition holds, else 0: a bool used as a number."""
+
+    nargs = (1,)
+
+    @classmethod
+    def eval(cls, condition: Boolean) -> Expr | None:
+        if condition in (sympy.true, sympy.false):
+            return Integer(bool(condition))
+        return None
+
+
+class Choose(_IntegerFunction):
+    """The second argument if the first, a condition, holds, else the third."""
+
+    nargs = (3,)
+
+    @classmethod
+    def eval(cls, condition: Boolean, yes: Expr, no: Expr) -> Expr | None:
+        if condition == sympy.true or yes == no:
+            return yes
+        return no if condition == sympy.false else None
+
+
+class Bits(_IntegerFunction):
+    """a OP b; the first argument names OP, one of `BIT_FUNCTIONS`."""
+
+    nargs = (3,)
+
+
+class Real(sympy.Function):
+    """A Python float: the function named by the first argument, of the others.
+
+    Floating-point arithmetic is not associative, so sympy may not rearrange it: what it sees is
+    one opaque function. Values are those of Python's own operators (`REAL_FUNCTIONS`).
+    """
+
+    is_real = True
+    is_commutative = True
+
+    def __reduce__(self) -> Any:
+        return type(self), self.args
+
+
+class Rounded(_IntegerFunction):
+    """An int made of a float: floor, ceil, trunc or round (the first argument names it)."""
+
+    nargs = (2,)
+
+
+# name -> the function of Python numbers that a Real or a Rounded of this name is.
+REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "neg": operator.neg,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "float": float,
+    **{
+        name: getattr(math, name)
+        for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sinh")
+        + ("cosh", "asin", "acos", "atan")
+    },
+}
+ROUNDINGS: dict[str, Callable[..., int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+}
+
+
+def real(name: str, *args: Expr) -> Expr:
+    """The Real of this name."""
+    return Real(Str(name), *args)
+
+
+def _terms(expr: Expr) -> tuple[Expr, ...]:
+    return expr.args if expr.is_Add else (expr,)
+
+
+def _exact_part(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """(q, r) with a == q*b + r, where q collects the terms of `a` that b divides by their form."""
+    if b == 0:
+        return Integer(0), a
+    quotient: list[Expr] = []
+    rest: list[Expr] = []
+    for term in _terms(a):
+        if term.is_Integer and b.is_Integer:
+            whole, left = divmod(int(term), int(b))
+            quotient.append(Integer(whole))
+            rest.append(Integer(left))
+            continue
+        part = _divide_term(term, b)
+        (rest if part is None else quotient).append(term if part is None else part)
+    return sympy.Add(*quotient), sympy.Add(*rest)
+
+
+def _divide_term(term: Expr, b: Expr) -> Expr | None:
+    if b.is_Integer:
+        factor, others = term.as_coeff_Mul()
+        return factor / b * others if factor.is_Integer and int(factor) % int(b) == 0 else None
+    if term == 0:
+        return Integer(0)
+    factors, powers = term.as_powers_dict(), b.as_powers_dict()
+    left = dict(factors)
+    for base, power in powers.items():
+        if base.is_Integer:
+            coefficient = term.as_coeff_Mul()[0]
+            if not coefficient.is_Integer or int(coefficient) % int(base**power):
+                return None
+            continue
+        if not (left.get(base, Integer(0)) - power).is_nonnegative:
+            return None
+    return term / b
+
+
+def _content(*exprs: Expr) -> int:
+    """The greatest common divisor of all integer coefficients."""
+    common = 0
+    for expr in exprs:
+        for term in _terms(expr):
+            factor = term.as_coeff_Mul()[0]
+            if not factor.is_Integer:
+                return 1
+            common = math.gcd(common, int(factor))
+    return common
+
+
+def _divided(expr: Expr, by: int) -> Expr:
+    return sympy.Add(*(term / by for term in _terms(expr)))
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+def bounds(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    """Bounds of an integer expression whose symbols lie in `ranges` (absent: anywhere)."""
+    if expr.is_Integer:
+        return int(expr), int(expr)
+    if expr.is_Symbol:
+        return ranges.get(expr, ANY)
+    rule = _BOUNDS.get(type(expr))
+    return rule(expr, ranges) if rule is not None else ANY
+
+
+def _bounds_add(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    low: int | None = 0
+    high: int | None = 0
+    for part_low, part_high in (bounds(arg, ranges) for arg in expr.args):
+        low = None if low is None or part_low is None else low + part_low
+        high = None if high is None or part_high is None else high + part_high
+    return low, high
+
+
+def _bounds_mul(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    return functools.reduce(multiplied, (bounds(arg, ranges) for arg in expr.args))
+
+
+def multiplied(one: Bounds, two: Bounds) -> Bounds:
+    """Bounds of the product of two integers."""
+    inf = math.inf
+    corners = []
+    for a in (-inf if one[0] is None else one[0], inf if one[1] is None else one[1]):
+        for b in (-inf if two[0] is None else two[0], inf if two[1] is None else two[1]):
+            corners.append(0 if a == 0 or b == 0 else a * b)
+    low, high = min(corners), max(corners)
+    return None if low == -inf else int(low), None if high == inf else int(high)
+
+
+def _bounds_pow(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    base, power = expr.args
+    if not power.is_Integer or power < 0:
+        return ANY
+    low, high = bounds(base, ranges)
+    if low is not None and low >= 0:
+        return low ** int(power), None if high is None else high ** int(power)
+    return (0, None) if int(power) % 2 == 0 else ANY
+
+
+def _bounds_floordiv(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    (low, high), (by_low, by_high) = (bounds(arg, ranges) for arg in expr.args)
+    if by_low is None or by_low <= 0:
+        return ANY
+    divisors = [by_low] if by_high is None else [by_low, by_high]
+    lows = None if low is None else [low // by for by in divisors]
+    highs = None if high is None else [high // by for by in divisors]
+    if by_high is None:  # dividing by ever more ends at 0, or at -1
+        lows = None if lows is None else [*lows, 0 if low is not None and low >= 0 else -1]
+        highs = None if highs is None else [*highs, 0 if high is not None and high >= 0 else -1]
+    return None if lows is None else min(lows), None if highs is None else max(highs)
+
+
+def _bounds_mod(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    (low, high), (by_low, by_high) = (bounds(arg, ranges) for arg in expr.args)
+    if by_low is None or by_low <= 0:
+        return ANY
+    limit = None if by_high is None else by_high - 1
+    if low is not None and low >= 0 and high is not None:
+        if high < by_low:
+            return low, high
+        limit = high if limit is None else min(limit, high)
+    return 0, limit
+
+
+def _bounds_max(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    (a, b), (c, d) = (bounds(arg, ranges) for arg in expr.args)
+    lows = [low for low in (a, c) if low is not None]
+    return max(lows, default=None), None if b is None or d is None else max(b, d)
+
+
+def _bounds_min(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    (a, b), (c, d) = (bounds(arg, ranges) for arg in expr.args)
+    highs = [high for high in (b, d) if high is not None]
+    return None if a is None or c is None else min(a, c), min(highs, default=None)
+
+
+def _bounds_choose(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    (a, b), (c, d) = (bounds(arg, ranges) for arg in expr.args[1:])
+    return (
+        None if a is None or c is None else min(a, c),
+        None if b is None or d is None else max(b, d),
+    )
+
+
+_BOUNDS: dict[Any, Callable[[Any, Mapping[sympy.Symbol, Bounds]], Bounds]] = {
+    sympy.Add: _bounds_add,
+    sympy.Mul: _bounds_mul,
+    sympy.Pow: _bounds_pow,
+    FloorDiv: _bounds_floordiv,
+    Mod: _bounds_mod,
+    Max: _bounds_max,
+    Min: _bounds_min,
+    Truth: lambda expr, ranges: (0, 1),
+    Choose: _bounds_choose,
+}
+
+
+# -- conditions -----------------------------------------------------------------------------------
+@functools.lru_cache(maxsize=4096)
+def relation(kind: str, a: Expr, b: Expr) -> Boolean:
+    """a KIND b for integers, KIND one of eq, ne, lt, le, gt, ge, in its canonical form.
+
+    2*s0 < 2*s1 + 3  ->  s0 <= s1 + 1
+    """
+    if kind in ("gt", "ge"):
+        kind, a, b = {"gt": "lt", "ge": "le"}[kind], b, a
+    difference = sympy.expand(a - b)
+    if kind == "lt":
+        kind, difference = "le", difference + 1
+    if difference.is_Integer:
+        value = int(difference)
+        holds = {"eq": value == 0, "ne": value != 0, "le": value <= 0}[kind]
+        return sympy.true if holds else sympy.false
+    constant, rest = difference.as_coeff_Add()
+    common = _content(rest)
+    if common > 1:
+        constant, odd = divmod(int(constant), common)
+        rest = _divided(rest, common)
+        if odd and kind != "le":
+            return sympy.false if kind == "eq" else sympy.true
+        # rest*common + constant <= 0: the constant is rounded up.
+        constant = Integer(constant + (1 if odd else 0))
+    return _written(kind, rest, constant)
+
+
+def _written(kind: str, rest: Expr, constant: Expr) -> Boolean:
+    """rest + constant KIND 0 with negative terms on the other side, so that it reads well."""
+    terms = sorted(_terms(rest), key=lambda term: term.sort_key())
+    left = [term for term in terms if not term.could_extract_minus_sign()]
+    right = [-term for term in terms if term.could_extract_minus_sign()]
+    if not left or (kind != "le" and len(right) > len(left)):
+        # -s0 + 5 <= 0  ->  s0 >= 5
+        flipped = {"eq": sympy.Eq, "ne": sympy.Ne, "le": sympy.Ge}[kind]
+        return flipped(sympy.Add(*right), sympy.Add(*left) + constant, evaluate=False)
+    made = {"eq": sympy.Eq, "ne": sympy.Ne, "le": sympy.Le}[kind]
+    return made(sympy.Add(*left), sympy.Add(*right) - constant, evaluate=False)
+
+
+def difference_of(condition: Boolean) -> tuple[str, Expr]:
+    """(kind, d) with the condition being `d KIND 0`; KIND is eq, ne or le."""
+    a, b = condition.args
+    if isinstance(condition, sympy.Ge):
+        return "le", b - a
+    return {sympy.Eq: "eq", sympy.Ne: "ne", sympy.Le: "le"}[type(condition)], a - b
+
+
+@functools.lru_cache(maxsize=4096)
+def negated(condition: Boolean) -> Boolean:
+    """not condition, in canonical form."""
+    if condition in (sympy.true, sympy.false):
+        return sympy.false if condition == sympy.true else sympy.true
+    if isinstance(condition, sympy.And | sympy.Or):
+        other = sympy.Or if isinstance(condition, sympy.And) else sympy.And
+        return other(*(negated(arg) for arg in condition.args), evaluate=False)
+    if isinstance(condition, sympy.Not):
+        return condition.args[0]
+    if isinstance(condition, sympy.Eq | sympy.Ne | sympy.Le | sympy.Ge) and is_integral(condition):
+        kind, difference = difference_of(condition)
+        if kind == "le":
+            return relation("gt", difference, Integer(0))
+        return relation("ne" if kind == "eq" else "eq", difference, Integer(0))
+    return sympy.Not(condition, evaluate=False)
+
+
+def is_integral(expr: Any) -> bool:
+    """Whether no float takes part in `expr`."""
+    return not expr.has(Real, Rounded, sympy.Float)
+
+
+# -- values ---------------------------------------------------------------------------------------
+def evaluate(expr: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
+    """The Python int, float or bool that `expr` is for these values of its symbols.
+
+    Raises KeyError for a symbol without a value, and what Python's arithmetic raises.
+    """
+    if expr.is_Symbol:
+        return values[expr]
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Float:
+        return float(expr)
+    if expr is sympy.true or expr is sympy.false:
+        return bool(expr)
+    if isinstance(expr, Choose):
+        condition, yes, no = expr.args
+        return evaluate(yes if evaluate(condition, values) else no, values)
+    if isinstance(expr, Real):
+        return REAL_FUNCTIONS[expr.args[0].name](*(evaluate(a, values) for a in expr.args[1:]))
+    if isinstance(expr, Rounded):
+        return ROUNDINGS[expr.args[0].name](evaluate(expr.args[1], values))
+    if isinstance(expr, Bits):
+        return BIT_FUNCTIONS[expr.args[0].name](*(evaluate(a, values) for a in expr.args[1:]))
+    return _EVALUATE[type(expr)](*(evaluate(arg, values) for arg in expr.args))
+
+
+BIT_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+}
+_EVALUATE: dict[Any, Callable[..., Any]] = {
+    sympy.Add: lambda *args: sum(args),
+    sympy.Mul: lambda *args: math.prod(args),
+    sympy.Pow: operator.pow,
+    FloorDiv: operator.floordiv,
+    Mod: operator.mod,
+    Max: max,
+    Min: min,
+    Truth: int,
+    sympy.Eq: operator.eq,
+    sympy.Ne: operator.ne,
+    sympy.Le: operator.le,
+    sympy.Ge: operator.ge,
+    sympy.Lt: operator.lt,
+    sympy.Gt: operator.gt,
+    sympy.And: lambda *args: all(args),
+    sympy.Or: lambda *args: any(args),
+    sympy.Not: operator.not_,
+}

@@ -1,0 +1,523 @@
+"""Symbolic sizes: the room that capture, graphs and backends share for integers that vary.
+
+A size that is no constant is a `torch.SymInt` over our own `SymNode` (fxgraph/sym_node.py); its
+`node.expr` is a sympy expression over the symbols of one `ShapeEnv`. That is all a backend has to
+know:
+
+    value = node.meta["val"]              # a FakeTensor, or a torch.SymInt for an integer node
+    size = value.shape[0]                 # int, or torch.SymInt
+    size.node.expr                        # sympy: s0, 2*s0 + 1, FloorDiv(s0, 2), Mod(...), Max(...)
+    env = size.node.shape_env             # this module's ShapeEnv
+
+In the graph every symbol that is used has a placeholder: an integer at run time, `meta["val"]` the
+torch.SymInt of the symbol. They come before the tensors. An expression as an argument is a chain of
+call_function nodes of `operator` functions over these (fxgraph/expression_nodes.py).
+
+What may be asked about expressions, from the cheapest to the one that costs the user a guard:
+
+    env.bounds(expr)      -> (low, high), ends included, None for no bound
+    env.statically(cond)  -> True or False if it holds (fails) for every size allowed, else None
+    env.hint(expr)        -> the value for the sizes that the program was compiled with (for
+                             heuristics and tuning only; None for data-dependent expressions)
+    env.evaluate(cond)    -> bool, by the hint if need be: then it is guarded, and compiled code
+                             runs only while it holds (same as `bool(symbool)`)
+    env.specialise(expr)  -> int, guarded `expr == int` (same as `int(symint)`)
+
+A backend may ask all of them while it compiles: guards are read after it has returned. Symbols are
+positive where sizes are (0 and 1 are never sizes of a symbol), compare by name, and belong to one
+compilation. Symbols of sizes are named s0, s1, ...; data-dependent ones u0, u1, ... (no hint).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from sympy import Expr, Integer
+from sympy.logic.boolalg import Boolean
+
+from fxgraph import expressions
+from fxgraph.expressions import Bounds, difference_of, is_integral, negated, relation
+from fxgraph.sym_node import SymNode
+
+__all__ = ["DataDependent", "ShapeEnv", "ShapeGuard", "SymbolInfo", "expr_of", "hint_of"]
+
+
+class DataDependent(RuntimeError):
+    """A decision on a data-dependent symbol, which has no value while compiling."""
+
+    def __init__(self, condition: Any, names: str) -> None:
+        self.condition = condition
+        super().__init__(f"cannot decide {names}: it depends on data that exists only at run time")
+
+
+@dataclass
+class SymbolInfo:
+    """What is known of one symbol. `low` and `high` belong to its range; None: no bound."""
+
+    symbol: sympy.Symbol
+    hint: int | float | None  # its value while compiling; None: data-dependent
+    low: int | None
+    high: int | None
+    name: str  # as the user would write it: "x.size(0)"
+    source: Any = None  # where capture reads it; opaque here
+    declared: Bounds = (None, None)  # the range it was made with
+
+    @property
+    def is_float(self) -> bool:
+        return not self.symbol.is_integer
+
+
+@dataclass(frozen=True)
+class ShapeGuard:
+    """A condition that compiled code relies on, and the user's line that asked for it."""
+
+    condition: Boolean
+    where: str | None  # "file:line in function"
+    line: str = ""  # the source line
+
+
+class ShapeEnv:
+    """The symbols of one compilation, what is known of them, and what was assumed (`guards`).
+
+    The attributes below "for torch" are what torch's fake tensors and meta kernels read.
+    """
+
+    def __init__(self) -> None:
+        self.symbols: dict[sympy.Symbol, SymbolInfo] = {}
+        self.guards: list[ShapeGuard] = []
+        # Conditions on data-dependent symbols that the program itself checks at run time.
+        self.assertions: list[ShapeGuard] = []
+        # Asked when a guard is recorded: the user's ("file:line in function", source line).
+        self.locate: Callable[[], tuple[str | None, str]] = lambda: (None, "")
+        self.replacements: dict[Expr, Expr] = {}
+        self.version = 0  # grows when something new is known: simplified forms are kept per version
+        self._ranges: dict[sympy.Symbol, Bounds] = {}
+        self._upper: dict[Expr, int] = {}  # expression without constant -> its known largest value
+        self._facts: set[Boolean] = set()
+        self._simplified: dict[Expr, Expr] = {}
+        self._static: dict[Any, bool | None] = {}
+        self._suppressed = 0
+        # -- for torch ----------------------------------------------------------------------------
+        self.allow_scalar_outputs = False
+        self.allow_dynamic_output_shape_ops = False
+        self.fake_tensor_cache: dict[Any, Any] = {}
+        self.settings = None
+        self.pending_fresh_unbacked_symbols: list[sympy.Symbol] = []
+        self.real_tensor_prop_unbacked_vals: dict[Any, Any] = {}
+        self.unbacked_renamings: dict[Any, Any] = {}
+
+    # -- symbols ----------------------------------------------------------------------------------
+    def new_symbol(
+        self,
+        hint: int,
+        name: str,
+        low: int | None = 2,
+        high: int | None = None,
+        source: Any = None,
+    ) -> torch.SymInt:
+        """A symbol whose value is `hint` while compiling, known to lie in [low, high]."""
+        number = sum(info.hint is not None and not info.is_float for info in self.symbols.values())
+        symbol = _symbol(f"s{number}", low)
+        self._register(SymbolInfo(symbol, hint, low, high, name, source, (low, high)))
+        return self.symint(symbol)
+
+    def new_float(self, hint: float, name: str, source: Any = None) -> torch.SymFloat:
+        """A symbol for a Python float."""
+        number = sum(info.is_float for info in self.symbols.values())
+        symbol = sympy.Symbol(f"f{number}", real=True)
+        self._register(SymbolInfo(symbol, hint, None, None, name, source))
+        return torch.SymFloat(SymNode(symbol, self, float))
+
+    def new_unbacked(
+        self, name: str = "", low: int | None = None, high: int | None = None
+    ) -> torch.SymInt:
+        """A symbol for an integer that depends on data."""
+        number = sum(info.hint is None for info in self.symbols.values())
+        symbol = _symbol(f"u{number}", low)
+        self._register(SymbolInfo(symbol, None, low, high, name or symbol.name, None, (low, high)))
+        self.pending_fresh_unbacked_symbols.append(symbol)
+        return self.symint(symbol)
+
+    def _register(self, info: SymbolInfo) -> None:
+        self.symbols[info.symbol] = info
+        self._ranges[info.symbol] = (info.low, info.high)
+        self.version += 1
+
+    def symint(self, expr: Expr | int) -> Any:
+        """The torch.SymInt of an expression; an int where it is one."""
+        expr = self.simplify(sympy.sympify(expr))
+        return int(expr) if expr.is_Integer else torch.SymInt(SymNode(expr, self, int))
+
+    # -- what is known ----------------------------------------------------------------------------
+    def simplify(self, expr: Any) -> Any:
+        """`expr` with everything put in that is known to be equal to something simpler."""
+        if not self.replacements or expr.is_Integer:
+            return expr
+        known = self._simplified.get(expr)
+        if known is None:
+            known = expr
+            for _ in range(8):
+                changed = known.xreplace(self.replacements)
+                if changed == known:
+                    break
+                known = changed
+            if isinstance(known, Boolean):
+                known = _canonical(known)
+            self._simplified[expr] = known
+        return known
+
+    def bounds(self, expr: Expr | int | torch.SymInt) -> Bounds:
+        """(low, high) of an integer expression, both included; None: no bound."""
+        expr = self.simplify(expr_of(expr))
+        low, high = expressions.bounds(expr, self._ranges)
+        constant, rest = expr.as_coeff_Add()
+        if (upper := self._upper.get(rest)) is not None:
+            high = upper + int(constant) if high is None else min(high, upper + int(constant))
+        if (upper := self._upper.get(-rest)) is not None:
+            low = int(constant) - upper if low is None else max(low, int(constant) - upper)
+        return low, high
+
+    def hint(self, expr: Expr | int | torch.SymInt) -> Any:
+        """The value of `expr` while compiling; None if a data-dependent symbol is in it."""
+        expr = expr_of(expr)
+        values = {}
+        for symbol in expr.free_symbols:
+            info = self.symbols.get(symbol)
+            if info is None or info.hint is None:
+                return None
+            values[symbol] = info.hint
+        return expressions.evaluate(expr, values)
+
+    def statically(self, condition: Any) -> bool | None:
+        """Whether `condition` holds (True) or fails (False) for all values allowed; else None."""
+        if isinstance(condition, torch.SymBool):
+            condition = condition.node.expr
+        condition = self.simplify(sympy.sympify(condition))
+        if condition in (sympy.true, sympy.false):
+            return bool(condition)
+        key = (condition, self.version)
+        if key not in self._static:
+            self._static[key] = self._decide(condition)
+        return self._static[key]
+
+    def _decide(self, condition: Boolean) -> bool | None:
+        if condition in self._facts:
+            return True
+        if negated(condition) in self._facts:
+            return False
+        if isinstance(condition, sympy.And | sympy.Or):
+            known = [self.statically(arg) for arg in condition.args]
+            decisive = isinstance(condition, sympy.Or)
+            if decisive in known:
+                return decisive
+            return None if None in known else not decisive
+        if isinstance(condition, sympy.Not):
+            inner = self.statically(condition.args[0])
+            return None if inner is None else not inner
+        if not isinstance(condition, sympy.Rel) or not is_integral(condition):
+            return None
+        return self._decide_relation(*difference_of(condition))
+
+    def _decide_relation(self, kind: str, difference: Expr) -> bool | None:
+        low, high = self._difference_bounds(difference)
+        if kind == "le":
+            if high is not None and high <= 0:
+                return True
+            return False if low is not None and low > 0 else None
+        if low == high == 0:
+            return kind == "eq"
+        if (low is not None and low > 0) or (high is not None and high < 0):
+            return kind == "ne"
+        return None
+
+    def _difference_bounds(self, difference: Expr) -> Bounds:
+        low, high = self.bounds(difference)
+        if (low is None or low <= 0) and (high is None or high >= 0) and difference.is_Add:
+            # s0*s1 - s0 says little about s0*(s1 - 1).
+            factored = sympy.factor_terms(difference)
+            if factored.is_Mul:
+                low2, high2 = expressions.bounds(factored, self._ranges)
+                low = low2 if low is None else low if low2 is None else max(low, low2)
+                high = high2 if high is None else high if high2 is None else min(high, high2)
+        return low, high
+
+    # -- decisions --------------------------------------------------------------------------------
+    def evaluate(self, condition: Any, fallback: bool | None = None) -> bool:
+        """The truth of `condition`; guarded where it depends on the sizes.
+
+        fallback: the answer where it depends on data. Without one, DataDependent is raised.
+        """
+        if isinstance(condition, torch.SymBool):
+            condition = condition.node.expr
+        condition = self.simplify(sympy.sympify(condition))
+        known = self.statically(condition)
+        if known is not None:
+            return known
+        value = self.hint(condition)
+        if value is None:
+            if fallback is not None:
+                return fallback
+            raise DataDependent(condition, self.describe(condition))
+        value = bool(value)
+        if not self._suppressed:
+            self.assume(condition if value else negated(condition))
+        return value
+
+    def specialise(self, expr: Any) -> Any:
+        """The value that `expr` has while compiling, guarded to be it."""
+        expr = self.simplify(expr_of(expr))
+        if expr.is_number:
+            return expressions.evaluate(expr, {})
+        low, high = self.bounds(expr) if is_integral(expr) else (None, 0)
+        if low is not None and low == high:
+            return low
+        value = self.hint(expr)
+        if value is None:
+            raise DataDependent(expr, self.describe(expr))
+        if not self._suppressed:
+            for part in _parts_to_fix(expr):
+                self.assume(_equal(part, self.hint(part)))
+        return value
+
+    def assume(self, condition: Boolean) -> None:
+        """Guard `condition`, and use it from now on."""
+        where, line = self.locate()
+        self.guards.append(ShapeGuard(condition, where, line))
+        self._learn(condition)
+
+    def check(self, condition: Any) -> bool:
+        """torch._check: the program promises `condition`. Guarded where it depends on sizes only;
+        on data-dependent symbols it is used from now on, and kept in `assertions`.
+        """
+        if isinstance(condition, torch.SymBool):
+            condition = condition.node.expr
+        condition = self.simplify(sympy.sympify(condition))
+        known = self.statically(condition)
+        if known is not None:
+            return known
+        if self.hint(condition) is not None:
+            return self.evaluate(condition)
+        where, line = self.locate()
+        self.assertions.append(ShapeGuard(condition, where, line))
+        self._learn(condition)
+        return True
+
+    def _learn(self, condition: Boolean) -> None:
+        self.version += 1
+        self._static.clear()
+        self._simplified.clear()
+        self._facts.add(condition)
+        if isinstance(condition, sympy.And):
+            for arg in condition.args:
+                self._learn(arg)
+            return
+        if not isinstance(condition, sympy.Rel) or not is_integral(condition):
+            return
+        kind, difference = difference_of(condition)
+        if kind == "eq":
+            self._learn_equal(condition, difference)
+        elif kind == "le":
+            self._learn_at_most(difference)
+        else:
+            self._learn_different(difference)
+
+    def _learn_at_most(self, difference: Expr) -> None:
+        """difference <= 0"""
+        constant, rest = difference.as_coeff_Add()
+        known = self._upper.get(rest)
+        limit = -int(constant)
+        self._upper[rest] = limit if known is None else min(known, limit)
+        coefficient, symbol = rest.as_coeff_Mul()
+        if symbol.is_Symbol and coefficient.is_Integer:
+            low, high = self._ranges[symbol]
+            if coefficient > 0:
+                bound = limit // int(coefficient)
+                self._ranges[symbol] = (low, bound if high is None else min(high, bound))
+            else:
+                bound = -(limit // -int(coefficient))
+                self._ranges[symbol] = (bound if low is None else max(low, bound), high)
+
+    def _learn_different(self, difference: Expr) -> None:
+        """difference != 0: at the end of a range, the range is one shorter."""
+        constant, rest = difference.as_coeff_Add()
+        coefficient, symbol = rest.as_coeff_Mul()
+        if not symbol.is_Symbol or abs(coefficient) != 1:
+            return
+        excluded = -int(constant) * int(coefficient)
+        low, high = self._ranges[symbol]
+        if low == excluded:
+            self._ranges[symbol] = (low + 1, high)
+        elif high == excluded:
+            self._ranges[symbol] = (low, high - 1)
+
+    def _learn_equal(self, condition: Boolean, difference: Expr) -> None:
+        """difference == 0: the youngest symbol that it gives in terms of the others is replaced."""
+        for symbol in sorted(difference.free_symbols, key=self._age, reverse=True):
+            coefficient = difference.coeff(symbol)
+            rest = difference - coefficient * symbol
+            if abs(coefficient) == 1 and not rest.has(symbol):
+                value = sympy.expand(-rest * coefficient)
+                self.replacements[symbol] = value
+                if value.is_Integer:
+                    self._ranges[symbol] = (int(value), int(value))
+                return
+        left, right = condition.args
+        if isinstance(left, expressions.Mod) and right.is_Integer:
+            self.replacements[left] = right
+
+    def _age(self, symbol: sympy.Symbol) -> tuple[bool, int]:
+        info = self.symbols[symbol]
+        return info.hint is None, list(self.symbols).index(symbol)
+
+    # -- text -------------------------------------------------------------------------------------
+    def describe(self, expr: Any) -> str:
+        """`expr` in terms of the user's names: "2*x.size(0) <= 10"."""
+        expr = expr_of(expr) if not isinstance(expr, Boolean) else expr
+        names = {
+            symbol: sympy.Symbol(self.symbols[symbol].name)
+            for symbol in expr.free_symbols
+            if symbol in self.symbols
+        }
+        return readable(expr.xreplace(names))
+
+    # -- for torch --------------------------------------------------------------------------------
+    def evaluate_sym_node(
+        self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> Any:
+        if node.pytype is bool:
+            return self.evaluate(node.expr, fallback_value)
+        return self.specialise(node.expr)
+
+    def _maybe_evaluate_static(self, expr: Any, **_: Any) -> Expr | None:
+        if isinstance(expr, Boolean):
+            known = self.statically(expr)
+            return None if known is None else sympy.true if known else sympy.false
+        expr = self.simplify(expr)
+        return expr if expr.is_number else None
+
+    def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
+        return self.new_unbacked()
+
+    def create_unbacked_symfloat(self) -> torch.SymFloat:
+        number = sum(info.hint is None for info in self.symbols.values())
+        symbol = sympy.Symbol(f"u{number}", real=True)
+        self._register(SymbolInfo(symbol, None, None, None, symbol.name))
+        return torch.SymFloat(SymNode(symbol, self, float))
+
+    def create_unbacked_symbool(self) -> torch.SymBool:
+        number = self.new_unbacked(low=0, high=1)
+        return torch.SymBool(SymNode(relation("eq", number.node.expr, Integer(1)), self, bool))
+
+    def create_symintnode(self, sym: Any, *, hint: Any = None, source: Any = None) -> Any:
+        return self.symint(sym)
+
+    def constrain_symbol_range(self, s: sympy.Symbol, compiler_min: Any, compiler_max: Any) -> None:
+        low, high = self._ranges[s]
+        if abs(compiler_min) != math.inf:
+            low = int(compiler_min) if low is None else max(low, int(compiler_min))
+        if abs(compiler_max) != math.inf:
+            high = int(compiler_max) if high is None else min(high, int(compiler_max))
+        self._ranges[s] = (low, high)
+        self._static.clear()
+
+    def _constrain_range_for_size(
+        self, a: sympy.Symbol, min: int | None = None, max: int | None = None
+    ) -> None:
+        self.constrain_symbol_range(a, 0 if min is None else min, math.inf if max is None else max)
+
+    def bound_sympy(self, expr: Expr) -> Any:
+        from torch.utils._sympy.value_ranges import ValueRanges
+
+        low, high = self.bounds(expr)
+        return ValueRanges(-sympy.oo if low is None else low, sympy.oo if high is None else high)
+
+    def is_unbacked_symint(self, symbol: sympy.Symbol) -> bool:
+        return symbol in self.symbols and self.symbols[symbol].hint is None
+
+    @property
+    def var_to_range(self) -> dict[sympy.Symbol, Any]:
+        return {symbol: self.bound_sympy(symbol) for symbol in self.symbols}
+
+    @property
+    def backed_var_to_val(self) -> dict[sympy.Symbol, Expr]:
+        infos = self.symbols.values()
+        return {info.symbol: sympy.sympify(info.hint) for info in infos if info.hint is not None}
+
+    def ignore_fresh_unbacked_symbols(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    @contextmanager
+    def suppress_guards(self) -> Iterator[None]:
+        """Decisions within are by the hints, and not guarded."""
+        self._suppressed += 1
+        try:
+            yield
+        finally:
+            self._suppressed -= 1
+
+    def freeze(self) -> None:
+        """torch's entry point for "no more guards"; ours are read once, when all is compiled."""
+
+
+def _symbol(name: str, low: int | None) -> sympy.Symbol:
+    if low is None or low < 0:
+        return sympy.Symbol(name, integer=True)
+    return sympy.Symbol(name, integer=True, **{"positive" if low > 0 else "nonnegative": True})
+
+
+def _equal(expr: Expr, value: Any) -> Boolean:
+    if isinstance(value, int) and is_integral(expr):
+        return relation("eq", expr, Integer(value))
+    return sympy.Eq(expr, sympy.sympify(value), evaluate=False)
+
+
+def _parts_to_fix(expr: Expr) -> list[Expr]:
+    """What to guard to know `expr`: itself, or, of an expression with floats, its symbols."""
+    if is_integral(expr):
+        return [expr]
+    return sorted(expr.free_symbols, key=str)
+
+
+def _canonical(condition: Boolean) -> Boolean:
+    """A condition whose sides were replaced, in canonical form again."""
+    if isinstance(condition, sympy.Rel) and is_integral(condition):
+        kind = {sympy.Eq: "eq", sympy.Ne: "ne", sympy.Le: "le", sympy.Ge: "ge"}.get(type(condition))
+        if kind is not None:
+            return relation(kind, *condition.args)
+    return condition
+
+
+def expr_of(value: Any) -> Any:
+    """The sympy expression of a number, torch.SymInt, SymFloat, SymBool or expression."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.expr
+    return sympy.sympify(value)
+
+
+def hint_of(value: Any) -> Any:
+    """The value that a size has while compiling: an int as it is, a torch.SymInt's hint."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.hint
+    return value
+
+
+_SIGNS = {sympy.Eq: "==", sympy.Ne: "!=", sympy.Le: "<=", sympy.Ge: ">="}
+
+
+def readable(expr: Any) -> str:
+    """A condition or expression as Python would write it."""
+    sign = _SIGNS.get(type(expr))
+    if sign is not None:
+        return f"{readable(expr.args[0])} {sign} {readable(expr.args[1])}"
+    if isinstance(expr, sympy.And | sympy.Or):
+        word = " and " if isinstance(expr, sympy.And) else " or "
+        return word.join(readable(arg) for arg in expr.args)
+    if isinstance(expr, sympy.Not):
+        return f"not ({readable(expr.args[0])})"
+    return sympy.sstr(expr)
