@@ -20,7 +20,8 @@ from dynamo.values.builtins import handles
 from dynamo.values.classes import ClassValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
-from dynamo.values.objects import ObjectValue, class_lookup
+from dynamo.values.descriptors import class_lookup
+from dynamo.values.objects import ObjectValue
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:

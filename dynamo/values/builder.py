@@ -46,8 +46,10 @@ _REGISTERING_MODULES = [
     "dynamo.values.dicts",
     "dynamo.values.iterators",
     "dynamo.values.builtins",
+    "dynamo.values.conversions",
     "dynamo.values.builtin_types",
     "dynamo.values.functional",
+    "dynamo.values.unread",
     "dynamo.values.numpy_values",
     "dynamo.values.numpy_functions",
     "dynamo.values.copying",
@@ -74,6 +76,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.checkpoint",
     "dynamo.values.functional_call",
     "dynamo.values.autograd_calls",
+    "dynamo.values.backward",
     "dynamo.values.objects",
 ]
 _loaded = False

@@ -11,7 +11,6 @@ import _thread
 import collections
 import inspect
 import json
-import math
 import operator
 import re
 import sys
@@ -46,7 +45,6 @@ from dynamo.values.operators import (
     same_object,
     unary_op,
 )
-from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -221,7 +219,7 @@ class BuiltinMethod(Value):
         return call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
 
     def reconstruct(self, codegen: Codegen) -> None:
-        from dynamo.values.objects import class_lookup
+        from dynamo.values.descriptors import class_lookup
 
         if self.found is None or class_lookup(self.receiver.python_type(), self.name) is self.found:
             codegen(self.receiver)
@@ -323,7 +321,7 @@ def _hasattr(tx, owner, name):
 
 @handles(type)
 def _type(tx, owner, *rest, **kwargs):
-    from dynamo.values.objects import class_value
+    from dynamo.values.descriptors import class_value
 
     if rest:
         from dynamo.values.class_building import build_type
@@ -398,7 +396,8 @@ def _issubclass(tx, cls, info):
 
 @handles(callable)
 def _callable(tx, value):
-    from dynamo.values.objects import MISSING, ObjectValue, class_lookup
+    from dynamo.values.descriptors import MISSING, class_lookup
+    from dynamo.values.objects import ObjectValue
 
     if isinstance(value, ObjectValue):
         return ConstantValue(class_lookup(value.cls, "__call__") is not MISSING)
@@ -469,12 +468,16 @@ def _get_ident(tx):
 
 @handles(hash)
 def _hash(tx, owner):
+    from dynamo.values.conversions import answer_of, is_nan
     from dynamo.values.keys import key_of
+    from dynamo.values.tokens import TokenValue
 
+    if is_nan(owner):
+        return TokenValue(hash, owner)
     if owner.is_constant():
         return ConstantValue(call_real(tx, hash, owner.as_constant()))
     if owner.has_special(tx, "__hash__"):
-        return fold(tx, hash, [_answer(tx, owner, "__hash__", int)], {})
+        return fold(tx, hash, [answer_of(tx, owner, "__hash__", int)], {})
     if hasattr(owner, "fake"):
         return _id(tx, owner)  # a tensor's hash
     key = key_of(tx, owner)
@@ -526,174 +529,6 @@ def _globals(tx):
     raise Unsupported(breaks.UncapturedCall("globals"))
 
 
-# -- numbers and text -----------------------------------------------------------------------------
-def _conversion(cls: type, *dunders: str) -> Handler:
-    """int(x), float(x), ...: constants are folded, others convert by their own method."""
-
-    def convert(tx, *args, **kwargs):
-        if not args or all(a.is_constant() for a in args):
-            return fold(tx, cls, args, kwargs)
-        for name in dunders:
-            if len(args) == 1 and args[0].has_special(tx, name):
-                own = name == dunders[0]
-                return convert(tx, _answer(tx, args[0], name, *((cls,) if own else (int, float))))
-        if len(args) > 1 or kwargs:
-            raise Unsupported(breaks.UncapturedCall(cls.__name__))
-        if not any(hasattr(args[0].python_type(), name) for name in dunders):
-            fail_as(tx, cls, args[0])
-        if not any(hasattr(args[0].python_type(), name) for name in dunders):
-            raise Unsupported(breaks.UncapturedCall(cls.__name__))
-        return args[0].call_method(tx, dunders[0], [], {})
-
-    return convert
-
-
-TABLE[int] = _conversion(int, "__int__", "__index__", "__trunc__")
-TABLE[float] = _conversion(float, "__float__", "__index__")
-TABLE[complex] = _conversion(complex, "__complex__", "__float__", "__index__")
-
-
-@handles(bool)
-def _bool(tx, value=None):
-    return ConstantValue(False if value is None else value.truth(tx))
-
-
-@handles(operator.truth)
-def _truth(tx, value):
-    return ConstantValue(value.truth(tx))
-
-
-@handles(operator.not_)
-def _not(tx, value):
-    return ConstantValue(not value.truth(tx))
-
-
-@handles(str)
-def _str(tx, value=None, *rest):
-    if value is None:
-        return ConstantValue("")
-    return ConstantValue(text_of(tx, value, str, "__str__"))
-
-
-@handles(repr)
-def _repr(tx, value):
-    return ConstantValue(text_of(tx, value, repr, "__repr__"))
-
-
-def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
-    """str(value) or repr(value)."""
-    from dynamo.values.builtin_object import BuiltinObject
-    from dynamo.values.functional import PureObjectValue
-    from dynamo.values.raised import ExceptionValue
-    from dynamo.values.texts import Shown, shown
-
-    literal = literal_of(value)
-    for name in (method, "__repr__"):
-        if value.has_special(tx, name):
-            return _answer(tx, value, name, str).as_constant()
-        if isinstance(literal, (str, bytes)):
-            break  # they have a __str__ of their own
-    if literal is not None:
-        return function(literal)
-    if isinstance(value, ExceptionValue):
-        if method == "__str__":
-            return value.text()
-        return f"{value.cls.__name__}({', '.join(repr(a.as_constant()) for a in value.args)})"
-    known, real = value.identity()
-    if known and isinstance(real, type | types.ModuleType):
-        return function(real)
-    if isinstance(value, BuiltinObject):
-        real = shown(tx, value)
-        if type(real) is not Shown:
-            return function(real)
-    if isinstance(value, PureObjectValue):
-        return function(value.real)
-    try:
-        return function(value.as_constant())
-    except Unsupported:
-        raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
-
-
-def _answer(tx: Interpreter, value: Value, method: str, *types: type) -> Value:
-    """What the special method gives; anything but these types is Python's to complain about."""
-    answer = value.call_method(tx, method, [], {})
-    if not answer.python_type_is(*types):
-        raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.{method}"))
-    return answer
-
-
-def literal_of(value: Value) -> Any:
-    """The literal that an instance of a literal's subclass holds; None for other values."""
-    storage = getattr(value, "storage", None)
-    return storage.as_constant() if isinstance(storage, ConstantValue) else None
-
-
-@handles(format)
-def _format(tx, value, spec=None):
-    if value.is_constant():
-        return fold(tx, format, [value] if spec is None else [value, spec], {})
-    if value.has_special(tx, "__format__"):
-        return value.call_method(tx, "__format__", [spec or ConstantValue("")], {})
-    if literal_of(value) is not None and not (is_none(spec) or spec.as_constant() == ""):
-        return fold(tx, format, [value.storage, spec], {})
-    text = ConstantValue(text_of(tx, value, str, "__str__"))
-    return text if spec is None else fold(tx, format, [text, spec], {})
-
-
-@handles(abs)
-def _abs(tx, value):
-    if value.is_constant():
-        return fold(tx, abs, [value], {})
-    if getattr(value.python_type(), "__abs__", None) is None:
-        name = value.python_type().__name__
-        raise_python(tx, TypeError, f"bad operand type for abs(): {name!r}")
-    return value.call_method(tx, "__abs__", [], {})
-
-
-@handles(round)
-def _round(tx, value, digits=None):
-    args = [] if digits is None else [digits]
-    if value.is_constant():
-        return fold(tx, round, [value, *args], {})
-    if value.has_special(tx, "__round__"):
-        return value.call_method(tx, "__round__", args, {})
-    name = value.python_type().__name__
-    raise_python(tx, TypeError, f"type {name} doesn't define __round__ method")
-
-
-@handles(pow)
-def _pow(tx, base, exp, mod=None):
-    if mod is not None:
-        return fold(tx, pow, [base, exp, mod], {})
-    return binary_op(tx, "**", base, exp)
-
-
-@handles(divmod)
-def _divmod(tx, left, right):
-    if left.is_constant() and right.is_constant():
-        return fold(tx, divmod, [left, right], {})
-    if left.has_special(tx, "__divmod__"):
-        answer = left.call_method(tx, "__divmod__", [right], {})
-        if not (answer.is_constant() and answer.as_constant() is NotImplemented):
-            return answer
-    raise Unsupported(breaks.UncapturedCall("divmod"))
-
-
-def _math(name: str, dunder: str) -> Handler:
-    function = getattr(math, name)
-
-    def call(tx, value):
-        if value.has_special(tx, dunder):
-            return value.call_method(tx, dunder, [], {})
-        return fold(tx, function, [value], {})
-
-    return call
-
-
-for _name in ("ceil", "floor", "trunc"):
-    TABLE[getattr(math, _name)] = _math(_name, f"__{_name}__")
-
-
 # -- the operator module --------------------------------------------------------------------------
 def _register_operators() -> None:
     for symbol, function in BINARY_FUNCTIONS.items():
@@ -709,7 +544,6 @@ def _register_operators() -> None:
     TABLE[operator.setitem] = lambda tx, owner, key, value: owner.setitem(tx, key, value)
     TABLE[operator.delitem] = lambda tx, owner, key: owner.delitem(tx, key)
     TABLE[operator.concat] = TABLE[operator.add]
-    TABLE[operator.abs] = _abs
     TABLE[operator.index] = lambda tx, value: ConstantValue(as_index(tx, value))
 
 
@@ -736,7 +570,7 @@ def build_known_function(tx: Interpreter, obj: Any, source: Source | None) -> Va
 
 
 def class_lookup_misses(owner: Any, name: str) -> bool:
-    from dynamo.values.objects import MISSING, class_lookup
+    from dynamo.values.descriptors import MISSING, class_lookup
 
     cls = owner if isinstance(owner, type) else type(owner)
     return class_lookup(cls, name) is MISSING and class_lookup(type(cls), name) is MISSING

@@ -28,10 +28,10 @@ from dynamo.values.cell import CellValue
 from dynamo.values.classes import ClassValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.descriptors import is_trusted_class
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import NestedFunctionValue
-from dynamo.values.objects import is_trusted_class
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

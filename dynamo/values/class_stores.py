@@ -19,8 +19,8 @@ class StoredClassAttr:
         self.held = held
 
     def bind(self, tx: Interpreter, value: Value, name: str) -> Value:
+        from dynamo.values.descriptors import MISSING, class_lookup
         from dynamo.values.function import FunctionValue, MethodValue
-        from dynamo.values.objects import MISSING, class_lookup
 
         if isinstance(self.held, FunctionValue):
             return MethodValue(self.held, value)

@@ -18,6 +18,14 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.class_stores import stored_class_attr
 from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.descriptors import (
+    MISSING,
+    SLOT_TYPES,
+    bind,
+    class_lookup,
+    is_trusted_class,
+    raw_class_source,
+)
 from dynamo.values.exceptions import (
     RaisedException,
     call_handler,
@@ -25,17 +33,7 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
-from dynamo.values.objects import (
-    MISSING,
-    SLOT_TYPES,
-    ObjectValue,
-    bind,
-    builtin_base,
-    class_lookup,
-    emit_class,
-    is_trusted_class,
-    raw_class_source,
-)
+from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.storage import immutable_storage, new_storage
 
@@ -110,7 +108,7 @@ class ClassValue(Value):
             return BuiltinMethod(self, name, found)
         if isinstance(found, property):
             return tx.call_function(tx.wrap(found.fget), [self], {})
-        return tx.wrap(getattr(self.cls, name), self._attr_source(name))
+        return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
 
     def _attr_source(self, name: str) -> Source | None:
         return None if self.source is None else AttrSource(self.source, name)
@@ -448,8 +446,8 @@ class SuperValue(Value):
 
     def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
         """found.__get__(receiver); `source` leads to `found` as the class holds it."""
+        from dynamo.values.descriptors import class_value
         from dynamo.values.function import MethodValue
-        from dynamo.values.objects import class_value
 
         def part(attr: str) -> Source | None:
             return None if source is None else AttrSource(source, attr)

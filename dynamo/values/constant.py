@@ -79,7 +79,10 @@ class ConstantValue(Value):
         return self.value
 
     def describe(self) -> str:
-        text = repr(self.value)
+        try:
+            text = repr(self.value)
+        except ValueError:  # more digits than int() is allowed to write
+            text = hex(self.value)
         return text if len(text) <= 60 else f"{text[:57]}..."
 
     def getattr(self, tx: Interpreter, name: str) -> Value:

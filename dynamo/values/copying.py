@@ -18,8 +18,8 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SizeValue, from_constant
+from dynamo.values.descriptors import SLOT_TYPES, class_lookup, class_value
 from dynamo.values.dicts import DictValue
-from dynamo.values.objects import SLOT_TYPES, class_lookup, class_value
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:

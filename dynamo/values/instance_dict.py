@@ -12,8 +12,8 @@ from dynamo.errors import Unsupported
 from dynamo.sources import InstanceDictSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import class_lookup
 from dynamo.values.dicts import DictValue
-from dynamo.values.objects import class_lookup
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

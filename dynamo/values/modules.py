@@ -32,9 +32,10 @@ from dynamo.values.builtin_object import Pending
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue, from_constant
+from dynamo.values.descriptors import MISSING, guarded_lookup
 from dynamo.values.dicts import DictValue, OrderedDictValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.objects import MISSING, ObjectValue, guarded_lookup
+from dynamo.values.objects import ObjectValue
 from dynamo.values.tensor import TensorValue, wrap_tensor
 
 if TYPE_CHECKING:

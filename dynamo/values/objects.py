@@ -8,323 +8,40 @@ items of a dict subclass, of a list subclass) is in `storage`, a plain container
 
 from __future__ import annotations
 
-import collections
 import sys
 import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import (
     AttrSource,
     DictItemSource,
     InstanceDictSource,
-    ItemSource,
-    SequenceItemSource,
     Source,
-    TypeSource,
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
-from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import (
+    MISSING,
+    SLOT_TYPES,
+    _class_attr,
+    bind,
+    class_attr_source,
+    class_lookup,
+    deleter_only,
+    guarded_lookup,
+    is_data_descriptor,
+)
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
-
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
-# Methods of C types (dict.get, object.__init__): no Python code to capture.
-SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
-
-
-def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
-    """What the MRO of `cls` (from behind `after`, if given) holds under `name`, unbound; MISSING
-    if nothing.
-    """
-    mro = cls.__mro__
-    if after is not None:
-        mro = mro[mro.index(after) + 1 :]
-    for owner in mro:
-        found = owner.__dict__.get(name, MISSING)
-        if found is not MISSING:
-            return found
-    return MISSING
-
-
-def is_data_descriptor(found: Any) -> bool:
-    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
-
-
-def deleter_only(found: Any) -> Any:
-    """The `__delete__` of a data descriptor without `__set__`: a store through it fails."""
-    has_set = class_lookup(type(found), "__set__") is not MISSING
-    return MISSING if has_set else class_lookup(type(found), "__delete__")
-
-
-def is_trusted_class(cls: type) -> bool:
-    """Classes of torch and the standard library: nobody swaps their methods under us."""
-    return cls.__module__.split(".")[0] in TRUSTED_PACKAGES
-
-
-def class_value(tx: Interpreter, cls: type, instance_source: Source | None = None) -> Value:
-    """The Value of an instance's class; reached through the instance if by nothing shorter."""
-    from dynamo.values.classes import ClassValue
-
-    entry = tx.output.values_by_id.get(id(cls))
-    if entry is not None:
-        return entry[1]
-    source = None if instance_source is None else TypeSource(instance_source)
-    return tx.output.remember(cls, source, ClassValue(cls, source))
-
-
-def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None:
-    """The source of `type(value).name`."""
-    source = class_value(tx, value.python_type(), value.source).source
-    return None if source is None else AttrSource(source, name)
-
-
-def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    """What `value.name` is, given that the type holds `found` under that name (descriptor
-    protocol).
-    """
-    binder = _BINDERS.get(type(found))
-    if binder is not None:
-        return binder(tx, value, found, name)
-    if isinstance(found, property):
-        return _bind_property(tx, value, found, name)
-    if isinstance(found, StoredClassAttr):
-        return found.bind(tx, value, name)
-    guard_descriptor(tx, value, found, name)
-    getter = class_lookup(type(found), "__get__")
-    if isinstance(getter, types.FunctionType):
-        descriptor = _class_attr(tx, value, found, name)
-        owner = class_value(tx, value.python_type(), value.source)
-        return tx.call_function(tx.wrap(getter), [descriptor, value, owner], {})
-    if getter is not MISSING and not isinstance(found, type):
-        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-    return _class_attr(tx, value, found, name)
-
-
-def _class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    """A plain class attribute."""
-    guard_class_attr(tx, value, name, found)
-    has_get = class_lookup(type(found), "__get__") is not MISSING
-    source = None if has_get else class_attr_source(tx, value, name)
-    return tx.wrap(found, source)
-
-
-def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
-    """Assume what the type of `value` holds under `name`: once for all instances of the type."""
-    cls = value.python_type()
-    guarded = tx.output.guarded_class_attrs
-    if (cls, name) in guarded or is_trusted_class(cls):
-        return
-    if value.source is not None:
-        guarded.add((cls, name))
-        payload = (name, None) if found is MISSING else (name, found, True)
-        tx.guard(value.source, "type_attr", payload)
-        return
-    source = class_value(tx, cls).source
-    if source is None:
-        return
-    guarded.add((cls, name))
-    if found is MISSING and class_lookup(type(cls), name) is not MISSING:  # of the metaclass
-
-        def has_none(value: Any) -> bool:
-            return class_lookup(value, name) is MISSING
-
-        tx.guard(source, "predicate", has_none)
-    elif found is MISSING:
-        tx.guard(source, "has_attr", (name, False))
-    elif isinstance(found, (types.FunctionType, *SLOT_TYPES)):
-        tx.guard(AttrSource(source, name), "id", found)
-
-
-def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
-    """class_lookup(type(value), name), guarded."""
-    if tx.output.side_effects.class_stores:
-        stored = stored_class_attr(tx, value.python_type(), name)
-        if stored is not None:
-            return stored
-    found = class_lookup(value.python_type(), name)
-    guard_class_attr(tx, value, name, found)
-    return found
-
-
-def raw_class_source(
-    tx: Interpreter, value: Value, cls: type, name: str, after: type | None = None
-) -> Source | None:
-    """The source of what class_lookup(cls, name, after) finds, unbound; guards the lookup.
-
-    `cls` is the class of `value`, or `value` itself if that is a class.
-    """
-    source = class_value(tx, cls, value.source if value.python_type() is cls else None).source
-    if source is None:
-        return None
-    mro_source = AttrSource(source, "__mro__")
-    start = 0 if after is None else cls.__mro__.index(after) + 1
-    for index, owner in enumerate(cls.__mro__[start:], start):
-        owner_source = SequenceItemSource(mro_source, index)
-        namespace = AttrSource(owner_source, "__dict__")
-        tx.guard(owner_source, "id", owner)
-        if name in owner.__dict__:
-            return ItemSource(namespace, name)
-        if not is_trusted_class(owner):
-            tx.guard(namespace, "contains", (name, False))
-    return None
-
-
-def guard_descriptor(tx: Interpreter, value: Value, found: Any, name: str) -> None:
-    """Assume that an object found in the class keeps, or does not get, descriptor methods."""
-    kind = type(found)
-    trusted = is_trusted_class(kind) or is_trusted_class(value.python_type())
-    if trusted or not kind.__flags__ & _HEAP_TYPE:
-        return
-    source = raw_class_source(tx, value, value.python_type(), name)
-    for method in ("__get__", "__set__", "__delete__"):
-        held = class_lookup(kind, method)
-        tx.guard(source, "type_attr", (method, None) if held is MISSING else (method, held, True))
-
-
-def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    from dynamo.values.function import MethodValue
-
-    return MethodValue(tx.wrap(found, class_attr_source(tx, value, name)), value)
-
-
-def _bind_property(tx: Interpreter, value: Value, found: property, name: str) -> Value:
-    if found.fget is None:
-        type_name = value.python_type().__qualname__
-        raise_python(tx, AttributeError, f"property {name!r} of {type_name!r} object has no getter")
-    source = class_attr_source(tx, value, name)
-    if source is not None:
-        source = AttrSource(source, "fget")
-    return tx.call_function(tx.wrap(found.fget, source), [value], {})
-
-
-def _bind_static(tx: Interpreter, value: Value, found: staticmethod, name: str) -> Value:
-    return tx.wrap(found.__func__, class_attr_source(tx, value, name))
-
-
-def _bind_class(tx: Interpreter, value: Value, found: classmethod, name: str) -> Value:
-    from dynamo.values.function import MethodValue
-
-    source = class_attr_source(tx, value, name)
-    if source is not None:
-        source = AttrSource(source, "__func__")
-    owner = class_value(tx, value.python_type(), value.source)
-    return MethodValue(tx.wrap(found.__func__, source), owner)
-
-
-class _Unset:
-    __slots__ = ("slot",)
-    slot: Any
-
-
-def slot_owner_name(cls: type) -> str:
-    """The class's name as this Python writes it where a slot is empty."""
-    try:
-        _ = _Unset().slot
-    except AttributeError as error:
-        if __name__ in str(error) and cls.__module__ not in ("builtins", "__main__"):
-            return f"{cls.__module__}.{cls.__qualname__}"
-    return cls.__name__
-
-
-def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
-    """__slots__: storage of the instance itself."""
-    if name == "__dict__":  # of types.SimpleNamespace
-        return _bind_getset(tx, value, found, name)
-    stored = tx.output.side_effects.load_attr(value, name)
-    if isinstance(stored, Value):
-        return stored
-    real = getattr(value, "real", None)
-    if stored is None and real is not None:
-        try:
-            content = found.__get__(real)
-        except AttributeError:
-            tx.guard(value.source, "has_attr", (name, False))
-        else:
-            return tx.wrap(content, AttrSource(value.source, name))
-    type_name = slot_owner_name(value.python_type())
-    raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
-
-
-def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
-    if name == "__dict__":
-        from dynamo.values.instance_dict import InstanceDictValue
-
-        return InstanceDictValue(value)
-    if name == "__class__":
-        return class_value(tx, value.python_type(), value.source)
-    real = getattr(value, "real", None)
-    if real is None:
-        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-    return tx.wrap(found.__get__(real), AttrSource(value.source, name))
-
-
-_ANY_FIELD = vars(collections.namedtuple("_ANY_FIELD", "field"))["field"]
-
-
-def _bind_field(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
-    """A field of a subclass of a named tuple."""
-    return value.storage.getitem(tx, ConstantValue(found.__reduce__()[1][0]))
-
-
-def _bind_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    from dynamo.values.builtins import BuiltinMethod
-
-    return BuiltinMethod(value, name, found)
-
-
-def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    source = raw_class_source(tx, value, value.python_type(), name)
-    if source is not None:
-        source = AttrSource(source, "func")
-    result = tx.call_function(tx.wrap(found.func, source), [value], {})
-    tx.output.side_effects.store_attr(value, found.attrname, result)
-    return result
-
-
-def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    from dynamo.values.functional import PartialValue
-
-    source = raw_class_source(tx, value, value.python_type(), name)
-    if not isinstance(found.func, types.FunctionType):
-        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-    from dynamo.values.function import MethodValue
-
-    inner = None if source is None else AttrSource(source, "func")
-    method = MethodValue(tx.wrap(found.func, inner), value)
-    args = [tx.wrap(a) for a in found.args]
-    return PartialValue(method, args, {k: tx.wrap(v) for k, v in found.keywords.items()})
-
-
-def _binders() -> dict[type, Callable[..., Value]]:
-    import functools
-
-    return {
-        types.FunctionType: _bind_function,
-        property: _bind_property,
-        staticmethod: _bind_static,
-        classmethod: _bind_class,
-        types.MemberDescriptorType: _bind_slot_member,
-        types.GetSetDescriptorType: _bind_getset,
-        type(_ANY_FIELD): _bind_field,
-        functools.cached_property: _bind_cached_property,
-        functools.partialmethod: _bind_partial_method,
-        functools._lru_cache_wrapper: _bind_function,
-        **dict.fromkeys(SLOT_TYPES, _bind_slot),
-    }
-
-
-_BINDERS = _binders()
 
 
 class ObjectValue(Value):

@@ -114,7 +114,7 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
             return result
         op = op[:-1]
     attempts = [(left, right, False), (right, left, True)]
-    if _right_goes_first(left, right):
+    if right_goes_first(left, right):
         attempts.reverse()
     for value, other, reflected in attempts:
         result = value.binary(tx, op, other, reflected)
@@ -145,7 +145,7 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
     return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
 
 
-def _right_goes_first(left: Value, right: Value) -> bool:
+def right_goes_first(left: Value, right: Value) -> bool:
     try:
         left_type, right_type = left.python_type(), right.python_type()
     except Unsupported:
@@ -159,7 +159,7 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
         function = COMPARE_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
     attempts = [(left, right, op), (right, left, SWAPPED[op])]
-    if _right_goes_first(left, right):
+    if right_goes_first(left, right):
         attempts.reverse()
     for value, other, symbol in attempts:
         result = value.compare(tx, symbol, other)

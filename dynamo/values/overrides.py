@@ -21,8 +21,8 @@ from dynamo.sources import AttrSource
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_class_source
 from dynamo.values.exceptions import raise_python
-from dynamo.values.objects import MISSING, class_lookup, class_value, raw_class_source
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:

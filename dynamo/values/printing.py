@@ -22,8 +22,9 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, ModuleSource, Source
 from dynamo.values.base import Value
-from dynamo.values.builtins import TABLE, handles, is_none, text_of
+from dynamo.values.builtins import TABLE, handles, is_none
 from dynamo.values.constant import ConstantValue
+from dynamo.values.conversions import text_of
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

@@ -13,13 +13,14 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
-from dynamo.values.builtins import TABLE
+from dynamo.values.builtins import TABLE, BuiltinMethod, BuiltinValue, SlotValue
 from dynamo.values.classes import ClassValue, builtin_init, construct, new_instance
 from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import class_value
 from dynamo.values.exceptions import call_handler
 from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
-from dynamo.values.objects import ObjectValue, class_value
+from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import same_object
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.storage_slots import container_init, storage_slot

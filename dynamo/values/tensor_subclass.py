@@ -16,7 +16,13 @@ from dynamo.sources import CallSource, DictItemSource, InstanceDictSource, Sourc
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
-from dynamo.values.objects import MISSING, bind, class_lookup, guarded_lookup, is_data_descriptor
+from dynamo.values.descriptors import (
+    MISSING,
+    bind,
+    class_lookup,
+    guarded_lookup,
+    is_data_descriptor,
+)
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, binary_dunder
 from dynamo.values.overrides import disabled, dispatch, overrides_by_default
 from dynamo.values.tensor import (

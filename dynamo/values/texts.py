@@ -27,12 +27,12 @@ class Shown:
         self._value = value
 
     def __str__(self) -> str:
-        from dynamo.values.builtins import text_of
+        from dynamo.values.conversions import text_of
 
         return text_of(self._tx, self._value, str, "__str__")
 
     def __repr__(self) -> str:
-        from dynamo.values.builtins import text_of
+        from dynamo.values.conversions import text_of
 
         return text_of(self._tx, self._value, repr, "__repr__")
 

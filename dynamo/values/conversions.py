@@ -1,0 +1,258 @@
+"""Built-in functions that turn a value into a number or a text: int(), str(), format(), round().
+
+Each looks its special method up on the type, as Python does. Literals are folded; instances of a
+literal's subclass convert by what they hold, where the class leaves the literal's method in place.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
+from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
+from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.objects import builtin_base
+from dynamo.values.operators import binary_op, right_goes_first
+from dynamo.values.standins import fail_as
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+def answer_of(tx: Interpreter, value: Value, method: str, *types: type) -> Value:
+    """What the special method gives; anything but these types is Python's to complain about."""
+    answer = value.call_method(tx, method, [], {})
+    if not answer.python_type_is(*types):
+        raise _refused(value, method)
+    return answer
+
+
+def _refused(value: Value, method: str) -> Unsupported:
+    return Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.{method}"))
+
+
+def literal_of(value: Value) -> Any:
+    """The literal that an instance of a literal's subclass holds; None for other values."""
+    storage = getattr(value, "storage", None)
+    return storage.as_constant() if isinstance(storage, ConstantValue) else None
+
+
+def is_nan(value: Value) -> bool:
+    """Not a number, or a nest with one in it: it hashes by its address."""
+    storage = getattr(value, "storage", None)
+    held = value if storage is None else storage
+    return held.is_constant() and _holds_nan(held.as_constant())
+
+
+def _holds_nan(constant: Any) -> bool:
+    if isinstance(constant, (tuple, frozenset)):
+        return any(map(_holds_nan, constant))
+    if isinstance(constant, (float, complex)):
+        return constant != constant
+    return False
+
+
+# -- numbers --------------------------------------------------------------------------------------
+# What has neither a number's methods nor a buffer to be read.
+_NO_NUMBERS = frozenset(
+    [type(None), list, tuple, dict, set, frozenset, range, slice, types.FunctionType, object]
+)
+
+
+def _conversion(cls: type, **dunders: type) -> Handler:
+    """int(x), float(x), ...: constants are folded, others convert by the first of the methods
+    that their type has. `dunders`: method -> the type that it has to return.
+    """
+
+    def convert(tx, *args, **kwargs):
+        if not args or all(a.is_constant() for a in args):
+            return fold(tx, cls, args, kwargs)
+        if len(args) > 1 or kwargs:
+            raise Unsupported(breaks.UncapturedCall(cls.__name__))
+        (value,) = args
+        kind = value.python_type()
+        name = next((n for n in dunders if class_lookup(kind, n) is not MISSING), None)
+        if name is not None and value.has_special(tx, name):
+            return convert(tx, answer_of(tx, value, name, dunders[name]))
+        plain = name is None or isinstance(class_lookup(kind, name), SLOT_TYPES)
+        if hasattr(value, "storage") and not plain:  # an object whose method is no function
+            raise _refused(value, name)
+        if class_lookup(kind, "__trunc__") is not MISSING and name is None:
+            raise _refused(value, "__trunc__")  # int() warns of it
+        literal = literal_of(value)
+        if literal is not None:
+            return fold(tx, cls, [ConstantValue(literal)], {})
+        if name is not None:
+            return value.call_method(tx, name, [], {})
+        if builtin_base(kind) not in _NO_NUMBERS:
+            raise Unsupported(breaks.UncapturedCall(cls.__name__))
+        fail_as(tx, cls, value)
+
+    return convert
+
+
+TABLE[int] = _conversion(int, __int__=int, __index__=int)
+TABLE[float] = _conversion(float, __float__=float, __index__=int)
+TABLE[complex] = _conversion(complex, __complex__=complex, __float__=float, __index__=int)
+
+
+@handles(bool)
+def _bool(tx, value=None):
+    return ConstantValue(False if value is None else value.truth(tx))
+
+
+@handles(operator.truth)
+def _truth(tx, value):
+    return ConstantValue(value.truth(tx))
+
+
+@handles(operator.not_)
+def _not(tx, value):
+    return ConstantValue(not value.truth(tx))
+
+
+@handles(abs, operator.abs)
+def _abs(tx, value):
+    if value.is_constant():
+        return fold(tx, abs, [value], {})
+    if getattr(value.python_type(), "__abs__", None) is None:
+        name = value.python_type().__name__
+        raise_python(tx, TypeError, f"bad operand type for abs(): {name!r}")
+    return value.call_method(tx, "__abs__", [], {})
+
+
+@handles(round)
+def _round(tx, number, ndigits=None):
+    args = [] if is_none(ndigits) else [ndigits]
+    if number.is_constant():
+        return fold(tx, round, [number, *args], {})
+    kind = number.python_type()
+    if class_lookup(kind, "__round__") is MISSING:
+        raise_python(tx, TypeError, f"type {kind.__name__} doesn't define __round__ method")
+    return number.call_method(tx, "__round__", args, {})
+
+
+@handles(pow)
+def _pow(tx, base, exp, mod=None):
+    if not is_none(mod):
+        return fold(tx, pow, [base, exp, mod], {})
+    return binary_op(tx, "**", base, exp)
+
+
+@handles(divmod)
+def _divmod(tx, left, right):
+    if left.is_constant() and right.is_constant():
+        return fold(tx, divmod, [left, right], {})
+    if left.has_special(tx, "__divmod__") and not right_goes_first(left, right):
+        answer = left.call_method(tx, "__divmod__", [right], {})
+        if not (answer.is_constant() and answer.as_constant() is NotImplemented):
+            return answer
+    raise Unsupported(breaks.UncapturedCall("divmod"))
+
+
+def _math(name: str, dunder: str) -> Handler:
+    function = getattr(math, name)
+
+    def call(tx, value):
+        if value.has_special(tx, dunder):
+            return value.call_method(tx, dunder, [], {})
+        return fold(tx, function, [value], {})
+
+    return call
+
+
+for _name in ("ceil", "floor", "trunc"):
+    TABLE[getattr(math, _name)] = _math(_name, f"__{_name}__")
+
+
+# -- text -----------------------------------------------------------------------------------------
+@handles(str)
+def _str(tx, value=None, *rest):
+    if value is None:
+        return ConstantValue("")
+    if rest:  # bytes are decoded
+        return fold(tx, str, [value, *rest], {})
+    return ConstantValue(text_of(tx, value, str, "__str__"))
+
+
+@handles(repr)
+def _repr(tx, value):
+    return ConstantValue(text_of(tx, value, repr, "__repr__"))
+
+
+def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
+    """str(value) or repr(value)."""
+    from dynamo.values.builtin_object import BuiltinObject
+    from dynamo.values.functional import PureObjectValue
+    from dynamo.values.raised import ExceptionValue
+    from dynamo.values.texts import Shown, shown
+
+    own = _own_text(tx, value, method)
+    if own is not None:
+        return own
+    if isinstance(value, ExceptionValue):
+        if method == "__str__":
+            return value.text()
+        return f"{value.cls.__name__}({', '.join(repr(a.as_constant()) for a in value.args)})"
+    known, real = value.identity()
+    if known and isinstance(real, type | types.ModuleType):
+        return function(real)
+    if isinstance(value, BuiltinObject):
+        real = shown(tx, value)
+        if type(real) is not Shown:
+            return function(real)
+    if isinstance(value, PureObjectValue):
+        return function(value.real)
+    try:
+        return function(value.as_constant())
+    except Unsupported:
+        raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
+
+
+def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:
+    """What a user's class says of itself: by its own __str__ or __repr__, or as the literal that
+    it holds.
+    """
+    if not hasattr(value, "storage"):
+        if value.has_special(tx, method):
+            return answer_of(tx, value, method, str).as_constant()
+        return None
+    kind = value.python_type()
+    found = class_lookup(kind, method)
+    if found is object.__str__:  # which asks for the repr
+        method, found = "__repr__", class_lookup(kind, "__repr__")
+    if value.has_special(tx, method):
+        return answer_of(tx, value, method, str).as_constant()
+    if not isinstance(found, SLOT_TYPES):
+        raise _refused(value, method)
+    literal = literal_of(value)
+    if literal is None or getattr(found, "__objclass__", object) is object:
+        return None
+    return call_real(tx, found, literal)
+
+
+@handles(format)
+def _format(tx, value, spec=None):
+    if value.is_constant():
+        return fold(tx, format, [value] if spec is None else [value, spec], {})
+    if value.has_special(tx, "__format__"):
+        return value.call_method(tx, "__format__", [spec or ConstantValue("")], {})
+    plain = spec is None or spec.as_constant() == ""
+    found = class_lookup(value.python_type(), "__format__")
+    literal = literal_of(value)
+    if literal is not None and not plain and found is not object.__format__:
+        return fold(tx, format, [ConstantValue(literal), spec], {})
+    if plain:
+        return ConstantValue(text_of(tx, value, str, "__str__"))
+    if found is object.__format__:
+        name = value.python_type().__name__
+        raise_python(tx, TypeError, f"unsupported format string passed to {name}.__format__")
+    raise _refused(value, "__format__")
