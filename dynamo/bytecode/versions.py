@@ -62,6 +62,8 @@ HAS_FORMAT_VALUE = "FORMAT_VALUE" in OPMAP
 # The bit of co_flags that says "the first constant is the docstring"; 0: it always is, if a str.
 CO_HAS_DOCSTRING = 0x4000000 if CURRENT >= (3, 14) else 0
 
+# classmethod(f) is bound by f's own __get__.
+CLASSMETHOD_CHAINS = CURRENT < (3, 13)
 # generator.close() returns what the generator returned.
 CLOSE_RETURNS_VALUE = CURRENT >= (3, 13)
 

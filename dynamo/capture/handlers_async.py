@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamo.capture.registry import handler
 from dynamo.values.base import Value
@@ -18,6 +18,7 @@ from dynamo.values.coroutine import (
 )
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.generator import GeneratorValue, Resumable, is_none
+from dynamo.values.raised import make_exception
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -129,7 +130,22 @@ def GET_ANEXT(tx: Interpreter, instr: Instruction) -> None:
         text = f"'async for' requires an iterator with __anext__ method, got {kind.__name__}"
         raise_python(tx, TypeError, text)
     step = iterator.call_method(tx, "__anext__", [], {})
-    tx.push(step if isinstance(iterator, AsyncGeneratorValue) else awaitable(tx, step, 3))
+    tx.push(step if isinstance(iterator, AsyncGeneratorValue) else _awaited_step(tx, step))
+
+
+def _awaited_step(tx: Interpreter, step: Value) -> Value:
+    """Whatever goes wrong there is the cause of a TypeError."""
+    try:
+        return awaitable(tx, step, 3)
+    except RaisedException as error:
+        name = step.python_type().__name__
+        text = f"'async for' received an invalid object from __anext__: {name}"
+        changed: Any = make_exception(tx, TypeError, [ConstantValue(text)])
+        for link in ("__cause__", "__context__"):
+            changed.setattr(tx, link, error.value)
+        raised = RaisedException(changed)
+        raised.linked = True
+        raise raised from None
 
 
 @handler

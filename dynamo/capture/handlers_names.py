@@ -163,6 +163,9 @@ def DELETE_DEREF(tx: Interpreter, instr: Instruction) -> None:
 
 
 # -- globals --------------------------------------------------------------------------------------
+_BUILTINS = vars(builtins)
+
+
 def load_global(tx: Interpreter, name: str) -> Value:
     """A global of the frame, or a builtin."""
     stored = tx.output.side_effects.load_global(tx.f_globals, name)
@@ -172,8 +175,11 @@ def load_global(tx: Interpreter, name: str) -> Value:
         return tx.wrap(tx.f_globals[name], tx.global_source(name))
     if stored is None:
         tx.guard_no_global(name)
-    if hasattr(builtins, name):
-        return tx.wrap(getattr(builtins, name), AttrSource(ModuleSource("builtins"), name))
+    own = tx.f_globals.get("__builtins__", _BUILTINS)
+    if own is not _BUILTINS and own is not builtins:
+        raise Unsupported(breaks.AttributeAccess("a namespace of builtins of its own", name))
+    if name in _BUILTINS:
+        return tx.wrap(_BUILTINS[name], AttrSource(ModuleSource("builtins"), name))
     raise_python(tx, NameError, f"name {name!r} is not defined")
 
 

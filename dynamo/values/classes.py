@@ -22,6 +22,7 @@ from dynamo.values.descriptors import (
     MISSING,
     SLOT_TYPES,
     bind,
+    bind_to_class,
     class_lookup,
     is_trusted_class,
     raw_class_source,
@@ -114,12 +115,10 @@ class ClassValue(Value):
         return None if self.source is None else AttrSource(self.source, name)
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
-        from dynamo.values.function import MethodValue
-
         if isinstance(found, classmethod):
             source = self._attr_source(name)
             source = None if source is None else AttrSource(source, "__func__")
-            return MethodValue(tx.wrap(found.__func__, source), self)
+            return bind_to_class(tx, found, self, source)
         if isinstance(found, staticmethod):
             return tx.wrap(found.__func__, self._attr_source(name))
         if isinstance(found, SLOT_TYPES):
@@ -447,7 +446,6 @@ class SuperValue(Value):
     def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
         """found.__get__(receiver); `source` leads to `found` as the class holds it."""
         from dynamo.values.descriptors import class_value
-        from dynamo.values.function import MethodValue
 
         def part(attr: str) -> Source | None:
             return None if source is None else AttrSource(source, attr)
@@ -457,7 +455,7 @@ class SuperValue(Value):
         if isinstance(found, staticmethod):
             return tx.wrap(found.__func__, part("__func__"))
         if isinstance(found, classmethod):
-            return MethodValue(tx.wrap(found.__func__, part("__func__")), owner)
+            return bind_to_class(tx, found, owner, part("__func__"))
         if isinstance(found, property):
             if on_class:
                 return tx.wrap(found, source)

@@ -91,8 +91,12 @@ class ConstantValue(Value):
         if name == "__class__":
             return tx.wrap(type(self.value))
         found = call_real(tx, getattr, self.value, name)
-        if is_literal(found):
+        if type(found) in CONSTANT_TYPES:
             return ConstantValue(found)
+        if is_literal(found):
+            from dynamo.values.containers import from_constant
+
+            return from_constant(found)
         if callable(found):
             return ConstantMethodValue(self, name)
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.bytecode import versions
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source, TypeSource
@@ -197,13 +198,24 @@ def _bind_static(tx: Interpreter, value: Value, found: staticmethod, name: str) 
 
 
 def _bind_class(tx: Interpreter, value: Value, found: classmethod, name: str) -> Value:
-    from dynamo.values.function import MethodValue
-
     source = class_attr_source(tx, value, name)
     if source is not None:
         source = AttrSource(source, "__func__")
     owner = class_value(tx, value.python_type(), value.source)
-    return MethodValue(tx.wrap(found.__func__, source), owner)
+    return bind_to_class(tx, found, owner, source)
+
+
+def bind_to_class(
+    tx: Interpreter, found: classmethod, owner: Value, function_source: Source | None
+) -> Value:
+    """found.__get__(None, owner); `function_source` leads to found.__func__."""
+    from dynamo.values.function import MethodValue
+
+    function: Any = found.__func__
+    is_function = isinstance(function, types.FunctionType)
+    if not is_function and versions.CLASSMETHOD_CHAINS and hasattr(type(function), "__get__"):
+        raise Unsupported(breaks.AttributeAccess(owner.describe(), repr(function)))
+    return MethodValue(tx.wrap(function, function_source), owner)
 
 
 class _Unset:

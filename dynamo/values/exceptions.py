@@ -43,6 +43,14 @@ def raise_python(tx: Interpreter, exception: type[BaseException], *args: Any) ->
     raise RaisedException(make_exception(tx, exception, values))
 
 
+def new_raised(tx: Interpreter, cls: Value, args: Sequence[Value] = ()) -> Value:
+    """The exception that `raise cls` raises."""
+    made = cls.call(tx, args, {})
+    if not issubclass(made.python_type(), BaseException):  # Python has words for it
+        raise Unsupported(breaks.UncapturedCall(cls.describe()))
+    return made
+
+
 def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a pure function on real constants; what it raises is an exception of the program."""
     try:

@@ -305,6 +305,10 @@ class NestedFunctionValue(FunctionValue):
             from dynamo.values.containers import TupleValue
 
             return TupleValue([])
+        if name in ("__call__", "__get__"):
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(self, name, vars(types.FunctionType)[name])
         if hasattr(types.FunctionType, name):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")
@@ -314,6 +318,19 @@ class NestedFunctionValue(FunctionValue):
         return stored is not DELETED if stored is not None else hasattr(types.FunctionType, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        part = _PARTS.get(name)
+        if part is not None:
+            field, kind = part
+            nothing = value.is_constant() and value.as_constant() is None
+            if not nothing and value.python_type() is not kind:  # Python has words for it
+                raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+            tx.output.side_effects.touch()
+            setattr(self, field, None if nothing else value)
+            return
+        if name in _OF_CODE or (name in ("__name__", "__qualname__") and not _is_text(value)):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        if name == "__qualname__":
+            self.name = value.as_constant()
         tx.output.side_effects.store_attr(self, name, value)
 
     def reconstruct(self, codegen: Codegen) -> None:
@@ -361,6 +378,19 @@ class NestedFunctionValue(FunctionValue):
     def children(self) -> Sequence[Value]:
         parts = (self.defaults, self.keyword_defaults, self.annotations, self.closure_tuple)
         return [part for part in parts if part is not None]
+
+
+# Attribute of a function -> (what holds it here, its type if it is not None).
+_PARTS = {
+    "__defaults__": ("defaults", tuple),
+    "__kwdefaults__": ("keyword_defaults", dict),
+    "__annotations__": ("annotations", dict),
+}
+_OF_CODE = frozenset(["__code__", "__closure__", "__globals__", "__builtins__", "__dict__"])
+
+
+def _is_text(value: Value) -> bool:
+    return value.is_constant() and type(value.as_constant()) is str
 
 
 def _docstring(code: types.CodeType) -> str | None:

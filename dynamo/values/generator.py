@@ -19,7 +19,7 @@ from dynamo.generator_resume import make_generator_code
 from dynamo.resume import CannotResume, Item
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.exceptions import RaisedException, is_exception, new_raised, raise_python
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -207,6 +207,7 @@ class GeneratorValue(Resumable):
         self.running = True
         try:
             if error is not None:
+                error.linked = False  # as Python does also where a delegate has raised it
                 frame.trace(error, frame.current)
                 frame.unwind(error, frame.current)
             frame.run()
@@ -429,9 +430,9 @@ def thrown(tx: Interpreter, kind: Value, *rest: Value) -> Value:
         raise Unsupported(breaks.AttributeMutation(kind.describe(), "__traceback__"))
     known, cls = kind.identity()
     if known and isinstance(cls, type) and issubclass(cls, BaseException):
-        if not rest or is_none(rest[0]):
-            return kind.call(tx, [], {})
-        return rest[0] if _is_exception(rest[0]) else kind.call(tx, rest[:1], {})
+        if rest and _is_exception(rest[0]):
+            return rest[0]
+        return new_raised(tx, kind, [] if not rest or is_none(rest[0]) else rest[:1])
     if not _is_exception(kind):
         name = kind.python_type().__name__
         text = f"exceptions must be classes or instances deriving from BaseException, not {name}"

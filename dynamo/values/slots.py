@@ -28,6 +28,7 @@ from dynamo.values.storage_slots import container_init, storage_slot
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
+_CALLABLES = (FunctionValue, MethodValue, BuiltinMethod, BuiltinValue, SlotValue)
 NOT_IMPLEMENTED = ConstantValue(NotImplemented)
 
 
@@ -57,6 +58,8 @@ def _dispatch(
     if name == "__get__" and isinstance(receiver, FunctionValue) and args:
         unbound = args[0].is_constant() and args[0].as_constant() is None
         return receiver if unbound else MethodValue(receiver, args[0])
+    if name == "__call__" and isinstance(receiver, _CALLABLES):
+        return tx.call_function(receiver, args, kwargs)
     if isinstance(receiver, ClassValue):
         return _class_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, ExceptionValue) and hasattr(receiver, f"py_{name}"):
