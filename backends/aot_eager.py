@@ -11,7 +11,8 @@ from backends.autograd import OpByOp, under_autograd
 from backends.registry import register_backend
 from fxgraph import GraphModule
 from fxgraph.aot import (
-    TrainingCallable,
+    FunctionalGraph,
+    SpentCallable,
     Unfunctionalizable,
     decompositions,
     functionalize,
@@ -36,4 +37,6 @@ def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., A
 def _training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     # The backward's own operators stay whole, as autograd calls them.
     training = functionalize_training(gm, example_inputs, decompositions.table())
-    return TrainingCallable(training, run_flat(training.forward), run_flat(training.backward))
+    if isinstance(training, FunctionalGraph):
+        return SpentCallable(lambda *inputs: run_functional(training, inputs), training.spent)
+    return training_callable(training, run_flat(training.forward), run_backward)

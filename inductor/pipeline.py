@@ -26,7 +26,7 @@ import torch
 
 from fxgraph.aot import (
     FunctionalGraph,
-    TrainingCallable,
+    SpentCallable,
     functionalize,
     functionalize_training,
     run_functional,
@@ -228,8 +228,10 @@ def compile_graph(
 
 def compile_training(
     gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
-) -> TrainingCallable:
-    """Compile a graph with its backward. The result takes all inputs, and has a compile_report.
+) -> Callable[..., Any]:
+    """Compile a graph with its backward. The result takes the inputs that are not static, and has
+    binds_static and compile_report as that of compile_graph; the report tells of those backwards
+    that have been compiled (see training_callable).
 
     Raises Unfunctionalizable and UndifferentiableHere.
     """
@@ -237,16 +239,20 @@ def compile_training(
     c = new_compilation(training.forward.graph_module, example_inputs, options)
     c.functional = training.forward
     forward = _compiled(c)
-    count = len(training.saved) + len(training.tangents)
-    c = Compilation(None, [None] * count, [False] * count, c.options, training.backward)
-    backward = _compiled(c)
-    varying = [i for i, static in enumerate(_static(training.forward.graph_module)) if not static]
+    compiled_report: dict[str, Any] = dict(forward.compile_report)
 
-    def forward_of_all(*inputs: Any) -> Any:
-        return forward(*[inputs[i] for i in varying])
+    def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
+        count = len(functional.graph_module.graph.find_nodes(op="placeholder"))
+        part = Compilation(None, [None] * count, [False] * count, c.options, functional)
+        compiled = _compiled(part)
+        compiled_report.update(_both(compiled_report, compiled.compile_report))
+        return lambda given: compiled(*given)
 
-    both = _both(forward.compile_report, backward.compile_report)
-    return TrainingCallable(training, forward_of_all, backward, both)
+    statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
+    step = training_callable(training, forward, backward, statics)
+    step.binds_static = True  # type: ignore[attr-defined]
+    step.compile_report = compiled_report  # type: ignore[attr-defined]
+    return step
 
 
 def _both(forward: dict[str, Any], backward: dict[str, Any]) -> dict[str, Any]:

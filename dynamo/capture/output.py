@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +236,10 @@ class OutputGraph:
             else:
                 self.guard(source, "aliased", value.source)
             self.values_by_source[source] = value
+    def tensor_values(self) -> Collection[TensorValue]:
+        """The Values of all fake tensors so far."""
+        return self._tensor_values.values()
+
         return value
 
     def remember(self, obj: Any, source: Source | None, value: Value) -> Value:

@@ -82,7 +82,6 @@ VALUE_METHODS = frozenset(
 )
 ESCAPING_METHODS = frozenset(
     [
-        "backward",
         "register_hook",
         "register_post_accumulate_grad_hook",
         "retain_grad",
@@ -580,11 +579,22 @@ def build_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> V
     """A graph input. Parameters are static; `wrap_buffer` is for registered buffers."""
     return wrap_tensor(tx, obj, source, static=isinstance(obj, torch.nn.Parameter))
 
+def _requires_grad_(
+    tx: Interpreter, tensor: TensorValue, requires_grad: Value | None = None
+) -> Value:
+    given = [] if requires_grad is None else [requires_grad]
+    wanted = given[0].as_constant() if given and given[0].is_constant() else not given
+    if wanted is tensor.fake.requires_grad:
+        return tensor
+    return call_in_graph(tx, "call_method", "requires_grad_", [tensor, *given], {})
+
+
 
 def _is_known_subclass(cls: type) -> bool:
     from dynamo.values.tensor_subclass import is_known_subclass
 
     return is_known_subclass(cls)
+    "requires_grad_": _requires_grad_,
 
 
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:

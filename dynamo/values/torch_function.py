@@ -334,11 +334,18 @@ def _rule_of(obj: Any) -> str | None:
     return None
 
 
+# That of every function that `torch._disable_dynamo` wraps.
+_DISABLED_CODE = getattr(torch._disable_dynamo(lambda: None), "__code__", None)
+
+
 def _behind_torchs_own(obj: Any) -> Any:
-    """What torch's compiler, once imported, takes from itself in torch.optim: not from us."""
-    if type(obj) is not types.FunctionType or "_torchdynamo_disable" not in obj.__dict__:
+    """What torch's compiler takes from itself in torch.optim: not from us."""
+    if type(obj) is not types.FunctionType:
         return None
-    original = obj.__dict__.get("_torchdynamo_orig_callable")
+    if obj.__code__ is _DISABLED_CODE:
+        original = obj.__dict__.get("__wrapped__")
+    else:  # once it is imported
+        original = obj.__dict__.get("_torchdynamo_orig_callable")
     is_optimizers = (getattr(original, "__module__", None) or "").startswith("torch.optim.")
     return original if is_optimizers and type(original) is types.FunctionType else None
 

@@ -174,3 +174,17 @@ def foreach_addcmul_(tensors, first, second, scalars):
 def foreach_pow(base, exponents):
     """torch._foreach_pow with a number as base."""
     return [torch.pow(base, exponent) for exponent in exponents]
+
+
+def accumulate_gradients(found):
+    """What autograd does with the gradients of leaves; `found`: (leaf, gradient, strides of the
+    copy that is stored, or None: the gradient itself is).
+    """
+    with torch.no_grad():
+        for leaf, gradient, strides in found:
+            if leaf.grad is not None:
+                leaf.grad.add_(gradient)
+            elif strides is not None:
+                leaf.grad = gradient.new_empty_strided(gradient.shape, strides).copy_(gradient)
+            else:
+                leaf.grad = gradient

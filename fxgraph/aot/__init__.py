@@ -14,13 +14,14 @@ from fxgraph.aot.functional import (
 from fxgraph.aot.functionalize import functionalize
 from fxgraph.aot.joint import functionalize_training
 from fxgraph.aot.runtime import restore_outputs, run_functional
-from fxgraph.aot.training import TrainingCallable, run_flat
+from fxgraph.aot.spent import SpentCallable
+from fxgraph.aot.training import run_backward, run_flat, training_callable
 
 __all__ = [
     "FunctionalGraph",
     "MutatedInput",
     "OutputSpec",
-    "TrainingCallable",
+    "SpentCallable",
     "TrainingGraph",
     "UndifferentiableHere",
     "Unfunctionalizable",

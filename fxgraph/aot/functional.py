@@ -76,6 +76,8 @@ class FunctionalGraph:
         assumption, and matters only if some input is written.
     source: the torch-level graph, for when the assumptions about memory do not hold.
     """
+    spent: number of an output that the graph itself differentiated -> what autograd says if it is
+        differentiated once more.
 
     graph_module: GraphModule
     outputs: list[OutputSpec]
@@ -85,6 +87,7 @@ class FunctionalGraph:
     same_inputs: list[tuple[int, int]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
 
+    spent: dict[int, str] = field(default_factory=dict)
 
 @dataclass
 class TrainingGraph:
@@ -119,8 +122,8 @@ def asks_for_gradients(gm: GraphModule) -> str | None:
     """The call by which the graph, or a body in it, works with gradients itself, or None."""
     for node in gm.graph.nodes:
         if node.op == "call_function":
-            if node.target in (torch.autograd.grad, torch.autograd.backward):
-                return f"the graph calls {node.target.__name__}"
+            if node.target is torch.autograd.backward:
+                return "the graph calls backward"
             if getattr(node.target, "__func__", None) is _APPLY:
                 return f"{node.target.__self__.__qualname__} has a backward of its own"
             if is_checkpoint(node) and node.args[3].get("use_reentrant"):

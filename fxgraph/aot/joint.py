@@ -38,6 +38,7 @@ from fxgraph.aot.functionalize import (
 )
 from fxgraph.aot.partition import partition
 from fxgraph.aot.trace import Tracer
+from fxgraph.aot.spent import undifferentiated
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.torch_fx import fake_tensor_mode
@@ -49,8 +50,11 @@ def functionalize_training(
     decompositions: dict[Any, Callable[..., Any]] | None = None,
     *,
     keep: Iterable[Any] = (),
-) -> TrainingGraph:
+) -> TrainingGraph | FunctionalGraph:
     """Trace `gm` with its backward; arguments as for `functionalize`.
+
+    A FunctionalGraph, to be run by SpentCallable, is given where nothing that leaves the graph can
+    be differentiated: as of a whole training step, which differentiates its loss itself.
 
     Raises Unfunctionalizable, also where gradients flow through a written input, and
     UndifferentiableHere where the program's own backward raises (a saved tensor was overwritten).
@@ -79,6 +83,10 @@ def functionalize_training(
         _mark_detached(finished)
         joint = _Joint(tracer, inputs, finished)
     parts = partition(tracer.graph, finished.values, joint.tangent_nodes, joint.gradient_nodes)
+        plain = undifferentiated(tracer, gm, inputs, finished)
+        if plain is not None:
+            plain.stages["functionalize"] = time.perf_counter() - start
+            return plain
     frame = FunctionalGraph(
         graph_module=module_of(tracer, parts.forward, gm),
         outputs=finished.specs,

@@ -625,14 +625,14 @@ def functional_hessian_of_a_vector(x):
     return hessian(torch.sin, x)
 
 
-# -- what happens natively ------------------------------------------------------------------------
-@program(grads(3), graphs=2, codes=("UNCAPTURED_CALL",))
+@program(grads(3), graphs=1)
 def backward_inside(x):
     y = (x**2).sum()
     y.backward(retain_graph=True)
     return y * 2
 
 
+# -- what happens natively ------------------------------------------------------------------------
 @program(grads(3), graphs=2, codes=("UNCAPTURED_CALL",))
 def hook_inside(x):
     y = x * 2

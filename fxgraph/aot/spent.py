@@ -1,0 +1,118 @@
+"""Graphs that differentiate themselves: nothing that they return can be differentiated any more.
+
+A training step goes back through its own loss. What autograd recorded is gone by then, so that the
+graph needs no backward; a loss that is returned still belongs to autograd, which refuses to go back
+through it a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fxgraph.aot.functional import FunctionalGraph, Unfunctionalizable
+from fxgraph.aot.functionalize import Finish, Inputs, module_of
+from fxgraph.aot.trace import Tracer
+from fxgraph.args import map_aggregate
+from fxgraph.graph_module import GraphModule
+
+
+def undifferentiated(
+    tracer: Tracer, gm: GraphModule, inputs: Inputs, finished: Finish
+) -> FunctionalGraph | None:
+    """The traced graph as one without a backward, or None if one is needed.
+
+    Raises Unfunctionalizable where only some of what is returned can be differentiated.
+    """
+    views = [spec for spec in finished.specs if spec.kind == "alias_of_input"]
+    if any(inputs.fakes[spec.index].requires_grad or not spec.detached for spec in views):
+        return None
+    watched = [i for i, fake in enumerate(finished.value_fakes) if fake.requires_grad]
+    calls = (node.target for node in gm.graph.nodes)
+    if watched and torch.autograd.grad not in calls:
+        return None
+    refusals = _refusals(inputs, [finished.value_fakes[i] for i in watched])
+    if None in refusals:
+        if any(refusals):
+            raise Unfunctionalizable("a part of what it returns was differentiated by the graph")
+        return None
+    by_value = dict(zip(watched, refusals, strict=True))
+    spent = {
+        number: by_value[spec.index]
+        for number, spec in enumerate(finished.specs)
+        if spec.kind in ("fresh", "alias_of_intermediate")
+        and spec.index in by_value
+        and not spec.detached
+    }
+    if any(spec.kind != "fresh" and n in spent for n, spec in enumerate(finished.specs)):
+        raise Unfunctionalizable("a view of what the graph differentiated is returned")
+    tracer.graph.output(tuple(finished.values))
+    tracer.graph.eliminate_dead_code()
+    return FunctionalGraph(
+        graph_module=module_of(tracer, tracer.graph, gm),
+        outputs=finished.specs,
+        input_mutations=finished.mutations,
+        structure=finished.structure,
+        source=gm,
+        same_inputs=inputs.same,
+        spent=spent,
+    )
+
+
+def _refusals(inputs: Inputs, values: Sequence[torch.Tensor]) -> list[Any]:
+    """For each value, what autograd says when asked to go back through it, or None if it does."""
+    wanted = [fake for fake in inputs.fakes if fake.requires_grad]
+    found: list[Any] = []
+    for value in values:
+        refusal = None
+        try:
+            tangent = torch.zeros_like(value)
+            torch.autograd.grad(value, wanted, tangent, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            refusal = str(error) if "a second time" in str(error) else None
+        found.append(refusal)
+    return found
+
+
+class SpentCallable:
+    """Runs a compiled graph without grad mode, and hands out what it went back through as tensors
+    that autograd refuses.
+    """
+
+    def __init__(self, compiled: Callable[..., Any], spent: Mapping[int, str]) -> None:
+        self.compiled = compiled
+        self.spent = spent
+        self.anchor = torch.empty(0, requires_grad=True)
+        self.binds_static = getattr(compiled, "binds_static", False)
+        self.compile_report = getattr(compiled, "compile_report", None)
+
+    def __call__(self, *inputs: Any) -> Any:
+        with torch.no_grad():
+            results = self.compiled(*inputs)
+        if not self.spent:
+            return results
+        number = -1
+
+        def hand_out(leaf: Any) -> Any:
+            nonlocal number
+            number += 1
+            refusal = self.spent.get(number)
+            if refusal is None:
+                return leaf
+            with torch.enable_grad():
+                return _Spent.apply(self.anchor, leaf, refusal)
+
+        return map_aggregate(results, hand_out)
+
+
+class _Spent(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, value: torch.Tensor, refusal: str) -> Any:
+        ctx.refusal = refusal
+        return value.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(ctx.refusal)
