@@ -93,7 +93,7 @@ def of_function(
         return of_overload(target)
     if target in IN_PLACE_OPERATORS:
         return WRITES
-    if _runs_functions(target):
+    if runs_functions(target):
         return OTHER
     if isinstance(target, torch._ops.OpOverloadPacket):
         return _union([of_overload(getattr(target, name)) for name in target.overloads()])
@@ -109,7 +109,7 @@ def of_function(
     return _of_torch_name(getattr(target, "__name__", ""), args, kwargs or {})
 
 
-def _runs_functions(target: Any) -> bool:
+def runs_functions(target: Any) -> bool:
     """What runs bodies, Python of the user's or autograd's engine does whatever those do."""
     return (
         target in (torch.autograd.grad, torch.autograd.backward)

@@ -21,6 +21,7 @@ from dynamo.capture.control import SkipFrame
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT
 from dynamo.capture.stand_ins import TRUTH, calling, performing, while_handling
+from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.errors import Unsupported
 from dynamo.reconstruct import Codegen
 from dynamo.resume import (
@@ -325,7 +326,7 @@ class BreakEmitter:
         elif self.nested:
             codegen.return_value()  # not reached
         codegen.place(caught)
-        self._drop_entries(codegen, frame.level)
+        drop_entries(codegen, frame.level)
         codegen.store_fast("__exception")
         stack = frame.kept[: handler.depth]
         if handler.push_lasti:
@@ -336,21 +337,6 @@ class BreakEmitter:
         self._continue(codegen, handler.target, stack, frame)
         if falls_through:
             codegen.place(after)
-
-    @staticmethod
-    def _drop_entries(codegen: Codegen, count: int) -> None:
-        """exception -- exception, without the callers' entries in its traceback: not yet there."""
-        if not count:
-            return
-        codegen.copy(1)
-        codegen.load_attr("__traceback__")
-        for _ in range(count):
-            codegen.load_attr("tb_next")
-        codegen.swap(2)
-        codegen.copy(1)
-        codegen.store_fast("__exception")
-        codegen.store_attr("__traceback__")
-        codegen.load_fast_and_clear("__exception")
 
     def _bound(self, frame: BrokenFrame) -> set[str]:
         """Locals that have a value after the instruction."""
@@ -477,7 +463,7 @@ class BreakEmitter:
             self._run_continuations(codegen)
         codegen.return_value()
         codegen.place(raised)
-        self._leave_traceback(codegen)
+        leave_traceback(codegen)
 
     def _chain_code(
         self, frame: BrokenFrame, target: Instruction, stack: Sequence[Kept], names: list[str]
@@ -543,27 +529,6 @@ class BreakEmitter:
         codegen.jump(again)
         codegen.place(end)
         codegen.load_fast("__result")
-
-    @staticmethod
-    def _leave_traceback(codegen: Codegen) -> None:
-        """exception -- (raised, without this frame's entry if another frame's follows)
-
-        A continuation is the same function for the user: its entry shows the line that raised.
-        """
-        own = codegen.label()
-        codegen.copy(1)
-        codegen.load_attr("__traceback__")
-        codegen.load_attr("tb_next")
-        codegen.store_fast("__traceback")
-        codegen.load_fast("__traceback")
-        codegen.pop_jump_if_none(own)
-        codegen.copy(1)
-        codegen.load_fast("__traceback")
-        codegen.swap(2)
-        codegen.store_attr("__traceback__")
-        codegen.place(own)
-        codegen.delete_fast("__traceback")
-        codegen.reraise()
 
     @staticmethod
     def _push_part(codegen: Codegen, index: int) -> None:

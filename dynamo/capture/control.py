@@ -18,11 +18,18 @@ class RestartAnalysis(Exception):
     over all interpreters).
     """
 
-    def __init__(self, step: int, reason: Any, user_stack: list[traceback.FrameSummary]) -> None:
+    def __init__(
+        self,
+        step: int,
+        reason: Any,
+        user_stack: list[traceback.FrameSummary],
+        forbidden: bool = False,
+    ) -> None:
         super().__init__(step, reason)
         self.step = step
         self.reason = reason
         self.user_stack = user_stack
+        self.forbidden = forbidden  # inside of dynamo.error_on_graph_break(True)
 
 
 class Arrived(BaseException):

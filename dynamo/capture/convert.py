@@ -342,6 +342,9 @@ class Capture:
                 if self._could_break_later(root, stop):
                     continue
                 rewritten = rewrite(root, stop, self.record)
+            except RestartAnalysis as restart:  # see values/unread.py
+                self.restart = restart
+                continue
             except Unsupported as error:
                 self._back_off(root, stop, error)
                 continue

@@ -69,7 +69,7 @@ for _name, _symbol in {"NEGATIVE": "-", "POSITIVE": "+", "INVERT": "~"}.items():
 
 @handler
 def UNARY_NOT(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(ConstantValue(not tx.pop().truth(tx)))
+    tx.push(tx.pop().truth_value(tx, negated=True))
 
 
 # -- items ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
+from dynamo.capture.checks import assume_truth
 from dynamo.capture.inlining import finish_call
 from dynamo.capture.interpreter import RESULT
 from dynamo.capture.registry import handler
@@ -12,7 +13,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import new_raised, raise_python
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -37,18 +38,28 @@ def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
     """
     if tx.program[tx.index][1].op in CONDITIONAL_JUMPS:
         return
-    tx.push(ConstantValue(tx.pop().truth(tx)))
+    tx.push(tx.pop().truth_value(tx))
+
+
+def _truth(tx: Interpreter, instr: Instruction) -> bool:
+    """The truth of what a conditional jump pops."""
+    value = tx.pop()
+    if value.read_later:
+        assumed = assume_truth(tx, instr, value)
+        if assumed is not None:
+            return assumed
+    return value.truth(tx)
 
 
 @handler
 def POP_JUMP_IF_TRUE(tx: Interpreter, instr: Instruction) -> None:
-    if tx.pop().truth(tx):
+    if _truth(tx, instr):
         tx.jump(instr)
 
 
 @handler
 def POP_JUMP_IF_FALSE(tx: Interpreter, instr: Instruction) -> None:
-    if not tx.pop().truth(tx):
+    if not _truth(tx, instr):
         tx.jump(instr)
 
 
@@ -232,7 +243,9 @@ def _instance(
     """raise E and raise E(...) both raise an instance."""
     known, cls = value.identity()
     if known and isinstance(cls, type):
-        value = value.call(tx, [], {})
+        if issubclass(cls, BaseException):
+            return new_raised(tx, value)
+        raise_python(tx, TypeError, otherwise)
     if not issubclass(value.python_type(), BaseException):
         raise_python(tx, TypeError, otherwise)
     return value

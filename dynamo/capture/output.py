@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
+from dynamo.capture.checks import Checks
 from dynamo.capture.inference_blocks import InferenceBlocks
 from dynamo.capture.order import can_fail
 from dynamo.capture.side_effects import SideEffects
@@ -78,6 +79,7 @@ class OutputGraph:
         # (capture/dropping.py).
         self.suspended: dict[Value, list[Value] | None] = {}
         self.inference = InferenceBlocks()
+        self.checks = Checks(self)
         self.stop_at = -1  # the number of steps after which capture stops, if it is to
         # Whether loops that broke in an earlier turn may be captured to their end, and those that
         # are (values/resumed_iterators.py).
@@ -147,6 +149,7 @@ class OutputGraph:
         node.meta["val"] = node.meta["example_value"] = example
         if tx is not None:
             node.meta["stack_trace"] = tx.stack_trace()
+        self.checks.node_added(node)
         return node
 
     def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:

@@ -28,6 +28,8 @@ from dynamo import _hook, breaks
 from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
+from dynamo.capture.check_emitter import CheckEmitter
+from dynamo.capture.checks import STATE_FUNCTIONS
 from dynamo.capture.output import GraphInput, OutputGraph
 from dynamo.capture.side_effects import DELETED, ReplayedCall
 from dynamo.config import config
@@ -47,15 +49,6 @@ log_graph = logging.getLogger("dynamo.graph")
 log_graph_code = logging.getLogger("dynamo.graph_code")
 log_bytecode = logging.getLogger("dynamo.bytecode")
 
-# Nodes that only change torch's state: a graph of nothing else is not worth a call.
-_STATE_FUNCTIONS = frozenset(
-    [
-        "_set_grad_enabled",
-        "set_autocast_enabled",
-        "set_autocast_dtype",
-        "set_autocast_cache_enabled",
-    ]
-)
 _graph_counter = itertools.count()
 
 
@@ -102,6 +95,7 @@ class FrameRewriter:
             codegen = Codegen(self.root, Emitter())
             try:
                 self._emit_restore(codegen)
+                CheckEmitter(self.root).push_values(codegen)
                 return codegen
             except FillLater:
                 continue
@@ -123,9 +117,12 @@ class FrameRewriter:
         emit.set_location(self.root.code.co_firstlineno)
         codegen = Codegen(self.root, emit, first)
         codegen.graph_outputs = dict(first.graph_outputs)
-        self._emit_made_first(codegen)
-        if graph_call is not None:
-            self._emit_graph_call(codegen, graph_call)
+        checking = CheckEmitter(self.root)
+        with checking.graph_runs(codegen):
+            self._emit_made_first(codegen)
+            if graph_call is not None:
+                self._emit_graph_call(codegen, graph_call)
+        checking.emit(codegen)
         self._emit_state(codegen)
         self._emit_restore(codegen)
         code = emit.assemble(self.root.code)
@@ -138,7 +135,7 @@ class FrameRewriter:
     def _has_operations(self) -> bool:
         return any(
             node.op.startswith("call_")
-            and getattr(node.target, "__name__", "") not in _STATE_FUNCTIONS
+            and getattr(node.target, "__name__", "") not in STATE_FUNCTIONS
             for node in self.output.graph.nodes
         )
 

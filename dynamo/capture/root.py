@@ -82,7 +82,7 @@ class RootInterpreter(Interpreter):
         self.trail: list[int] = []  # the steps at which the root's own instructions began
         if restart is not None:
             output.stop_before(restart.step)
-        self._modes = read_modes()
+        self.modes = read_modes()  # at the frame's entry
         self._bind_locals(frame)
         self._bind_closure(frame)
 
@@ -112,7 +112,7 @@ class RootInterpreter(Interpreter):
     def execute(self) -> Stop:
         """Run to the end, or to the instruction before which the frame breaks."""
         stop = self._execute()
-        before, after = self._modes, read_modes()
+        before, after = self.modes, read_modes()
         self.state_changes = [setter for setter in after if setter not in before]
         return stop
 
@@ -130,10 +130,12 @@ class RootInterpreter(Interpreter):
     def _stop_at_restart(self, restart: RestartAnalysis, tx: Interpreter) -> Stop:
         chain = breakable_chain(tx)
         if chain[-1] is not tx:
-            raise RestartAnalysis(chain[-1].began, restart.reason, restart.user_stack)
+            raise RestartAnalysis(
+                chain[-1].began, restart.reason, restart.user_stack, restart.forbidden
+            )
         terminal = isinstance(restart.reason, breaks.UncaughtException)
         user_stack = restart.user_stack or tx.user_stack()
-        return Stop(tx.current, restart.reason, user_stack, terminal, chain)
+        return Stop(tx.current, restart.reason, user_stack, terminal, chain, restart.forbidden)
 
     def _step(self) -> Stop | None:
         output = self.output

@@ -16,8 +16,10 @@ from dynamo.errors import Unsupported
 from dynamo.sources import Source
 
 if TYPE_CHECKING:
+    from dynamo.capture.control import RestartAnalysis
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
+    from dynamo.values.tensor import TensorValue
 
 
 class Value:
@@ -30,6 +32,8 @@ class Value:
     # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always
     # are).
     replays_when_new: bool = False
+    # The graph computes it: `truth_later` may say where its truth will be.
+    read_later: bool = False
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -114,6 +118,18 @@ class Value:
     def truth(self, tx: Interpreter) -> bool:
         """bool(value), where that is known while capturing."""
         raise Unsupported(breaks.UnknownTruth(self.describe()))
+
+    def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        """bool(value), or `not value`, as a Value: where it serves a check, it may be unknown."""
+        from dynamo.values.constant import ConstantValue
+
+        return ConstantValue(self.truth(tx) is not negated)
+
+    def truth_later(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+        """A boolean tensor that has the value's truth, and the graph break that asking for it now
+        would be. None: there is no such.
+        """
+        return None
 
     def length(self, tx: Interpreter) -> int:
         raise Unsupported(breaks.NotSized(self.describe()))

@@ -106,17 +106,17 @@ TABLE[complex] = _conversion(complex, __complex__=complex, __float__=float, __in
 
 @handles(bool)
 def _bool(tx, value=None):
-    return ConstantValue(False if value is None else value.truth(tx))
+    return ConstantValue(False) if value is None else value.truth_value(tx)
 
 
 @handles(operator.truth)
 def _truth(tx, value):
-    return ConstantValue(value.truth(tx))
+    return value.truth_value(tx)
 
 
 @handles(operator.not_)
 def _not(tx, value):
-    return ConstantValue(not value.truth(tx))
+    return value.truth_value(tx, negated=True)
 
 
 @handles(abs, operator.abs)

@@ -30,6 +30,7 @@ from fxgraph import Node
 from fxgraph.args import leaves
 
 if TYPE_CHECKING:
+    from dynamo.capture.control import RestartAnalysis
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
 
@@ -113,6 +114,8 @@ class TensorValue(Value):
     `real` is the tensor itself where it came from outside (attributes that users hung on it are
     read there).
     """
+
+    read_later = True
 
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
         super().__init__(source)
@@ -254,6 +257,17 @@ class TensorValue(Value):
     # -- items ----------------------------------------------------------------------------------
     def truth(self, tx: Interpreter) -> bool:
         raise Unsupported(breaks.DataDependentJump(self.describe()))
+
+    def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        from dynamo.values.unread import tensor_truth_value
+
+        later = tensor_truth_value(tx, self, negated)
+        return super().truth_value(tx, negated) if later is None else later
+
+    def truth_later(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+        from dynamo.values.unread import tensor_truth_later
+
+        return tensor_truth_later(tx, self)
 
     def length(self, tx: Interpreter) -> int:
         if self.fake.ndim == 0:

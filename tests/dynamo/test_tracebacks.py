@@ -527,7 +527,8 @@ def test_trace_function(function: Callable[..., Any]) -> None:
         assert {line for line in shown if line in BREAKING_LINES} == lines & BREAKING_LINES
         assert {name for name, *_ in found} == {function.__name__}
         assert exceptions(found)[:1] == exceptions(eager)
-    assert captured.codes
+    # A branch that only raises is checked behind the graph.
+    assert bool(captured.codes) is (function is not data_dependent)
 
 
 def exceptions(events: list[tuple[str, str, int]]) -> list[int]:

@@ -1,0 +1,81 @@
+"""Branches that can only raise: the failing side of `assert`, and of `if bad: raise ...`.
+
+if bad:                       POP_JUMP_IF_FALSE bad, to L      # jumps in the good case: True
+    raise ValueError(x)       ... RAISE_VARARGS
+return x                 L:   ...
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+
+from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.normalize import ExceptionHandler, Instruction, normalize
+from dynamo.bytecode.opcodes import NO_FALLTHROUGH
+
+# A failing side that is longer is more than a message.
+_LIMIT = 500
+_LEAVES = frozenset(["RETURN_VALUE", "YIELD_VALUE", "SEND", "RETURN_GENERATOR"])
+
+_good_sides: CodeMap[dict[int, bool | None]] = CodeMap()
+_raise: CodeMap[bool] = CodeMap()
+
+
+def raises(code: CodeType) -> bool:
+    """Whether the code has a `raise` statement, or an assertion."""
+    known = _raise.get(code)
+    if known is not None:
+        return known
+    return _raise.set(code, any(instr.op == "RAISE_VARARGS" for instr in normalize(code)))
+
+
+def good_side(code: CodeType, jump: Instruction) -> bool | None:
+    """Whether a conditional jump of `code` jumps where only its other side can do nothing but
+    raise: True or False; None where neither side is such, or the frame catches what it raises.
+    """
+    sides = _good_sides.get(code) or _good_sides.set(code, {})
+    if jump.index not in sides:
+        sides[jump.index] = _good_side(normalize(code), jump)
+    return sides[jump.index]
+
+
+def _good_side(program: list[Instruction], jump: Instruction) -> bool | None:
+    assert jump.target is not None, "jumps have targets"
+    falls = _only_raises(program, jump.index + 1)
+    jumps = _only_raises(program, jump.target.index)
+    return None if falls is jumps else falls
+
+
+def _only_raises(program: list[Instruction], start: int) -> bool:
+    seen: set[int] = set()
+    todo, found = [start], False
+    while todo:
+        index = todo.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        instr = program[index]
+        if len(seen) > _LIMIT or instr.op in _LEAVES or may_catch(program, instr.handler):
+            return False
+        if instr.op == "RAISE_VARARGS":
+            found = True
+        if instr.target is not None:
+            todo.append(instr.target.index)
+        if instr.op not in NO_FALLTHROUGH:
+            todo.append(index + 1)
+    return found
+
+
+def may_catch(program: list[Instruction], handler: ExceptionHandler | None) -> bool:
+    """Whether an exception may stay in the frame, as far as its own code says: whoever leaves a
+    `with` block by an exception is taken to go on with it.
+    """
+    while handler is not None:
+        first = handler.target.index
+        leaves_block = program[first + 1].op == "WITH_EXCEPT_START"
+        cleans_up = [i.op for i in program[first : first + 3]] == ["COPY", "POP_EXCEPT", "RERAISE"]
+        if not (leaves_block or cleans_up):
+            return True
+        again = next(i for i in program[first:] if i.op == "RERAISE")
+        handler = again.handler
+    return False

@@ -1,0 +1,134 @@
+"""The part of a rewritten frame that makes the graph's checks (see capture/checks.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from dynamo import _hook
+from dynamo.capture.checks import restore_random, save_random
+from dynamo.capture.tracebacks import leave_traceback
+from dynamo.reconstruct import Codegen
+from dynamo.sources import LocalSource
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Label
+    from dynamo.capture.root import RootInterpreter
+
+_RANDOM = "__random"
+
+
+class CheckEmitter:
+    """`with graph_runs(codegen): ...` around what runs the graph, then `emit(codegen)`."""
+
+    def __init__(self, root: RootInterpreter) -> None:
+        self.root = root
+        self.checks = root.output.checks
+        self._failed: Label | None = None
+        self._draws = self.checks.draws
+
+    def push_values(self, codegen: Codegen) -> None:
+        """For the run of emission that finds what the graph returns."""
+        for check in self.checks.made:
+            codegen(check.value)
+
+    @contextlib.contextmanager
+    def graph_runs(self, codegen: Codegen) -> Iterator[None]:
+        if not self.checks.made:
+            yield
+            return
+        if self._draws:
+            self._push_call(codegen, save_random, self.checks.devices)
+            codegen.call(1)
+            codegen.store_fast(_RANDOM)
+        self._failed = codegen.label()
+        with codegen.exception_region(self._failed, depth=0):
+            yield
+
+    def emit(self, codegen: Codegen) -> None:
+        if not self.checks.made:
+            return
+        again, passed = codegen.label(), codegen.label()
+        for check in self.checks.made:
+            codegen(check.value)
+            (codegen.pop_jump_if_false if check.passes else codegen.pop_jump_if_true)(again)
+        codegen.jump(passed)
+        assert self._failed is not None, "the graph ran before"
+        codegen.place(self._failed)
+        self._keep_only_exceptions(codegen)
+        codegen.place(again)
+        self._run_again(codegen)
+        codegen.place(passed)
+        if self._draws:
+            codegen.delete_fast(_RANDOM)
+
+    @staticmethod
+    def _keep_only_exceptions(codegen: Codegen) -> None:
+        """exception -- ; what is not an Exception (KeyboardInterrupt) goes on its way."""
+        ordinary = codegen.label()
+        codegen.store_fast("__exception")
+        codegen.load_callable(lambda: codegen.load_const(isinstance))
+        codegen.load_fast("__exception")
+        codegen.load_const(Exception)
+        codegen.call(2)
+        codegen.pop_jump_if_true(ordinary)
+        codegen.load_fast("__exception")
+        codegen.reraise()
+        codegen.place(ordinary)
+        codegen.delete_fast("__exception")
+
+    def _run_again(self, codegen: Codegen) -> None:
+        """return the function as it was, of the same arguments, with the hook off"""
+        if self._draws:
+            self._push_call(codegen, restore_random, self.checks.devices)
+            codegen.load_fast(_RANDOM)
+            codegen.call(2)
+            codegen.pop_top()
+        if self.checks.changes_state:
+            for setter, *args in self.root.modes:
+                self._push_call(codegen, setter, *args)
+                codegen.call(len(args))
+                codegen.pop_top()
+        code, raised = _of_positional(self.root.code), codegen.label()
+        names = code.co_varnames[: code.co_argcount]
+        cells = frozenset(code.co_cellvars)
+        with codegen.exception_region(raised, depth=0):
+            codegen.load_callable(lambda: self._load_function(codegen, code))
+            for index, name in enumerate(names):
+                codegen.load_source(LocalSource(name, index, name in cells))
+            codegen.call(len(names))
+        codegen.return_value()
+        codegen.place(raised)
+        leave_traceback(codegen)
+
+    @staticmethod
+    def _push_call(codegen: Codegen, function: Any, *args: Any) -> None:
+        codegen.load_callable(lambda: codegen.load_object(function, function.__name__))
+        for arg in args:
+            codegen.load_const(arg)
+
+    def _load_function(self, codegen: Codegen, code: CodeType) -> None:
+        if not code.co_freevars:
+            function = FunctionType(code, self.root.f_globals)
+            codegen.load_object(_hook.disabled(function), code.co_name)
+            return
+        codegen.load_callable(lambda: codegen.load_const(_hook.disabled))
+        codegen.make_function(code, code.co_freevars)
+        codegen.call(1)
+
+
+def _of_positional(code: CodeType) -> CodeType:
+    """The same code with all of its parameters positional: `*args` takes a tuple, `**kwargs` a
+    dict.
+    """
+    stars = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    count = code.co_argcount + code.co_kwonlyargcount + (code.co_flags & stars).bit_count()
+    return code.replace(
+        co_argcount=count,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~stars,
+    )

@@ -1,0 +1,207 @@
+"""Checks: exceptions that depend on the values of tensors.
+
+    assert (x > 0).all()               out, ok = compiled_graph(x)
+    log.append(x)               ->     if not ok:
+    return x.log()                         return <the function as it was>(x)
+                                       log.append(x)
+                                       return out
+
+Capture goes on as if the check held. The rewritten frame looks at the real value behind the graph
+and before any effect; where it is not as it should be, or an operation of the graph fails, nothing
+has happened yet, and the frame runs from its start once more, eagerly: it raises eager's exception,
+with what came before it done and nothing behind it.
+
+That needs a graph that leaves no trace: it writes to nothing from outside, and random numbers are
+given back. Any other breaks at the last check, as every other branch on a tensor does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks, rules
+from dynamo.break_regions import break_is_error
+from dynamo.bytecode import normalize
+from dynamo.bytecode.raising import good_side, may_catch, raises
+from dynamo.capture.control import RestartAnalysis
+from dynamo.capture.subgraph import version_of
+from dynamo.values.base import Value
+from fxgraph import Node, effects
+from fxgraph.args import leaves
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.output import OutputGraph
+
+# Nodes that only change torch's state, which the rewritten frame sets again.
+STATE_FUNCTIONS = frozenset(
+    [
+        "_set_grad_enabled",
+        "set_autocast_enabled",
+        "set_autocast_dtype",
+        "set_autocast_cache_enabled",
+    ]
+)
+_ASSERTIONS = frozenset(["_assert", "_assert_async"])
+
+
+@dataclass(frozen=True)
+class Check:
+    """`value`, a tensor, is to have the truth `passes`; else the frame runs eagerly.
+
+    broken: what breaks the graph here instead. version: of the tensor, when it was looked at.
+    """
+
+    value: Any
+    passes: bool
+    broken: RestartAnalysis
+    version: int
+
+
+class Checks:
+    """The checks of one graph, in the program's order."""
+
+    def __init__(self, output: OutputGraph) -> None:
+        self.output = output
+        self.made: list[Check] = []
+        self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
+
+    def can_be_made(self, tx: Interpreter) -> bool:
+        """Whether the frame could run again after the graph as it is now."""
+        output = self.output
+        if output.bodies or output.has_overrides or output.context.export or _is_caught(tx):
+            return False
+        nodes = list(output.graph.nodes)
+        for node in reversed(nodes):
+            if node is self._looked_at:
+                break
+            if node.op != "placeholder" and leaves_trace(node):
+                return False
+        self._looked_at = nodes[-1] if nodes else None
+        return not self._input_written()
+
+    def make(self, value: Any, broken: RestartAnalysis, passes: bool) -> None:
+        """Go on as if `value` had this truth, which `can_be_made` allows."""
+        self.made.append(Check(value, passes, broken, version_of(value.fake)))
+        self.output.side_effects.touch()
+
+    def node_added(self, node: Node) -> None:
+        """Break at a check instead where the frame could not run again after this node."""
+        if not self.made:
+            return
+        does = effects.of(node)
+        if leaves_trace(node):
+            raise self.made[-1].broken
+        if not (does.writes or does.other):
+            return
+        for check in self.made:
+            if version_of(check.value.fake) != check.version:
+                raise check.broken
+        if self._input_written():
+            raise self.made[-1].broken
+
+    def _input_written(self) -> bool:
+        """Whether the graph wrote to a tensor that others may see."""
+        return any(
+            version_of(item.node.meta["example_value"]) != item.node.meta["version"]
+            for item in self.output.inputs
+            if not item.source.made_by_frame
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Whether the frame draws random numbers before the checks."""
+        nodes = self.output.graph.nodes
+        return bool(self.output.made_first) or any(effects.of(n).impure() for n in nodes)
+
+    @property
+    def changes_state(self) -> bool:
+        return any(_name(node) in STATE_FUNCTIONS for node in self.output.graph.nodes)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The accelerators whose random numbers the graph may draw."""
+        fakes = [node.meta.get("example_value") for node in self.output.graph.nodes]
+        found = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
+        return tuple({device.index or 0 for device in found if device.type == "cuda"})
+
+
+def leaves_trace(node: Node) -> bool:
+    """Whether a node does something that running the frame again would do twice.
+
+    Writes to inputs show in the versions of their fake tensors, but for those of batch_norm.
+    """
+    does = effects.of(node)
+    if does.writes and _name(node) in ("batch_norm", "instance_norm"):
+        return True
+    if any(isinstance(leaf, torch.Generator) for leaf in leaves((node.args, node.kwargs))):
+        return True
+    if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
+        return False
+    return not (id(node.target) in rules.ALLOWED or effects.runs_functions(node.target))
+
+
+def _name(node: Node) -> str:
+    target = node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", "").split(".")[0]
+
+
+def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:
+    """The truth of `value` with which a conditional jump goes on, made sure later: that which does
+    not lead to an exception. None: it has to be known.
+    """
+    jumps = good_side(tx.code, jump)
+    checks = tx.output.checks
+    if jumps is None or not checks.can_be_made(tx):
+        return None
+    later = value.truth_later(tx)
+    if later is None:
+        return None
+    passes = jumps is (jump.op == "POP_JUMP_IF_TRUE")
+    checks.make(*later, passes)
+    return passes
+
+
+def may_be_checked(tx: Interpreter) -> bool:
+    """Whether a frame on the stack raises anything, so that a value may be for a check."""
+    frame: Interpreter | None = tx
+    while frame is not None:
+        if raises(frame.code):
+            return True
+        frame = frame.parent
+    return False
+
+
+def _is_caught(tx: Interpreter) -> bool:
+    """Whether a frame on the stack may catch what the current instruction raises."""
+    frame: Interpreter | None = tx
+    while frame is not None:
+        handler = frame.current.handler
+        if handler is not None and may_catch(normalize(frame.code), handler):
+            return True
+        frame = frame.parent
+    return False
+
+
+def breaking_at(tx: Interpreter, reason: breaks.Break) -> RestartAnalysis:
+    """What breaks the graph at the current instruction, whenever it is raised."""
+    from dynamo.capture.interpreter import breakable_chain
+
+    step = breakable_chain(tx)[-1].began
+    return RestartAnalysis(step, reason, tx.user_stack(), forbidden=break_is_error())
+
+
+# -- what rewritten frames call ------------------------------------------------------------------
+def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:
+    """The states of torch's random numbers: the CPU's, and each device's."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(d) for d in devices)]
+
+
+def restore_random(devices: tuple[int, ...], states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:]):
+        torch.cuda.set_rng_state(state, device)

@@ -1,0 +1,177 @@
+"""Python numbers that tensors hold, not read yet: x.item(), bool(x), not x.
+
+They serve checks (capture/checks.py): `assert lengths.max().item() <= size` is compared in the
+graph. For anything else the number has to be known, and the graph breaks where it was asked for.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from dynamo import breaks
+from dynamo.capture.checks import breaking_at, may_be_checked
+from dynamo.capture.control import RestartAnalysis
+from dynamo.capture.subgraph import version_of
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.operators import COMPARE_FUNCTIONS
+from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+_INTEGERS = frozenset([torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+_FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
+_EXACT = 1 << 53  # ints up to here are float64s, too
+
+
+class UnreadNumber(Value):
+    """The bool, int or float in a tensor of one element."""
+
+    read_later = True
+
+    def __init__(self, tensor: TensorValue, kind: type, broken: RestartAnalysis) -> None:
+        super().__init__()
+        self.tensor = tensor
+        self.kind = kind
+        self.broken = broken
+        self.version = version_of(tensor.fake)
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def children(self) -> Sequence[Value]:
+        return (self.tensor,)
+
+    def describe(self) -> str:
+        return f"the value of {self.tensor.describe()}"
+
+    def is_constant(self) -> bool:
+        return False
+
+    def _is_current(self) -> bool:
+        """The tensor still holds the number that was asked for."""
+        return version_of(self.tensor.fake) == self.version
+
+    def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        later = self.truth_later(tx) if tx.output.checks.can_be_made(tx) else None
+        if later is None:
+            raise self.broken
+        tensor = later[0]
+        if negated:
+            result = call_in_graph(tx, "call_method", "logical_not", [tensor], {})
+            assert isinstance(result, TensorValue)
+            tensor = result
+        return UnreadNumber(tensor, bool, self.broken)
+
+    def truth_later(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+        if not self._is_current():
+            return None
+        return _as_boolean(tx, self.tensor), self.broken
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        """Compared as Python compares: exactly."""
+        if not tx.output.checks.can_be_made(tx):
+            raise self.broken
+        left, right = self._number(tx), _operand(tx, self, other)
+        if left is None or right is None:
+            raise self.broken
+        result = call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [left, right], {})
+        assert isinstance(result, TensorValue)
+        return UnreadNumber(result, bool, self.broken)
+
+    def _number(self, tx: Interpreter) -> Value | None:
+        """The tensor in a dtype that holds it and what it may be compared with."""
+        if not self._is_current():
+            return None
+        wide = torch.float64 if self.kind is float else torch.int64
+        if self.tensor.fake.dtype is wide:
+            return self.tensor
+        return call_in_graph(tx, "call_method", "to", [self.tensor, ConstantValue(wide)], {})
+
+
+def _operand(tx: Interpreter, number: UnreadNumber, other: Value) -> Value | None:
+    if isinstance(other, UnreadNumber):
+        both_float = number.kind is other.kind is float
+        both_int = float not in (number.kind, other.kind)
+        return other._number(tx) if both_float or both_int else None
+    if not other.is_constant() or type(real := other.as_constant()) not in (bool, int, float):
+        return None
+    if number.kind is float:
+        return ConstantValue(float(real)) if type(real) is float or abs(real) <= _EXACT else None
+    if type(real) is float and (not real.is_integer() or abs(real) > _EXACT):
+        return None
+    return ConstantValue(int(real)) if -(1 << 63) <= real < 1 << 63 else None
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: UnreadNumber, *args: Any, **kwargs: Any) -> NoReturn:
+        raise self.broken
+
+    refuse.__name__ = name
+    return refuse
+
+
+# Whatever else is asked of it needs the number.
+for _name in (
+    ["as_constant", "as_proxy", "identity", "getattr", "setattr", "delattr", "hasattr", "call"]
+    + ["call_method", "truth", "length", "getitem", "setitem", "delitem", "iterate", "next_value"]
+    + ["binary", "unary", "contains", "hash_key", "hash_key_by_identity", "unpack", "reconstruct"]
+    + ["replay", "forwards", "call_last"]
+):
+    setattr(UnreadNumber, _name, _refusing(_name))
+
+
+def _as_boolean(tx: Interpreter, tensor: TensorValue) -> TensorValue:
+    if tensor.fake.dtype is torch.bool:
+        return tensor
+    operands = [tensor, ConstantValue(0)]
+    result = call_in_graph(tx, "call_function", operator.ne, operands, {})
+    assert isinstance(result, TensorValue)
+    return result
+
+
+def _has_one_value(value: Value) -> bool:
+    return type(value) is TensorValue and value.fake.numel() == 1
+
+
+def tensor_truth_later(
+    tx: Interpreter, tensor: TensorValue
+) -> tuple[TensorValue, RestartAnalysis] | None:
+    """TensorValue.truth_later."""
+    if not _has_one_value(tensor):
+        return None
+    broken = breaking_at(tx, breaks.DataDependentJump(tensor.describe()))
+    return _as_boolean(tx, tensor), broken
+
+
+def unread(tx: Interpreter, tensor: Value, kind: type, reason: breaks.Break) -> Value | None:
+    """The number in a tensor, if it may be for a check."""
+    if not _has_one_value(tensor) or not may_be_checked(tx) or not tx.output.checks.can_be_made(tx):
+        return None
+    assert isinstance(tensor, TensorValue)
+    return UnreadNumber(tensor, kind, breaking_at(tx, reason))
+
+
+def _item(tx: Interpreter, tensor: TensorValue) -> Value:
+    dtype, reason = tensor.fake.dtype, breaks.DataDependentValue("Tensor.item()")
+    kind = bool if dtype is torch.bool else float if dtype in _FLOATS else int
+    known = dtype is torch.bool or dtype in _FLOATS or dtype in _INTEGERS
+    number = unread(tx, tensor, kind, reason) if known else None
+    if number is None:
+        raise Unsupported(reason)
+    return number
+
+
+def tensor_truth_value(tx: Interpreter, tensor: TensorValue, negated: bool) -> Value | None:
+    """TensorValue.truth_value, if it may be for a check."""
+    number = unread(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))
+    return None if number is None else number.truth_value(tx, negated)
+
+
+SPECIAL_METHODS["item"] = _item
