@@ -236,11 +236,11 @@ def compile_training(
     Raises Unfunctionalizable and UndifferentiableHere.
     """
     training = functionalize_training(gm, example_inputs, keep=LOWERINGS)
-    c = new_compilation(training.forward.graph_module, example_inputs, options)
     if isinstance(training, FunctionalGraph):
         c = new_compilation(gm, example_inputs, options)
         c.functional = training
         return SpentCallable(_compiled(c), training.spent)
+    c = new_compilation(training.forward.graph_module, example_inputs, options)
     c.functional = training.forward
     forward = _compiled(c)
     compiled_report: dict[str, Any] = dict(forward.compile_report)

@@ -203,6 +203,10 @@ class OutputGraph:
         """The Value that a fake tensor already has."""
         return self._tensor_values.get(id(fake))
 
+    def tensor_values(self) -> Collection[TensorValue]:
+        """The Values of all fake tensors so far."""
+        return self._tensor_values.values()
+
     # -- installed objects ----------------------------------------------------------------------
     def install(self, prefix: str, obj: Any) -> InstalledSource:
         """Give `obj` a unique name in the frame's globals; it is written there when compilation
@@ -239,10 +243,6 @@ class OutputGraph:
             else:
                 self.guard(source, "aliased", value.source)
             self.values_by_source[source] = value
-    def tensor_values(self) -> Collection[TensorValue]:
-        """The Values of all fake tensors so far."""
-        return self._tensor_values.values()
-
         return value
 
     def remember(self, obj: Any, source: Source | None, value: Value) -> Value:

@@ -579,20 +579,6 @@ def _setitem(tx: Interpreter, tensor: TensorValue, key: Value, value: Value) -> 
     return ConstantValue(None)
 
 
-# Method -> `(tx, tensor, *args, **kwargs) -> Value`; values/tensor_methods.py adds to it.
-SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
-    "__len__": _len,
-    "__iter__": _iter,
-    "__setitem__": _setitem,
-}
-
-
-# -- tensors from outside ------------------------------------------------------------------------
-@subclass_builder(torch.Tensor)
-def build_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
-    """A graph input. Parameters are static; `wrap_buffer` is for registered buffers."""
-    return wrap_tensor(tx, obj, source, static=isinstance(obj, torch.nn.Parameter))
-
 def _requires_grad_(
     tx: Interpreter, tensor: TensorValue, requires_grad: Value | None = None
 ) -> Value:
@@ -603,12 +589,38 @@ def _requires_grad_(
     return call_in_graph(tx, "call_method", "requires_grad_", [tensor, *given], {})
 
 
+# Method -> `(tx, tensor, *args, **kwargs) -> Value`; values/tensor_methods.py adds to it.
+SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
+    "__len__": _len,
+    "__iter__": _iter,
+    "__setitem__": _setitem,
+    "requires_grad_": _requires_grad_,
+}
+
+
+# -- tensors from outside ------------------------------------------------------------------------
+@subclass_builder(torch.Tensor)
+def build_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
+    """A graph input. Parameters are static; `wrap_buffer` is for registered buffers."""
+    return wrap_tensor(tx, obj, source, static=isinstance(obj, torch.nn.Parameter))
+
+
+def constant_sizes(obj: torch.Tensor, fake: torch.Tensor) -> Any:
+    """The payload of a tensor guard: sizes and strides that are symbols are left to theirs."""
+    if not tensor_has_symbols(fake):
+        return obj
+    sizes = tuple(None if isinstance(n, torch.SymInt) else n for n in fake.shape)
+    return obj, sizes, tuple(None if isinstance(n, torch.SymInt) else n for n in fake.stride())
+
+
+def tensor_has_symbols(fake: torch.Tensor) -> bool:
+    return any(isinstance(n, torch.SymInt) for n in (*fake.shape, *fake.stride()))
+
 
 def _is_known_subclass(cls: type) -> bool:
     from dynamo.values.tensor_subclass import is_known_subclass
 
     return is_known_subclass(cls)
-    "requires_grad_": _requires_grad_,
 
 
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:

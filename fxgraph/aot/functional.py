@@ -75,9 +75,9 @@ class FunctionalGraph:
     same_inputs: pairs (i, j) of inputs that were the same memory; holds for later calls by
         assumption, and matters only if some input is written.
     source: the torch-level graph, for when the assumptions about memory do not hold.
-    """
     spent: number of an output that the graph itself differentiated -> what autograd says if it is
         differentiated once more.
+    """
 
     graph_module: GraphModule
     outputs: list[OutputSpec]
@@ -86,8 +86,8 @@ class FunctionalGraph:
     source: GraphModule
     same_inputs: list[tuple[int, int]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
-
     spent: dict[int, str] = field(default_factory=dict)
+
 
 @dataclass
 class TrainingGraph:

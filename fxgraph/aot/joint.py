@@ -37,8 +37,8 @@ from fxgraph.aot.functionalize import (
     tracing,
 )
 from fxgraph.aot.partition import partition
-from fxgraph.aot.trace import Tracer
 from fxgraph.aot.spent import undifferentiated
+from fxgraph.aot.trace import Tracer
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.torch_fx import fake_tensor_mode
@@ -81,12 +81,12 @@ def functionalize_training(
             if inputs.fakes[mutation.index].grad_fn is not None:
                 raise Unfunctionalizable(f"input {mutation.index} is written and requires grad")
         _mark_detached(finished)
-        joint = _Joint(tracer, inputs, finished)
-    parts = partition(tracer.graph, finished.values, joint.tangent_nodes, joint.gradient_nodes)
         plain = undifferentiated(tracer, gm, inputs, finished)
         if plain is not None:
             plain.stages["functionalize"] = time.perf_counter() - start
             return plain
+        joint = _Joint(tracer, inputs, finished)
+    parts = partition(tracer.graph, finished.values, joint.tangent_nodes, joint.gradient_nodes)
     frame = FunctionalGraph(
         graph_module=module_of(tracer, parts.forward, gm),
         outputs=finished.specs,
