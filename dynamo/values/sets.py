@@ -160,7 +160,7 @@ class FrozenSetValue(BuiltinObject):
         return ConstantValue(not any(k in self.members for k in gather(tx, other).members))
 
     def reconstruct(self, codegen: Codegen) -> None:
-        if self.cls is frozenset and is_literal(self.real):
+        if type(self.real) is frozenset and is_literal(self.real):
             codegen.load_const(self.real)
             return
         codegen.load_callable(lambda: codegen.load_const(self.cls))
