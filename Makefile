@@ -11,7 +11,7 @@ INTERPRETER := $(shell sh tools/find_python.sh $(PYTHON))
 VENV := .venv$(if $(filter python3.11,$(PYTHON)),,-$(PYTHON))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
-SOURCES := $(wildcard dynamo/csrc/* inductor/runtime/csrc/*)
+SOURCES := $(wildcard dynamo/csrc/* fxgraph/aot/csrc/* inductor/runtime/csrc/*)
 JOBS ?= 2
 
 .PHONY: demo test lint accept bench fuzz cpython install clean

@@ -1,10 +1,11 @@
-"""Builds the three extension modules.
+"""Builds the four extension modules.
 
 dynamo._hook             the PEP 523 frame hook and code cache; plain C, no torch
 dynamo._guards           the guard tree; C++ against torch
+fxgraph.aot._autograd    the autograd node of compiled training graphs; C++ against torch
 inductor.runtime._plan   the plan executor; C++ against torch
 
-FRAMEGRAPH_EXT=hook,guards,plan builds only those named.
+FRAMEGRAPH_EXT=hook,guards,autograd,plan builds only those named.
 """
 
 import os
@@ -65,11 +66,15 @@ def guards() -> Extension:
     return torch_extension("dynamo._guards", "dynamo/csrc")
 
 
+def autograd() -> Extension:
+    return torch_extension("fxgraph.aot._autograd", "fxgraph/aot/csrc")
+
+
 def plan() -> Extension:
     return torch_extension("inductor.runtime._plan", "inductor/runtime/csrc", "-fopenmp")
 
 
-EXTENSIONS = {"hook": hook, "guards": guards, "plan": plan}
+EXTENSIONS = {"hook": hook, "guards": guards, "autograd": autograd, "plan": plan}
 
 
 def wanted() -> list[Extension]:

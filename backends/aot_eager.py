@@ -17,8 +17,10 @@ from fxgraph.aot import (
     decompositions,
     functionalize,
     functionalize_training,
+    run_backward,
     run_flat,
     run_functional,
+    training_callable,
 )
 
 

@@ -30,6 +30,7 @@ from fxgraph.aot import (
     functionalize,
     functionalize_training,
     run_functional,
+    training_callable,
 )
 from fxgraph.aot.runtime import same_sharing
 from inductor import plan_cache

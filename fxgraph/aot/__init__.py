@@ -31,6 +31,8 @@ __all__ = [
     "functionalize_training",
     "needs_autograd",
     "restore_outputs",
+    "run_backward",
     "run_flat",
     "run_functional",
+    "training_callable",
 ]

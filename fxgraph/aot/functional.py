@@ -46,6 +46,7 @@ class OutputSpec:
     storage_offset: int = 0
     constant: Any = None
     detached: bool = False  # does not require grad, whatever it is a view of
+    creation: int = 0  # a view's CreationMeta, by which autograd allows or refuses writes to it
 
 
 @dataclass
@@ -100,6 +101,8 @@ class TrainingGraph:
     tangents: numbers of the values that have a gradient, in the order of the tangents.
     gradients: for each gradient, the number of the input that it is of.
     sources: for each gradient, the positions in `tangents` of those that reach it.
+    frees: for each tangent, those that in eager cannot be used again after its backward, since it
+        freed something that both need.
     draws: whether the forward draws random numbers.
     """
 
@@ -110,7 +113,21 @@ class TrainingGraph:
     tangents: list[int]
     gradients: list[int]
     sources: list[frozenset[int]]
+    frees: list[list[int]]
     draws: bool
+
+
+def flat_graph(module: GraphModule, frame: FunctionalGraph | None = None) -> FunctionalGraph:
+    """The graph as one that returns its values as they are, with the writes of `frame`."""
+    count = len(module.graph.output_node().args[0])
+    return FunctionalGraph(
+        graph_module=module,
+        outputs=[OutputSpec("fresh", i) for i in range(count)],
+        input_mutations=[m for m in frame.input_mutations if m.data] if frame else [],
+        structure=tuple(range(count)),
+        source=module,
+        same_inputs=frame.same_inputs if frame else [],
+    )
 
 
 _GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
@@ -197,6 +214,7 @@ __all__ = [
     "Unfunctionalizable",
     "asks_for_gradients",
     "effects",
+    "flat_graph",
     "is_view",
     "needs_autograd",
     "root_of",

@@ -23,10 +23,10 @@ from fxgraph import effects
 from fxgraph.aot import decompositions as rules
 from fxgraph.aot.functional import (
     FunctionalGraph,
-    OutputSpec,
     TrainingGraph,
     UndifferentiableHere,
     Unfunctionalizable,
+    flat_graph,
 )
 from fxgraph.aot.functionalize import (
     Finish,
@@ -36,11 +36,11 @@ from fxgraph.aot.functionalize import (
     module_of,
     tracing,
 )
+from fxgraph.aot.history import History
 from fxgraph.aot.partition import partition
 from fxgraph.aot.spent import undifferentiated
 from fxgraph.aot.trace import Tracer
 from fxgraph.graph_module import GraphModule
-from fxgraph.node import Node
 from fxgraph.torch_fx import fake_tensor_mode
 
 
@@ -80,6 +80,8 @@ def functionalize_training(
             # A leaf may be written where grad mode is off: that has no gradient.
             if inputs.fakes[mutation.index].grad_fn is not None:
                 raise Unfunctionalizable(f"input {mutation.index} is written and requires grad")
+            if mutation.metadata:
+                raise Unfunctionalizable(f"the sizes of input {mutation.index} change in place")
         _mark_detached(finished)
         plain = undifferentiated(tracer, gm, inputs, finished)
         if plain is not None:
@@ -99,32 +101,23 @@ def functionalize_training(
     backward = module_of(tracer, parts.backward, gm)
     return TrainingGraph(
         frame=frame,
-        forward=_flat(frame.graph_module, frame),
-        backward=_flat(backward),
+        forward=flat_graph(frame.graph_module, frame),
+        backward=flat_graph(backward),
         saved=parts.saved,
         tangents=joint.tangents,
         gradients=joint.gradients,
-        sources=joint.sources(),
+        sources=joint.sources,
+        frees=joint.frees,
         draws=any(effects.of(node).random for node in parts.forward.nodes),
-    )
-
-
-def _flat(module: GraphModule, frame: FunctionalGraph | None = None) -> FunctionalGraph:
-    """The graph as one that returns its values as they are."""
-    count = len(module.graph.output_node().args[0])
-    return FunctionalGraph(
-        graph_module=module,
-        outputs=[OutputSpec("fresh", i) for i in range(count)],
-        input_mutations=[m for m in frame.input_mutations if m.data] if frame else [],
-        structure=tuple(range(count)),
-        source=module,
-        same_inputs=frame.same_inputs if frame else [],
     )
 
 
 def _mark_detached(finished: Finish) -> None:
     for spec, leaf in zip(finished.specs, finished.tensors):
-        spec.detached = isinstance(leaf, torch.Tensor) and not leaf.requires_grad
+        if isinstance(leaf, torch.Tensor):
+            spec.detached = not leaf.requires_grad
+            if leaf._is_view():
+                spec.creation = int(torch._C._autograd._get_creation_meta(leaf))
 
 
 class _Joint:
@@ -141,6 +134,8 @@ class _Joint:
             given.append(tracer.add_input(f"tangent_{i}", -1 - i, fakes[i].detach()))
         self.tangent_nodes = [tracer.view_of(fake).node for fake in given]
         tracer.stack_trace = None
+        history = History([fakes[i] for i in self.tangents])
+        self.frees = history.frees
         with tracer.mode, torch._C._DisableAutocast():  # backward runs outside of autocast
             try:
                 found = torch.autograd.grad(
@@ -153,16 +148,5 @@ class _Joint:
                 raise UndifferentiableHere(f"its backward raises: {error}") from error
             pairs = [(i, g) for i, g in zip(wanted, found) if g is not None]
             self.gradients = [i for i, _ in pairs]
+            self.sources = [history.sources(inputs.fakes[i]) for i, _ in pairs]
             self.gradient_nodes = [tracer.value(tracer.view_of(g)) for _, g in pairs]
-
-    def sources(self) -> list[frozenset[int]]:
-        """For each gradient, the tangents that reach it."""
-        reached: dict[Node, frozenset[int]] = {
-            node: frozenset([i]) for i, node in enumerate(self.tangent_nodes)
-        }
-        graph = self.tangent_nodes[0].graph
-        for node in graph.nodes:
-            if node not in reached:
-                parts = [reached[n] for n in node.all_input_nodes]
-                reached[node] = frozenset().union(*parts)
-        return [reached[node] for node in self.gradient_nodes]

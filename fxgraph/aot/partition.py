@@ -188,11 +188,11 @@ def _backward(
         if node in wanted and node not in made:
             made[node] = graph.node_copy(node, made.__getitem__)
     taken: set[Node] = set()
-    graph.output(tuple(_own_memory(graph, made[node], taken) for node in gradients))
+    graph.output(tuple(own_memory(graph, made[node], taken) for node in gradients))
     return graph
 
 
-def _own_memory(graph: Graph, node: Node, taken: set[Node]) -> Node:
+def own_memory(graph: Graph, node: Node, taken: set[Node]) -> Node:
     """A gradient that is memory of the caller's, or of another gradient, is copied."""
     root = root_of(node)
     if root.op in ("placeholder", "get_attr") or root in taken:

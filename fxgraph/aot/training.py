@@ -1,4 +1,10 @@
-"""Runs a TrainingGraph: one node of autograd around compiled forward and backward callables."""
+"""Runs a TrainingGraph: one node of autograd around compiled forward and backward callables.
+
+The node is in C++ (csrc/): it saves what the backward needs as eager's nodes do, so that
+saved-tensor hooks, version counters, retain_graph and their errors are autograd's own. A backward is
+compiled for each set of outputs that gradients arrive at: outputs that nobody differentiated cost
+nothing, and add nothing (zero times an infinite derivative would be nan).
+"""
 
 from __future__ import annotations
 
@@ -7,111 +13,173 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot.functional import FunctionalGraph, TrainingGraph
-from fxgraph.aot.runtime import restore_outputs, same_sharing
-from fxgraph.args import leaves
+from fxgraph.aot.absent import BackwardPart, backward_part
+from fxgraph.aot.functional import FunctionalGraph, OutputSpec, TrainingGraph
+from fxgraph.args import leaves, map_aggregate
+from fxgraph.extensions import require
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 
+require("fxgraph.aot._autograd")
+
+from fxgraph.aot import _autograd  # noqa: E402
+
 Compiled = Callable[..., Sequence[Any]]
+CompileBackward = Callable[[FunctionalGraph], Callable[[list[Any]], Sequence[Any]]]
+
+_SAVED = ("input", "value", "kept")
+_OUTPUTS = (
+    "fresh",
+    "input",
+    "alias_of_input",
+    "same_as_output",
+    "alias_of_output",
+    "alias_of_intermediate",
+    "constant",
+)
+_VALUES = ("fresh", "alias_of_intermediate")
 
 
-class TrainingCallable:
-    """What a backend returns for a graph that is differentiated.
+def training_callable(
+    training: TrainingGraph,
+    forward: Compiled,
+    compile_backward: CompileBackward,
+    statics: Sequence[torch.Tensor | None] | None = None,
+) -> Callable[..., Any]:
+    """What a backend returns for a graph that is differentiated; attributes may be set on it.
 
-    forward, backward: the compiled parts of `training`; each takes its graph's inputs and returns
-        its tuple. They run without grad mode and autocast.
+    forward: the compiled training.forward: takes the inputs that have no entry in `statics`
+        (by input; parameters and buffers bound once), runs without grad mode and autocast.
+    compile_backward: makes the callable for a backward graph, of one list that it may empty. Called
+        now if there is one differentiable value, else when a backward arrives.
 
     A second derivative is taken through the torch-level graph, run again by autograd, where that
     gives the same values: not if the graph writes inputs or draws random numbers, which raises.
     """
+    backwards = _Backwards(training, compile_backward)
+    if len(training.tangents) == 1:
+        backwards.part_for((0,))
+    step = _autograd.Step(_spec(training, forward, backwards, statics))
+    frame = training.frame
+    if frame.structure == tuple(range(len(frame.outputs))):
+        return step
+    return _Nested(step, frame)
 
-    def __init__(
-        self,
-        training: TrainingGraph,
-        forward: Compiled,
-        backward: Compiled,
-        compile_report: dict[str, Any] | None = None,
-    ) -> None:
+
+class _Nested:
+    """Puts the flat results into the nest that the torch-level graph returns."""
+
+    def __init__(self, step: Callable[..., Any], frame: FunctionalGraph) -> None:
+        self.step = step
+        self.structure = frame.structure
+
+    def __call__(self, *inputs: Any) -> Any:
+        return map_aggregate(self.structure, self.step(*inputs).__getitem__)
+
+
+def _spec(
+    training: TrainingGraph,
+    forward: Compiled,
+    backwards: _Backwards,
+    statics: Sequence[torch.Tensor | None] | None,
+) -> dict[str, Any]:
+    """The dict that csrc/step.cpp reads."""
+    frame = training.frame
+    tangents = _placeholders(training.backward)[len(training.saved) :]
+    vals = [node.meta["val"] for node in tangents]
+    return {
+        "name": f"framegraph::{frame.source.meta.get('name', 'graph')}",
+        "forward": forward,
+        "eager": lambda *inputs: tuple(leaves(Interpreter(frame.source).run(*inputs))),
+        "derive": backwards.derive,
+        "specialize": backwards.specialize,
+        "statics": statics or [None] * len(_placeholders(training.forward)),
+        "values": _value_count(frame),
+        "saved": [(_SAVED.index(name), number) for name, number in training.saved],
+        "differentiable": training.tangents,
+        "tangents": [(tuple(v.shape), v.stride(), v.dtype, v.device) for v in vals],
+        "gradients": training.gradients,
+        "frees": training.frees,
+        "outputs": [_output(spec) for spec in frame.outputs],
+        "written": [m.index for m in frame.input_mutations],
+        "same": frame.same_inputs,
+    }
+
+
+def _output(spec: OutputSpec) -> tuple[Any, ...]:
+    return (
+        _OUTPUTS.index(spec.kind),
+        max(spec.index, 0),
+        spec.size,
+        spec.stride,
+        spec.storage_offset,
+        spec.detached,
+        spec.creation,
+        spec.constant,
+    )
+
+
+def _value_count(frame: FunctionalGraph) -> int:
+    return 1 + max((spec.index for spec in frame.outputs if spec.kind in _VALUES), default=-1)
+
+
+def _placeholders(functional: FunctionalGraph) -> list[Node]:
+    return [n for n in functional.graph_module.graph.nodes if n.op == "placeholder"]
+
+
+class _Backwards:
+    """The ways from tangents to gradients."""
+
+    def __init__(self, training: TrainingGraph, compile_backward: CompileBackward) -> None:
         self.training = training
-        self.compile_report = compile_report
-        self.forward = forward
-        self.backward = backward
-        frame = training.frame
-        self.count = 1 + max(
-            (spec.index for spec in frame.outputs if spec.kind in _VALUES), default=-1
-        )
-        self.plain = [i for i in range(self.count) if i not in training.tangents]
-        self.input_count = len(_placeholders(training.forward))
-        vals = [n.meta["val"] for n in _placeholders(training.backward)[len(training.saved) :]]
-        self.like = [(tuple(v.shape), v.stride(), v.dtype, v.device) for v in vals]
+        self.compile_backward = compile_backward
+        self.made: dict[tuple[int, ...], tuple[Any, BackwardPart]] = {}
 
-    def __call__(self, *inputs: torch.Tensor) -> Any:
-        frame = self.training.frame
-        moved = frame.input_mutations and not same_sharing(frame, inputs)
-        if moved or _saving_is_watched():
-            return Interpreter(frame.source).run(*inputs)
-        with torch.enable_grad():  # the graph's own grad mode is in what it traced
-            values = _Step.apply(self, *inputs)
-        for mutation in frame.input_mutations:
-            if mutation.size is not None and mutation.stride is not None:
-                target = inputs[mutation.index]
-                offset = mutation.storage_offset + target.storage_offset()
-                target.as_strided_(mutation.size, mutation.stride, offset)
-        return restore_outputs(frame, values, inputs)
+    def part_for(self, present: tuple[int, ...]) -> tuple[Any, BackwardPart]:
+        if present not in self.made:
+            part = backward_part(self.training, present)
+            self.made[present] = self.compile_backward(part.graph), part
+        return self.made[present]
 
-    # -- backward ---------------------------------------------------------------------------------
-    def gradients(self, saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        """By number of input; None where no gradient arrives."""
-        training = self.training
-        present = {k for k, i in enumerate(training.tangents) if given[i] is not None}
-        tangents = [self._tangent(k, given[i]) for k, i in enumerate(training.tangents)]
-        with torch._C._DisableAutocast():
-            results = self.backward(*saved, *tangents)
-        found: list[Any] = [None] * self.input_count
-        for i, sources, gradient in zip(training.gradients, training.sources, results):
-            if sources & present:
-                found[i] = gradient
-        return found
+    def specialize(self, present: list[int]) -> tuple[Any, ...]:
+        """The backward for the tangents that arrive, as csrc/step.cpp wants it."""
+        compiled, part = self.part_for(tuple(present))
+        return compiled, part.saved, part.tangents, part.gradients
 
-    def _tangent(self, k: int, tangent: torch.Tensor | None) -> torch.Tensor:
-        """The tangent with the strides that the backward was compiled for."""
-        size, stride, dtype, device = self.like[k]
-        if tangent is None:
-            return torch.zeros(size, dtype=dtype, device=device).as_strided(size, stride)
-        if tangent.stride() == stride and type(tangent) is torch.Tensor:
-            return tangent
-        made = torch.empty_strided(size, stride, dtype=dtype, device=device)
-        return made.copy_(tangent)
-
-    def gradients_again(self, inputs: Sequence[torch.Tensor], given: Sequence[Any]) -> list[Any]:
-        """The gradients as a function that autograd can differentiate."""
+    def derive(self, inputs: Sequence[torch.Tensor], given: Sequence[Any]) -> list[Any]:
+        """The gradients as operations that autograd records if grad mode is on."""
         training = self.training
         if training.frame.input_mutations or training.draws:
             raise RuntimeError(
                 "a second derivative of a compiled function that writes its inputs or draws random "
                 "numbers: compute it with dynamo.disable around the function"
             )
-        values = self._values_again(inputs)
-        wanted = [i for i in training.gradients if inputs[i].requires_grad]
-        pairs = [(values[i], given[i]) for i in training.tangents if given[i] is not None]
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            values = self._values_again(inputs)
+        wanted = [k for k, i in enumerate(training.gradients) if inputs[i].requires_grad]
+        pairs = [
+            (values[i], tangent)
+            for i, tangent in zip(training.tangents, given)
+            if tangent is not None
+        ]
         results = torch.autograd.grad(
             [value for value, _ in pairs],
-            [inputs[i] for i in wanted],
+            [inputs[training.gradients[k]] for k in wanted],
             [tangent for _, tangent in pairs],
-            create_graph=True,
+            create_graph=again,
             allow_unused=True,
         )
-        found: list[Any] = [None] * len(inputs)
-        for i, gradient in zip(wanted, results):
-            found[i] = gradient
+        found: list[Any] = [None] * len(training.gradients)
+        for k, gradient in zip(wanted, results):
+            found[k] = gradient
         return found
 
     def _values_again(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The forward's values from the torch-level graph, which autograd watches."""
         frame = self.training.frame
         results = leaves(Interpreter(frame.source).run(*inputs))
-        values: list[Any] = [None] * self.count
+        values: list[Any] = [None] * _value_count(frame)
         for spec, result in zip(frame.outputs, results):
             if spec.kind in _VALUES and not spec.detached:
                 whole = spec.kind == "fresh" or not result._is_view()
@@ -119,54 +187,11 @@ class TrainingCallable:
         return values
 
 
-def _saving_is_watched() -> bool:
-    """The user's hooks see what eager saves for backward; torch's own (checkpoint, save_on_cpu) do
-    with anything.
-    """
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return hooks is not None and not str(hooks[0].__module__).startswith("torch.")
-
-
-_VALUES = ("fresh", "alias_of_intermediate")
-
-
-def _placeholders(functional: FunctionalGraph) -> list[Node]:
-    return [n for n in functional.graph_module.graph.nodes if n.op == "placeholder"]
-
-
-class _Step(torch.autograd.Function):
-    """One call of a compiled training graph."""
-
-    @staticmethod
-    def forward(ctx: Any, step: TrainingCallable, *inputs: torch.Tensor) -> Any:
-        with torch._C._DisableAutocast():
-            results = step.forward(*inputs)
-        values, kept = results[: step.count], results[step.count :]
-        places = {"input": inputs, "value": values, "kept": kept}
-        ctx.save_for_backward(*[places[name][i] for name, i in step.training.saved])
-        ctx.mark_non_differentiable(*[values[i] for i in step.plain])
-        ctx.set_materialize_grads(False)
-        ctx.step = step
-        # For second derivatives only; not saved, since changing them is no error otherwise.
-        ctx.inputs = inputs
-        ctx.versions = [tensor._version for tensor in inputs]
-        return tuple(values)
-
-    @staticmethod
-    def backward(ctx: Any, *given: Any) -> Any:
-        step: TrainingCallable = ctx.step
-        saved = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            if [tensor._version for tensor in ctx.inputs] != ctx.versions:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an "
-                    "inplace operation: an input of a compiled function, whose second derivative "
-                    "is asked for"
-                )
-            return None, *step.gradients_again(ctx.inputs, given)
-        return None, *step.gradients(saved, given)
-
-
 def run_flat(functional: FunctionalGraph) -> Compiled:
     """A part of a training graph, run operator by operator."""
     return lambda *inputs: Interpreter(functional.graph_module).run(*inputs)
+
+
+def run_backward(functional: FunctionalGraph) -> Callable[[list[Any]], Sequence[Any]]:
+    """A backward, run operator by operator."""
+    return lambda given: Interpreter(functional.graph_module).run(*given)

@@ -12,11 +12,12 @@ import torch.nn.functional as F
 import dynamo
 from fxgraph import symbolic_trace
 from fxgraph.aot import (
-    TrainingCallable,
     UndifferentiableHere,
     Unfunctionalizable,
     functionalize_training,
+    run_backward,
     run_flat,
+    training_callable,
 )
 
 
@@ -26,8 +27,7 @@ def r(*shape, grad=True, dtype=torch.float64):
 
 def compiled(fn, *inputs):
     training = functionalize_training(symbolic_trace(fn), inputs)
-    made = TrainingCallable(training, run_flat(training.forward), run_flat(training.backward))
-    return made, training
+    return training_callable(training, run_flat(training.forward), run_backward), training
 
 
 def outputs(fn, inputs):
@@ -163,7 +163,7 @@ BY_OPERATOR = {"complex_numbers"}  # autograd takes the view of a number there
 def _compiled(y):
     """Whether the value, or what it is a view of, comes from a compiled graph."""
     node = getattr(y, "grad_fn", None)
-    return node is not None and "_Step" in str([node, *node.next_functions])
+    return node is not None and "CompiledBackward" in str([node, *node.next_functions])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -290,14 +290,20 @@ def test_saved_tensor_hooks_see_what_is_saved():
     assert len(packed) == len(training.saved)
 
 
-def test_what_is_saved_lives_as_long_as_the_graph():
-    x = r(64)
+@pytest.mark.parametrize("run_backward_first", [False, True])
+def test_what_is_saved_lives_as_long_as_the_graph(run_backward_first):
+    leaf = r(64)
+    x = leaf * 1
     call, _ = compiled(lambda x: torch.sin(x).exp().sum(), x)
     y = call(x)
-    node = weakref.ref(y.grad_fn)
-    del y
+    saved = weakref.ref(x)
+    del x
+    if run_backward_first:
+        y.backward()
+    else:
+        del y
     gc.collect()
-    assert node() is None
+    assert saved() is None
 
 
 def test_matrix_products_are_kept_and_pointwise_is_computed_again():

@@ -1,0 +1,119 @@
+"""The backward graph for those tangents that arrive at run time.
+
+before (tangent_1 is absent)             after
+    mul = aten.mul.Tensor(tangent_0, x)      mul = aten.mul.Tensor(tangent_0, x)
+    mul_1 = aten.mul.Tensor(tangent_1, y)    return (mul,)
+    add = aten.add.Tensor(mul, mul_1)
+    return (add,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxgraph.aot.functional import FunctionalGraph, TrainingGraph, flat_graph
+from fxgraph.aot.partition import own_memory
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+
+aten = torch.ops.aten
+
+
+@dataclass
+class BackwardPart:
+    """graph: takes the saved values `saved`, then the tangents `tangents`; returns the gradients
+    `gradients`: numbers into the lists of the TrainingGraph.
+    """
+
+    graph: FunctionalGraph
+    saved: list[int]
+    tangents: list[int]
+    gradients: list[int]
+
+
+def backward_part(training: TrainingGraph, present: Sequence[int]) -> BackwardPart:
+    """What the tangents `present` contribute to the gradients."""
+    whole = training.backward
+    every = range(len(training.tangents))
+    if list(present) == list(every):
+        counts = (len(training.saved), len(every), len(training.gradients))
+        return BackwardPart(whole, *[list(range(count)) for count in counts])
+    found = _Contribution(training, present)
+    module = GraphModule(whole.graph_module, found.graph)
+    module.meta.update(whole.graph_module.meta)
+    return BackwardPart(flat_graph(module), found.saved, found.tangents, found.gradients)
+
+
+class _Contribution:
+    """Copies what depends on the present tangents; what depends on absent ones alone is zero."""
+
+    def __init__(self, training: TrainingGraph, present: Sequence[int]) -> None:
+        source = training.backward.graph_module.graph
+        nodes = list(source.nodes)
+        count = len(training.saved)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        tangents = placeholders[count:]
+        self.zero = _reached(nodes, tangents) - _reached(nodes, [tangents[k] for k in present])
+        self.made: dict[Node, Node] = {}
+        self.graph = Graph()
+        for node in nodes:
+            if node.op != "output" and (node not in self.zero or node in placeholders):
+                self.made[node] = self._copy(node)
+        results = nodes[-1].args[0]
+        self.gradients = [
+            k for k, sources in enumerate(training.sources) if sources.intersection(present)
+        ]
+        taken: set[Node] = set()
+        self.graph.output(
+            tuple(own_memory(self.graph, self._of(results[k]), taken) for k in self.gradients)
+        )
+        self.graph.eliminate_dead_code()
+        used = [bool(self.made[node].users) for node in placeholders]
+        for node, wanted in zip(placeholders, used):
+            if not wanted:
+                self.graph.erase_node(self.made[node])
+        self.saved = [i for i in range(count) if used[i]]
+        self.tangents = [k for k in range(len(tangents)) if used[count + k]]
+
+    def _copy(self, node: Node) -> Node:
+        if node.target is aten.add.Tensor and not node.kwargs:
+            live = [arg for arg in node.args if arg not in self.zero]
+            if len(live) == 1 and isinstance(live[0], Node) and _alike(live[0], node):
+                return self._of(live[0])
+        return self.graph.node_copy(node, self._of)
+
+    def _of(self, node: Node) -> Node:
+        made = self.made.get(node)
+        return made if made is not None and node not in self.zero else self._zeros(node)
+
+    def _zeros(self, node: Node) -> Node:
+        val = node.meta["val"]
+        size, options = list(val.shape), {"dtype": val.dtype, "device": val.device}
+        zeros = self._emit(aten.full.default, (size, 0), options, val.new_empty(val.shape))
+        if zeros.meta["val"].stride() == val.stride():
+            return zeros
+        memory = self._emit(aten.empty_strided.default, (size, list(val.stride())), options, val)
+        return self._emit(aten.copy.default, (memory, zeros), {}, val)
+
+    def _emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
+        node = self.graph.call_function(op, args, kwargs)
+        node.meta["val"] = val
+        return node
+
+
+def _reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
+    found = set(starts)
+    for node in nodes:
+        if any(arg in found for arg in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _alike(one: Node, other: Node) -> bool:
+    a, b = one.meta["val"], other.meta["val"]
+    return a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()

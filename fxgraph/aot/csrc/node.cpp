@@ -1,0 +1,201 @@
+#include "node.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace framegraph {
+namespace {
+
+// A lock that is never waited for with the GIL: its holder may be waiting for the GIL in a hook.
+class Lock {
+ public:
+  explicit Lock(std::mutex& mutex) {
+    std::optional<pybind11::gil_scoped_release> without;
+    if (PyGILState_Check()) without.emplace();
+    lock_ = std::unique_lock<std::mutex>(mutex);
+  }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+// Neither a wrapper of a transform or subclass, nor sparse: what compiled code can read.
+bool is_plain(const at::Tensor& tensor) {
+  constexpr auto kWrapped = c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                                                 c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
+                                                 c10::DispatchKey::Batched, c10::DispatchKey::ZeroTensor});
+  return tensor.layout() == at::kStrided && !tensor.key_set().has_any(kWrapped);
+}
+
+// The tangent with the strides that the backward was compiled for.
+at::Tensor fitted(const at::Tensor& tangent, const Tangent& wanted) {
+  if (tangent.strides().equals(wanted.stride) && !tangent.is_conj() && !tangent.is_neg()) return tangent;
+  at::Tensor made = at::empty_strided(wanted.size, wanted.stride, wanted.options);
+  made.copy_(tangent);
+  return made;
+}
+
+py::list optional_tensors(const variable_list& tensors) {
+  py::list list;
+  for (const at::Tensor& tensor : tensors) {
+    list.append(tensor.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor)) : py::none());
+  }
+  return list;
+}
+
+// What a Python function returned, by gradient; `places` are their numbers.
+template <class Places>
+variable_list gradients(const py::object& results, const Places& places, size_t count) {
+  variable_list found(count);
+  const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(results.ptr(), "gradients are no sequence"));
+  if (!items) throw python_error();
+  TORCH_CHECK(static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr())) == places.size(), "a compiled backward returned ",
+              PySequence_Fast_GET_SIZE(items.ptr()), " gradients instead of ", places.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
+    if (item != Py_None) found[places[i]] = THPVariable_Unpack(item);
+  }
+  return found;
+}
+
+}  // namespace
+
+CompiledNode::CompiledNode(Step* step) : step_(step), dead_(step->training->tangents.size()) {
+  Py_INCREF(step);
+  saved_.reserve(training().saved.size());
+  given_.reserve(training().statics.size());
+}
+
+CompiledNode::~CompiledNode() {
+  if (!Py_IsInitialized()) return;  // at exit, when Python is gone
+  pybind11::gil_scoped_acquire gil;
+  Py_DECREF(step_);
+}
+
+std::string CompiledNode::name() const { return training().name + "Backward"; }
+
+void CompiledNode::hold(const at::Tensor& input) {
+  const auto version = static_cast<uint32_t>(input._version());
+  if (!input.requires_grad() || input.is_leaf()) {
+    given_.push_back({input, {}, version});
+  } else {
+    given_.push_back({input.tensor_data(), torch::autograd::impl::gradient_edge(input), version});
+  }
+}
+
+void CompiledNode::save(const at::Tensor& tensor, bool output) { saved_.emplace_back(tensor, output); }
+
+variable_list CompiledNode::apply(variable_list&& tangents) {
+  std::vector<bool> present(tangents.size());
+  bool plain = true;
+  for (size_t k = 0; k < tangents.size(); ++k) {
+    present[k] = tangents[k].defined();
+    plain = plain && (!present[k] || is_plain(tangents[k]));
+  }
+  {
+    Lock lock(mutex_);
+    for (size_t k = 0; k < present.size(); ++k) {
+      TORCH_CHECK(!(present[k] && dead_[k]), torch::autograd::ERR_BACKWARD_TWICE);
+    }
+    used_ = present;
+  }
+  if (std::find(present.begin(), present.end(), true) == present.end()) return variable_list(num_outputs());
+  pybind11::gil_scoped_acquire gil;
+  if (c10::GradMode::is_enabled() || !plain) return derive(tangents);
+  return run(step_->training->variant(present), tangents);
+}
+
+variable_list CompiledNode::run(const Variant& variant, const variable_list& tangents) {
+  c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
+  auto given = py::reinterpret_steal<py::object>(arguments(variant, tangents));
+  auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(variant.backward, given.ptr()));
+  if (!results) throw python_error();
+  return gradients(results, variant.gradients, num_outputs());
+}
+
+// The list that a backward takes.
+PyObject* CompiledNode::arguments(const Variant& variant, const variable_list& tangents) {
+  variable_list tensors;
+  tensors.reserve(variant.saved.size() + variant.tangents.size());
+  {
+    pybind11::gil_scoped_release without_gil;
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (uint32_t i : variant.saved) {
+      TORCH_CHECK(i < saved_.size(), torch::autograd::ERR_BACKWARD_TWICE);
+      tensors.push_back(saved_[i].unpack(getptr()));
+    }
+  }
+  for (uint32_t k : variant.tangents) tensors.push_back(fitted(tangents[k], training().tangents[k]));
+  auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
+  if (!list) throw python_error();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    PyObject* item = THPVariable_Wrap(std::move(tensors[i]));
+    if (item == nullptr) throw python_error();
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), item);
+  }
+  return list.release().ptr();
+}
+
+// The gradients as operations that autograd records, or that take tensors which compiled code cannot.
+variable_list CompiledNode::derive(const variable_list& tangents) {
+  py::list inputs;
+  {
+    std::vector<Given> given;
+    {
+      Lock lock(mutex_);
+      given = given_;
+    }
+    TORCH_CHECK(!given.empty(), torch::autograd::ERR_BACKWARD_TWICE);
+    for (Given& input : given) {
+      TORCH_CHECK(input.tensor._version() == input.version,
+                  "one of the variables needed for gradient computation has been modified by an inplace operation: an "
+                  "input of ", training().name, ", whose second derivative is asked for");
+      at::Tensor tensor = input.tensor;
+      if (input.edge.is_valid()) tensor = torch::autograd::make_variable(tensor, input.edge);
+      inputs.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor))));
+    }
+  }
+  const py::list given = optional_tensors(tangents);
+  auto results = py::reinterpret_steal<py::object>(
+      PyObject_CallFunctionObjArgs(training().derive, inputs.ptr(), given.ptr(), nullptr));
+  if (!results) throw python_error();
+  std::vector<uint32_t> places(num_outputs());
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<uint32_t>(i);
+  return gradients(results, places, num_outputs());
+}
+
+void CompiledNode::release_variables() {
+  std::vector<torch::autograd::SavedVariable> saved;
+  std::vector<Given> given;
+  Lock lock(mutex_);
+  for (size_t k = 0; k < used_.size(); ++k) {
+    if (!used_[k]) continue;
+    for (uint32_t other : training().frees[k]) dead_[other] = true;
+  }
+  if (std::find(dead_.begin(), dead_.end(), false) != dead_.end()) return;
+  saved.swap(saved_);
+  given.swap(given_);
+}
+
+// The Python type of the node, so that what users print has a name.
+bool register_node_type() {
+  static PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  if (torch::autograd::_initFunctionPyTypeObject(type, "fxgraph.aot._autograd.CompiledBackward", nullptr, nullptr) ==
+      nullptr) {
+    return false;
+  }
+  torch::autograd::registerCppFunction(typeid(CompiledNode), &type);
+  return true;
+}
+
+}  // namespace framegraph

@@ -1,0 +1,193 @@
+#include "step.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace framegraph {
+namespace {
+
+using Numbers = std::vector<uint32_t>;
+
+PyObject* owned(py::handle item) { return item.inc_ref().ptr(); }
+
+Output parse_output(const py::tuple& item) {
+  Output out{};
+  out.kind = static_cast<Output::Kind>(item[0].cast<int>());
+  out.index = item[1].cast<uint32_t>();
+  out.view = !item[2].is_none();
+  if (out.view) {
+    out.size = item[2].cast<std::vector<int64_t>>();
+    out.stride = item[3].cast<std::vector<int64_t>>();
+    out.offset = item[4].cast<int64_t>();
+  }
+  out.detached = item[5].cast<bool>();
+  out.creation = static_cast<torch::autograd::CreationMeta>(item[6].cast<int>());
+  out.constant = out.kind == Output::Constant ? owned(item[7]) : nullptr;
+  return out;
+}
+
+Tangent parse_tangent(const py::tuple& item) {
+  const auto dtype = reinterpret_cast<THPDtype*>(item[2].ptr())->scalar_type;
+  const auto device = reinterpret_cast<THPDevice*>(item[3].ptr())->device;
+  return {item[0].cast<std::vector<int64_t>>(), item[1].cast<std::vector<int64_t>>(),
+          at::TensorOptions(device).dtype(dtype)};
+}
+
+}  // namespace
+
+void Training::load(PyObject* spec) {
+  auto data = py::reinterpret_borrow<py::dict>(spec);
+  name = data["name"].cast<std::string>();
+  forward = owned(data["forward"]);
+  eager = owned(data["eager"]);
+  derive = owned(data["derive"]);
+  specialize = owned(data["specialize"]);
+  for (py::handle item : data["statics"]) {
+    TORCH_CHECK_TYPE(item.is_none() || THPVariable_Check(item.ptr()), "a static input is no tensor");
+    statics.push_back(item.is_none() ? nullptr : owned(item));
+    varying += item.is_none();
+  }
+  values = data["values"].cast<size_t>();
+  for (py::handle item : data["saved"]) {
+    const auto pair = item.cast<std::pair<int, uint32_t>>();
+    saved.push_back({static_cast<Saved::From>(pair.first), pair.second});
+  }
+  differentiable = data["differentiable"].cast<Numbers>();
+  for (py::handle item : data["tangents"]) tangents.push_back(parse_tangent(item.cast<py::tuple>()));
+  gradients = data["gradients"].cast<Numbers>();
+  frees = data["frees"].cast<std::vector<Numbers>>();
+  for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
+  written = data["written"].cast<Numbers>();
+  same = data["same"].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
+}
+
+Training::~Training() {
+  for (PyObject* object : {forward, eager, derive, specialize}) Py_XDECREF(object);
+  for (PyObject* tensor : statics) Py_XDECREF(tensor);
+  for (Output& out : outputs) Py_XDECREF(out.constant);
+  for (auto& item : variants) Py_XDECREF(item.second.backward);
+}
+
+int Training::traverse(visitproc visit, void* arg) const {
+  for (PyObject* object : {forward, eager, derive, specialize}) Py_VISIT(object);
+  for (PyObject* tensor : statics) Py_VISIT(tensor);
+  for (const Output& out : outputs) Py_VISIT(out.constant);
+  for (const auto& item : variants) Py_VISIT(item.second.backward);
+  return 0;
+}
+
+const Variant& Training::variant(const std::vector<bool>& present) {
+  const auto known = variants.find(present);
+  if (known != variants.end()) return known->second;
+  py::list numbers;
+  for (size_t k = 0; k < present.size(); ++k) {
+    if (present[k]) numbers.append(k);
+  }
+  // Another thread may make it meanwhile; the first one stays.
+  auto made = py::reinterpret_steal<py::object>(PyObject_CallOneArg(specialize, numbers.ptr()));
+  if (!made) throw python_error();
+  const auto parts = made.cast<py::tuple>();
+  Variant variant{parts[0].ptr(), parts[1].cast<Numbers>(), parts[2].cast<Numbers>(), parts[3].cast<Numbers>()};
+  const auto [place, fresh] = variants.emplace(present, std::move(variant));
+  if (fresh) Py_INCREF(place->second.backward);
+  return place->second;
+}
+
+namespace {
+
+PyObject* step_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  auto* self = reinterpret_cast<Step*>(object);
+  TORCH_CHECK(self->training != nullptr, "framegraph: this graph was cleared");
+  const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
+  TORCH_CHECK_TYPE(count == self->training->varying, "this graph takes ", self->training->varying, " tensors, got ",
+                   count);
+  TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a graph takes no keyword arguments");
+  for (size_t i = 0; i < count; ++i) {
+    TORCH_CHECK_TYPE(THPVariable_Check(args[i]), "a graph takes tensors, got ", Py_TYPE(args[i])->tp_name);
+  }
+  return call_step(self, args);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* step_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  HANDLE_TH_ERRORS
+  PyObject* spec = nullptr;
+  static const char* names[] = {"training", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", const_cast<char**>(names), &PyDict_Type, &spec)) return nullptr;
+  auto training = std::make_unique<Training>();
+  training->load(spec);
+  auto* self = reinterpret_cast<Step*>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = step_call;
+  self->training = training.release();
+  return reinterpret_cast<PyObject*>(self);
+  END_HANDLE_TH_ERRORS
+}
+
+int step_traverse(PyObject* object, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<Step*>(object);
+  Py_VISIT(self->dict);
+  return self->training == nullptr ? 0 : self->training->traverse(visit, arg);
+}
+
+int step_clear(PyObject* object) {
+  auto* self = reinterpret_cast<Step*>(object);
+  Py_CLEAR(self->dict);
+  delete std::exchange(self->training, nullptr);
+  return 0;
+}
+
+void step_dealloc(PyObject* object) {
+  auto* self = reinterpret_cast<Step*>(object);
+  PyObject_GC_UnTrack(object);
+  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
+  step_clear(object);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyGetSetDef step_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyTypeObject StepType = [] {
+  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  type.tp_name = "fxgraph.aot._autograd.Step";
+  type.tp_doc = "A compiled training graph. Made by fxgraph.aot.training; called with the tensors that vary.";
+  type.tp_basicsize = sizeof(Step);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
+  type.tp_new = step_new;
+  type.tp_dealloc = step_dealloc;
+  type.tp_traverse = step_traverse;
+  type.tp_clear = step_clear;
+  type.tp_call = PyVectorcall_Call;
+  type.tp_vectorcall_offset = offsetof(Step, vectorcall);
+  type.tp_dictoffset = offsetof(Step, dict);
+  type.tp_weaklistoffset = offsetof(Step, weakrefs);
+  type.tp_getset = step_getset;
+  return type;
+}();
+
+PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_autograd", "The autograd node of compiled training graphs.", -1,
+                          nullptr, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+bool register_node_type();  // node.cpp
+
+}  // namespace framegraph
+
+PyMODINIT_FUNC PyInit__autograd() {
+  using namespace framegraph;
+  PyObject* module = PyModule_Create(&module_def);
+  if (module == nullptr) return nullptr;
+  if (PyType_Ready(&StepType) < 0 || !register_node_type() ||
+      PyModule_AddObjectRef(module, "Step", reinterpret_cast<PyObject*>(&StepType)) < 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
+}

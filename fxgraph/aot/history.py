@@ -1,0 +1,80 @@
+"""What autograd recorded while a graph was traced: who reaches whom, and what a backward frees."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+
+class History:
+    """Walks the nodes behind `roots`, tensors that require grad, once.
+
+    frees: for each root, the roots that share with it a node which keeps tensors: after a backward
+        without retain_graph from the one, the other has none any more.
+    """
+
+    def __init__(self, roots: Sequence[torch.Tensor]) -> None:
+        self._alive: list[Any] = []  # the nodes, so that their ids stay their own
+        masks: dict[int, int] = {}  # node -> the roots that it is behind, as bits
+        for k, root in enumerate(roots):
+            start = root.grad_fn
+            self._alive.append(start)
+            masks[id(start)] = masks.get(id(start), 0) | 1 << k
+        self._of_leaf: dict[int, int] = {}
+        shared: set[int] = set()
+        for node in reversed(list(self._after_their_inputs(roots))):
+            mask = masks.get(id(node), 0)
+            for following, _ in node.next_functions:
+                if following is not None:
+                    masks[id(following)] = masks.get(id(following), 0) | mask
+            if (leaf := getattr(node, "variable", None)) is not None:
+                self._of_leaf[id(leaf)] = mask
+            elif mask not in shared and _keeps_tensors(node):
+                shared.add(mask)
+        dead = [0] * len(roots)
+        for mask in shared:
+            for k in _bits(mask):
+                dead[k] |= mask
+        self.frees = [list(_bits(mask)) for mask in dead]
+
+    def _after_their_inputs(self, roots: Sequence[torch.Tensor]) -> Iterator[Any]:
+        """Each node once, after all that it leads to."""
+        seen: set[int] = set()
+        todo = [(root.grad_fn, False) for root in roots]
+        while todo:
+            node, done = todo.pop()
+            if done:
+                yield node
+            elif id(node) not in seen:
+                seen.add(id(node))
+                self._alive.append(node)
+                todo.append((node, True))
+                todo += [(f, False) for f, _ in node.next_functions if f is not None]
+
+    def sources(self, leaf: torch.Tensor) -> frozenset[int]:
+        """The roots whose gradient reaches `leaf`."""
+        return frozenset(_bits(self._of_leaf.get(id(leaf), 0)))
+
+
+def _bits(mask: int) -> Iterator[int]:
+    return (k for k in range(mask.bit_length()) if mask >> k & 1)
+
+
+@functools.cache
+def _saved_names(kind: type) -> list[str]:
+    return [name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors"]
+
+
+def _keeps_tensors(node: Any) -> bool:
+    for name in _saved_names(type(node)):
+        try:
+            value = getattr(node, name)
+        except RuntimeError:  # overwritten since
+            return True
+        items = value if isinstance(value, (tuple, list)) else [value]
+        if any(isinstance(item, torch.Tensor) for item in items):
+            return True
+    return False
