@@ -45,6 +45,7 @@ from inductor.runtime import toolchain
 from inductor.runtime.link import link
 from inductor.runtime.plan import PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
+from inductor.schedule.updates import bundle_updates
 
 log_times = logging.getLogger("inductor.times")
 
@@ -103,6 +104,8 @@ def _schedule(c: Compilation) -> None:
     assert c.program is not None
     wanted = [out.name for out in c.program.outputs if out.name]
     c.items = schedule(c.program, wanted, fusion=c.options.fusion)
+    if c.options.fusion:
+        c.items = bundle_updates(c.items, c.program)
 
 
 def _codegen(c: Compilation) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot import foreach
+
 aten = torch.ops.aten
 
 # Packet names; every functional overload that has a rule is meant.
@@ -91,7 +93,7 @@ def table(
 
     keep: overloads or packets that stay whole. more: rules that are added or that replace ours.
     """
-    rules = dict(_every_rule())
+    rules = {**_every_rule(), **foreach.rules()}
     for kept in keep:
         if isinstance(kept, torch._ops.OpOverloadPacket):
             for overload in kept.overloads():

@@ -1,0 +1,62 @@
+"""Updates at the end of a program, launched together.
+
+An optimizer writes hundreds of parameters, each by a few small kernels of its own:
+
+before                                          after
+    kernel: step_0 + 1 -> step_0, correction_0      bundle: correction_0, correction_1, ...
+    kernel: p_0, m_0, correction_0 -> p_0, m_0      bundle: p_0, m_0, p_1, m_1, ...
+    kernel: step_1 + 1 -> step_1, correction_1
+    kernel: p_1, m_1, correction_1 -> p_1, m_1
+
+What leads to nothing but writes of inputs can wait for the end of the program. There, kernels that do
+not depend on each other are one launch: a table of parts, which share the text of equal kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inductor.ir import Program
+from inductor.schedule.fusion import Bundle, Kernel, Scheduled
+
+
+def bundle_updates(items: Sequence[Scheduled], program: Program) -> list[Scheduled]:
+    """The schedule with its updates at the end, in as few launches as their order allows."""
+    moved = _updates(items, program)
+    if len(moved) < 2:
+        return list(items)
+    levels: list[list[Kernel]] = []
+    masks: list[int] = []  # the ids of each level
+    for kernel in moved:
+        level = max((n + 1 for n, mask in enumerate(masks) if mask & kernel.before), default=0)
+        if level == len(levels):
+            levels.append([])
+            masks.append(0)
+        levels[level].append(kernel)
+        masks[level] |= 1 << kernel.id
+    taken = set(map(id, moved))
+    rest = [item for item in items if id(item) not in taken]
+    return [*rest, *(Bundle(kernels) if len(kernels) > 1 else kernels[0] for kernels in levels)]
+
+
+def _updates(items: Sequence[Scheduled], program: Program) -> list[Kernel]:
+    """Elementwise kernels that write inputs, or whose results only such kernels read; in order."""
+    found: list[Kernel] = []
+    needed = 0  # bit set of the ids that something in `found` comes after
+    waiting = 0  # the same, of what is outside of it
+    for item in reversed(items):
+        if isinstance(item, Kernel) and not waiting >> item.id & 1:
+            writes_input = any(step.target.kind == "input" for step in item.steps)
+            if _is_small(item, program) and (writes_input or needed >> item.id & 1):
+                found.append(item)
+                needed |= item.before
+                continue
+        for kernel in item.kernels if isinstance(item, Bundle) else [item]:
+            waiting |= kernel.before
+    return found[::-1]
+
+
+def _is_small(kernel: Kernel, program: Program) -> bool:
+    """One pass over elements on a CPU, which can stand in a table of parts."""
+    devices = {program.buffers[step.target.name].device.type for step in kernel.steps}
+    return not kernel.is_rows and devices == {"cpu"}
