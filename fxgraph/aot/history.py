@@ -20,7 +20,7 @@ class History:
         self._alive: list[Any] = []  # the nodes, so that their ids stay their own
         masks: dict[int, int] = {}  # node -> the roots that it is behind, as bits
         for k, root in enumerate(roots):
-            start = root.grad_fn
+            start: Any = root.grad_fn
             self._alive.append(start)
             masks[id(start)] = masks.get(id(start), 0) | 1 << k
         self._of_leaf: dict[int, int] = {}
@@ -43,7 +43,7 @@ class History:
     def _after_their_inputs(self, roots: Sequence[torch.Tensor]) -> Iterator[Any]:
         """Each node once, after all that it leads to."""
         seen: set[int] = set()
-        todo = [(root.grad_fn, False) for root in roots]
+        todo: list[tuple[Any, bool]] = [(root.grad_fn, False) for root in roots]
         while todo:
             node, done = todo.pop()
             if done:
@@ -64,12 +64,13 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 @functools.cache
-def _saved_names(kind: type) -> list[str]:
+def _saved_names(kind: Any) -> list[str]:
     return [name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors"]
 
 
 def _keeps_tensors(node: Any) -> bool:
-    for name in _saved_names(type(node)):
+    kind: Any = type(node)
+    for name in _saved_names(kind):
         try:
             value = getattr(node, name)
         except RuntimeError:  # overwritten since

@@ -117,7 +117,12 @@ def _mark_detached(finished: Finish) -> None:
         if isinstance(leaf, torch.Tensor):
             spec.detached = not leaf.requires_grad
             if leaf._is_view():
-                spec.creation = int(torch._C._autograd._get_creation_meta(leaf))
+                spec.creation = _creation(leaf)
+
+
+def _creation(view: torch.Tensor) -> int:
+    meta: Any = torch._C._autograd._get_creation_meta(view)
+    return int(meta)
 
 
 class _Joint:
