@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo.records import FrameRecord
+from dynamo.shapes import History
 
 
 @dataclass(eq=False)
@@ -24,3 +25,4 @@ class CompileContext:
     # pickling).
     settings: dict[str, Any] = field(default_factory=dict)
     records: list[FrameRecord] = field(default_factory=list)
+    history: History = field(default_factory=History)  # the sizes seen, by code object

@@ -56,6 +56,10 @@ KINDS = {
         "the frame hold"
     ),
     "aliased": "value is the same object as the value of the Source payload",
+    "shapes": (
+        "payload is a ShapePayload (dynamo/shape_guards.py): conditions on the sizes, strides and "
+        "numbers that are symbols; source None"
+    ),
     "grad_mode": "global: torch.is_grad_enabled() is payload",
     "globals": (
         "payload: GlobalState() made when the frame began, None: made when the guard is "
@@ -159,6 +163,9 @@ class _TreeBuilder:
             assert guard.source is not None, "an 'aliased' guard has a source"
             payload = [self._node(guard.source), self._node(payload)]
             self.guards.append((_ROOT, guard.kind, payload))
+        elif guard.kind == "shapes":
+            reads = [(self._node(source), *rest) for source, *rest in payload.reads]
+            self.guards.append((_ROOT, guard.kind, (reads, payload.conditions)))
         elif guard.kind in _GLOBAL_KINDS:
             self.guards.append((_ROOT, guard.kind, payload))
         else:

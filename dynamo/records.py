@@ -84,6 +84,7 @@ class FrameRecord:
     graphs: list[GraphRecord] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)
     guards: list[str] = field(default_factory=list)  # printable, one a line
+    symbols: list[str] = field(default_factory=list)  # which sizes and numbers vary, and why
     times: dict[str, float] = field(
         default_factory=dict
     )  # phase -> seconds: capture, backend, codegen, guards, total

@@ -8,6 +8,7 @@ the step of the guard tree that fetches it (`base` + `accessor`), and the name t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -499,3 +500,45 @@ class CallSource(ChainedSource):
         emit.load_callable(lambda: emit.load_const(self.fn))
         load_shared(self.origin, emit)
         emit.call(1)
+
+
+@source_type
+class TensorSizeSource(ChainedSource):
+    """tensor.size(dim); shape guards read it from the tensor."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}.size({self.dim})"
+
+    def load(self, emit: Emitter) -> None:
+        load_shared(self.origin, emit)
+        emit.load_method("size")
+        emit.load_const(self.dim)
+        emit.call(1)
+
+
+@source_type
+class TensorStrideSource(ChainedSource):
+    """tensor.stride(dim); shape guards read it from the tensor."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}.stride({self.dim})"
+
+    def load(self, emit: Emitter) -> None:
+        load_shared(self.origin, emit)
+        emit.load_method("stride")
+        emit.load_const(self.dim)
+        emit.call(1)
+
+
+_VARIABLE = re.compile(r"\b[LGC]\['(\w+)'\]")
+
+
+def readable_name(source: Source) -> str:
+    """The name as the user would write it: x.size(0) for L['x'].size(0)."""
+    return _VARIABLE.sub(r"\1", source.name)

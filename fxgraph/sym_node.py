@@ -276,6 +276,10 @@ class SymNode:
         made = expressions.Choose(self.expr, yes.expr, no.expr)
         return SymNode(made, self.shape_env, yes.pytype)
 
+    def as_int(self) -> SymNode:
+        """A bool as 0 or 1."""
+        return SymNode(_as_number(self), self.shape_env, int)
+
     def round(self, ndigits: int | None = None) -> SymNode:
         if self.pytype is int:
             return self
@@ -487,6 +491,17 @@ _METHODS: dict[str, Callable[..., SymNode]] = {
 }
 for _name, _method in _METHODS.items():
     setattr(SymNode, _name, _method)
+
+
+def choose(condition: Any, yes: Any, no: Any) -> Any:
+    """`yes if condition else no`, of symbolic or plain values."""
+    if not isinstance(condition, torch.SymBool):
+        return yes if condition else no
+    node = condition.node
+    wrap = {int: node.wrap_int, float: node.wrap_float, bool: node.wrap_bool}
+    nodes = [v.node if hasattr(v, "node") else wrap[type(v)](v) for v in (yes, no)]
+    made = node.sym_ite(*nodes)
+    return {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}[made.pytype](made)
 
 
 def is_ours(value: Any) -> bool:

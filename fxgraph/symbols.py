@@ -183,6 +183,10 @@ class ShapeEnv:
             low = int(constant) - upper if low is None else max(low, int(constant) - upper)
         return low, high
 
+    def tightest(self, rest: Expr) -> int | None:
+        """The least bound b of all guards `rest <= b`; None: there is none."""
+        return self._upper.get(rest)
+
     def hint(self, expr: Expr | int | torch.SymInt) -> Any:
         """The value of `expr` while compiling; None if a data-dependent symbol is in it."""
         expr = expr_of(expr)

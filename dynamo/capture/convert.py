@@ -278,6 +278,9 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
         output.guards.add(source, "not_among", statics)
     for group in output.side_effects.distinct_sources():
         output.guards.add(None, "not_aliased", group)
+    if output.symbols.active:
+        output.guards.add(None, "shapes", output.symbols.guard_payload())
+        record.symbols = list(dict.fromkeys(output.symbols.reasons))
     tree = output.guards.build()
     record.guards = list(tree.describe())
     record.times["guards"] = time.perf_counter() - start
@@ -309,12 +312,15 @@ class Capture:
         self.too_late: int | None = None
         self.trail: list[int] = []  # of the attempt that came furthest
         # Unrolled, a loop is captured for the place where it stands: only the first time.
-        self.unrolls = not _hook.cache_entries(frame.f_code, context)
+        older = _hook.cache_entries(frame.f_code, context)
+        self.unrolls = not older
+        self.seen = context.history.frame(frame.f_code, fresh=not older)
+        self.seen.general = self.seen.general or len(older) >= max(config.recompile_limit - 1, 1)
 
     def run(self) -> Rewritten:
         """Attempt until one succeeds."""
         while True:
-            output = OutputGraph(self.context, self.frame.f_globals)
+            output = OutputGraph(self.context, self.frame.f_globals, self.seen)
             output.unrolls = self.unrolls
             start = time.perf_counter()
             try:

@@ -24,8 +24,18 @@ from dynamo.capture.subgraph import Subgraph, check_local, version_of
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.guards import GuardSet
-from dynamo.sources import AttrSource, GlobalSource, InstalledSource, ModuleSource, Source
+from dynamo.shapes import FrameSymbols, SeenFrame
+from dynamo.sources import (
+    AttrSource,
+    GlobalSource,
+    InstalledSource,
+    ModuleSource,
+    Source,
+    readable_name,
+)
 from fxgraph import Graph, Node
+from fxgraph.expression_nodes import value_of
+from fxgraph.symbols import SymbolInfo
 from fxgraph.torch_fx import fake_tensor_mode
 
 if TYPE_CHECKING:
@@ -46,19 +56,22 @@ _installed_counter = itertools.count()
 
 @dataclass
 class GraphInput:
-    """A placeholder and where its tensor comes from."""
+    """A placeholder and where its tensor, or its number (a symbol), comes from."""
 
     node: Node
     source: Source
-    example: torch.Tensor
+    example: Any
     static: bool
 
 
 class OutputGraph:
     """What capture of one frame has produced so far."""
 
-    def __init__(self, context: CompileContext, frame_globals: dict[str, Any]) -> None:
+    def __init__(
+        self, context: CompileContext, frame_globals: dict[str, Any], seen: SeenFrame | None = None
+    ) -> None:
         self.context = context
+        self.symbols = FrameSymbols(self, context, seen or SeenFrame())
         self.frame_globals = frame_globals
         self.graph = Graph()
         self.root = torch.nn.Module()  # holds the captured bodies that nodes of the graph run
@@ -74,6 +87,7 @@ class OutputGraph:
         self.default_dtype = torch.get_default_dtype()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
         self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
+        self.running: Any = None  # the interpreter whose instruction is being executed
         self.steps = 0  # instructions executed so far, over all interpreters
         # Generators suspended where their end would run code, and how they are held
         # (capture/dropping.py).
@@ -155,7 +169,9 @@ class OutputGraph:
     def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:
         """A placeholder for an outside tensor, named after its source."""
         with torch.inference_mode(False) if self.inference.open else contextlib.nullcontext():
-            fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            fake = None if static else self.symbols.fake_input(tensor, source)
+            if fake is None:
+                fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
         name = _placeholder_name(source)
         with self._at_placeholders():
             node = self.graph.placeholder(name)
@@ -166,6 +182,23 @@ class OutputGraph:
         if static:
             node.meta["static"] = True
         self.inputs.append(GraphInput(node, source, tensor, static))
+        return node
+
+    def add_symbol(self, info: SymbolInfo) -> Node:
+        """A placeholder for the number of a symbol, in front of the tensors."""
+        first = next(iter(self.graph.nodes), None)
+        after = [item.node for item in self.inputs if not isinstance(item.example, torch.Tensor)]
+        with (
+            self.graph.inserting_after(after[-1])
+            if after
+            else self.graph.inserting_before(first)
+        ):
+            node = self.graph.placeholder(info.symbol.name)
+        value = value_of(self.symbols.env, info.symbol)
+        node.meta.update(val=value, example_value=value, source=readable_name(info.source))
+        if self._last_placeholder is None:
+            self._last_placeholder = node
+        self.inputs.insert(len(after), GraphInput(node, info.source, value, False))
         return node
 
     def let_vary(self, source: Source) -> None:
@@ -256,7 +289,11 @@ class OutputGraph:
         """Sources of the inputs that must stay different tensors (static ones are guarded by
         identity).
         """
-        return [item.source for item in self.inputs if not item.static]
+        return [
+            item.source
+            for item in self.inputs
+            if not item.static and isinstance(item.example, torch.Tensor)
+        ]
 
     def static_ids(self) -> tuple[int, ...]:
         """ids of the parameters and buffers, which the other inputs must not be."""

@@ -185,9 +185,11 @@ class FrameRewriter:
 
     def _used_inputs(self) -> list[GraphInput]:
         """Drop placeholders that nothing uses; their guards stay."""
-        used = []
+        used: list[GraphInput] = []
+        tensors = [item for item in self.output.inputs if item.node.users]
+        sizes = self.output.symbols.used_by(item.node.meta["val"] for item in tensors)
         for item in self.output.inputs:
-            if item.node.users:
+            if item.node.users or item.node in sizes:
                 used.append(item)
             else:
                 self.output.graph.erase_node(item.node)

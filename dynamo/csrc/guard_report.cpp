@@ -23,6 +23,8 @@ std::string Tree::explain(Frame& frame) {
   try {
     text = explain_node(*nodes_[0], nullptr, frame);
     if (text.empty()) text = explain_relations(frame);
+    for (const ShapeCheck& shapes : shapes_)
+      if (text.empty()) text = shapes.explain(slots);
   } catch (const PythonError&) {
     active_--;
     throw;
@@ -87,6 +89,8 @@ std::vector<std::string> Tree::describe() const {
       lines.push_back(leaf->subject() + name + " " + leaf->expected());
   }
   for (const Relation& relation : relations_) lines.push_back(relation_text(relation));
+  for (const ShapeCheck& shapes : shapes_)
+    for (const ShapeCondition& condition : shapes.conditions) lines.push_back(condition.text);
   return lines;
 }
 
@@ -101,6 +105,8 @@ std::string Tree::print() const {
   std::string out = is_valid() ? "GuardTree\n" : "GuardTree (invalid)\n";
   print_node(*nodes_[0], "  ", out);
   for (const Relation& relation : relations_) out += "  " + relation_text(relation) + "\n";
+  for (const ShapeCheck& shapes : shapes_)
+    for (const ShapeCondition& condition : shapes.conditions) out += "  " + condition.text + "\n";
   return out;
 }
 

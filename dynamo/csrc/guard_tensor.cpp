@@ -290,6 +290,20 @@ std::string tensor_summary(PyObject* object) {
   return text;
 }
 
+bool tensor_extent(PyObject* tensor, bool stride, int64_t dim, int64_t* out) {
+  if (!is_tensor(tensor)) return false;
+  try {
+    c10::TensorImpl* impl = impl_of(tensor);
+    c10::IntArrayRef dims = stride ? impl->strides() : impl->sizes();
+    if (dim < 0 || static_cast<size_t>(dim) >= dims.size()) return false;
+    *out = dims[static_cast<size_t>(dim)];
+    return true;
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    return false;
+  }
+}
+
 bool is_immutable_torch_constant(PyObject* object) {
   return THPDtype_Check(object) || THPDevice_Check(object) || THPLayout_Check(object) ||
          THPMemoryFormat_Check(object);

@@ -2,6 +2,7 @@
 #include "guard_tree.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "guard_program.h"
 
@@ -91,9 +92,30 @@ void Tree::add_guard(PyObject* row) {
     relations_.push_back(std::move(relation));
     return;
   }
+  if (kind == "shapes") return add_shapes(payload);
   auto leaf = make_leaf(kind, payload, liveness_state());
   if (leaf == nullptr) fail("unknown guard kind '" + kind + "'");
   nodes_[index]->leaves.push_back(std::move(leaf));
+}
+
+void Tree::add_shapes(PyObject* payload) {
+  std::vector<Node*> nodes;
+  for (const auto& node : nodes_) nodes.push_back(node.get());
+  ShapeCheck made;
+  try {
+    made = ShapeCheck::from(payload, nodes);
+  } catch (const std::out_of_range&) {
+    fail("a shape guard on a node that does not exist");
+  }
+  for (const ShapeRead& read : made.reads)
+    if (read.node->slot < 0) read.node->slot = slot_count_++;
+  shapes_.push_back(std::move(made));
+}
+
+bool Tree::check_shapes(const Frame& frame) const {
+  for (const ShapeCheck& shapes : shapes_)
+    if (!shapes.check(*frame.slots)) return false;
+  return true;
 }
 
 void Tree::finish() {
@@ -128,6 +150,7 @@ int Tree::check(Frame& frame) {
   checks++;
   int result = check_node(*nodes_[0], nullptr, frame);
   if (result == 1 && !relations_.empty()) result = check_relations(frame);
+  if (result == 1 && !shapes_.empty()) result = check_shapes(frame);
   active_--;
   // A guard that ran Python code may have let an object die that an earlier one compared with.
   return result == 1 ? is_valid() : result;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "guard_shapes.h"
 #include "guard_support.h"
 
 namespace guards {
@@ -118,6 +119,7 @@ class Tree {
   int check_recorded(Node& node, PyObject* value, Frame& frame);
   int run_residuals(Program& program, Frame& frame);
   int check_relations(Frame& frame);
+  bool check_shapes(const Frame& frame) const;
   bool is_recordable(const Node& node) const;
   void container_changed(Node& node);
   void move_forward(std::vector<Node*>& siblings, size_t index);
@@ -126,11 +128,13 @@ class Tree {
   void print_node(const Node& node, std::string indent, std::string& out) const;
   void add_node(PyObject* row);
   void add_guard(PyObject* row);
+  void add_shapes(PyObject* payload);
   void finish();
 
   Ref liveness_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<Relation> relations_;
+  std::vector<ShapeCheck> shapes_;
   int slot_count_ = 0;
   int active_ = 0;  // checks that are running: reentrant, or other threads at a Python-level guard
 };

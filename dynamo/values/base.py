@@ -53,6 +53,10 @@ class Value:
     def is_constant(self) -> bool:
         return False
 
+    def is_symbolic(self) -> bool:
+        """Whether it is a number with a symbol in it (values/symbol.py)."""
+        return False
+
     def as_constant(self) -> Any:
         """The real Python value, where it is a literal or a container of literals."""
         raise Unsupported(breaks.NotConstant(self.describe()))

@@ -41,6 +41,7 @@ from dynamo.values.operators import (
     as_index,
     binary_op,
     compare_op,
+from dynamo.values.symbol import call_on_symbols
     contains_op,
     same_object,
     unary_op,
@@ -150,6 +151,10 @@ class BuiltinValue(Value):
         handler = TABLE.get(self.function)
         if handler is not None:
             result = call_handler(tx, self.describe(), handler, args, kwargs)
+        if any(arg.is_symbolic() for arg in args):
+            made = call_on_symbols(tx, self.function, args, kwargs)
+            if made is not None:
+                return made
             return ConstantValue(None) if result is None else result
         if self.is_pure():
             return fold(tx, self.function, args, kwargs)

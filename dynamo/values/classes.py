@@ -37,6 +37,7 @@ from dynamo.values.exceptions import (
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.storage import immutable_storage, new_storage
+from dynamo.values.symbol import call_on_symbols
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -195,6 +196,10 @@ class ClassValue(Value):
 
         handler = TABLE.get(self.cls)
         if handler is not None:
+        if any(arg.is_symbolic() for arg in args):
+            made = call_on_symbols(tx, self.cls, args, kwargs)
+            if made is not None:
+                return made
             result = call_handler(tx, self.describe(), handler, args, kwargs)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")

@@ -8,6 +8,7 @@ holds its items and is built again from them. Methods are the functions named `p
 from __future__ import annotations
 
 import collections
+import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -219,7 +220,9 @@ class SizeValue(TupleValue):
         return SizeValue(items)
 
     def py_numel(self, tx):
-        return ConstantValue(self.as_constant().numel())
+        from dynamo.values.symbol import number_of, number_value
+
+        return number_value(tx, math.prod(number_of(item) for item in self.items(tx)))
 
     def as_proxy(self) -> Any:
         return tuple(v.as_proxy() for v in self.wrapped())

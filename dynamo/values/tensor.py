@@ -28,6 +28,7 @@ from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
 from fxgraph import Node
 from fxgraph.args import leaves
+from fxgraph.symbols import DataDependent
 
 if TYPE_CHECKING:
     from dynamo.capture.control import RestartAnalysis
@@ -237,14 +238,14 @@ class TensorValue(Value):
     # -- operators ------------------------------------------------------------------------------
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         other = _number_of(other)
-        if not (isinstance(other, TensorValue) or other.is_constant()):
+        if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
             return None
         operands = [other, self] if reflected else [self, other]
         return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         other = _number_of(other)
-        if not (isinstance(other, TensorValue) or other.is_constant()):
+        if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
             return None
         return call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [self, other], {})
 
@@ -518,7 +519,10 @@ def _is_plain(result: Any) -> bool:
     """A Python value that says the same of a fake tensor and of the real one."""
     if isinstance(result, (tuple, list)):
         return all(map(_is_plain, result))
-    return type(result) in CONSTANT_TYPES
+    return type(result) in CONSTANT_TYPES or isinstance(result, _SYMBOLIC)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -534,6 +538,8 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             return target(*fake_args, **fake_kwargs)
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error
+    except DataDependent as error:
+        raise Unsupported(breaks.DataDependentValue(str(error))) from error
     except DynamicOutputShapeException as error:
         raise Unsupported(breaks.DynamicShapeOp(name)) from error
     except UnsupportedFakeTensorException as error:
@@ -567,7 +573,7 @@ def to_fake(arg: Any) -> Any:
 
 # -- special methods -----------------------------------------------------------------------------
 def _len(tx: Interpreter, tensor: TensorValue) -> Value:
-    return ConstantValue(tensor.length(tx))
+    return tx.wrap(tensor.fake.shape[0]) if tensor.fake.ndim else ConstantValue(tensor.length(tx))
 
 
 def _iter(tx: Interpreter, tensor: TensorValue) -> Value:
@@ -641,8 +647,11 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame
-    tx.guard(source, "static_tensor" if static else "tensor", obj)
     node = tx.output.add_input(obj, source, static)
+    if static:
+        tx.guard(source, "static_tensor", obj)
+    else:
+        tx.guard(source, "tensor", constant_sizes(obj, node.meta["example_value"]))
     value = tx.output.tensor_value(node, node.meta["example_value"], TensorValue)
     value.source = source
     value.real = obj

@@ -4,6 +4,7 @@ import collections
 import math
 import sys
 import types
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -245,6 +246,9 @@ class TestKinds:
             "not_aliased": (X, Y),
             "aliased": Y,
             "not_among": (1, 2),
+            "shapes": SimpleNamespace(
+                reads=[(X, 0, 0, "x")], conditions=[([(0, 0), (1, 3), (11, 0)], "x == 3")]
+            ),
         }
         for kind in guards.KINDS:
             tree = build((X, kind, payloads.get(kind)))

@@ -1,0 +1,381 @@
+"""Numbers that are symbols: sizes of tensors, ints and floats that change from call to call.
+
+Arithmetic and comparisons give further symbolic numbers. Whatever needs the number itself (a text,
+a range, the key of a dict, `if`) gets the one of this call, and that is guarded.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.constant import ConstantValue
+from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS
+from fxgraph.symbols import DataDependent, ShapeEnv
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.output import OutputGraph
+    from dynamo.reconstruct import Codegen
+
+Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+_TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
+class SymbolValue(Value):
+    """An int, float or bool that is an expression over symbols (`symbolic`)."""
+
+    def __init__(
+        self, output: OutputGraph, symbolic: Symbolic, source: Source | None = None
+    ) -> None:
+        super().__init__(source)
+        self.output = output
+        self.symbolic = symbolic
+
+    @property
+    def env(self) -> ShapeEnv:
+        return self.symbolic.node.shape_env
+
+    def python_type(self) -> type:
+        return _TYPES[type(self.symbolic)]
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def as_constant(self) -> Any:
+        """The number of this call; guarded."""
+        with deciding():
+            return self.python_type()(_decided(self.symbolic))
+
+    def as_proxy(self) -> Any:
+        if isinstance(self.symbolic, torch.SymBool):
+            return self.as_constant()
+        return self.output.symbols.node(self.symbolic)
+
+    def describe(self) -> str:
+        return f"{self.python_type().__name__} {self.env.describe(self.symbolic.node.expr)}"
+
+    # -- operators --------------------------------------------------------------------------------
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        number = number_of(other)
+        if number is None:
+            return None
+        op = op[:-1] if op.endswith("=") else op
+        left, right = (number, self.symbolic) if reflected else (self.symbolic, number)
+        rule = _BINARY.get(op)
+        if rule is None:
+            return None
+        with deciding():
+            if not _is_exact(number):
+                ours = self.as_constant()
+                operands = (number, ours) if reflected else (ours, number)
+                return ConstantValue(call_real(tx, BINARY_FUNCTIONS[op], *operands))
+            if op in ("/", "//", "%") and bool(right == 0):
+                raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, right)])
+            return number_value(tx, rule(left, right))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        number = number_of(other)
+        if number is None:
+            return None
+        with deciding():
+            return number_value(tx, COMPARE_FUNCTIONS[op](self.symbolic, number))
+
+    def unary(self, tx: Interpreter, op: str) -> Value | None:
+        number = _plain(self.symbolic)
+        if op == "~":
+            if isinstance(number, torch.SymFloat):
+                return None
+            return number_value(tx, -number - 1)
+        return number_value(tx, -number if op == "-" else number)
+
+    def truth(self, tx: Interpreter) -> bool:
+        with deciding():
+            return bool(self.symbolic != 0 if not _is_bool(self.symbolic) else self.symbolic)
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        return self.as_constant()
+
+    # -- everything else is asked of the number ---------------------------------------------------
+    def _constant(self) -> ConstantValue:
+        return ConstantValue(self.as_constant())
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("real", "numerator") and not _is_bool(self.symbolic):
+            return self
+        return self._constant().getattr(tx, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.python_type(), name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        self._constant().setattr(tx, name, value)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        function = _METHODS.get(name)
+        if function is not None and not args and not kwargs:
+            return function(tx, self)
+        return self._constant().call_method(tx, name, args, kwargs)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self._constant().call(tx, args, kwargs)
+
+    def length(self, tx: Interpreter) -> int:
+        return self._constant().length(tx)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return self._constant().getitem(tx, key)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return self._constant().contains(tx, item)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return self._constant().iterate(tx)
+
+    # -- made again -------------------------------------------------------------------------------
+    def reconstruct(self, codegen: Codegen) -> None:
+        expr = self.symbolic.node.expr
+        if expr.is_number or expr in (sympy.true, sympy.false):
+            codegen.load_const(self.as_constant())
+            return
+        symbols = sorted(expr.free_symbols, key=str)
+        sources = [self.env.symbols[symbol].source for symbol in symbols]
+        if any(source is None for source in sources):
+            raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        if expr.is_Symbol:
+            codegen.load_source(sources[0])
+            return
+        function = self.output.symbols.function(expr, symbols)
+        codegen.load_callable(lambda: codegen.load_object(function, "size"))
+        for source in sources:
+            codegen.load_source(source)
+        codegen.call(len(sources))
+
+
+# -- numbers --------------------------------------------------------------------------------------
+class deciding:
+    """What needs the value of a data-dependent number breaks the graph, with the reason."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, DataDependent):
+            raise Unsupported(breaks.DataDependentValue(str(error))) from error
+
+
+def _decided(symbolic: Symbolic) -> Any:
+    node = symbolic.node
+    return node.guard_bool() if _is_bool(symbolic) else node.shape_env.specialise(node.expr)
+
+
+def _is_bool(number: Any) -> bool:
+    return isinstance(number, torch.SymBool)
+
+
+def _types(*numbers: Any) -> set[type]:
+    return {_TYPES.get(type(number), type(number)) for number in numbers}
+
+
+def _plain(number: Any) -> Any:
+    """A bool as the int that it is in arithmetic."""
+    if isinstance(number, torch.SymBool):
+        return torch.SymInt(number.node.as_int())
+    return int(number) if isinstance(number, bool) else number
+
+
+def number_of(value: Value) -> Any:
+    """The number, symbolic or not, that a value is; None for other values."""
+    if isinstance(value, SymbolValue):
+        return value.symbolic
+    storage = getattr(value, "storage", None)
+    value = storage if isinstance(storage, ConstantValue) else value
+    if not value.is_constant():
+        return None
+    constant = value.as_constant()
+    return constant if isinstance(constant, int | float) else None
+
+
+def number_value(tx: Interpreter, number: Any) -> Value:
+    """The Value of a number that arithmetic gave: a constant where it has become one."""
+    if isinstance(number, Symbolic):
+        known = _known(number)
+        return SymbolValue(tx.output, number) if known is None else ConstantValue(known)
+    return ConstantValue(number)
+
+
+def _known(number: Symbolic) -> Any:
+    node = number.node
+    if isinstance(number, torch.SymBool):
+        return node.shape_env.statically(node.expr)
+    return node.maybe_as_int() if isinstance(number, torch.SymInt) else None
+
+
+def _is_exact(number: Any) -> bool:
+    """Whether an expression can hold the number: inf, nan and -0.0 are not sympy's."""
+    if not isinstance(number, float):
+        return True
+    return math.isfinite(number) and not (number == 0 and math.copysign(1, number) < 0)
+
+
+def _shift(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def rule(left: Any, right: Any) -> Any:
+        count = int(right)
+        if count < 0:
+            return function(int(left), count)  # raises what Python raises
+        return left * 2**count if function is operator.lshift else left // 2**count
+
+    return rule
+
+
+def _power(left: Any, right: Any) -> Any:
+    """To a constant natural power, or of a positive constant float: neither raises, nor is complex.
+    Else of the numbers themselves.
+    """
+    left, right = _plain(left), _plain(right)
+    if isinstance(right, int) and right >= 0:
+        return left**right
+    if isinstance(left, float) and left > 0:
+        return left ** torch.sym_float(right)
+    return _number(left) ** _number(right)
+
+
+def _number(value: Any) -> Any:
+    return _decided(value) if isinstance(value, Symbolic) else value
+
+
+def _on_numbers(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: function(_plain(left), _plain(right))
+
+
+def _logic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def rule(left: Any, right: Any) -> Any:
+        if _types(left, right) == {bool} and function is not operator.xor:
+            return function(left, right)
+        return function(_number(left), _number(right))
+
+    return rule
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    **{op: _on_numbers(BINARY_FUNCTIONS[op]) for op in ("+", "-", "*", "/", "//", "%")},
+    "**": _power,
+    "<<": _shift(operator.lshift),
+    ">>": _shift(operator.rshift),
+    **{op: _logic(BINARY_FUNCTIONS[op]) for op in ("&", "|", "^")},
+}
+_ZERO = {
+    ("/", False): "division by zero",
+    ("/", True): "float division by zero",
+    ("//", False): "integer division or modulo by zero",
+    ("//", True): "float floor division by zero",
+    ("%", False): "integer modulo by zero",
+    ("%", True): "float modulo",
+}
+
+
+# -- functions of numbers -------------------------------------------------------------------------
+def call_on_symbols(
+    tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """A call of a pure function of numbers, some of them symbols; None: as of constants."""
+    rule = _FUNCTIONS.get(function)
+    if rule is None or kwargs:
+        return None
+    numbers = [number_of(arg) for arg in args]
+    if any(number is None for number in numbers):
+        return None
+    with deciding():
+        made = rule(*numbers)
+        return None if made is None else number_value(tx, made)
+
+
+def _as_int(number: Any) -> Any:
+    return _plain(number) if int in _types(_plain(number)) else torch.sym_int(number)
+
+
+def _as_float(number: Any) -> Any:
+    return torch.sym_float(_plain(number))
+
+
+def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    """min or max of numbers, by comparing them as Python does: each comparison is a guard."""
+
+    def rule(*numbers: Any) -> Any:
+        if len(numbers) < 2:
+            return None
+        best = numbers[0]
+        for number in numbers[1:]:
+            if _types(best, number) == {int}:
+                best = (torch.sym_min if pick is operator.lt else torch.sym_max)(best, number)
+            else:
+                best = number if bool(pick(number, best)) else best
+        return best
+
+    return rule
+
+
+def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda number: function(_plain(number)) if int not in _types(number) else _plain(number)
+
+
+def _math(name: str) -> Callable[[Any], Any]:
+    symbolic = getattr(torch, f"_sym_{name}", None)
+
+    def rule(number: Any) -> Any:
+        if symbolic is None or not _in_domain(name, number):
+            return None
+        return symbolic(_plain(number))
+
+    return rule
+
+
+def _in_domain(name: str, number: Any) -> bool:
+    """Where the real function may raise, the number itself is asked."""
+    if name == "sqrt":
+        return bool(number >= 0)
+    return name in ("cos", "sin", "tanh", "atan") or (name == "log2" and bool(number > 0))
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    int: _as_int,
+    float: _as_float,
+    bool: lambda number: number if _is_bool(number) else number != 0,
+    abs: lambda number: abs(_plain(number)),
+    operator.index: _plain,
+    operator.neg: lambda number: -_plain(number),
+    operator.pos: _plain,
+    round: _rounding(lambda number: None),
+    min: _extreme(operator.lt),
+    max: _extreme(operator.gt),
+    math.floor: _rounding(math.floor),
+    math.ceil: _rounding(math.ceil),
+    math.trunc: _rounding(math.trunc),
+    **{getattr(math, name): _math(name) for name in ("sqrt", "cos", "sin", "tanh", "atan", "log2")},
+}
+_METHODS: dict[str, Callable[[Interpreter, SymbolValue], Value]] = {
+    "__int__": lambda tx, value: number_value(tx, _as_int(value.symbolic)),
+    "__index__": lambda tx, value: number_value(tx, _plain(value.symbolic)),
+    "__float__": lambda tx, value: number_value(tx, _as_float(value.symbolic)),
+    "__neg__": lambda tx, value: number_value(tx, -_plain(value.symbolic)),
+    "__abs__": lambda tx, value: number_value(tx, abs(_plain(value.symbolic))),
+    "__bool__": lambda tx, value: ConstantValue(value.truth(tx)),
+}
+
+
+@builder(torch.SymInt, torch.SymFloat, torch.SymBool)
+def build_symbol(tx: Interpreter, obj: Symbolic, source: Source | None) -> Value:
+    return number_value(tx, obj)

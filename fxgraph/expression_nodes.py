@@ -1,0 +1,223 @@
+"""Expressions as nodes of a graph.
+
+before                      after
+    view(x, [2*s0 + 1])         mul = operator.mul(s0, 2)
+                                add = operator.add(mul, 1)
+                                view(x, [add])
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from sympy import Expr
+
+from fxgraph import expressions
+from fxgraph.expressions import BIT_FUNCTIONS, REAL_FUNCTIONS, ROUNDINGS
+from fxgraph.node import Node
+from fxgraph.sym_node import SymNode, choose
+from fxgraph.symbols import ShapeEnv
+
+# The function that a node calls -> what torch.SymInt takes for it; others take both.
+_FOR_NUMBERS: dict[str, Callable[..., Any]] = {
+    **REAL_FUNCTIONS,
+    "float": torch.sym_float,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+}
+_OF_INTEGERS: dict[Any, Callable[..., Any]] = {
+    sympy.Pow: operator.pow,
+    expressions.FloorDiv: operator.floordiv,
+    expressions.Mod: operator.mod,
+    expressions.Max: torch.sym_max,
+    expressions.Min: torch.sym_min,
+    expressions.Choose: choose,
+    sympy.Eq: operator.eq,
+    sympy.Ne: operator.ne,
+    sympy.Le: operator.le,
+    sympy.Ge: operator.ge,
+    sympy.Lt: operator.lt,
+    sympy.Gt: operator.gt,
+    sympy.Not: torch.sym_not,
+}
+_CHAINED: dict[Any, Callable[..., Any]] = {
+    sympy.Add: operator.add,
+    sympy.Mul: operator.mul,
+    sympy.And: operator.and_,
+    sympy.Or: operator.or_,
+}
+
+
+class ExpressionNodes:
+    """Makes nodes for expressions, each once.
+
+    symbol_node: the node of a symbol (a placeholder).
+    create: (function, args) -> a call_function node at the place where the value is needed.
+    """
+
+    def __init__(
+        self,
+        env: ShapeEnv,
+        symbol_node: Callable[[sympy.Symbol], Node],
+        create: Callable[[Callable[..., Any], tuple[Any, ...]], Node],
+    ) -> None:
+        self.env = env
+        self.symbol_node = symbol_node
+        self.create = create
+        self.known: dict[Any, Any] = {}
+
+    def of(self, value: Any) -> Any:
+        """The node of a torch.SymInt, SymFloat or SymBool; a number where it has become one."""
+        if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return value
+        return self.of_expression(value.node.expr)
+
+    def of_expression(self, expr: Any) -> Any:
+        """The node of an expression, or its number."""
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_Float:
+            return float(expr)
+        if expr in (sympy.true, sympy.false):
+            return bool(expr)
+        known = self.known.get(expr)
+        if known is None:
+            known = self.symbol_node(expr) if expr.is_Symbol else self._make(expr)
+            self.known[expr] = known
+        return known
+
+    def _make(self, expr: Any) -> Node:
+        kind = type(expr)
+        if kind is sympy.Add:
+            return self._sum(expr)
+        if kind in _CHAINED:
+            first, *rest = _in_order(expr)
+            made = self.of_expression(first)
+            for arg in rest:
+                made = self._call(_CHAINED[kind], kind(first, arg), made, self.of_expression(arg))
+                first = kind(first, arg)
+            return made
+        if kind is expressions.Truth:
+            return self._call(choose, expr, self.of_expression(expr.args[0]), 1, 0)
+        function = _OF_INTEGERS.get(kind)
+        args = expr.args
+        if function is None:
+            name = args[0].name
+            functions = {
+                expressions.Real: _FOR_NUMBERS,
+                expressions.Rounded: ROUNDINGS,
+                expressions.Bits: BIT_FUNCTIONS,
+            }[kind]
+            function, args = functions[name], args[1:]
+        return self._call(function, expr, *map(self.of_expression, args))
+
+    def _sum(self, expr: Expr) -> Node:
+        """a + 2*b - c, with a subtraction where a term is negative."""
+        first, *rest = _in_order(expr)
+        made, total = self.of_expression(first), first
+        for term in rest:
+            negative = term.could_extract_minus_sign()
+            total = total + term
+            function = operator.sub if negative else operator.add
+            made = self._call(
+                function, total, made, self.of_expression(-term if negative else term)
+            )
+        return made
+
+    def _call(self, function: Callable[..., Any], expr: Any, *args: Any) -> Node:
+        node = self.create(function, args)
+        node.meta["val"] = node.meta["example_value"] = value_of(self.env, expr)
+        return node
+
+
+def value_of(env: ShapeEnv, expr: Any) -> Any:
+    """The torch.SymInt, SymFloat or SymBool of an expression, or its number."""
+    if isinstance(expr, sympy.logic.boolalg.Boolean):
+        return torch.SymBool(SymNode(expr, env, bool))
+    if expr.is_integer:
+        return env.symint(expr)
+    return torch.SymFloat(SymNode(expr, env, float))
+
+
+def _in_order(expr: Any) -> list[Any]:
+    """Positive terms first, numbers last: n - 1 rather than -1 + n."""
+    if not isinstance(expr, sympy.Add | sympy.Mul):
+        return list(expr.args)
+    keyed = sorted(expr.args, key=lambda arg: arg.sort_key())
+    return sorted(keyed, key=lambda arg: (arg.is_number, arg.could_extract_minus_sign()))
+
+
+def python_code(expr: Any, name_of: Callable[[sympy.Symbol], str]) -> str:
+    """A Python expression with the value of `expr`; it names the symbols and `math`."""
+    if expr.is_Symbol:
+        return name_of(expr)
+    if expr.is_Integer:
+        return str(int(expr)) if expr >= 0 else f"({int(expr)})"
+    if expr.is_Float:
+        return repr(float(expr))
+    if expr in (sympy.true, sympy.false):
+        return str(bool(expr))
+    if isinstance(expr, expressions.Real | expressions.Rounded | expressions.Bits):
+        name, args = expr.args[0].name, [python_code(arg, name_of) for arg in expr.args[1:]]
+        sign = _SIGNS_OF_NAMES.get(name)
+        if sign is not None:
+            return f"({sign.join(args)})"
+        if name == "neg":
+            return f"(-{args[0]})"
+        return f"{'math.' if hasattr(math, name) else ''}{name}({', '.join(args)})"
+    args = [python_code(arg, name_of) for arg in _in_order(expr)]
+    if isinstance(expr, expressions.Choose):
+        return f"({args[1]} if {args[0]} else {args[2]})"
+    sign = _SIGNS.get(type(expr))
+    if sign is not None:
+        return f"({sign.join(args)})"
+    return f"{_FUNCTIONS[type(expr)]}({', '.join(args)})"
+
+
+_SIGNS: dict[Any, str] = {
+    sympy.Add: " + ",
+    sympy.Mul: " * ",
+    sympy.Pow: " ** ",
+    expressions.FloorDiv: " // ",
+    expressions.Mod: " % ",
+    sympy.And: " and ",
+    sympy.Or: " or ",
+    sympy.Eq: " == ",
+    sympy.Ne: " != ",
+    sympy.Le: " <= ",
+    sympy.Ge: " >= ",
+    sympy.Lt: " < ",
+    sympy.Gt: " > ",
+}
+_FUNCTIONS: dict[Any, str] = {
+    expressions.Max: "max",
+    expressions.Min: "min",
+    expressions.Truth: "int",
+    sympy.Not: "not ",
+}
+_SIGNS_OF_NAMES = {
+    "add": " + ",
+    "sub": " - ",
+    "mul": " * ",
+    "truediv": " / ",
+    "floordiv": " // ",
+    "mod": " % ",
+    "pow": " ** ",
+    "and": " & ",
+    "or": " | ",
+    "xor": " ^ ",
+    "lshift": " << ",
+    "rshift": " >> ",
+}
+
+
+def function_of(expr: Any, symbols: Sequence[sympy.Symbol]) -> Callable[..., Any]:
+    """A Python function with the value of `expr`, of the values of these symbols."""
+    parameters = ", ".join(symbol.name for symbol in symbols)
+    code = python_code(expr, lambda symbol: symbol.name)
+    return eval(f"lambda {parameters}: {code}", {"math": math})
