@@ -8,8 +8,8 @@ before                                          after
     kernel: step_1 + 1 -> step_1, correction_1
     kernel: p_1, m_1, correction_1 -> p_1, m_1
 
-What leads to nothing but writes of inputs can wait for the end of the program. Kernels there that do
-not depend on each other are one launch: a table of parts, which share the text of equal kernels.
+What leads to nothing but writes of inputs can wait for the end of the program. Kernels there that
+do not depend on each other are one launch: a table of parts, which share the text of equal kernels.
 """
 
 from __future__ import annotations
