@@ -61,6 +61,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.break_regions",
     "dynamo.values.resumed_iterators",
     "dynamo.values.classes",
+    "dynamo.values.instance_checks",
     "dynamo.values.raised",
     "dynamo.values.modules",
     "dynamo.values.made_first",

@@ -8,7 +8,6 @@ polyfills.py; functions that are pure on constants are folded.
 from __future__ import annotations
 
 import _thread
-import collections
 import inspect
 import json
 import operator
@@ -18,10 +17,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from dynamo import breaks
-from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
@@ -41,11 +37,11 @@ from dynamo.values.operators import (
     as_index,
     binary_op,
     compare_op,
-from dynamo.values.symbol import call_on_symbols
     contains_op,
     same_object,
     unary_op,
 )
+from dynamo.values.symbol import call_on_symbols
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -109,10 +105,17 @@ def real_object(value: Value) -> Any:
     """The real object behind a value, if it exists already and runs no code of the program's."""
     from dynamo.values.objects import ObjectValue
 
-    if isinstance(value, ObjectValue):
+    if isinstance(value, ObjectValue) or _is_changed(value):
         raise Unsupported(breaks.NotConstant(value.describe()))
     known, real = value.identity()
     return real if known else value.as_constant()
+
+
+def _is_changed(value: Value) -> bool:
+    """The captured code has stored attributes in it that the real object does not have yet."""
+    held = getattr(value, "function", value)
+    mutation = held.mutation if isinstance(held, Value) else value.mutation
+    return mutation is not None and bool(mutation.attrs)
 
 
 def callable_name(function: Any) -> str:
@@ -148,13 +151,13 @@ class BuiltinValue(Value):
         return True
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        handler = TABLE.get(self.function)
-        if handler is not None:
-            result = call_handler(tx, self.describe(), handler, args, kwargs)
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.function, args, kwargs)
             if made is not None:
                 return made
+        handler = TABLE.get(self.function)
+        if handler is not None:
+            result = call_handler(tx, self.describe(), handler, args, kwargs)
             return ConstantValue(None) if result is None else result
         if self.is_pure():
             return fold(tx, self.function, args, kwargs)
@@ -189,7 +192,8 @@ class BuiltinMethod(Value):
         self.found = found
 
     def python_type(self) -> type:
-        return types.BuiltinMethodType
+        is_slot = isinstance(self.found, types.WrapperDescriptorType)
+        return types.MethodWrapperType if is_slot else types.BuiltinMethodType
 
     def describe(self) -> str:
         return f"{self.receiver.describe()}.{self.name}"
@@ -205,12 +209,17 @@ class BuiltinMethod(Value):
             return self.receiver
         if name in ("__name__", "__qualname__"):
             return ConstantValue(self.name)
-        if self.found is not None and hasattr(self.found, name):
+        if name == "__call__":
+            return BuiltinMethod(self, name, getattr(self.python_type(), name))
+        if name in ("__doc__", "__text_signature__", "__objclass__") and hasattr(self.found, name):
             return tx.wrap(getattr(self.found, name))
-        raise_python(tx, AttributeError, f"'builtin_function_or_method' has no attribute {name!r}")
+        kind = self.python_type()
+        if hasattr(kind, name):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        raise_python(tx, AttributeError, f"{kind.__name__!r} object has no attribute {name!r}")
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr([].append, name)
+        return hasattr(self.python_type(), name)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, BuiltinMethod):
@@ -226,7 +235,9 @@ class BuiltinMethod(Value):
     def reconstruct(self, codegen: Codegen) -> None:
         from dynamo.values.descriptors import class_lookup
 
-        if self.found is None or class_lookup(self.receiver.python_type(), self.name) is self.found:
+        of_class = isinstance(self.found, types.ClassMethodDescriptorType)
+        owner = real_object(self.receiver) if of_class else self.receiver.python_type()
+        if self.found is None or class_lookup(owner, self.name) is self.found:
             codegen(self.receiver)
             codegen.load_attr(self.name)
             return
@@ -241,7 +252,6 @@ class BuiltinMethod(Value):
             codegen.load_attr("__get__")
 
         codegen.load_callable(load_getter)
-        of_class = isinstance(self.found, types.ClassMethodDescriptorType)
         if of_class:
             codegen.load_const(None)
         codegen(self.receiver)
@@ -337,68 +347,6 @@ def _type(tx, owner, *rest, **kwargs):
     return class_value(tx, owner.python_type(), owner.source)
 
 
-def class_info(value: Value) -> Any:
-    """The second argument of isinstance and issubclass: a class, a union, or a tuple of them."""
-    if value.python_type() is tuple:
-        return tuple(class_info(v) for v in value.wrapped())  # type: ignore[attr-defined]
-    known, real = value.identity()
-    return real if known else value.as_constant()
-
-
-@handles(isinstance)
-def _isinstance(tx, owner, info):
-    classes = class_info(info)
-    real = getattr(owner, "real", None)
-    if real is not None:
-        result = call_real(tx, isinstance, real, classes)
-    else:
-        result = instance_of(tx, owner, classes)
-    if owner.source is not None and _answers_may_change(classes):
-
-        def isinstance_answers_as_captured(value: Any) -> bool:
-            return isinstance(value, classes) is result
-
-        tx.guard(owner.source, "predicate", isinstance_answers_as_captured)
-    return ConstantValue(result)
-
-
-def _answers_may_change(classes: Any) -> bool:
-    """True for a user's abstract base class: a later register() changes what belongs to it."""
-    if isinstance(classes, tuple):
-        return any(_answers_may_change(c) for c in classes)
-    check = getattr(type(classes), "__instancecheck__", None)
-    package = (getattr(classes, "__module__", None) or "").partition(".")[0]
-    return check is not type.__instancecheck__ and package not in TRUSTED_PACKAGES
-
-
-def instance_of(tx: Interpreter, owner: Value, classes: Any) -> bool:
-    if isinstance(classes, tuple):
-        return any(instance_of(tx, owner, c) for c in classes)
-    cls = owner.python_type()
-    if classes in (collections.abc.Callable,) and hasattr(owner, "function"):
-        return True
-    check = type(classes).__dict__.get("__instancecheck__")
-    fake = getattr(owner, "fake", None)
-    if fake is not None and type(classes) is type(torch.FloatTensor):
-        return fake.type() == f"{classes.__module__}.{classes.__name__}"
-    if fake is not None and isinstance(classes, type) and isinstance(check, types.FunctionType):
-        return issubclass(cls, classes) or bool(isinstance(fake, classes))
-    return call_real(tx, issubclass, cls, classes)
-
-
-@handles(issubclass)
-def _issubclass(tx, cls, info):
-    classes = class_info(info)
-    result = call_real(tx, issubclass, real_object(cls), classes)
-    if cls.source is not None and _answers_may_change(classes):
-
-        def issubclass_answers_as_captured(value: Any) -> bool:
-            return issubclass(value, classes) is result
-
-        tx.guard(cls.source, "predicate", issubclass_answers_as_captured)
-    return ConstantValue(result)
-
-
 @handles(callable)
 def _callable(tx, value):
     from dynamo.values.descriptors import MISSING, class_lookup
@@ -420,7 +368,22 @@ def _super(tx, cls=None, owner=None):
     if not isinstance(after, type):
         kind = type(after).__name__
         raise_python(tx, TypeError, f"super() argument 1 must be a type, not {kind}")
+    if owner is not None:
+        _check_super(tx, after, owner)
     return SuperValue(after, owner)
+
+
+def _check_super(tx: Interpreter, after: type, owner: Value) -> None:
+    """The object has to be an instance of the class, or a subclass."""
+    from dynamo.values.classes import ClassValue
+    from dynamo.values.standins import fail_as
+
+    kind = owner.python_type()
+    if after in kind.__mro__ or (isinstance(owner, ClassValue) and after in owner.cls.__mro__):
+        return
+    if hasattr(owner, "storage"):  # it may claim to be of another class
+        raise Unsupported(breaks.UncapturedCall("super"))
+    fail_as(tx, lambda value: super(after, value), owner)
 
 
 def _super_arguments(tx: Interpreter) -> tuple[Value, Any]:

@@ -32,6 +32,7 @@ from dynamo.values.descriptors import is_trusted_class
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import NestedFunctionValue
+from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -157,6 +158,8 @@ def from_namespace(
     for key, value in namespace.items():
         if _has_set_name(value):
             raise _refused(label, f"the class of {key!r} defines __set_name__")
+        if issubclass(meta, abc.ABCMeta) and not _says_if_abstract(tx, value):
+            raise _refused(label, f"{key!r} may be an abstract method")
     real = {key: real_of(tx, label, value) for key, value in namespace.items()}
     cls = call_real(tx, meta, label, bases, real, **kwargs)
     base_values = [tx.wrap(base) for base in bases]
@@ -186,8 +189,26 @@ def from_namespace(
 def _abstract_functions(tx: Interpreter, values: Iterable[Value]) -> list[Value]:
     """Those that abc.abstractmethod has marked: ABCMeta looks at the mark."""
     parts = [p for v in values for p in (v.args if isinstance(v, DescriptorValue) else [v])]
-    stored = tx.output.side_effects.stored_attrs
-    return [part for part in parts if "__isabstractmethod__" in stored(part)]
+    return [part for part in parts if _is_true(_abstract_mark(tx, part))]
+
+
+def _is_true(value: Value | None) -> bool:
+    return value is not None and value.is_constant() and value.as_constant() is True
+
+
+def _abstract_mark(tx: Interpreter, value: Value) -> Value | None:
+    """What the captured code stored in a function to say whether it is abstract."""
+    stored = tx.output.side_effects.stored_attrs(value).get("__isabstractmethod__")
+    return stored if isinstance(stored, Value) else None
+
+
+def _says_if_abstract(tx: Interpreter, value: Value) -> bool:
+    """Whether ABCMeta finds in the stand-in for `value` what it would find in `value`."""
+    parts = value.args if isinstance(value, DescriptorValue) else [value]
+    marks = [mark for part in parts if (mark := _abstract_mark(tx, part)) is not None]
+    if not all(mark.python_type_is(bool) for mark in marks):
+        return False
+    return not isinstance(value, ObjectValue) or not value.hasattr(tx, "__isabstractmethod__")
 
 
 def _has_set_name(value: Value) -> bool:

@@ -110,6 +110,8 @@ class ClassValue(Value):
             return BuiltinMethod(self, name, found)
         if isinstance(found, property):
             return tx.call_function(tx.wrap(found.fget), [self], {})
+        if name == "__dict__" and tx.output.side_effects.stored_attrs(self):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
 
     def _attr_source(self, name: str) -> Source | None:
@@ -344,9 +346,9 @@ def _makes_plain_objects(cls: type) -> bool:
         return False
     if builtin_base(cls) is types.SimpleNamespace:
         return True
-    if new is object.__new__:
-        return builtin_base(cls) is object  # C types may have no constructor at all
-    return isinstance(new, (types.FunctionType, staticmethod))
+    if builtin_base(cls) is not object:  # C types may have no constructor at all
+        return False
+    return new is object.__new__ or isinstance(new, (types.FunctionType, staticmethod))
 
 
 def _refuses_arguments(cls: type, method: str, other: str) -> bool:
@@ -578,6 +580,8 @@ def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None
 @subclass_builder(type)
 def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     """A class, guarded by identity. Attributes of classes that users may change are tracked."""
+    if obj.__mro__ is None:  # seen by its metaclass while it is made
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.guard(source, "id", obj)
     value = ClassValue(obj, source)
     if source is not None:
@@ -648,6 +652,10 @@ class ObjectConstant(Value):
             found = getattr(self.real, name)
         except AttributeError as error:
             raise_python(tx, AttributeError, *error.args)
+        if getattr(found, "__self__", None) is self.real:
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(self, name, class_lookup(type(self.real), name))
         return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:

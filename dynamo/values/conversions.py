@@ -212,9 +212,10 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     if isinstance(value, PureObjectValue):
         return function(value.real)
     try:
-        return function(value.as_constant())
+        constant = value.as_constant()
     except Unsupported:
         raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
+    return call_real(tx, function, constant)
 
 
 def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:

@@ -32,7 +32,7 @@ def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
     """What the MRO of `cls` (from behind `after`, if given) holds under `name`, unbound; MISSING
     if nothing.
     """
-    mro = cls.__mro__
+    mro = cls.__mro__ or ()  # None: of a class that is being made
     if after is not None:
         mro = mro[mro.index(after) + 1 :]
     for owner in mro:

@@ -246,6 +246,8 @@ class ObjectValue(Value):
         elif found is not MISSING and is_data_descriptor(found):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         elif self.own_attr(tx, name) is None:
+            if found is not MISSING and not self.has_instance_dict():  # in words of its own
+                raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             type_name = self.cls.__name__
             raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
         tx.output.side_effects.delete_attr(self, name)

@@ -217,11 +217,14 @@ def _class_slot(
     if name == "fromkeys" and issubclass(cls, dict):
         return call_handler(tx, name, _fromkeys, [receiver, *args], kwargs)
     if name in ("__instancecheck__", "__subclasscheck__"):
-        from dynamo.values.builtins import class_info, instance_of
+        from dynamo.values.builtins import real_object
+        from dynamo.values.instance_checks import plain_instance
 
         if name == "__instancecheck__":
-            return ConstantValue(instance_of(tx, args[0], cls))
-        return ConstantValue(issubclass(class_info(args[0]), cls))
+            return ConstantValue(plain_instance(tx, args[0], cls))
+        if not isinstance(args[0], ClassValue):
+            raise Unsupported(breaks.UncapturedCall("type.__subclasscheck__"))
+        return ConstantValue(cls in real_object(args[0]).__mro__)
     if name in ("__init_subclass__", "__init__"):
         return None
     if name in ("__eq__", "__ne__", "__getattribute__"):

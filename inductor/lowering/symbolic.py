@@ -1,0 +1,92 @@
+"""From the graph's torch.SymInts (fxgraph/symbols.py) to sizes (inductor/sizes.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import sympy
+import torch
+
+from fxgraph import expressions
+from inductor.sizes import Extent, Size, Symbol, Undecided, divided, largest, modulo, smallest
+
+UNKNOWN_HINT = 1024  # a size that depends on data
+
+
+class GraphSizes:
+    """The sizes of one graph: equal symbols are one Symbol."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, Symbol] = {}
+        self._known: dict[Any, Extent] = {}
+
+    def of(self, value: Any) -> Any:
+        """An int or torch.SymInt as a size; any other value as it is.
+
+        Raises Undecided for an expression that sizes have no form of.
+        """
+        if isinstance(value, torch.SymInt):
+            env = value.node.shape_env
+            return self._size(env.simplify(value.node.expr), env)
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            raise Undecided(f"{value}, which is no integer")
+        return value
+
+    def all(self, values: Any) -> tuple[Extent, ...]:
+        return tuple([n if type(n) is int else self.of(n) for n in values])
+
+    def _size(self, expr: Any, env: Any) -> Extent:
+        known = self._known.get(expr)
+        if known is None:
+            known = self._known[expr] = self._converted(expr, env)
+        return known
+
+    def _converted(self, expr: Any, env: Any) -> Extent:
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_Symbol:
+            return self._symbol(expr, env)
+        rule = _RULES.get(type(expr))
+        if rule is None:
+            raise Undecided(f"sizes like {expr}")
+        return rule([self._size(arg, env) for arg in expr.args])
+
+    def _symbol(self, symbol: Any, env: Any) -> Size:
+        if not symbol.is_integer:
+            raise Undecided(f"{symbol}, which is no integer")
+        low, high = env.bounds(symbol)
+        hint = env.hint(symbol)
+        if hint is None:
+            hint = max(UNKNOWN_HINT, low or 0) if high is None else high
+        made = Symbol(symbol.name, low, high, int(hint))
+        return Size.of(self.symbols.setdefault(symbol.name, made))
+
+
+def _power(args: list[Extent]) -> Extent:
+    base, power = args
+    if not isinstance(power, int) or power < 0:
+        raise Undecided("a power of sizes")
+    return base**power
+
+
+def _quotient(function: Callable[[Extent, Extent], Extent]) -> Callable[[list[Extent]], Extent]:
+    def rule(args: list[Extent]) -> Extent:
+        a, b = args
+        if not b > 0:
+            raise Undecided("division by a negative size")
+        return function(a, b)
+
+    return rule
+
+
+_RULES: dict[Any, Callable[[list[Extent]], Extent]] = {
+    sympy.Add: lambda args: sum(args),
+    sympy.Mul: lambda args: prod(args),  # type: ignore[arg-type]
+    sympy.Pow: _power,
+    expressions.FloorDiv: _quotient(divided),
+    expressions.Mod: _quotient(modulo),
+    expressions.Max: lambda args: largest(*args),
+    expressions.Min: lambda args: smallest(*args),
+}

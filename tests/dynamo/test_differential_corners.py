@@ -1,0 +1,263 @@
+"""Corners of the language that CPython's own tests look into (tests/cpython), one program each."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dynamo.objects_support import check
+
+# name: (graphs, codes of the breaks, program)
+PROGRAMS = {
+    "conversions_by_lookup_order": (
+        1,
+        "",
+        """
+        class I(int):
+            def __index__(self): return 42
+        class S(str): pass
+        class B(bytes): pass
+        class C(complex): pass
+        def f(x):
+            z = C(1.5, -2)
+            return x + 1, int(I(7)), float(S(" 1.5 ")), int(S("12")), int(B(b"3")), float(B(b"4")), z.real, z.imag, round(I(5)), round(I(5), None)
+        ---
+        run(T(3))
+        """,
+    ),
+    "conversions_of_buffers": (
+        1,
+        "NOT_CALLABLE UNCAPTURED_CALL",
+        """
+        def f(x):
+            y = x + 1
+            return y, float(bytearray(b"2.5"))
+        ---
+        run(T(3))
+        """,
+    ),
+    "str_of_bytes": (
+        1,
+        "",
+        """
+        def f(x):
+            return x + 1, str(b"abc", "ascii"), str(b"\\xe4", "latin-1", "strict")
+        ---
+        run(T(3))
+        """,
+    ),
+    "format_refused": (
+        1,
+        "",
+        """
+        class A: pass
+        def refused(value):
+            try: return format(value, ">10")
+            except TypeError as error: return str(error)
+        def f(x):
+            return x + 1, refused([1]), refused(A()), refused(None)
+        ---
+        run(T(3))
+        """,
+    ),
+    "repr_does_not_hide_str": (
+        1,
+        "",
+        """
+        class E(Exception):
+            def __repr__(self): return "E!"
+        class I(int):
+            def __repr__(self): return "I!"
+        def f(x):
+            return x + 1, str(E("text")), repr(E("text")), str(I(3)), f"{I(3)}"
+        ---
+        run(T(3))
+        """,
+    ),
+    "hash_of_nan": (
+        1,
+        "",
+        """
+        class F(float): pass
+        def f(x):
+            v, w = float("nan"), F("nan")
+            return x + 1, hash(v) == hash(v), hash(w) == hash(w), {v: 1}[v]
+        ---
+        run(T(3))
+        """,
+    ),
+    "frozenset_of_changed_set": (
+        1,
+        "",
+        """
+        s = {3}
+        def f(x, s):
+            s.add(5)
+            return x + 1, frozenset(s)
+        ---
+        run(T(3), s)
+        """,
+    ),
+    "isinstance_by_own_metaclass": (
+        2,
+        "",
+        """
+        class Meta(type):
+            def __instancecheck__(cls, obj):
+                log.append(("instance", cls.__name__))
+                return getattr(obj, "member", False)
+            def __subclasscheck__(cls, sub):
+                log.append(("subclass", cls.__name__))
+                return sub is int
+        class A(metaclass=Meta): pass
+        class B: member = True
+        def f(x):
+            return x + 1, isinstance(B(), A), isinstance(3, (A, str)), issubclass(int, A), issubclass(str, (A, str))
+        ---
+        run(T(3))
+        run(T(3))
+        """,
+    ),
+    "isinstance_claims": (
+        1,
+        "",
+        """
+        class A: pass
+        class B:
+            @property
+            def __class__(self):
+                log.append("asked")
+                return A
+        b = B()
+        def f(x, b):
+            return x + 1, isinstance(b, A), isinstance(b, B), isinstance(B(), A), isinstance(b, int | A)
+        ---
+        run(T(3), b)
+        """,
+    ),
+    "isinstance_of_what_looks_like_a_class": (
+        1,
+        "UNCAPTURED_CALL",
+        """
+        class Class:
+            def __init__(self, *bases): self.bases = bases
+            __bases__ = property(lambda self: self.bases)
+        class Instance:
+            def __init__(self, cls): self.cls = cls
+            __class__ = property(lambda self: self.cls)
+        base = Class()
+        sub = Class(base)
+        obj = Instance(sub)
+        def f(x, obj, base):
+            y = x + 1
+            return y, isinstance(obj, base)
+        ---
+        run(T(3), obj, base)
+        """,
+    ),
+    "abc_registered_later": (
+        2,
+        "",
+        """
+        import abc
+        class A(abc.ABC): pass
+        class B: pass
+        def f(x):
+            return (x + 1, "yes") if isinstance(B(), A) else (x - 1, "no")
+        ---
+        run(T(3))
+        A.register(B)
+        run(T(3))
+        """,
+    ),
+    "abc_in_python": (
+        1,
+        "ATTRIBUTE_MUTATION UNCAPTURED_CALL",
+        """
+        import _py_abc
+        _py_abc.ABCMeta._abc_invalidation_counter = 0
+        class A(metaclass=_py_abc.ABCMeta): pass
+        class B: pass
+        def f(x):
+            before = issubclass(B, A)
+            A.register(B)
+            return x + 1, before, issubclass(B, A), isinstance(B(), A)
+        ---
+        run(T(3))
+        """,
+    ),
+    "subclass_hook_runs_when_asked": (
+        1,
+        "UNCAPTURED_CALL",
+        """
+        import abc
+        class A(abc.ABC):
+            @classmethod
+            def __subclasshook__(cls, other):
+                log.append(other.__name__)
+                return hasattr(other, "mine")
+        class B: mine = 1
+        def f(x):
+            y = x + 1
+            return y, isinstance(B(), A)
+        ---
+        run(T(3))
+        run(T(3))
+        """,
+    ),
+    "abstract_by_descriptor": (
+        1,
+        "CLASS_STATEMENT",
+        """
+        import abc
+        class Descriptor:
+            def __init__(self, get): self.get = get
+            @property
+            def __isabstractmethod__(self): return getattr(self.get, "__isabstractmethod__", False)
+        def f(x):
+            class C(abc.ABC):
+                @Descriptor
+                @abc.abstractmethod
+                def foo(self): pass
+            class D(abc.ABC):
+                def foo(self): pass
+                foo.__isabstractmethod__ = False
+            try: C()
+            except TypeError as error: return x + 1, type(error), bool(D())
+        ---
+        run(T(3))
+        """,
+    ),
+    "super_of_a_stranger": (
+        1,
+        "",
+        """
+        class A:
+            def f(self): return super().__init__
+        def f(x):
+            try: A.f(3)
+            except TypeError as error: return x + 1, str(error)
+        ---
+        run(T(3))
+        """,
+    ),
+    "class_dict_after_store": (
+        1,
+        "ATTRIBUTE_ACCESS",
+        """
+        class A: x = 1
+        def f(x):
+            y = x + 1
+            A.new = 5
+            return y, "new" in vars(A), A.new
+        ---
+        run(T(3))
+        A.new
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    graphs, codes, text = PROGRAMS[name]
+    check(text, graphs, codes)
