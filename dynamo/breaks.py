@@ -221,6 +221,12 @@ ReadsLocals = _reason(
     "{0} reads its own local variables by locals(), eval() or exec()",
     "do that in a function of its own, which is not captured",
 )
+BarrenFunction = _reason(
+    "BarrenFunction",
+    "NO_GRAPHS",
+    "{0} broke {1} times in a row without a tensor operation in between: its rest runs as it is",
+    "compile the functions that compute instead, or raise dynamo.config.barren_limit",
+)
 DebuggerEntered = _reason(
     "DebuggerEntered",
     "DEBUGGER",

@@ -22,6 +22,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
     "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
+    "barren_limit": (64, "after how many captures in a row without a graph a function is left"),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
     "disable": (os.environ.get("DYNAMO_DISABLE", "") not in ("", "0"), "compile nothing"),
     "rewrite_all_frames": (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo.bytecode.cache import CodeMap
 from dynamo.records import FrameRecord
 from dynamo.shapes import History
 
@@ -26,3 +27,5 @@ class CompileContext:
     settings: dict[str, Any] = field(default_factory=dict)
     records: list[FrameRecord] = field(default_factory=list)
     history: History = field(default_factory=History)  # the sizes seen, by code object
+    # How often in a row a function and its continuations were captured without a graph.
+    barren: CodeMap[int] = field(default_factory=CodeMap)

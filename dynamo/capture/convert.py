@@ -117,10 +117,10 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if len(older) >= config.recompile_limit:
         _limit_reached(record, context, older)
         return None
-    if not context.fullgraph and _reads_locals(frame):
+    left = None if context.fullgraph else _left_as_it_is(frame, context)
+    if left is not None:
         stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
-        reason = breaks.ReadsLocals(code.co_name)
-        record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
+        record.breaks.append(BreakRecord(left.code, str(left), left.hint, stack, False))
         context.records.append(record)
         return None
     start = time.perf_counter()
@@ -130,6 +130,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
             if rewritten.code is code:
                 return _keep_original(frame, context, rewritten, record)
             guarded = finish(frame, rewritten, record)
+            _count_barren(code, context, record)
         except SkipFrame:
             return None
         except (Unsupported, BackendCompilerFailed):
@@ -176,6 +177,30 @@ def inside_mode(_: Any = None) -> bool:
     count = torch._C._len_torch_function_stack()
     modes = (torch._C._get_function_stack_at(i) for i in range(count))
     return any(type(mode) is not DeviceContext for mode in modes)
+
+
+def _left_as_it_is(frame: Any, context: CompileContext) -> breaks.Break | None:
+    """Why the frame is not captured at all, if it is not."""
+    code = frame.f_code
+    if _reads_locals(frame):
+        return breaks.ReadsLocals(code.co_name)
+    if origin(code) is not None:
+        barren = context.barren.get(_function_of(code)) or 0
+        if barren >= config.barren_limit:
+            return breaks.BarrenFunction(code.co_name, barren)
+    return None
+
+
+def _function_of(code: types.CodeType) -> types.CodeType:
+    """The code of the function that a continuation continues, or `code` itself."""
+    made_by = origin(code)
+    return code if made_by is None or made_by.code is None else made_by.code
+
+
+def _count_barren(code: types.CodeType, context: CompileContext, record: FrameRecord) -> None:
+    function = _function_of(code)
+    before = context.barren.get(function) or 0
+    context.barren.set(function, 0 if record.graphs else before + 1)
 
 
 def _reads_locals(frame: Any) -> bool:

@@ -308,6 +308,20 @@ def names_locals(x):
     return ["x", "y"], y
 
 
+@program("NO_GRAPHS")
+def reports(x):
+    with dynamo.config.patch(barren_limit=2):
+        time.sleep(0)
+        time.sleep(0)
+        time.sleep(0)
+    return x + 1
+
+
+@mended("NO_GRAPHS")
+def does_not_report(x):
+    return x + 1
+
+
 @program("DEBUGGER")
 def stops(x):
     y = x + 1
