@@ -150,22 +150,22 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 
 def _build_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    tx.guard(source, "none" if obj is None else "constant", obj)
     if source is not None and type(obj) in (int, float):
         number = tx.output.symbols.number(obj, source)
         if number is not None:
             tx.guard(source, "type", type(obj))
             return symbol_value(tx, number, source)
+    tx.guard(source, "none" if obj is None else "constant", obj)
     return ConstantValue(obj, source)
 
 
-def _find_builder(obj: Any) -> Builder:
 def symbol_value(tx: Interpreter, number: Any, source: Source) -> Value:
     from dynamo.values.symbol import SymbolValue
 
     return SymbolValue(tx.output, number, source)
 
 
+def _find_builder(obj: Any) -> Builder:
     for predicate, function in SPECIAL_BUILDERS:
         if predicate(obj):
             return function
