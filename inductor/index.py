@@ -9,8 +9,9 @@ An `Index` is `const + sum(coefficient * atom)`. An atom is one of
     Indirect(value, size)  a loaded integer that is known to lie in [0, size)
 
 Every atom knows its bounds, which is what makes the rewrites below exact: `(64*i + j) // 64` is `i`
-because j lies in [0, 64). sympy would do the same a hundred times slower, and lowering builds
-thousands of these.
+because j lies in [0, 64). Coefficients, constants, divisors and bounds are sizes (`sizes.Extent`):
+ints, or polynomials over symbols; a rewrite is made only if it holds whatever the symbols are.
+sympy would do the same a hundred times slower, and lowering builds thousands of these.
 """
 
 from __future__ import annotations
@@ -19,18 +20,36 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any
 
+from inductor.sizes import (
+    Extent,
+    Size,
+    Undecided,
+    common_factor,
+    compact_strides,
+    exact,
+    hint,
+    known_le,
+    known_lt,
+    split,
+)
+
+
+def _last(size: Extent) -> Extent:
+    """The greatest position in [0, size)."""
+    return size - 1 if isinstance(size, Size) else max(size - 1, 0)
+
 
 class Var:
     """A loop variable over [0, size); compared by identity."""
 
     __slots__ = ("name", "size")
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: Extent) -> None:
         self.name = name
         self.size = size
 
-    def bounds(self) -> tuple[int, int]:
-        return 0, max(self.size - 1, 0)
+    def bounds(self) -> tuple[Extent, Extent]:
+        return 0, _last(self.size)
 
     def __repr__(self) -> str:
         return self.name
@@ -42,12 +61,12 @@ class Indirect:
 
     __slots__ = ("size", "value")
 
-    def __init__(self, value: Any, size: int) -> None:
+    def __init__(self, value: Any, size: Extent) -> None:
         self.value = value
         self.size = size
 
-    def bounds(self) -> tuple[int, int]:
-        return 0, max(self.size - 1, 0)
+    def bounds(self) -> tuple[Extent, Extent]:
+        return 0, _last(self.size)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Indirect) and other.value is self.value and other.size == self.size
@@ -65,7 +84,7 @@ class _Quotient:
     __slots__ = ("_hash", "dividend", "divisor")
     sign = "?"
 
-    def __init__(self, dividend: Index, divisor: int) -> None:
+    def __init__(self, dividend: Index, divisor: Extent) -> None:
         self.dividend = dividend
         self.divisor = divisor
         self._hash = hash((self.sign, dividend, divisor))
@@ -88,7 +107,7 @@ class FloorDiv(_Quotient):
     __slots__ = ()
     sign = "//"
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self) -> tuple[Extent, Extent]:
         low, high = self.dividend.bounds()
         return low // self.divisor, high // self.divisor
 
@@ -97,9 +116,10 @@ class Mod(_Quotient):
     __slots__ = ()
     sign = "%"
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self) -> tuple[Extent, Extent]:
         low, high = self.dividend.bounds()
-        return 0, min(high, self.divisor - 1) if low >= 0 else self.divisor - 1
+        most = self.divisor - 1
+        return 0, high if known_le(0, low) and known_le(high, most) else most
 
 
 class Index:
@@ -107,16 +127,16 @@ class Index:
 
     __slots__ = ("_hash", "const", "terms")
 
-    def __init__(self, terms: dict[Any, int], const: int = 0) -> None:
+    def __init__(self, terms: dict[Any, Extent], const: Extent = 0) -> None:
         self.terms = terms
         self.const = const
         self._hash: int | None = None
 
     @staticmethod
-    def of(value: Index | Var | Indirect | int) -> Index:
+    def of(value: Index | Var | Indirect | Extent) -> Index:
         if isinstance(value, Index):
             return value
-        if isinstance(value, int):
+        if isinstance(value, int | Size):
             return Index({}, value)
         return Index({value: 1})
 
@@ -128,9 +148,9 @@ class Index:
             self._hash = hash((self.const, frozenset(self.terms.items())))
         return self._hash
 
-    def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
-            return Index(self.terms, self.const + other) if other else self
+    def __add__(self, other: Index | Extent) -> Index:
+        if isinstance(other, int | Size):
+            return Index(self.terms, self.const + other) if other != 0 else self
         if not other.terms:
             return self + other.const
         if not self.terms:
@@ -138,7 +158,7 @@ class Index:
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
             total = terms.get(atom, 0) + coefficient
-            if total:
+            if total != 0:
                 terms[atom] = total
             else:
                 del terms[atom]
@@ -149,13 +169,13 @@ class Index:
     def __neg__(self) -> Index:
         return self * -1
 
-    def __sub__(self, other: Index | int) -> Index:
+    def __sub__(self, other: Index | Extent) -> Index:
         return self + (-other)
 
-    def __rsub__(self, other: int) -> Index:
+    def __rsub__(self, other: Extent) -> Index:
         return -self + other
 
-    def __mul__(self, factor: int) -> Index:
+    def __mul__(self, factor: Extent) -> Index:
         if factor == 1:
             return self
         if factor == 0:
@@ -164,70 +184,94 @@ class Index:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, divisor: int) -> Index:
+    def __floordiv__(self, divisor: Extent) -> Index:
         if divisor == 1:
             return self
         whole, rest = self._split(divisor)
-        low, high = rest.bounds()
-        if low >= 0 and high < divisor:
-            return whole
-        if low // divisor == high // divisor:
-            return whole + low // divisor
+        cell = rest._cell(divisor)
+        if cell is not None:
+            return whole + cell
         if rest.const == 0 and len(rest.terms) == 1:
             ((atom, coefficient),) = rest.terms.items()
             if coefficient == 1 and isinstance(atom, FloorDiv):
                 return whole + atom.dividend // (atom.divisor * divisor)
-            if coefficient == 1 and isinstance(atom, Mod) and atom.divisor % divisor == 0:
-                return whole + (atom.dividend // divisor) % (atom.divisor // divisor)
-        shared = gcd(divisor, *rest.terms.values())
-        if shared > 1:
+            if coefficient == 1 and isinstance(atom, Mod):
+                pieces = exact(atom.divisor, divisor)
+                if pieces is not None:
+                    return whole + (atom.dividend // divisor) % pieces
+        shared = _shared([divisor, *rest.terms.values()], rest.const)
+        if shared != 1:
             scaled = {a: c // shared for a, c in rest.terms.items()}
             return whole + Index(scaled, rest.const // shared) // (divisor // shared)
         return whole + Index({FloorDiv(rest, divisor): 1})
 
-    def __mod__(self, divisor: int) -> Index:
+    def __mod__(self, divisor: Extent) -> Index:
         if divisor == 1:
             return ZERO
         _, rest = self._split(divisor)
-        low, high = rest.bounds()
-        if low >= 0 and high < divisor:
-            return rest
-        if low // divisor == high // divisor:
-            return rest - divisor * (low // divisor)
+        cell = rest._cell(divisor)
+        if cell is not None:
+            return rest - divisor * cell
         if rest.const == 0 and len(rest.terms) == 1:
             ((atom, coefficient),) = rest.terms.items()
-            if coefficient == 1 and isinstance(atom, Mod) and atom.divisor % divisor == 0:
+            inner = exact(atom.divisor, divisor) if isinstance(atom, Mod) else None
+            if coefficient == 1 and inner is not None:
                 return atom.dividend % divisor
-        shared = gcd(divisor, rest.const, *rest.terms.values())
-        if shared > 1:
+        shared = _shared([divisor, rest.const, *rest.terms.values()])
+        if shared != 1:
             scaled = {a: c // shared for a, c in rest.terms.items()}
             return (Index(scaled, rest.const // shared) % (divisor // shared)) * shared
         return Index({Mod(rest, divisor): 1})
 
-    def _split(self, divisor: int) -> tuple[Index, Index]:
+    def _split(self, divisor: Extent) -> tuple[Index, Index]:
         """self = divisor * whole + rest, with every term that divides exactly moved into
         `whole`."""
         whole, rest = {}, {}
         for atom, coefficient in self.terms.items():
-            if coefficient % divisor == 0:
-                whole[atom] = coefficient // divisor
+            part = exact(coefficient, divisor)
+            if part is not None:
+                whole[atom] = part
             else:
                 rest[atom] = coefficient
-        quotient, remainder = divmod(self.const, divisor)
-        return Index(whole, quotient), Index(rest, remainder)
+        if isinstance(self.const, int) and isinstance(divisor, int):
+            quotient, remainder = divmod(self.const, divisor)
+            return Index(whole, quotient), Index(rest, remainder)
+        first, left = split(self.const, divisor)
+        return Index(whole, first), Index(rest, left)
 
-    def bounds(self) -> tuple[int, int]:
-        """Inclusive lower and upper bound; exact when every atom occurs once."""
+    def _cell(self, divisor: Extent) -> Extent | None:
+        """self // divisor, if that is the same for all values of the atoms."""
+        try:
+            low, high = self.bounds()
+        except Undecided:
+            return None
+        if isinstance(low, int) and isinstance(high, int) and isinstance(divisor, int):
+            first = low // divisor
+            return first if high // divisor == first else None
+        return 0 if known_le(0, low) and known_lt(high, divisor) else None
+
+    def bounds(self) -> tuple[Extent, Extent]:
+        """Inclusive lower and upper bound; exact when every atom occurs once.
+
+        Raises sizes.Undecided for a coefficient whose sign depends on the call.
+        """
         low = high = self.const
         for atom, coefficient in self.terms.items():
             atom_low, atom_high = atom.bounds()
-            if coefficient > 0:
+            if coefficient >= 0:
                 low += coefficient * atom_low
                 high += coefficient * atom_high
             else:
                 low += coefficient * atom_high
                 high += coefficient * atom_low
         return low, high
+
+    def is_natural(self) -> bool:
+        """Whether no value is known to be, or may be, negative."""
+        try:
+            return known_le(0, self.bounds()[0])
+        except Undecided:
+            return False
 
     def atoms(self) -> Iterator[Any]:
         """Every atom, those inside quotients included."""
@@ -246,7 +290,7 @@ class Index:
     def substitute(self, replace: Callable[[Any], Any | None]) -> Index:
         """`replace` maps a Var or Indirect to an Index, Var or Indirect, or to None to keep it."""
         result = Index({}, self.const)
-        kept: dict[Any, int] = {}
+        kept: dict[Any, Extent] = {}
         for atom, coefficient in self.terms.items():
             if isinstance(atom, _Quotient):
                 inner = atom.dividend.substitute(replace)
@@ -262,15 +306,28 @@ class Index:
 
     def __repr__(self) -> str:
         parts = [
-            repr(a) if c == 1 else f"{c}*{a!r}"
-            for a, c in sorted(self.terms.items(), key=lambda t: (-abs(t[1]), repr(t[0])))
+            repr(a) if c == 1 else f"{_factor(c)}*{a!r}"
+            for a, c in sorted(self.terms.items(), key=lambda t: (-abs(hint(t[1])), repr(t[0])))
         ]
-        if self.const or not parts:
+        if self.const != 0 or not parts:
             parts.append(str(self.const))
         return " + ".join(parts).replace("+ -", "- ")
 
 
 ZERO = Index({}, 0)
+
+
+def _factor(coefficient: Extent) -> str:
+    plain = isinstance(coefficient, int) or len(coefficient.terms) == 1
+    return str(coefficient) if plain else f"({coefficient})"
+
+
+def _shared(values: list[Extent], const: Extent = 0) -> Extent:
+    """What all values have as a factor. An int `const` need not have it: it is rounded."""
+    if all(isinstance(v, int) for v in values):
+        common = gcd(*values)  # type: ignore[arg-type]
+        return common if isinstance(const, int) else gcd(common, *const.terms.values())
+    return common_factor([*values, const] if isinstance(const, Size) else values)
 
 
 def _rejoin(index: Index) -> Index:
@@ -287,22 +344,17 @@ def _rejoin(index: Index) -> Index:
     return index
 
 
-def linear(indices: tuple[Index, ...] | list[Index], strides: Any, offset: int = 0) -> Index:
+def linear(indices: tuple[Index, ...] | list[Index], strides: Any, offset: Extent = 0) -> Index:
     """The position `offset + sum(index * stride)`."""
     total = Index({}, offset)
     for index, stride in zip(indices, strides, strict=True):
-        if stride:
+        if stride != 0:
             total = total + index * stride
     return total
 
 
-def contiguous_strides(size: Any) -> tuple[int, ...]:
-    strides = []
-    step = 1
-    for extent in reversed(size):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+def contiguous_strides(size: Any) -> tuple[Extent, ...]:
+    return compact_strides(tuple(size))
 
 
 def delinearize(position: Index, size: Any) -> tuple[Index, ...]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import torch
 
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ops import Access, Tape, Value, ops, print_tape
+from inductor.sizes import Extent, Symbol, product
 
 Indices = tuple[Index, ...]
 
@@ -27,8 +27,8 @@ class Buffer:
 
     name: str
     dtype: torch.dtype
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
+    size: tuple[Extent, ...]
+    stride: tuple[Extent, ...]
     device: torch.device
     kind: str = "temp"
     static: bool = False  # an input whose identity is guarded
@@ -43,9 +43,9 @@ class Window:
     """A strided view of a buffer; `offset` counts elements from the buffer's first."""
 
     buffer: Buffer
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int = 0
+    size: tuple[Extent, ...]
+    stride: tuple[Extent, ...]
+    offset: Extent = 0
 
     def index(self, idx: Sequence[Index]) -> Index:
         return linear(tuple(idx), self.stride, self.offset)
@@ -62,14 +62,14 @@ class Split:
     `bounds`."""
 
     dim: int
-    bounds: tuple[int, ...]  # 0, ..., size of the dimension
+    bounds: tuple[Extent, ...]  # 0, ..., size of the dimension
 
 
 @dataclass(eq=False)
 class Tensor:
     """See the module's docstring. `work` and `reads` estimate what one element costs to compute."""
 
-    size: tuple[int, ...]
+    size: tuple[Extent, ...]
     dtype: torch.dtype
     device: torch.device
     window: Window | None = None
@@ -77,7 +77,7 @@ class Tensor:
     work: int = 0
     reads: int = 1
     split: Split | None = None
-    hint: tuple[int, ...] | None = None  # the strides that eager gives this tensor
+    hint: tuple[Extent, ...] | None = None  # the strides that eager gives this tensor
 
     @classmethod
     def of(cls, buffer: Buffer) -> Tensor:
@@ -86,8 +86,8 @@ class Tensor:
         )
 
     @property
-    def numel(self) -> int:
-        return prod(self.size)
+    def numel(self) -> Extent:
+        return product(self.size)
 
     def load(self, idx: Indices) -> Value:
         if self.window is not None:
@@ -148,6 +148,8 @@ class AtenCall:
     outputs: list[Buffer | None]
     ordered: bool = False  # has effects (random numbers, printing): keeps its place among such
     mutates: tuple[str, ...] = ()  # buffers that the operator writes in place
+    # symbols that the results define: (name, number of the result, dimension; None: the result)
+    binds: tuple[tuple[str, int, int | None], ...] = ()
     bundle: None = None
 
     @property
@@ -171,6 +173,7 @@ class Check(AtenCall):
 
     error: str = "RuntimeError"
     message: str = ""
+    sizes: tuple[Extent, ...] = ()  # what "{0}", "{1}", ... in the message stand for
 
 
 Step = Loops | AtenCall
@@ -194,7 +197,8 @@ class Program:
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
-    inputs: list[Buffer | None] = field(default_factory=list)  # None: not a tensor
+    inputs: list[Buffer | Extent] = field(default_factory=list)  # not a tensor: its value
+    symbols: dict[str, Symbol] = field(default_factory=dict)  # those of the sizes
     steps: list[Step] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import torch
 
 from inductor.index import Index, Indirect
+from inductor.sizes import Extent, Size, Undecided, known_le, known_lt
 
 COMPUTE_TYPES = {
     torch.float16: torch.float32,
@@ -262,8 +263,13 @@ class Ops:
         args = masks + _indirect_values(index)
         return tape.emit("load", args, COMPUTE_TYPES[dtype], Access(buffer, index, bool(masks)))
 
-    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Value:
+    def constant(self, value: bool | int | float | Size, dtype: torch.dtype) -> Value:
         dtype = COMPUTE_TYPES[dtype]
+        if isinstance(value, Size) and dtype == torch.bool:
+            number = self.index_expr(Index({}, value), torch.int64)
+            return self.ne(number, self.constant(0, torch.int64))
+        if isinstance(value, Size):
+            return self.index_expr(Index({}, value), dtype)
         if dtype == torch.bool:
             value = bool(value)
         elif dtype.is_floating_point:
@@ -274,11 +280,11 @@ class Ops:
 
     def index_expr(self, index: Index, dtype: torch.dtype) -> Value:
         """An index as a number."""
-        if not index.terms:
+        if not index.terms and not isinstance(index.const, Size):
             return self.constant(index.const, dtype)
         return _state.tape.emit("index_expr", _indirect_values(index), dtype, index)
 
-    def indirect(self, value: Value, size: int) -> Index:
+    def indirect(self, value: Value, size: Extent) -> Index:
         """A loaded integer as an index into [0, size); negative values count from the end."""
         value = self.to_dtype(value, torch.int64)
         zero = self.constant(0, torch.int64)
@@ -287,7 +293,7 @@ class Ops:
         )
         return self.indirect_checked(wrapped, size)
 
-    def indirect_checked(self, value: Value, size: int) -> Index:
+    def indirect_checked(self, value: Value, size: Extent) -> Index:
         """A loaded integer as an index; out of [0, size) it is moved inside, so that memory is
         safe."""
         last = self.constant(size - 1, torch.int64)
@@ -391,24 +397,46 @@ def _logical_and(a: Value, b: Value) -> Value | None:
 def _compare(name: str) -> Callable[[Value, Value], Value | None]:
     """Comparisons of an index with a constant that its bounds decide; masks of padding need
     them."""
-    decide: dict[str, Callable[[int, int, int], bool | None]] = {
-        "lt": lambda lo, hi, c: True if hi < c else False if lo >= c else None,
-        "ge": lambda lo, hi, c: True if lo >= c else False if hi < c else None,
-        "le": lambda lo, hi, c: True if hi <= c else False if lo > c else None,
-        "gt": lambda lo, hi, c: True if lo > c else False if hi <= c else None,
-    }
-    rule = decide[name]
+    holds = {"lt": known_lt, "le": known_le, "gt": _known_gt, "ge": _known_ge}
+    rule, opposite = holds[name], holds[_OPPOSITE[name]]
 
     def simplify(a: Value, b: Value) -> Value | None:
-        if b.op != "constant" or a.op not in ("index_expr", "constant"):
+        number = _number(b)
+        if number is None or a.op not in ("index_expr", "constant"):
             return None
         if a.dtype.is_floating_point or a.dtype == torch.bool:
             return None
-        low, high = a.attr.bounds() if a.op == "index_expr" else (a.attr, a.attr)
-        known = rule(low, high, b.attr)
-        return None if known is None else ops.constant(known, torch.bool)
+        try:
+            low, high = a.attr.bounds() if a.op == "index_expr" else (a.attr, a.attr)
+        except Undecided:
+            return None
+        if name in ("gt", "ge"):
+            low, high = high, low
+        if rule(high, number):
+            return ops.constant(True, torch.bool)
+        return ops.constant(False, torch.bool) if opposite(low, number) else None
 
     return simplify
+
+
+_OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+
+
+def _known_gt(a: Extent, b: Extent) -> bool:
+    return known_lt(b, a)
+
+
+def _known_ge(a: Extent, b: Extent) -> bool:
+    return known_le(b, a)
+
+
+def _number(value: Value) -> Extent | None:
+    """What a value is that depends on no loop, if it is an integer."""
+    if value.dtype.is_floating_point or value.dtype == torch.bool:
+        return None
+    if value.op == "constant":
+        return value.attr
+    return value.attr.const if value.op == "index_expr" and not value.attr.terms else None
 
 
 # Rewrites that are exact for every value, NaN and signed zero included.

@@ -11,6 +11,7 @@ from inductor.index import contiguous_strides
 from inductor.ir import Buffer, Program, Tensor, Window
 from inductor.lowering.context import Lowering, is_dense, is_distinct
 from inductor.runtime.plan import OutputSpec
+from inductor.sizes import Extent, product
 
 
 def plan_outputs(program: Program, functional: Any, results: list[Any]) -> list[OutputSpec]:
@@ -60,9 +61,10 @@ class _Outputs:
             return self._view(spec, buffer.name)
         return OutputSpec("buffer", buffer.name)
 
-    @staticmethod
-    def _view(spec: Any, name: str) -> OutputSpec:
-        return OutputSpec("view", name, tuple(spec.size), tuple(spec.stride), spec.storage_offset)
+    def _view(self, spec: Any, name: str) -> OutputSpec:
+        sizes = self.ctx.sizes
+        size, stride = sizes.all(spec.size), sizes.all(spec.stride)
+        return OutputSpec("view", name, size, stride, sizes.of(spec.storage_offset))
 
     def _constant(self, spec: Any) -> OutputSpec:
         value = spec.constant
@@ -79,9 +81,9 @@ class _Outputs:
         if number in self.owned:
             return self.owned[number]
         val = self.vals[number]
-        stride = tuple(val.stride())
-        if not is_distinct(val.shape, stride):
-            stride = contiguous_strides(val.shape)
+        size, stride = self.ctx.shape(val), self.ctx.strides(val)
+        if not is_distinct(size, stride):
+            stride = contiguous_strides(size)
         if value.window is None:
             self.ctx.realize(value, stride)
         window = value.window
@@ -90,7 +92,7 @@ class _Outputs:
         if (
             buffer.kind in ("input", "constant")
             or buffer.name in self.taken
-            or not _holds(window, tuple(val.shape), stride)
+            or not _holds(window, size, stride)
         ):
             buffer = self._copied(value, stride)
         if buffer.kind == "temp":
@@ -99,32 +101,27 @@ class _Outputs:
         self.owned[number] = buffer
         return buffer
 
-    def _copied(self, value: Tensor, stride: tuple[int, ...]) -> Buffer:
+    def _copied(self, value: Tensor, stride: tuple[Extent, ...]) -> Buffer:
         fresh = self.ctx.copy(value, stride)
         assert fresh.window is not None
         return fresh.window.buffer
 
 
-def _holds(window: Window, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+def _holds(window: Window, size: tuple[Extent, ...], stride: tuple[Extent, ...]) -> bool:
     """Whether the buffer is exactly this tensor. A kernel-made buffer of the same elements in the
     same order but another shape is simply given the shape."""
     buffer = window.buffer
-    if window.offset or not _same_strides(size, window.stride, stride):
+    if window.offset != 0 or not _same_strides(size, window.stride, stride):
         return False
     if buffer.size == size and _same_strides(size, buffer.stride, stride):
         buffer.stride = stride
         return True
-    numel = 1
-    for n in buffer.size:
-        numel *= n
-    mine = 1
-    for n in size:
-        mine *= n
-    if buffer.kind == "temp" and numel == mine and is_dense(buffer.size, buffer.stride):
+    alike = product(buffer.size) == product(size)
+    if buffer.kind == "temp" and alike and is_dense(buffer.size, buffer.stride):
         buffer.size, buffer.stride = size, stride
         return True
     return False
 
 
-def _same_strides(size: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+def _same_strides(size: tuple[Extent, ...], a: tuple[Extent, ...], b: tuple[Extent, ...]) -> bool:
     return all(n == 1 or x == y for n, x, y in zip(size, a, b, strict=True))

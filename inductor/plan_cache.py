@@ -68,8 +68,10 @@ def keep(key: str | None, spec: PlanSpec) -> None:
 
 def _node(gm: Any, node: Any) -> str:
     target = str(node.target)
+    if isinstance(node.meta.get("val"), torch.SymInt) and node.op != "placeholder":
+        return f"{node.name} {_symbolic(node.meta['val'])}"  # lowering looks at nothing else
     if node.op == "placeholder":
-        target = _tensor(node.meta.get("val"))
+        target = _input(node.meta.get("val"))
     elif node.op == "get_attr":
         target = _constant(gm, node.target)
     elif not isinstance(node.target, (str, torch._ops.OpOverload)):
@@ -79,10 +81,29 @@ def _node(gm: Any, node: Any) -> str:
     return f"{node.name} {node.op} {target} {_argument(node.args)} {_argument(node.kwargs)}"
 
 
+def _input(value: Any) -> str:
+    if isinstance(value, torch.SymInt):
+        return _symbolic(value)
+    return repr(value) if isinstance(value, int) else _tensor(value)
+
+
 def _tensor(value: Any) -> str:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         raise _NoKey
-    return f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device}"
+    size, stride = (", ".join(map(_number, part)) for part in (value.shape, value.stride()))
+    return f"{value.dtype} ({size}) ({stride}) {value.device}"
+
+
+def _number(value: Any) -> str:
+    return _symbolic(value) if isinstance(value, torch.SymInt) else str(value)
+
+
+def _symbolic(value: torch.SymInt) -> str:
+    """The expression, as it is known to be, with the ranges of its symbols: plans rely on them."""
+    env = value.node.shape_env
+    expr = env.simplify(value.node.expr)
+    ranges = (f"{symbol} in {env.bounds(symbol)}" for symbol in sorted(expr.free_symbols, key=str))
+    return f"{expr} with {', '.join(ranges)}"
 
 
 def _constant(gm: Any, path: str) -> str:
@@ -111,4 +132,5 @@ def _argument(value: Any) -> str:
 def _output(out: Any) -> str:
     if isinstance(out.constant, torch.Tensor):
         raise _NoKey
-    return repr(out)
+    sizes = (*(out.size or ()), *(out.stride or ()), out.storage_offset)
+    return f"{out!r} {', '.join(map(_number, sizes))}"

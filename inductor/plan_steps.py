@@ -15,6 +15,7 @@ from inductor.runtime.plan import (
     CheckStep,
     ConstantSpec,
     KernelStep,
+    NumberSpec,
     PlanSpec,
     TensorSpec,
     ViewStep,
@@ -22,6 +23,7 @@ from inductor.runtime.plan import (
     encode,
 )
 from inductor.schedule.fusion import Bundle, Call, Kernel, Scheduled
+from inductor.sizes import Extent
 
 
 def build_plan(
@@ -54,6 +56,8 @@ def build_plan(
         outputs=program.outputs,
         constants=[ConstantSpec.of(name, t) for name, t in program.constants.items()],
         source=module.source(),
+        symbols=list(program.symbols.values()),
+        sizes=module.sizes,
     )
     return module, spec
 
@@ -78,9 +82,9 @@ def live_buffers(program: Program, items: list[Scheduled]) -> set[str]:
     return live
 
 
-def _input(buffer: Buffer | None, number: int) -> TensorSpec:
-    if buffer is None:
-        raise TypeError(f"graph input {number} is not a tensor; sizes as inputs are not supported")
+def _input(buffer: Buffer | Extent, number: int) -> TensorSpec | NumberSpec:
+    if not isinstance(buffer, Buffer):
+        return NumberSpec(f"arg{number}", buffer)
     return TensorSpec(
         buffer.name,
         dtype_name(buffer.dtype),
@@ -120,7 +124,8 @@ def _call(step: AtenCall, views: dict[Window, str]) -> list[Any]:
         return leaf.buffer.name if leaf.is_whole() else views[leaf]
 
     if isinstance(step, Check):
-        return [*before, CheckStep(name_of(step.args[0]) or "", step.error, step.message)]
+        found = name_of(step.args[0]) or ""
+        return [*before, CheckStep(found, step.error, step.message, list(step.sizes))]
     schema = step.target._schema
     return [
         *before,
@@ -130,5 +135,6 @@ def _call(step: AtenCall, views: dict[Window, str]) -> list[Any]:
             [encode(a, name_of) for a in step.args],
             [b.name if b is not None else "" for b in step.outputs],
             {k: encode(v, name_of) for k, v in step.kwargs.items()},
+            list(step.binds),
         ),
     ]

@@ -11,6 +11,9 @@
       fn0(P, begin, end, n);
     }
 
+Where sizes are known only when the code runs, the last pointer is the array S of the plan's sizes
+(PlanSpec.sizes), and the entry reads `const int64_t n[] = {768, S[3]};`. The function is the same.
+
 `CppModule.add` takes a scheduled kernel or bundle and returns its KernelStep; `source()` is the
 translation unit.
 """
@@ -18,8 +21,8 @@ translation unit.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from inductor.codegen.cpp_body import CPP_TYPES, Body
@@ -35,7 +38,9 @@ from inductor.codegen.kernel import (
 from inductor.index import Var
 from inductor.ir import Buffer, Program
 from inductor.ops import COMPUTE_TYPES
-from inductor.schedule.fusion import Bundle, Kernel
+from inductor.runtime.plan import SIZES
+from inductor.schedule.fusion import Bundle, Kernel, extent
+from inductor.sizes import Extent, Size, ceil_div, hint, is_symbolic, known_le, largest
 
 # Work (in elementary operations on one element) that is worth a thread's while.
 GRAIN_WORK = 65536
@@ -59,11 +64,11 @@ class Emitted:
     """One kernel's function text and what to call it with."""
 
     text: str
-    constants: list[int]
+    constants: list[Extent]
     buffers: list[str]
     writes: list[str]
-    total: int
-    work: int  # elementary operations for each of `total`
+    total: Extent
+    work: Extent  # elementary operations for each of `total`
     inplace: list[tuple[str, str]]  # (out, in): see KernelStep
 
 
@@ -76,6 +81,7 @@ class CppModule:
         self._functions: dict[str, str] = {}
         self._entries: list[str] = []
         self.kernels: list[Emitted] = []
+        self.sizes: list[Size] = []  # those that entries read from S
 
     def add(self, item: Kernel | Bundle, name: str) -> dict[str, Any]:
         """Emit one kernel; returns the fields of its KernelStep."""
@@ -83,10 +89,15 @@ class CppModule:
         parts = [emit(self.program, k, self.live) for k in kernels]
         self.kernels.extend(parts)
         pointers = list(dict.fromkeys(b for p in parts for b in p.buffers))
-        total = sum(p.total for p in parts)
-        work = max(p.work for p in parts)
+        total: Extent = 0
+        for part in parts:
+            total = total + part.total
+        work = max((p.work for p in parts), key=hint)
+        starts = [p.total for p in parts] if len(parts) > 1 else []
+        if is_symbolic([*starts, *(n for p in parts for n in p.constants)]):
+            pointers.append(SIZES)
         if len(parts) == 1:
-            self._entries.append(self._entry(name, parts[0]))
+            self._entries.append(self._entry(name, parts[0], pointers))
         else:
             self._entries.append(self._bundle(name, parts, pointers))
         writes = list(dict.fromkeys(b for p in parts for b in p.writes))
@@ -95,7 +106,7 @@ class CppModule:
             "args": [(b, 0) for b in pointers],
             "writes": writes,
             "total": total,
-            "grain": max(1, GRAIN_WORK // max(work, 1)),
+            "grain": largest(GRAIN_WORK // largest(work, 1), 1),
             "inplace": self._in_place(parts),
         }
 
@@ -115,27 +126,49 @@ class CppModule:
     def _function(self, part: Emitted) -> str:
         return self._functions.setdefault(part.text, f"fn{len(self._functions)}")
 
-    def _entry(self, name: str, part: Emitted) -> str:
+    def _entry(self, name: str, part: Emitted, pointers: list[str]) -> str:
         """The symbol that the plan calls: the function with this kernel's sizes."""
-        return (
-            f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{\n'
-            f"  static const int64_t n[] = {{{_numbers(part.constants)}}};\n"
-            f"  {self._function(part)}(P, begin, end, n);\n}}"
+        return "\n".join(
+            [
+                f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
+                *self._sizes(pointers),
+                self._table("int64_t n[]", part.constants),
+                f"  {self._function(part)}(P, begin, end, n);",
+                "}",
+            ]
         )
+
+    @staticmethod
+    def _sizes(pointers: list[str]) -> list[str]:
+        if pointers[-1:] != [SIZES]:
+            return []
+        return [f"  const int64_t* const S = (const int64_t*)P[{len(pointers) - 1}];"]
+
+    def _table(self, declared: str, values: Sequence[Extent]) -> str:
+        """An array: static, unless a call brings some of its numbers."""
+        storage = "const" if is_symbolic(values) else "static const"
+        return f"  {storage} {declared} = {{{', '.join(map(self._number, values)) or '0'}}};"
+
+    def _number(self, value: Extent) -> str:
+        if isinstance(value, int):
+            return str(value)
+        if value not in self.sizes:
+            self.sizes.append(value)
+        return f"S[{self.sizes.index(value)}]"
 
     def _bundle(self, name: str, parts: list[Emitted], pointers: list[str]) -> str:
         """Parts laid end to end in one range; each runs what of it falls in its stretch. As a
         table, since code for every part would take the compiler longer than the kernels do."""
-        rows: list[Any] = []
-        sizes: list[Any] = []
-        args: list[Any] = []
-        start = 0
+        rows: list[str] = []
+        sizes: list[Extent] = []
+        args: list[int] = []
+        start: Extent = 0
         for part in parts:
             stop = start + part.total
             own = [pointers.index(b) for b in part.buffers]
             rows.append(
-                f"    {{{self._function(part)}, {start}, {stop}, n + {len(sizes)}, "
-                f"a + {len(args)}, {len(own)}}},"
+                f"    {{{self._function(part)}, {self._number(start)}, {self._number(stop)}, "
+                f"n + {len(sizes)}, a + {len(args)}, {len(own)}}},"
             )
             sizes += part.constants
             args += own
@@ -143,9 +176,10 @@ class CppModule:
         return "\n".join(
             [
                 f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
-                f"  static const int64_t n[] = {{{_numbers(sizes)}}};",
-                f"  static const uint16_t a[] = {{{_numbers(args)}}};",
-                "  static const Stretch parts[] = {",
+                *self._sizes(pointers),
+                self._table("int64_t n[]", sizes),
+                self._table("uint16_t a[]", args),
+                f"  {'' if pointers[-1] == SIZES else 'static '}const Stretch parts[] = {{",
                 *rows,
                 "  };",
                 f"  run_bundle(parts, {len(parts)}, P, begin, end);",
@@ -190,10 +224,6 @@ class CppModule:
         )
 
 
-def _numbers(values: list[int]) -> str:
-    return ", ".join(map(str, values)) or "0"
-
-
 def emit(program: Program, kernel: Kernel, live: set[str]) -> Emitted:
     return _Emitter(program, merge_loops(kernel), live).run()
 
@@ -227,7 +257,7 @@ class _Emitter:
         self.passes = passes(kernel)
         self.scratch = self._scratch(live)
         self.live = live
-        self.constants: list[int] = []
+        self.constants: list[Extent] = []
         self.buffers: list[str] = []
         # columns are reduced several vectors at a time, if nothing of theirs spans two passes
         self.grouped = self.lane_outer and not (
@@ -238,12 +268,12 @@ class _Emitter:
 
     # -- decisions --------------------------------------------------------------------------------
 
-    def _scratch(self, live: set[str]) -> dict[str, int]:
+    def _scratch(self, live: set[str]) -> dict[str, Extent]:
         """Intermediates of full rows that a later pass reads and nobody outside does ->
         elements."""
-        length = prod(v.size for v in self.inner)
+        length = extent(self.inner)
         made: dict[str, int] = {}
-        result: dict[str, int] = {}
+        result: dict[str, Extent] = {}
         for number, one in enumerate(self.passes):
             for step in [*one.row, *one.full]:
                 for name in step.reads:
@@ -252,10 +282,9 @@ class _Emitter:
             for step in one.full:
                 if self.kernel.role(step) == "full":
                     made[step.target.name] = number
-        size = sum(
-            n * COMPUTE_TYPES[self.program.buffers[b].dtype].itemsize for b, n in result.items()
-        )
-        if size > MAX_SCRATCH or self.lane_outer:
+        types = [COMPUTE_TYPES[self.program.buffers[b].dtype] for b in result]
+        long = isinstance(length, int) and length * sum(t.itemsize for t in types) > MAX_SCRATCH
+        if long or self.lane_outer:
             live.update(result)  # too long for the stack: in memory after all
             return {}
         return result
@@ -284,15 +313,17 @@ class _Emitter:
 
     # -- names ------------------------------------------------------------------------------------
 
-    def constant(self, value: int) -> str:
+    def constant(self, value: Extent) -> str:
         """A number in the text: a literal if small, else a parameter shared by equal values."""
+        if isinstance(value, Size):
+            return self.parameter(value)
         if abs(value) < LITERAL:
             return str(value)
         if value < 0:
             return f"-{self.constant(-value)}"
         return self.parameter(value)
 
-    def parameter(self, value: int) -> str:
+    def parameter(self, value: Extent) -> str:
         if value not in self.constants:
             self.constants.append(value)
         return f"n{self.constants.index(value)}"
@@ -308,7 +339,7 @@ class _Emitter:
     # -- text -------------------------------------------------------------------------------------
 
     def run(self) -> Emitted:
-        strip = 1
+        strip: Extent = 1
         if self.tile is not None:
             lines, total = self._tiles(self.tile)
             strip = self.lane.size * STRIP if self.lane else 1
@@ -322,7 +353,7 @@ class _Emitter:
             lines, total = self._rows()
         text = self._function(lines)
         stored = {s.target.name for s in self.kernel.steps}
-        per_row = prod(v.size for v in self.inner) if self.rows else strip
+        per_row = extent(self.inner) if self.rows else strip
         values = sum(len(s.tape.values) + 1 for s in self.kernel.steps)
         writes = [b for b in self.buffers if b in stored]
         return Emitted(
@@ -331,7 +362,7 @@ class _Emitter:
             self.buffers,
             writes,
             total,
-            max(1, per_row * values),
+            largest(per_row * values, 1),
             in_place(self.kernel, self.passes, writes),
         )
 
@@ -342,7 +373,7 @@ class _Emitter:
             for k, b in enumerate(self.buffers)
         ]
         scratch = [
-            f"  alignas(64) {CPP_TYPES[COMPUTE_TYPES[self.target(b).dtype]]} s{k}[{n}];"
+            self._scratch_row(k, CPP_TYPES[COMPUTE_TYPES[self.target(b).dtype]], n)
             for k, (b, n) in enumerate(self.scratch.items())
         ]
         sizes = [f"  const int64_t n{k} = n[{k}];" for k in range(len(self.constants))]
@@ -353,33 +384,42 @@ class _Emitter:
         using = [f"  using namespace {'half' if self.half else 'wide'};"] if self.lane else []
         return "\n".join([head, *using, *declared, *sizes, *scratch, *lines, "}"])
 
+    def _scratch_row(self, number: int, kind: str, length: Extent) -> str:
+        if isinstance(length, int):
+            return f"  alignas(64) {kind} s{number}[{length}];"
+        room = MAX_SCRATCH // len(self.scratch) // 64 * 64  # bytes; longer rows are on the heap
+        return f"  Row<{kind}, {room}> row{number}({self.parameter(length)}); " + (
+            f"{kind}* const s{number} = row{number}.data;"
+        )
+
     def _decode(self, vars: list[Var], position: str) -> list[str]:
         """The outer variables from the row-major position among them."""
-        lines, step = [], 1
+        lines: list[str] = []
+        step: Extent = 1
         for v in reversed(vars):
             whole = position if step == 1 else f"{position} / {self.parameter(step)}"
             last = v is vars[0]
             text = whole if last else f"{whole} % {self.parameter(v.size)}"
             lines.append(f"const int64_t {v.name} = {text};")
-            step *= v.size
+            step = step * v.size
         return lines
 
-    def _pointwise(self) -> tuple[list[str], int]:
+    def _pointwise(self) -> tuple[list[str], Extent]:
         """The range counts elements; a thread's piece may begin and end within a row."""
         row, loop = self._pass(self.passes[0], "j0", "j1")
-        total = prod(v.size for v in self.kernel.outer)
+        total = extent(self.kernel.outer)
         if not self.inner:
             return _indent([*row, *loop]), 1
         if not self.outer:
             head = ["const int64_t j0 = begin, j1 = end;"]
             return _indent([*head, *row, *loop]), total
-        extent = self.parameter(self.inner[0].size)
+        width = self.parameter(self.inner[0].size)
         lines = [
             "for (int64_t e = begin; e < end;) {",
             *_indent(
                 [
-                    f"const int64_t t = e / {extent}, j0 = e - t * {extent};",
-                    f"const int64_t j1 = min({extent}, j0 + end - e);",
+                    f"const int64_t t = e / {width}, j0 = e - t * {width};",
+                    f"const int64_t j1 = min({width}, j0 + end - e);",
                     *self._decode(self.outer, "t"),
                     *row,
                     *loop,
@@ -390,7 +430,7 @@ class _Emitter:
         ]
         return _indent(lines), total
 
-    def _tiles(self, tile: Var) -> tuple[list[str], int]:
+    def _tiles(self, tile: Var) -> tuple[list[str], Extent]:
         """The range counts strips, each as wide as STRIP of `tile` and as long as the lane
         variable. In a strip, squares of W by W are loaded, transposed, computed row by row."""
         assert self.lane is not None
@@ -400,7 +440,7 @@ class _Emitter:
             body.step(step)
         row, mid, inside = body.take_row(), body.take_mid(), body.take_body()
         before, after = body.take_tiles()
-        name, strips = tile.name, -(-tile.size // STRIP)
+        name, strips = tile.name, ceil_div(tile.size, STRIP)
         decode = self._decode(self.outer, f"t / {self.constant(strips)}") if self.outer else []
         strip = f"t % {self.constant(strips)}" if self.outer else "t"
         square = [
@@ -426,18 +466,18 @@ class _Emitter:
             "  });",
             "});",
         ]
-        total = prod(v.size for v in self.outer) * strips
+        total = extent(self.outer) * strips
         return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(lines), "}"]), total
 
-    def _rows(self) -> tuple[list[str], int]:
+    def _rows(self) -> tuple[list[str], Extent]:
         lines = self._decode(self.outer, "t")
         for one in self.passes:
             row, loop = self._pass(one, "0", None)
             lines += [*row, *loop]
-        total = prod(v.size for v in self.outer)
+        total = extent(self.outer)
         return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(lines), "}"]), total
 
-    def _columns(self) -> tuple[list[str], int]:
+    def _columns(self) -> tuple[list[str], Extent]:
         """Rows in the lanes: each vector holds W neighbouring rows."""
         assert self.lane is not None
         others, width = self.outer[:-1], self.constant(self.lane.size)
@@ -446,7 +486,7 @@ class _Emitter:
         for one in self.passes:
             row, loop = self._pass(one, "0", None)
             lines += [*row, *loop]
-        blocks = -(-self.lane.size // lanes)
+        blocks = ceil_div(self.lane.size, lanes)
         decode = self._decode(others, f"t / {self.constant(blocks)}") if others else []
         block = f"t % {self.constant(blocks)}" if others else "t"
         name = self.lane.name
@@ -459,10 +499,10 @@ class _Emitter:
             "  });",
             "}",
         ]
-        total = prod(v.size for v in others) * blocks
+        total = extent(others) * blocks
         return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(body), "}"]), total
 
-    def _column_groups(self) -> tuple[list[str], int]:
+    def _column_groups(self) -> tuple[list[str], Extent]:
         """Columns as above, GROUP vectors of them at a time: as many independent additions, and
         longer stretches of each row."""
         assert self.lane is not None
@@ -488,9 +528,9 @@ class _Emitter:
 
         lines = self._nest(group([*row, *mid, *inside]), opened, closed)
         lanes = (8 if self.half else 16) * GROUP  # of the widest machine
-        if self.lane.size < 8 * lanes and len(self.outer) == 1:
+        if hint(self.lane.size) < 8 * lanes and len(self.outer) == 1:
             lanes //= GROUP  # rather more threads than longer stretches
-        blocks = -(-self.lane.size // lanes)
+        blocks = ceil_div(self.lane.size, lanes)
         others = self.outer[:-1]
         decode = self._decode(others, f"t / {self.constant(blocks)}") if others else []
         block = f"t % {self.constant(blocks)}" if others else "t"
@@ -503,13 +543,13 @@ class _Emitter:
             *_indent([*declared, *lines, *group([*row, *after])]),
             "});",
         ]
-        total = prod(v.size for v in others) * blocks
+        total = extent(others) * blocks
         return _indent(["for (int64_t t = begin; t < end; ++t) {", *_indent(text), "}"]), total
 
     def _nest(self, inside: list[str], opened: list[str], closed: list[str]) -> list[str]:
         """Scalar loops over the inner variables, the innermost cut into chunks where sums are."""
         last, stop = self.inner[-1], self.constant(self.inner[-1].size)
-        chunked = self.two_level and last.size > CHUNK
+        chunked = self.two_level and not known_le(last.size, CHUNK)
         start, end = ("c", f"min(c + {CHUNK}, {stop})") if chunked else ("0", stop)
         lines = [*opened, *_for(last.name, start, end, inside), *closed]
         if chunked:
@@ -539,7 +579,7 @@ class _Emitter:
             self.lane is not None
             and bool(self.inner)
             and self.lane is self.inner[-1]
-            and self.lane.size >= 128
+            and hint(self.lane.size) >= 128
             and all(s.reduction for s in one.full)
             and not any(s.reduction.startswith("arg") for s in one.full if s.reduction)
             and sum(len(s.tape.values) for s in one.full) <= UNROLL_VALUES
@@ -550,7 +590,8 @@ class _Emitter:
         sums = any(s.reduction == "sum" and s.values[0].dtype.is_floating_point for s in one.full)
         lanes = 1 if self.lane_outer or self.lane is None else 64 if self.unroll else 16
         return sums and (
-            len(self.inner) > 1 or (bool(self.inner) and self.inner[-1].size > CHUNK * lanes // 16)
+            len(self.inner) > 1
+            or (bool(self.inner) and not known_le(self.inner[-1].size, CHUNK * lanes // 16))
         )
 
     def _loop(self, low: str, high: str | None) -> list[str]:
@@ -562,7 +603,7 @@ class _Emitter:
             return [*body.take_declarations(), *mid, *inside, *after]
         last = self.inner[-1]
         stop = high if high is not None else self.constant(last.size)
-        chunked = self.two_level and last.size > CHUNK
+        chunked = self.two_level and not known_le(last.size, CHUNK)
         start, end = (("c", f"min(c + {CHUNK}, {stop})")) if chunked else (low, stop)
         if self.lane is last:
             each = "each_vector4" if self.unroll else "each_vector"

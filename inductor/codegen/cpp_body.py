@@ -18,6 +18,7 @@ from inductor.codegen.kernel import narrow_positions, positions_in_order, transp
 from inductor.index import FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
 from inductor.ops import COMPUTE_TYPES, Access, Value
+from inductor.sizes import Extent, largest
 
 CPP_TYPES = {
     torch.float32: "float",
@@ -224,7 +225,7 @@ class Body:
                 parts.append(f"-{text}")
             else:
                 parts.append(f"{emitter.constant(coefficient)} * {text}")
-        if index.const or not parts:
+        if index.const != 0 or not parts:
             parts.append(emitter.constant(index.const))
         return " + ".join(parts).replace("+ -", "- ")
 
@@ -238,14 +239,14 @@ class Body:
             return f"{operand.text}[{lane}]" if operand.vector else operand.text
         assert isinstance(atom, (FloorDiv, Mod))
         dividend = self.index(atom.dividend, lane)
-        divisor = self.emitter.constant(atom.divisor)
-        if atom.dividend.bounds()[0] < 0:
+        divisor = self.emitter.constant(largest(atom.divisor, 1))  # 0 where nothing is computed
+        if not atom.dividend.is_natural():
             return f"{'idiv' if isinstance(atom, FloorDiv) else 'imod'}({dividend}, {divisor})"
         inner = dividend if dividend.isidentifier() else f"({dividend})"
         return f"({inner} {'/' if isinstance(atom, FloorDiv) else '%'} {divisor})"
 
-    def _along_lane(self, index: Index) -> int | None:
-        """The stride along the vectorised variable, or None if it is not a constant."""
+    def _along_lane(self, index: Index) -> Extent | None:
+        """The stride along the vectorised variable, or None if it is none."""
         lane = self.emitter.lane
         if lane is None:
             return 0
@@ -388,11 +389,12 @@ class Body:
     def _scratch(self, name: str) -> tuple[str, str]:
         """Pointer and position of the current element in a row kept on the stack."""
         number = list(self.emitter.scratch).index(name)
-        position, step = "", 1
+        position = ""
+        step: Extent = 1
         for v in reversed(self.emitter.inner):
             term = v.name if step == 1 else f"{self.emitter.constant(step)} * {v.name}"
             position = f"{term} + {position}" if position else term
-            step *= v.size
+            step = step * v.size
         return f"s{number}", position or "0"
 
     def _store(self, step: Loops, value: Operand, level: int) -> None:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from typing import Any
 
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var
 from inductor.ir import Loops
 from inductor.ops import Value
 from inductor.schedule.align import rewrite
-from inductor.schedule.fusion import Kernel
+from inductor.schedule.fusion import Kernel, extent
+from inductor.sizes import Extent, hint, known_lt
 
 TILE = 8  # least extent of both sides of a transposition in registers
 
@@ -37,7 +38,7 @@ def merge_loops(kernel: Kernel) -> Kernel:
     return result
 
 
-def _linear_forms(index: Index) -> Iterable[dict[object, int]]:
+def _linear_forms(index: Index) -> Iterable[dict[Any, Extent]]:
     """The index's own coefficients, and those of every dividend inside it."""
     yield index.terms
     for atom in index.atoms():
@@ -45,7 +46,7 @@ def _linear_forms(index: Index) -> Iterable[dict[object, int]]:
             yield atom.dividend.terms
 
 
-def _merged(vars: Sequence[Var], forms: list[dict[object, int]]) -> list[list[Var]]:
+def _merged(vars: Sequence[Var], forms: list[dict[Any, Extent]]) -> list[list[Var]]:
     groups: list[list[Var]] = []
     for v in vars:
         if v.size == 1:
@@ -61,14 +62,15 @@ def _merged(vars: Sequence[Var], forms: list[dict[object, int]]) -> list[list[Va
 def _renamed(prefix: str, groups: list[list[Var]]) -> tuple[list[Var], dict[Var, Index]]:
     vars, renaming = [], {}
     for k, group in enumerate(groups):
-        new = Var(f"{prefix}{k}", prod(v.size for v in group))
+        new = Var(f"{prefix}{k}", extent(group))
         vars.append(new)
-        rest, step = Index({new: 1}), 1
+        rest = Index({new: 1})
+        step: Extent = 1
         for v in reversed(group):
             # every index is linear in the group as a whole, so its innermost variable can stand for
             # it
             renaming[v] = rest if step == 1 else ZERO
-            step *= v.size
+            step = step * v.size
     return vars, _default_zero(renaming)
 
 
@@ -113,25 +115,25 @@ def lane_variable(kernel: Kernel) -> Var | None:
             coefficient = index.terms.get(v, 0)
             if coefficient == 1 and not _inside_quotient(index, v):
                 total += weight
-            elif coefficient or _inside_quotient(index, v):
+            elif coefficient != 0 or _inside_quotient(index, v):
                 total -= weight
-        return total * min(v.size, 16) / 16 if total > 0 else total
+        return total * min(hint(v.size), 16) / 16 if total > 0 else total
 
     best = max(order, key=score)  # the first of equals
-    return best if best.size > 1 else None
+    return best if best.size not in (0, 1) else None
 
 
 def tile_variable(kernel: Kernel, lane: Var | None) -> Var | None:
     """In a pointwise kernel, the other variable that some access is contiguous along where it jumps
     along `lane`: such accesses are transposed in registers, a square of both variables at a
     time."""
-    if lane is None or lane.size < TILE or kernel.is_rows:
+    if lane is None or hint(lane.size) < TILE or kernel.is_rows:
         return None
     counts: dict[Var, int] = {}
     for s in kernel.steps:
         for index in [s.index, *(a.index for a in s.tape.loads() if not a.masked)]:
             for v in kernel.outer:
-                if v.size >= TILE and transposes(index, lane, v):
+                if hint(v.size) >= TILE and transposes(index, lane, v):
                     counts[v] = counts.get(v, 0) + 1
     return max(counts, key=lambda v: counts[v]) if counts else None
 
@@ -139,7 +141,7 @@ def tile_variable(kernel: Kernel, lane: Var | None) -> Var | None:
 def transposes(index: Index, lane: Var, v: Var) -> bool:
     """Whether an access is contiguous along `v` and jumps along `lane`."""
     return (
-        abs(index.terms.get(lane, 0)) > 1
+        index.terms.get(lane, 0) not in (-1, 0, 1)
         and index.terms.get(v, 0) == 1
         and all(isinstance(a, Var) for a in index.terms)
     )
@@ -156,7 +158,7 @@ def narrow_positions(kernel: Kernel, step: Loops) -> Value | None:
     if step.reduction not in ("argmax", "argmin"):
         return None
     position = step.values[1]
-    small = prod(v.size for v in kernel.inner) < 2**31
+    small = known_lt(extent(kernel.inner), 2**31)
     free = position.op == "index_expr" and all(position not in v.args for v in step.tape.values)
     return position if small and free else None
 

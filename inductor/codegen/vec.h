@@ -270,6 +270,20 @@ template <int W, class F> INLINE void each_vector4(int64_t begin, int64_t end, F
   for (; j + W <= end; j += W) f(j, Full{}, Int<0>{});
   if (j < end) f(j, Part{end - j}, Int<0>{});
 }
+// A row of n intermediate values: on the stack if BYTES hold it.
+template <class T, int64_t BYTES> struct Row {
+  alignas(64) T room[BYTES / sizeof(T)];
+  void* held = nullptr;
+  T* data = room;
+  INLINE explicit Row(int64_t n) {
+    if (n * (int64_t)sizeof(T) <= BYTES) return;
+    held = __builtin_malloc((size_t)n * sizeof(T) + 64);
+    if (held == nullptr) __builtin_trap();
+    data = (T*)(((uintptr_t)held + 63) / 64 * 64);
+  }
+  INLINE ~Row() { __builtin_free(held); }
+  Row(const Row&) = delete;
+};
 // Several kernels in one range: each has a stretch of it, its sizes, and its pointers among P.
 struct Stretch {
   void (*run)(void* const*, int64_t, int64_t, const int64_t*);

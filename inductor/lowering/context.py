@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import torch
@@ -24,7 +23,9 @@ from inductor.ir import (
     Window,
 )
 from inductor.lowering.registry import NotLowered
+from inductor.lowering.symbolic import GraphSizes
 from inductor.ops import COMPUTE_TYPES, ops, recording
+from inductor.sizes import Extent, Size, Undecided, exact, hint, known_lt, product, symbols
 
 Number = bool | int | float
 
@@ -40,12 +41,15 @@ class Lowering:
 
     def __init__(self, program: Program | None = None) -> None:
         self.program = program if program is not None else Program()
+        self.sizes = GraphSizes()
+        self.sizes.symbols = self.program.symbols
+        self.bound: set[str] = set()  # symbols whose values the plan has by now
         self.node: Any = None
 
     # -- names and buffers ----------------------------------------------------------------------
 
     def new_buffer(
-        self, size: Sequence[int], stride: Sequence[int], like: Tensor, kind: str = "temp"
+        self, size: Sequence[Extent], stride: Sequence[Extent], like: Tensor, kind: str = "temp"
     ) -> Buffer:
         name = f"buf{self.program.next_buffer}"
         self.program.next_buffer += 1
@@ -57,16 +61,23 @@ class Lowering:
         """The fake tensor of the node being lowered."""
         return self.node.meta["val"]
 
+    def shape(self, val: torch.Tensor | None = None) -> tuple[Extent, ...]:
+        """The size of a fake tensor, by default of the node's."""
+        return self.sizes.all((self.val() if val is None else val).shape)
+
+    def strides(self, val: torch.Tensor) -> tuple[Extent, ...]:
+        return self.sizes.all(val.stride())
+
     # -- lazy tensors -----------------------------------------------------------------------------
 
     def pointwise(
         self,
         fn: Callable[..., Value],
-        inputs: Sequence[Tensor | Number],
+        inputs: Sequence[Tensor | Number | Size],
         dtype: torch.dtype,
         compute: torch.dtype | Sequence[torch.dtype] | None = None,
         work: int = 1,
-        size: Sequence[int] | None = None,
+        size: Sequence[Extent] | None = None,
     ) -> Tensor:
         """`fn` of the inputs, each converted to `compute` (by default `dtype`; or a type for each)
         and broadcast together."""
@@ -76,9 +87,10 @@ class Lowering:
         tensors = [t for t in inputs if isinstance(t, Tensor)]
         out_size = tuple(size) if size is not None else broadcast(*(t.size for t in tensors))
         split = self._common_split(tensors, out_size)
-        numel = prod(out_size)
+        numel = hint(product(out_size))
         for t in tensors:
-            repeated = t.window is None and t.numel * BROADCAST_FACTOR <= numel and t.work >= 3
+            few = t.window is None and hint(t.numel) * BROADCAST_FACTOR <= numel
+            repeated = few and t.work >= 3
             if repeated and not self._broadcast_inside(t, len(out_size)):
                 self.realize(t)
 
@@ -104,7 +116,7 @@ class Lowering:
             self.realize(result)
         return result
 
-    def _common_split(self, tensors: list[Tensor], size: tuple[int, ...]) -> Split | None:
+    def _common_split(self, tensors: list[Tensor], size: tuple[Extent, ...]) -> Split | None:
         """The split of the first input that has one and is not broadcast; others are realised."""
         chosen = None
         for t in tensors:
@@ -121,13 +133,14 @@ class Lowering:
         val = self.node.meta.get("val")
         if not isinstance(val, torch.Tensor) or val.dim() != rank:
             return True
-        unit = [d for d in range(rank) if val.stride(d) == 1 and val.size(d) > 1]
+        size, stride = self.shape(val), self.strides(val)
+        unit = [d for d in range(rank) if stride[d] == 1 and size[d] not in (0, 1)]
         shift = rank - len(t.size)
         return all(d < shift or t.size[d - shift] == 1 for d in unit)
 
     def generate(
         self,
-        size: Sequence[int],
+        size: Sequence[Extent],
         dtype: torch.dtype,
         inner: Callable[[Indices], Value],
         *sources: Tensor,
@@ -150,7 +163,7 @@ class Lowering:
 
     # -- realising --------------------------------------------------------------------------------
 
-    def realize(self, t: Tensor, stride: Sequence[int] | None = None) -> Window:
+    def realize(self, t: Tensor, stride: Sequence[Extent] | None = None) -> Window:
         """Put a tensor in memory (no copy if it is there already) and return its window."""
         if t.window is None:
             wanted = stride if stride is not None else self._hint(t)
@@ -160,19 +173,19 @@ class Lowering:
             t.inner = None
         return t.window
 
-    def _hint(self, t: Tensor) -> Sequence[int]:
+    def _hint(self, t: Tensor) -> Sequence[Extent]:
         """Strides for a new buffer: those of the graph's own tensor, where its shape is the
         node's."""
-        hint = t.hint
-        if hint is None and self.node is not None:
+        wanted = t.hint
+        if wanted is None and self.node is not None:
             val = self.node.meta.get("val")
-            if isinstance(val, torch.Tensor) and tuple(val.shape) == t.size:
-                hint = val.stride()
-        if hint is not None and is_dense(t.size, hint):
-            return tuple(hint)
+            if isinstance(val, torch.Tensor) and self.shape(val) == t.size:
+                wanted = self.strides(val)
+        if wanted is not None and is_dense(t.size, wanted):
+            return wanted
         return contiguous_strides(t.size)
 
-    def copy(self, t: Tensor, stride: Sequence[int] | None = None) -> Tensor:
+    def copy(self, t: Tensor, stride: Sequence[Extent] | None = None) -> Tensor:
         """A tensor of the same values in a fresh buffer."""
         fresh = Tensor(t.size, t.dtype, t.device, inner=t.load, work=t.work + 1, reads=t.reads)
         self.realize(fresh, stride)
@@ -180,14 +193,17 @@ class Lowering:
 
     def store(self, t: Tensor, window: Window) -> None:
         """Write a lazy tensor's elements into `window`, part by part if it is made of parts."""
-        if prod(t.size) == 0:
-            if prod(window.buffer.size) == 0 and window.buffer.kind == "temp":
+        if t.numel == 0:
+            if product(window.buffer.size) == 0 and window.buffer.kind == "temp":
                 self._allocate(window.buffer)
             return
-        bounds = [(0, 0)] if t.split is None else list(itertools.pairwise(t.split.bounds))
+        bounds: list[tuple[Extent, Extent]] = [(0, 0)]
+        if t.split is not None:
+            bounds = list(itertools.pairwise(t.split.bounds))
         bundle = f"{window.buffer.name}" if len(bounds) > 1 else None
         for low, high in bounds:
-            size, offset = list(t.size), [0] * len(t.size)
+            size = list(t.size)
+            offset: list[Extent] = [0] * len(size)
             if t.split is not None:
                 if low == high:
                     continue
@@ -195,10 +211,10 @@ class Lowering:
                 offset[t.split.dim] = low
             order = stride_order(window.size, window.stride)
 
-            def body(idx: list[Index], _: Any, offset: list[int] = offset) -> tuple[Value, ...]:
+            def body(idx: list[Index], _: Any, offset: list[Extent] = offset) -> tuple[Value, ...]:
                 return (t.load(tuple(i + o for i, o in zip(idx, offset, strict=True))),)
 
-            def position(idx: list[Index], offset: list[int] = offset) -> Index:
+            def position(idx: list[Index], offset: list[Extent] = offset) -> Index:
                 return window.index([i + o for i, o in zip(idx, offset, strict=True)])
 
             self.loops(size, order, (), body, position, None, window.buffer, bundle)
@@ -240,7 +256,7 @@ class Lowering:
                 flat = flat + i * step
             return value, ops.index_expr(flat, torch.int64)
 
-        if prod(reduced) == 1 and prod(out_size) > 0:
+        if product(reduced) == 1 and product(out_size) != 0:
             return self._reduce_one(t, out_size, dtype, body, compute, position)
         result = Tensor(out_size, dtype, t.device)
         buffer = self.new_buffer(out_size, contiguous_strides(out_size), result)
@@ -254,7 +270,7 @@ class Lowering:
                 total = total + i * step
             return total
 
-        if not prod(out_size):
+        if product(out_size) == 0:
             self._allocate(buffer)
         else:
             self.loops(size, range(len(size)), reduced, both, where, kind, buffer)
@@ -272,7 +288,7 @@ class Lowering:
     def _reduce_one(
         self,
         t: Tensor,
-        size: tuple[int, ...],
+        size: tuple[Extent, ...],
         dtype: torch.dtype,
         body: Callable[[Value], Value],
         compute: torch.dtype,
@@ -287,9 +303,9 @@ class Lowering:
 
     def loops(
         self,
-        size: Sequence[int],
+        size: Sequence[Extent],
         order: Sequence[int],
-        reduced: Sequence[int],
+        reduced: Sequence[Extent],
         body: Callable[[list[Index], list[Index]], tuple[Value, ...]],
         position: Callable[[list[Index]], Index],
         reduction: str | None,
@@ -331,6 +347,19 @@ class Lowering:
         self.program.steps.append(step)
         return step
 
+    # -- symbols that results define --------------------------------------------------------------
+
+    def _bind(self, size: Any, number: int, dim: int | None) -> list[tuple[str, int, int | None]]:
+        """The new symbol that result `number` of an operator is, or has as its size."""
+        new = [s.name for s in symbols(size) if size == Size.of(s) and s.name not in self.bound]
+        self.bound.update(new)
+        return [(name, number, dim) for name in new]
+
+    def require_bound(self, sizes: Any) -> None:
+        """Raise Undecided unless the plan can compute these sizes."""
+        if missing := {s.name for s in symbols(sizes)} - self.bound:
+            raise Undecided(f"{', '.join(sorted(missing))}, which nothing before gives")
+
     # -- operators that stay operators ------------------------------------------------------------
 
     def aten(self, target: Any, args: Any, kwargs: Any, *, ordered: bool = False) -> Any:
@@ -345,26 +374,34 @@ class Lowering:
             return value
 
         val = self.val()
-        single = isinstance(val, torch.Tensor)
-        results: list[Tensor | None] = []
-        for one in [val] if single else val if isinstance(val, (list, tuple)) else []:
+        single = not isinstance(val, (list, tuple)) and val is not None
+        results: list[Any] = []
+        binds: list[tuple[str, int, int | None]] = []
+        for number, one in enumerate([val] if single else val or ()):
             if not isinstance(one, torch.Tensor):
-                results.append(None)
+                results.append(self.sizes.of(one))
+                binds += self._bind(results[-1], number, None)
                 continue
-            like = Tensor(tuple(one.shape), one.dtype, one.device)
-            stride = one.stride() if is_dense(one.shape, one.stride()) else None
+            size, stride = self.shape(one), self.strides(one)
+            for d, n in enumerate(size):
+                binds += self._bind(n, number, d)
             buffer = self.new_buffer(
-                one.shape, stride or contiguous_strides(one.shape), like, "aten"
+                size,
+                stride if is_dense(size, stride) else contiguous_strides(size),
+                Tensor(size, one.dtype, one.device),
+                "aten",
             )
             results.append(Tensor.of(buffer))
+        self.require_bound([r.size if isinstance(r, Tensor) else r for r in results])
         name = str(target).removeprefix("aten.")
         step = AtenCall(
             f"aten{len(self.program.steps)}",
             target,
             [tree(a) for a in args],
             {k: tree(v) for k, v in kwargs.items()},
-            [r.window.buffer if r is not None and r.window else None for r in results],
+            [r.window.buffer if isinstance(r, Tensor) and r.window else None for r in results],
             ordered,
+            binds=tuple(binds),
         )
         self.program.steps.append(step)
         self.program.fallbacks[name] = self.program.fallbacks.get(name, 0) + 1
@@ -373,16 +410,17 @@ class Lowering:
 
 def _combine(vars: list[Var]) -> Index:
     """The index of a dimension from the loop variables it was cut into, outermost first."""
-    total, step = ZERO, 1
+    total: Index = ZERO
+    step: Extent = 1
     for v in reversed(vars):
         total = total + Index({v: step})
-        step *= v.size
+        step = step * v.size
     return total
 
 
-def _cuts(indices: Sequence[Index]) -> dict[Var, int]:
+def _cuts(indices: Sequence[Index]) -> dict[Var, Extent]:
     """Loop variable -> extent of its inner part, where a quotient in `indices` divides it."""
-    cuts: dict[Var, int] = {}
+    cuts: dict[Var, Extent] = {}
     for index in indices:
         if index.is_affine():
             continue
@@ -390,14 +428,12 @@ def _cuts(indices: Sequence[Index]) -> dict[Var, int]:
             if not isinstance(atom, (FloorDiv, Mod)):
                 continue
             for v, coefficient in atom.dividend.terms.items():
-                inner = abs(atom.divisor // coefficient)
-                if (
-                    isinstance(v, Var)
-                    and atom.divisor % coefficient == 0
-                    and 1 < inner < v.size
-                    and v.size % inner == 0
-                ):
-                    cuts[v] = min(inner, cuts.get(v, inner))
+                inner = exact(atom.divisor, coefficient)
+                if inner is None or not isinstance(v, Var):
+                    continue
+                inner = abs(inner) if isinstance(inner, int) else inner
+                if inner not in (1, v.size) and exact(v.size, inner) is not None:
+                    cuts[v] = min(inner, cuts.get(v, inner), key=hint)
     return cuts
 
 
@@ -409,7 +445,7 @@ def _by_memory(reduced: list[Var], tape: Tape) -> list[Var]:
     for access in tape.loads():
         for atom, coefficient in access.index.terms.items():
             if atom in reach:
-                reach[atom] = max(reach[atom], abs(coefficient))
+                reach[atom] = max(reach[atom], abs(hint(coefficient)))
     return sorted(reduced, key=lambda v: -reach[v])
 
 
@@ -427,10 +463,10 @@ def _live(tape: Tape, values: Sequence[Value]) -> Tape:
 # --- shapes --------------------------------------------------------------------------------------
 
 
-def broadcast(*sizes: Sequence[int]) -> tuple[int, ...]:
+def broadcast(*sizes: Sequence[Extent]) -> tuple[Extent, ...]:
     """The common size, as torch.broadcast_shapes."""
     rank = max(map(len, sizes), default=0)
-    result = [1] * rank
+    result: list[Extent] = [1] * rank
     for size in sizes:
         for d, n in enumerate(size, rank - len(size)):
             if n != 1:
@@ -440,37 +476,39 @@ def broadcast(*sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def narrow(idx: Indices, size: Sequence[int]) -> Indices:
+def narrow(idx: Indices, size: Sequence[Extent]) -> Indices:
     """The index into a tensor of `size` that is broadcast to the shape `idx` ranges over."""
     tail = idx[len(idx) - len(size) :]
     return tuple(ZERO if n == 1 else i for i, n in zip(tail, size, strict=True))
 
 
-def stride_order(size: Sequence[int], stride: Sequence[int]) -> list[int]:
+def stride_order(size: Sequence[Extent], stride: Sequence[Extent]) -> list[int]:
     """Dimensions from the largest stride to the smallest; ties keep their order."""
-    return sorted(range(len(size)), key=lambda d: (-stride[d], d))
+    return sorted(range(len(size)), key=lambda d: (-hint(stride[d]), d))
 
 
-def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether the strides fill memory without gap or overlap, in some order of the dimensions."""
-    expected = 1
+def is_dense(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
+    """Whether the strides are known to fill memory without gap or overlap, in some order of the
+    dimensions."""
+    expected: Extent = 1
     for d in reversed(stride_order(size, stride)):
         if size[d] == 1:
             continue
         if stride[d] != expected:
-            return size.numel() == 0 if isinstance(size, torch.Size) else prod(size) == 0
-        expected *= size[d]
+            return product(size) == 0
+        expected = expected * size[d]
     return True
 
 
-def is_distinct(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether every element has a place of its own, perhaps with gaps between them."""
-    reach = 0
+def is_distinct(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
+    """Whether every element is known to have a place of its own, perhaps with gaps between
+    them."""
+    reach: Extent = 0
     for d in reversed(stride_order(size, stride)):
-        if size[d] > 1:
-            if stride[d] <= reach:
+        if size[d] not in (0, 1):
+            if not known_lt(reach, stride[d]):
                 return False
-            reach += (size[d] - 1) * stride[d]
+            reach = reach + (size[d] - 1) * stride[d]
     return True
 
 

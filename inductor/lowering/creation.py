@@ -11,12 +11,13 @@ from inductor.ir import Indices, Tensor, Value
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
+from inductor.sizes import Size
 
 
-def constant(ctx: Lowering, value: Number) -> Tensor:
+def constant(ctx: Lowering, value: Number | Size) -> Tensor:
     """The node's result filled with one number."""
     val = ctx.val()
-    if val.device.type not in ("cpu", "cuda") or not isinstance(value, (bool, int, float)):
+    if val.device.type not in ("cpu", "cuda") or not isinstance(value, Number | Size):
         raise NotLowered("fill")
     dtype = val.dtype
 
@@ -24,11 +25,16 @@ def constant(ctx: Lowering, value: Number) -> Tensor:
         filled = ops.constant(value, dtype)
         return ops.to_dtype(filled, dtype)
 
-    return Tensor(tuple(val.shape), dtype, val.device, inner=inner, work=0, reads=0)
+    return Tensor(ctx.shape(), dtype, val.device, inner=inner, work=0, reads=0)
 
 
 @lower(aten.full.default)
 def full(ctx: Lowering, size: Sequence[int], value: Number, **_: Any) -> Tensor:
+    return constant(ctx, value)
+
+
+@lower(aten.new_full.default)
+def new_full(ctx: Lowering, x: Tensor, size: Sequence[int], value: Number, **_: Any) -> Tensor:
     return constant(ctx, value)
 
 
@@ -76,11 +82,12 @@ def _range(ctx: Lowering, start: Number, step: Number) -> Tensor:
             position = ops.to_dtype(ops.index_expr(idx[0], torch.int64), torch.float64)
             scaled = ops.mul(position, ops.constant(step, torch.float64))
             return ops.to_dtype(ops.add(scaled, ops.constant(start, torch.float64)), dtype)
-        return ops.to_dtype(ops.index_expr(idx[0] * int(step) + int(start), torch.int64), dtype)
+        first, each = (n if isinstance(n, Size) else int(n) for n in (start, step))
+        return ops.to_dtype(ops.index_expr(idx[0] * each + first, torch.int64), dtype)
 
     if dtype == torch.bool or val.device.type == "meta":
         raise NotLowered("range")
-    return Tensor(tuple(val.shape), dtype, val.device, inner=inner, work=1, reads=0)
+    return Tensor(ctx.shape(), dtype, val.device, inner=inner, work=1, reads=0)
 
 
 @lower(aten.arange.default)

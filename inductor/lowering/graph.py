@@ -22,6 +22,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
+from inductor.sizes import Size, Undecided, is_symbolic, symbols
 
 # A lazy value with several readers is computed again by each of them only if it costs no more than
 # this.
@@ -35,6 +36,7 @@ def lower_graph(
     value.
 
     `static[i]`: placeholder i is a parameter. `aten_ops`: operators to leave to aten, by name.
+    Raises sizes.Undecided for a graph whose sizes have no form here.
     """
     run = _Run(gm, static, frozenset(aten_ops))
     for node in gm.graph.nodes:
@@ -76,18 +78,20 @@ class _Run:
         program, val = self.ctx.program, node.meta.get("val")
         position = len(program.inputs)
         if not isinstance(val, torch.Tensor):
-            program.inputs.append(None)
-            return val
+            program.inputs.append(self.ctx.sizes.of(val))
+            self.ctx.bound.update(s.name for s in symbols(program.inputs[-1]))
+            return program.inputs[-1]
         static = self.static[position] if position < len(self.static) else False
         buffer = Buffer(
             f"arg{position}",
             val.dtype,
-            tuple(val.shape),
-            tuple(val.stride()) if val.layout == torch.strided else (),
+            self.ctx.shape(val),
+            self.ctx.strides(val) if val.layout == torch.strided else (),
             val.device,
             "input",
             static,
         )
+        self.ctx.bound.update(s.name for n in buffer.size for s in symbols(n) if n == Size.of(s))
         program.inputs.append(buffer)
         program.buffers[buffer.name] = buffer
         return Tensor.of(buffer)
@@ -110,6 +114,10 @@ class _Run:
 
     def _call(self, node: Any) -> Any:
         target = node.target
+        if isinstance(node.meta.get("val"), torch.SymInt):
+            size = self.ctx.sizes.of(node.meta["val"])
+            if self.ctx.bound.issuperset(s.name for s in symbols(size)):
+                return size
         args = self._value(node.args)
         kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
         if target is operator.getitem:
@@ -131,19 +139,29 @@ class _Run:
             lowering = None
         if lowering is not None and _representable([args, kwargs], node.meta.get("val")):
             # What was realised until then stays: others may hold it, and dead steps are dropped.
-            with contextlib.suppress(NotLowered):
-                return lowering(self.ctx, *args, **kwargs)
+            with contextlib.suppress(NotLowered, Undecided):
+                result = lowering(self.ctx, *args, **kwargs)
+                self._compare(result, node)
+                return result
         return self.ctx.aten(target, args, kwargs, ordered=_is_ordered(target))
 
-    def _settle(self, result: Tensor, node: Any) -> None:
-        """Check the shape, remember eager's strides, and realise what several readers would
-        recompute."""
+    def _compare(self, result: Any, node: Any) -> None:
+        """Check the shape: an assertion for numbers, Undecided if expressions differ in form."""
+        if not isinstance(result, Tensor):
+            return
         val = node.meta["val"]
-        assert result.size == tuple(val.shape), (node, result.size, val.shape)
+        size = self.ctx.shape(val)
         assert result.dtype == val.dtype, (node, result.dtype, val.dtype)
+        if result.size != size:
+            assert is_symbolic([*result.size, *size]), (node, result.size, size)
+            raise Undecided(f"whether {result.size} is {size}")
+
+    def _settle(self, result: Tensor, node: Any) -> None:
+        """Remember eager's strides, and realise what several readers would recompute."""
+        val = node.meta["val"]
         if result.window is not None:
             return
-        result.hint = val.stride()
+        result.hint = self.ctx.strides(val)
         trivial = result.work <= TRIVIAL_WORK and result.reads <= TRIVIAL_READS
         if len(node.users) > 1 and (result.split is not None or not trivial):
             self.ctx.realize(result)

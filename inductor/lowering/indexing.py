@@ -13,6 +13,7 @@ from inductor.lowering.checks import require
 from inductor.lowering.context import Lowering, Number, broadcast, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
+from inductor.sizes import Extent, nonzero
 
 
 def _source(ctx: Lowering, x: Tensor) -> Tensor:
@@ -25,11 +26,13 @@ def _source(ctx: Lowering, x: Tensor) -> Tensor:
 OUT_OF_RANGE = ("IndexError", "index out of range in self")
 
 
-def _out_of_bounds(error: str, d: int, size: int) -> tuple[str, str]:
-    return error, f"index {{}} is out of bounds for dimension {d} with size {size}"
+def _out_of_bounds(error: str, d: int) -> tuple[str, str]:
+    return error, f"index {{}} is out of bounds for dimension {d} with size {{0}}"
 
 
-def _in_range(ctx: Lowering, index: Tensor, low: int, size: int, report: tuple[str, str]) -> None:
+def _in_range(
+    ctx: Lowering, index: Tensor, low: Extent, size: Extent, report: tuple[str, str]
+) -> None:
     """Check at run time what eager checks; `report` is its error and text. Loads are clamped
     besides, so memory is safe anyway."""
 
@@ -37,7 +40,7 @@ def _in_range(ctx: Lowering, index: Tensor, low: int, size: int, report: tuple[s
         above = ops.ge(i, ops.constant(low, torch.int64))
         return ops.logical_and(above, ops.lt(i, ops.constant(size, torch.int64)))
 
-    require(ctx, index, fine, *report)
+    require(ctx, index, fine, *report, size)
 
 
 @lower(aten.embedding.default)
@@ -56,7 +59,7 @@ def embedding(
         row = ops.to_dtype(indices.load(idx[:rank]), torch.int64)
         return weight.load((ops.indirect_checked(row, weight.size[0]), idx[rank]))
 
-    if weight.size[0] == 0:
+    if not nonzero(weight.size[0]):
         raise NotLowered("empty table")
     _in_range(ctx, indices, 0, weight.size[0], OUT_OF_RANGE)
     size = (*indices.size, weight.size[1])
@@ -65,11 +68,11 @@ def embedding(
 
 @lower(aten.index_select.default)
 def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
-    if not x.size or not index.size or 0 in x.size:
+    if not x.size or not index.size or not nonzero(x.numel):
         raise NotLowered("index_select of a scalar")
     d = views.dim_of(d, len(x.size))
     _source(ctx, x)
-    elsewhere = f"INDICES element is out of DATA bounds, id={{}} axis_dim={x.size[d]}"
+    elsewhere = "INDICES element is out of DATA bounds, id={} axis_dim={0}"
     report = ("RuntimeError", elsewhere) if d == 1 else OUT_OF_RANGE  # so it is in eager
     _in_range(ctx, index, 0, x.size[d], report)
 
@@ -83,11 +86,11 @@ def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
 
 @lower(aten.gather.default)
 def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    if not x.size or not index.size or 0 in x.size:
+    if not x.size or not index.size or not nonzero(x.numel):
         raise NotLowered("gather of a scalar")
     d = views.dim_of(d, len(x.size))
     _source(ctx, x)
-    report = _out_of_bounds("RuntimeError", d, x.size[d])  # so it is in eager
+    report = _out_of_bounds("RuntimeError", d)  # so it is in eager
     _in_range(ctx, index, 0, x.size[d], report)
 
     def inner(idx: Indices) -> Value:
@@ -100,12 +103,14 @@ def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool
 @lower(aten.index.Tensor)
 def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
-    if any(t.dtype in (torch.bool, torch.uint8) for _, t in given) or 0 in x.size:
+    if any(t.dtype in (torch.bool, torch.uint8) for _, t in given):
         raise NotLowered("masks select a number of elements that depends on data")
+    if not nonzero(x.numel):
+        raise NotLowered("index of nothing")
     _source(ctx, x)
     for d, given_index in enumerate(indices):
         if given_index is not None:
-            report = _out_of_bounds("IndexError", d, x.size[d])
+            report = _out_of_bounds("IndexError", d)
             _in_range(ctx, given_index, -x.size[d], x.size[d], report)
     common = broadcast(*(t.size for _, t in given))
     dims = [d for d, _ in given]
@@ -131,11 +136,12 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 @lower(aten.constant_pad_nd.default)
-def constant_pad(ctx: Lowering, x: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
+def constant_pad(ctx: Lowering, x: Tensor, pad: Sequence[Extent], value: Number = 0) -> Tensor:
     from inductor.lowering.reduction import settled
 
     rank = len(x.size)
-    low, high = [0] * rank, [0] * rank
+    low: list[Extent] = [0] * rank
+    high: list[Extent] = [0] * rank
     for k in range(len(pad) // 2):
         low[rank - 1 - k], high[rank - 1 - k] = pad[2 * k], pad[2 * k + 1]
     size = tuple(n + a + b for n, a, b in zip(x.size, low, high, strict=True))

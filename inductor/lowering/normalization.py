@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from inductor.lowering.pointwise import convert
 from inductor.lowering.reduction import moments, settled
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
+from inductor.sizes import Extent, Size, nonzero, product
 
 
 def inverse_root(ctx: Lowering, variance: Tensor, eps: float) -> Tensor:
@@ -35,9 +35,9 @@ def _affine(
 
 @lower(aten.native_layer_norm.default)
 def layer_norm(
-    ctx: Lowering, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float
+    ctx: Lowering, x: Tensor, shape: Sequence[Extent], weight: Any, bias: Any, eps: float
 ) -> tuple[Tensor, ...]:
-    if x.numel == 0 or prod(shape) == 0:
+    if x.numel == 0 or product(shape) == 0:
         raise NotLowered("normalising nothing")
     vals = ctx.val()
     dims = list(range(len(x.size) - len(shape), len(x.size)))
@@ -64,9 +64,9 @@ def group_norm(
     x: Tensor,
     weight: Any,
     bias: Any,
-    n: int,
+    n: Extent,
     channels: int,
-    spatial: int,
+    spatial: Extent,
     groups: int,
     eps: float,
 ) -> tuple[Tensor, ...]:
@@ -153,9 +153,9 @@ def _training(
     """(output, batch mean, batch 1/std, updated running mean, updated running variance)"""
     channels = x.size[1]
     dims = [0, *range(2, len(x.size))]
-    count = x.numel // max(channels, 1)
-    if count == 0:
-        raise NotLowered("normalising nothing")
+    count = product([x.size[0], *x.size[2:]])
+    if not nonzero(count):
+        raise NotLowered("normalising nothing, perhaps")
     mu, variance = moments(ctx, x, dims, 0)
     rstd = inverse_root(ctx, variance, eps)
     shape = (channels, *([1] * (len(x.size) - 2)))
@@ -163,17 +163,29 @@ def _training(
     out = _normalised(ctx, x, chan_mu, chan_rstd, weight, bias)
     flat_mu, flat_var, flat_rstd = (views.view(ctx, t, (channels,)) for t in (mu, variance, rstd))
 
-    def update(old: Tensor, new: Tensor, factor: float) -> Tensor:
+    def update(old: Tensor, new: Tensor, unbiased: bool) -> Tensor:
         def fn(o: Value, v: Value) -> Value:
-            fresh = ops.mul(v, ops.constant(momentum * factor, v.dtype))
+            fresh = ops.mul(v, _bessel(count, momentum, v.dtype) if unbiased else moving(v.dtype))
             return ops.add(ops.mul(o, ops.constant(1 - momentum, v.dtype)), fresh)
 
         return ctx.pointwise(fn, [old, new], old.dtype, work=3)
 
-    unbiased = count / max(count - 1, 1)
-    new_mean = update(mean, flat_mu, 1.0) if mean is not None else None
-    new_var = update(var, flat_var, unbiased) if var is not None else None
+    def moving(dtype: torch.dtype) -> Value:
+        return ops.constant(momentum, dtype)
+
+    new_mean = update(mean, flat_mu, False) if mean is not None else None
+    new_var = update(var, flat_var, True) if var is not None else None
     return out, flat_mu, flat_rstd, new_mean, new_var
+
+
+def _bessel(count: Extent, momentum: float, dtype: torch.dtype) -> Value:
+    """momentum * count / (count - 1)"""
+    if not isinstance(count, Size):
+        return ops.constant(momentum * (count / max(count - 1, 1)), dtype)
+    wide = torch.float64
+    free = ops.maximum(ops.constant(count - 1, wide), ops.constant(1, wide))
+    factor = ops.div(ops.constant(count, wide), free)
+    return ops.to_dtype(ops.mul(ops.constant(momentum, wide), factor), dtype)
 
 
 def _empty(val: Any) -> Tensor:

@@ -12,6 +12,7 @@ from inductor.ir import Tensor, Value
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
+from inductor.sizes import Size, nonzero
 
 CHEAP, MEDIUM, HEAVY = (
     1,
@@ -29,7 +30,7 @@ def result_type(*items: Tensor | Number) -> torch.dtype:
             tiers[0 if item.size else 1].append(item.dtype)
         elif isinstance(item, bool):
             tiers[2].append(torch.bool)
-        elif isinstance(item, int):
+        elif isinstance(item, int | Size):
             tiers[2].append(torch.int64)
         else:
             tiers[2].append(torch.get_default_dtype())
@@ -179,8 +180,8 @@ def _check_divisor(ctx: Lowering, dtype: torch.dtype, divisor: Any) -> None:
             return ops.ne(v, ops.constant(0, torch.int64))
 
         require(ctx, divisor, fine, "RuntimeError", "ZeroDivisionError")
-    elif divisor == 0:
-        raise NotLowered("always raises")
+    elif not nonzero(divisor):
+        raise NotLowered("raises, or may")
 
 
 _BOOL_FORMS = {
@@ -321,7 +322,7 @@ def floor_divide(ctx: Lowering, a: Any, b: Any) -> Tensor:
 def pow(ctx: Lowering, a: Any, b: Any) -> Tensor:
     dtype = _out(ctx)
     _no_bool(dtype)
-    if isinstance(a, Tensor) and isinstance(b, (int, float)):
+    if isinstance(a, Tensor) and isinstance(b, int | float | Size):
         powers: dict[float, Callable[[Value], Value]] = {
             1: lambda v: v,
             2: lambda v: ops.mul(v, v),
@@ -334,9 +335,9 @@ def pow(ctx: Lowering, a: Any, b: Any) -> Tensor:
                 -1: ops.reciprocal,
                 -2: lambda v: ops.reciprocal(ops.mul(v, v)),
             }
-        if b in powers:
+        if not isinstance(b, Size) and b in powers:
             return ctx.pointwise(powers[b], [a], dtype, work=MEDIUM)
-        if not dtype.is_floating_point and b < 0:
+        if not dtype.is_floating_point and not b >= 0:
             raise NotLowered("negative integer powers raise")
     return ctx.pointwise(ops.pow, [a, b], dtype, work=HEAVY)
 

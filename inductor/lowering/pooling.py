@@ -15,6 +15,7 @@ from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
+from inductor.sizes import Extent, Size, exact, nonzero
 
 # Windows up to this many elements are written out in the loop body.
 MAX_WINDOW = 25
@@ -59,7 +60,7 @@ def max_pool2d_with_indices(
     if kernel[0] * kernel[1] > MAX_WINDOW or not x.dtype.is_floating_point:
         raise NotLowered("window")
     reduction.settled(ctx, x)
-    size = tuple(ctx.val()[0].shape)
+    size = ctx.shape(ctx.val()[0])
 
     def positions(idx: Indices) -> list[Indices]:
         return _window_positions(idx, kernel, stride, padding, dilation)
@@ -95,10 +96,12 @@ def max_pool2d_with_indices(
 
 
 def _borders(
-    extent: int, out: Sequence[int], kernel: int, stride: int, padding: int, dilation: int
+    extent: Extent, out: Sequence[Extent], kernel: int, stride: int, padding: int, dilation: int
 ) -> Split | None:
     """Columns whose windows lie inside, apart from those at the borders: only the latter need
     masks."""
+    if not isinstance(extent, int) or not isinstance(out[-1], int):
+        return None
     first = -(-padding // stride)
     last = (extent - 1 + padding - (kernel - 1) * dilation) // stride
     bounds = tuple(sorted({0, min(first, out[-1]), max(min(last + 1, out[-1]), 0), out[-1]}))
@@ -137,31 +140,35 @@ def avg_pool2d(
         assert total is not None
         return ops.div(total, ops.constant(divisor, total.dtype))
 
-    size = tuple(ctx.val().shape)
-    return ctx.generate(size, x.dtype, inner, x, work=kernel[0] * kernel[1])
+    return ctx.generate(ctx.shape(), x.dtype, inner, x, work=kernel[0] * kernel[1])
 
 
 @lower(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(ctx: Lowering, x: Tensor, output: Sequence[int]) -> Tensor:
+def adaptive_avg_pool2d(ctx: Lowering, x: Tensor, output: Sequence[Extent]) -> Tensor:
     height, width = x.size[-2:]
     if x.numel == 0 or not x.dtype.is_floating_point:
         raise NotLowered("empty pooling")
     if list(output) == [1, 1]:
         return reduction.average(ctx, x, [-2, -1], x.dtype)
-    if height % output[0] or width % output[1]:
+    kernel = [exact(height, output[0]), exact(width, output[1])]
+    if any(not isinstance(k, int) for k in kernel):
         raise NotLowered("windows of several sizes")
-    kernel = [height // output[0], width // output[1]]
     return avg_pool2d(ctx, x, kernel, kernel)
 
 
 def _nearest(ctx: Lowering, x: Tensor, scales: Sequence[float | None]) -> Tensor:
     """Rows and columns repeated a whole number of times; other ratios stay with aten."""
-    size = tuple(ctx.val().shape)
+    size = ctx.shape()
     factors = []
     for n, m, scale in zip(x.size[2:], size[2:], scales, strict=True):
-        if n == 0 or m % n or (scale is not None and scale != m // n):
+        factor = exact(m, n) if nonzero(n) else None
+        if not isinstance(factor, int) or scale not in (None, factor):
             raise NotLowered("fractional resize")
-        factors.append(m // n)
+        factors.append(factor)
+        if isinstance(n, Size) or isinstance(m, Size):
+            if factor & (factor - 1):
+                raise NotLowered("eager's rounding depends on the size")
+            continue  # products with a power of two are exact
         ratio = torch.tensor(1.0 / scale if scale else n / m, dtype=torch.float32)
         source = (torch.arange(m, dtype=torch.float32) * ratio).floor().to(torch.int64)
         if not torch.equal(source.clamp(max=n - 1), torch.arange(m) // (m // n)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from inductor.lowering import views
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
+from inductor.sizes import Extent, Size, exact, hint, nonzero, product
 
 # A reduction to fewer results than this, of more elements than that, is done in two steps to use
 # all cores.
@@ -48,15 +48,28 @@ def reduce(
 ) -> Tensor:
     """ctx.reduce, in two steps where one would leave cores idle. Dimensions are kept."""
     dims = dims_of(x, dim)
-    count = prod(x.size[d] for d in dims)
-    if len(dims) == len(x.size) and count >= MANY_ELEMENTS and x.split is None:
-        pieces = next((k for k in range(PIECES, FEW_RESULTS, -1) if count % k == 0), 1)
-        if pieces > 1:
-            flat = views.view(ctx, x, (pieces, count // pieces))
-            partial = ctx.reduce(kind, flat, [1], dtype, body, compute)
-            total = ctx.reduce(kind, partial, [0], dtype, lambda v: v, compute and dtype)
-            return views.view(ctx, total, (1,) * len(x.size))
+    count = count_of(x, dims)
+    whole = len(dims) == len(x.size) and x.split is None
+    shape = _pieces(x.size, count) if whole and hint(count) >= MANY_ELEMENTS else None
+    if shape is not None:
+        flat = views.view(ctx, x, shape)
+        partial = ctx.reduce(kind, flat, [1], dtype, body, compute)
+        total = ctx.reduce(kind, partial, [0], dtype, lambda v: v, compute and dtype)
+        return views.view(ctx, total, (1,) * len(x.size))
     return ctx.reduce(kind, x, dims, dtype, body, compute)
+
+
+def count_of(x: Tensor, dims: list[int]) -> Extent:
+    return product(x.size[d] for d in dims)
+
+
+def _pieces(size: tuple[Extent, ...], count: Extent) -> tuple[Extent, Extent] | None:
+    """(pieces, elements of each): rows if no number divides all elements whatever the sizes."""
+    for pieces in range(PIECES, FEW_RESULTS, -1):
+        if (rest := exact(count, pieces)) is not None:
+            return pieces, rest
+    rows = size[0]
+    return (rows, product(size[1:])) if len(size) > 1 and hint(rows) > FEW_RESULTS else None
 
 
 def _finish(ctx: Lowering, x: Tensor, result: Tensor, dim: Any, keepdim: bool) -> Tensor:
@@ -64,8 +77,8 @@ def _finish(ctx: Lowering, x: Tensor, result: Tensor, dim: Any, keepdim: bool) -
 
 
 def _not_empty(x: Tensor, dim: Any) -> None:
-    if prod(x.size[d] for d in dims_of(x, dim)) == 0:
-        raise NotLowered("reduction of no elements")
+    if not nonzero(count_of(x, dims_of(x, dim))):
+        raise NotLowered("reduction of no elements, perhaps")
 
 
 @lower(aten.sum)
@@ -88,7 +101,7 @@ def mean(
 
 def average(ctx: Lowering, x: Tensor, dim: Any, dtype: torch.dtype) -> Tensor:
     """The mean with dimensions kept, lazily divided."""
-    count = prod(x.size[d] for d in dims_of(x, dim))
+    count = count_of(x, dims_of(x, dim))
     wide = COMPUTE_TYPES[dtype]
     total = reduce(ctx, "sum", x, dim, wide, compute=wide)
     return ctx.pointwise(
@@ -97,7 +110,7 @@ def average(ctx: Lowering, x: Tensor, dim: Any, dtype: torch.dtype) -> Tensor:
 
 
 @lower(aten.prod)
-def product(
+def prod(
     ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
     out = ctx.val().dtype
@@ -178,12 +191,16 @@ def moments(ctx: Lowering, x: Tensor, dim: Any, correction: float) -> tuple[Tens
     centred = ctx.pointwise(
         lambda v, m: ops.mul(ops.sub(v, m), ops.sub(v, m)), [x, mu], wide, work=2
     )
-    count = prod(x.size[d] for d in dims_of(x, dim))
+    count = count_of(x, dims_of(x, dim))
     total = reduce(ctx, "sum", centred, dim, wide)
-    divisor = max(0.0, count - correction)
-    variance = ctx.pointwise(
-        lambda v: ops.div(v, ops.constant(divisor, v.dtype)), [total], wide, work=2
-    )
+
+    def divide(v: Value) -> Value:
+        if isinstance(count, Size):
+            free = ops.sub(ops.constant(count, v.dtype), ops.constant(correction, v.dtype))
+            return ops.div(v, ops.maximum(free, ops.constant(0, v.dtype)))
+        return ops.div(v, ops.constant(max(0.0, count - correction), v.dtype))
+
+    variance = ctx.pointwise(divide, [total], wide, work=2)
     return mu, variance
 
 
@@ -275,7 +292,7 @@ def _shifted(ctx: Lowering, x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
 @lower(aten._softmax.default)
 def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     out = ctx.val().dtype
-    if x.numel == 0 or not x.size:
+    if not nonzero(x.size[dim] if x.size else 0) or x.numel == 0:
         raise NotLowered("softmax of nothing to reduce")
     wide = COMPUTE_TYPES[out]
     powers = ctx.pointwise(ops.exp, [_shifted(ctx, x, dim, out)], wide, work=6)
@@ -288,7 +305,7 @@ def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 @lower(aten._log_softmax.default)
 def log_softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     out = ctx.val().dtype
-    if x.numel == 0 or not x.size:
+    if not nonzero(x.size[dim] if x.size else 0) or x.numel == 0:
         raise NotLowered("softmax of nothing to reduce")
     wide = COMPUTE_TYPES[out]
     low = _shifted(ctx, x, dim, out)

@@ -3,18 +3,29 @@ copy."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 from inductor.index import ZERO, Index, contiguous_strides, delinearize, linear
 from inductor.ir import Indices, Split, Tensor, Window
 from inductor.lowering.context import Lowering, is_dense, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.sizes import (
+    Extent,
+    exact,
+    hint,
+    is_symbolic,
+    known_le,
+    known_lt,
+    largest,
+    product,
+    smallest,
+)
 
 
 def rewrite(
-    ctx: Lowering, x: Tensor, size: Sequence[int], index: Callable[[Indices], Indices]
+    ctx: Lowering, x: Tensor, size: Sequence[Extent], index: Callable[[Indices], Indices]
 ) -> Tensor:
     """The lazy tensor whose element at idx is x's at index(idx)."""
     if x.split is not None:
@@ -24,7 +35,7 @@ def rewrite(
 
 
 def restride(
-    x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0
+    x: Tensor, size: Sequence[Extent], stride: Sequence[Extent], offset: Extent = 0
 ) -> Tensor | None:
     """A window into x's buffer; `offset` counts from x's own first element."""
     if x.window is None:
@@ -70,9 +81,11 @@ def t(ctx: Lowering, x: Tensor) -> Tensor:
 
 
 @lower(aten.expand.default)
-def expand(ctx: Lowering, x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+def expand(ctx: Lowering, x: Tensor, size: Sequence[Extent], *, implicit: bool = False) -> Tensor:
     lead = len(size) - len(x.size)
     full = tuple(x.size[d - lead] if n == -1 else n for d, n in enumerate(size))
+    if any(n not in (1, m) for n, m in zip(x.size, full[lead:], strict=True)):
+        raise NotLowered("a size that may be 1 or not")
     if x.window is not None:
         stride = [0] * lead + [
             s if n == m else 0 for s, n, m in zip(x.window.stride, x.size, full[lead:], strict=True)
@@ -80,7 +93,7 @@ def expand(ctx: Lowering, x: Tensor, size: Sequence[int], *, implicit: bool = Fa
         view = restride(x, full, stride)
         assert view is not None
         return view
-    if x.split is None and prod(full) >= 8 * x.numel and x.work >= 6:
+    if x.split is None and hint(product(full)) >= 8 * hint(x.numel) and x.work >= 6:
         ctx.realize(x)
         return expand(ctx, x, size)
     return rewrite(ctx, x, full, lambda idx: narrow(idx, x.size))
@@ -89,7 +102,7 @@ def expand(ctx: Lowering, x: Tensor, size: Sequence[int], *, implicit: bool = Fa
 @lower(
     aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_alias.default
 )
-def view(ctx: Lowering, x: Tensor, size: Sequence[int], stride: Any = None) -> Tensor:
+def view(ctx: Lowering, x: Tensor, size: Sequence[Extent], stride: Any = None) -> Tensor:
     size = _infer(size, x.numel)
     if size == x.size:
         return x
@@ -107,21 +120,23 @@ def view(ctx: Lowering, x: Tensor, size: Sequence[int], stride: Any = None) -> T
     )
 
 
-def _infer(size: Sequence[int], numel: int) -> tuple[int, ...]:
+def _infer(size: Sequence[Extent], numel: Extent) -> tuple[Extent, ...]:
     if -1 in size:
-        rest = prod(n for n in size if n != -1)
-        return tuple(numel // rest if n == -1 else n for n in size)
+        rest = exact(numel, product(n for n in size if n != -1))
+        if rest is None:
+            raise NotLowered("a size that is not seen to divide")
+        return tuple(rest if n == -1 else n for n in size)
     return tuple(size)
 
 
 def view_strides(
-    old: Sequence[int], stride: Sequence[int], new: Sequence[int]
-) -> tuple[int, ...] | None:
+    old: Sequence[Extent], stride: Sequence[Extent], new: Sequence[Extent]
+) -> tuple[Extent, ...] | None:
     """Strides of a reshape without a copy, or None. Groups of old dimensions that lie contiguously
     in memory are matched with groups of new ones of the same extent."""
-    if prod(new) == 0:
+    if product(new) == 0:
         return contiguous_strides(new)
-    groups: list[tuple[int, int]] = []  # (extent, innermost stride) of memory-contiguous runs
+    groups: list[tuple[Extent, Extent]] = []  # (extent, innermost stride) of memory-contiguous runs
     for n, s in zip(old, stride, strict=True):
         if n == 1:
             continue
@@ -129,7 +144,7 @@ def view_strides(
             groups[-1] = (groups[-1][0] * n, s)
         else:
             groups.append((n, s))
-    result: list[int] = []
+    result: list[Extent] = []
     remaining = list(reversed(groups))
     extent, step = remaining.pop() if remaining else (1, 1)
     left = extent
@@ -140,9 +155,10 @@ def view_strides(
         if left == 1 and remaining:
             extent, step = remaining.pop()
             left = extent
-        if left % n:
+        rest = exact(left, n)
+        if rest is None:
             return None
-        left //= n
+        left = rest
         result.append(left * step)
     return tuple(result)
 
@@ -185,13 +201,13 @@ def slice_(
     ctx: Lowering,
     x: Tensor,
     d: int = 0,
-    start: int | None = None,
-    end: int | None = None,
+    start: Extent | None = None,
+    end: Extent | None = None,
     step: int = 1,
 ) -> Tensor:
     d = dim_of(d, len(x.size))
-    low, high, _ = slice(start, end).indices(x.size[d])
-    count = max(0, -(-(high - low) // step))
+    low, high = _range(start, end, x.size[d])
+    count = largest(0, (high - low + step - 1) // step)
     if count == x.size[d]:
         return x
     size = (*x.size[:d], count, *x.size[d + 1 :])
@@ -205,10 +221,31 @@ def slice_(
     return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] * step + low, *idx[d + 1 :]))
 
 
+def _range(start: Extent | None, end: Extent | None, size: Extent) -> tuple[Extent, Extent]:
+    """slice(start, end).indices(size)"""
+    if not is_symbolic([n for n in (start, end, size) if n is not None]):
+        low, high, _ = slice(start, end).indices(size)  # type: ignore[arg-type]
+        return low, high
+    return tuple(  # type: ignore[return-value]
+        _clamped(default if n is None else n, size) for n, default in ((start, 0), (end, size))
+    )
+
+
+def _clamped(position: Extent, size: Extent) -> Extent:
+    if isinstance(position, int) and position > 2**62:
+        return size
+    return smallest(_from_end(position, size), size) if position >= 0 else _from_end(position, size)
+
+
+def _from_end(position: Extent, size: Extent) -> Extent:
+    """A position that, if negative, counts from the end; not less than 0."""
+    return position if position >= 0 else largest(position + size, 0)
+
+
 @lower(aten.select.int)
-def select(ctx: Lowering, x: Tensor, d: int, position: int) -> Tensor:
+def select(ctx: Lowering, x: Tensor, d: int, position: Extent) -> Tensor:
     d = dim_of(d, len(x.size))
-    position = position % x.size[d]
+    position = position if position >= 0 else position + x.size[d]
     size = (*x.size[:d], *x.size[d + 1 :])
     if x.window is not None:
         stride = x.window.stride
@@ -220,35 +257,47 @@ def select(ctx: Lowering, x: Tensor, d: int, position: int) -> Tensor:
 
 
 @lower(aten.split.Tensor)
-def split(ctx: Lowering, x: Tensor, length: int, d: int = 0) -> tuple[Tensor, ...]:
-    extent = x.size[dim_of(d, len(x.size))]
-    starts = range(0, extent, length) if length else [0]
-    return tuple(slice_(ctx, x, d, s, s + length) for s in starts)
+def split(ctx: Lowering, x: Tensor, length: Extent, d: int = 0) -> tuple[Tensor, ...]:
+    lengths = [ctx.shape(val)[dim_of(d, len(x.size))] for val in ctx.val()]
+    return split_with_sizes(ctx, x, lengths, d)
 
 
 @lower(aten.split_with_sizes.default)
 def split_with_sizes(
-    ctx: Lowering, x: Tensor, lengths: Sequence[int], d: int = 0
+    ctx: Lowering, x: Tensor, lengths: Sequence[Extent], d: int = 0
 ) -> tuple[Tensor, ...]:
-    results, start = [], 0
+    results = []
+    start: Extent = 0
     for length in lengths:
-        results.append(slice_(ctx, x, d, start, start + length))
-        start += length
+        results.append(_piece(ctx, x, dim_of(d, len(x.size)), start, length))
+        start = start + length
     return tuple(results)
+
+
+def _piece(ctx: Lowering, x: Tensor, d: int, low: Extent, count: Extent) -> Tensor:
+    """x.narrow(d, low, count)"""
+    if count == x.size[d]:
+        return x
+    size = (*x.size[:d], count, *x.size[d + 1 :])
+    if x.window is not None:
+        result = restride(x, size, x.window.stride, low * x.window.stride[d])
+        assert result is not None
+        return result
+    return rewrite(ctx, x, size, lambda idx: (*idx[:d], idx[d] + low, *idx[d + 1 :]))
 
 
 @lower(aten.unbind.int)
 def unbind(ctx: Lowering, x: Tensor, d: int = 0) -> tuple[Tensor, ...]:
-    return tuple(select(ctx, x, d, i) for i in range(x.size[dim_of(d, len(x.size))]))
+    return tuple(select(ctx, x, d, i) for i in range(len(ctx.val())))
 
 
 @lower(aten.as_strided.default)
 def as_strided(
     ctx: Lowering,
     x: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    offset: int | None = None,
+    size: Sequence[Extent],
+    stride: Sequence[Extent],
+    offset: Extent | None = None,
 ) -> Tensor:
     window = ctx.realize(x)
     if (
@@ -264,7 +313,7 @@ def as_strided(
 def diagonal(ctx: Lowering, x: Tensor, offset: int = 0, a: int = 0, b: int = 1) -> Tensor:
     a, b = dim_of(a, len(x.size)), dim_of(b, len(x.size))
     rows, columns = max(0, -offset), max(0, offset)
-    count = max(0, min(x.size[a] - rows, x.size[b] - columns))
+    count = largest(0, smallest(x.size[a] - rows, x.size[b] - columns))
     kept = [d for d in range(len(x.size)) if d not in (a, b)]
     size = (*(x.size[d] for d in kept), count)
 
@@ -285,7 +334,7 @@ def diagonal(ctx: Lowering, x: Tensor, offset: int = 0, a: int = 0, b: int = 1) 
 
 
 @lower(aten.unfold.default)
-def unfold(ctx: Lowering, x: Tensor, d: int, length: int, step: int) -> Tensor:
+def unfold(ctx: Lowering, x: Tensor, d: int, length: Extent, step: Extent) -> Tensor:
     d = dim_of(d, len(x.size))
     if not x.size:
         raise NotLowered("unfold of a scalar")
@@ -315,11 +364,11 @@ def flip(ctx: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 @lower(aten.roll.default)
-def roll(ctx: Lowering, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+def roll(ctx: Lowering, x: Tensor, shifts: Sequence[Extent], dims: Sequence[int] = ()) -> Tensor:
     if not dims:
         flat = view(ctx, x, (x.numel,))
         return view(ctx, roll(ctx, flat, shifts, (0,)), x.size)
-    moves = dict.fromkeys(range(len(x.size)), 0)
+    moves: dict[int, Extent] = dict.fromkeys(range(len(x.size)), 0)
     for shift, d in zip(shifts, dims, strict=True):
         moves[dim_of(d, len(x.size))] += shift
     if x.numel == 0:
@@ -329,16 +378,16 @@ def roll(ctx: Lowering, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = 
         x,
         x.size,
         lambda idx: tuple(
-            (i + (-moves[d]) % x.size[d]) % x.size[d] if moves[d] % x.size[d] else i
+            (i + (-moves[d]) % x.size[d]) % x.size[d] if moves[d] % x.size[d] != 0 else i
             for d, i in enumerate(idx)
         ),
     )
 
 
 @lower(aten.repeat.default)
-def repeat(ctx: Lowering, x: Tensor, repeats: Sequence[int]) -> Tensor:
+def repeat(ctx: Lowering, x: Tensor, repeats: Sequence[Extent]) -> Tensor:
     lead = len(repeats) - len(x.size)
-    base = (1,) * lead + x.size
+    base: tuple[Extent, ...] = (1,) * lead + x.size
     size = tuple(n * r for n, r in zip(base, repeats, strict=True))
     return rewrite(
         ctx,
@@ -366,25 +415,25 @@ def cat(ctx: Lowering, tensors: Sequence[Tensor], d: int = 0) -> Tensor:
         if part.split is not None:
             ctx.realize(part)
     d = dim_of(d, len(out.shape))
-    bounds = [0]
+    bounds: list[Extent] = [0]
     for part in parts:
         bounds.append(bounds[-1] + part.size[d])
 
     def inner(idx: Indices) -> Any:
         return pick(idx[d], bounds, lambda k: parts[k].load(_shifted(idx, d, -bounds[k])))
 
-    result = ctx.generate(out.shape, out.dtype, inner, *parts)
+    result = ctx.generate(ctx.shape(), out.dtype, inner, *parts)
     result.split = Split(d, tuple(bounds))
     result.work = max(p.work for p in parts if p) if parts else 0
     result.reads = max(p.reads for p in parts)
     return result
 
 
-def _shifted(idx: Indices, d: int, by: int) -> Indices:
+def _shifted(idx: Indices, d: int, by: Extent) -> Indices:
     return (*idx[:d], idx[d] + by, *idx[d + 1 :])
 
 
-def pick(position: Index, bounds: Sequence[int], part: Callable[[int], Any]) -> Any:
+def pick(position: Index, bounds: Sequence[Extent], part: Callable[[int], Any]) -> Any:
     """part(k) for the k with bounds[k] <= position < bounds[k+1]; decided here when the index's
     bounds do."""
     import torch
@@ -395,7 +444,9 @@ def pick(position: Index, bounds: Sequence[int], part: Callable[[int], Any]) -> 
     possible = [
         k
         for k in range(len(bounds) - 1)
-        if bounds[k] < bounds[k + 1] and low < bounds[k + 1] and high >= bounds[k]
+        if not known_le(bounds[k + 1], bounds[k])
+        and not known_le(bounds[k + 1], low)
+        and not known_lt(high, bounds[k])
     ]
     if len(possible) == 1:
         return part(possible[0])
@@ -423,8 +474,8 @@ def _inserted(
     x: Tensor,
     source: Tensor,
     d: int,
-    low: int,
-    high: int,
+    low: Extent,
+    high: Extent,
     step: int,
     index: Callable[[Index], Index],
 ) -> Tensor:
@@ -458,25 +509,26 @@ def slice_scatter(
     x: Tensor,
     source: Tensor,
     d: int = 0,
-    start: int | None = None,
-    end: int | None = None,
+    start: Extent | None = None,
+    end: Extent | None = None,
     step: int = 1,
 ) -> Tensor:
     d = dim_of(d, len(x.size))
-    low, high, _ = slice(start, end).indices(x.size[d])
-    if high <= low:
+    low, high = _range(start, end, x.size[d])
+    if known_le(high, low):
         return x
     result = _inserted(ctx, x, source, d, low, high, step, lambda i: (i - low) // step)
-    inner_bounds = sorted({0, low, high, x.size[d]})
-    if len(inner_bounds) > 2 and step == 1:
+    inner_bounds = list(dict.fromkeys([0, low, high, x.size[d]]))
+    ordered = all(known_le(a, b) for a, b in itertools.pairwise(inner_bounds))
+    if len(inner_bounds) > 2 and step == 1 and ordered:
         result.split = Split(d, tuple(inner_bounds))
     return result
 
 
 @lower(aten.select_scatter.default)
-def select_scatter(ctx: Lowering, x: Tensor, source: Tensor, d: int, position: int) -> Tensor:
+def select_scatter(ctx: Lowering, x: Tensor, source: Tensor, d: int, position: Extent) -> Tensor:
     d = dim_of(d, len(x.size))
-    position %= x.size[d]
+    position = position if position >= 0 else position + x.size[d]
     return _inserted(
         ctx,
         x,

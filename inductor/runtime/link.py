@@ -15,8 +15,10 @@ import torch
 
 from inductor.runtime import _plan
 from inductor.runtime.plan import (
+    SIZES,
     BufferSpec,
     KernelStep,
+    NumberSpec,
     PlanError,
     PlanSpec,
     ViewStep,
@@ -25,7 +27,9 @@ from inductor.runtime.plan import (
     torch_dtype,
     tree_names,
 )
+from inductor.runtime.size_program import SizeProgram
 from inductor.schedule.memory import MemoryPlan, plan_memory
+from inductor.sizes import Extent, hint
 
 # Kernels that touch less than this together are over before another thread could use the GIL.
 GIL_BYTES = 1 << 18
@@ -63,8 +67,9 @@ class Linker:
         self.statics = self._static_tensors(statics)
         self.values: list[list[Any]] = []
         self.index: dict[str, int] = {}
-        self.views: dict[str, tuple[str, int]] = {}  # view -> (what it is a window of, elements)
+        self.views: dict[str, tuple[str, Extent]] = {}  # view -> (what it is a window of, elements)
         self.specs: dict[str, Any] = {}
+        self.sizes = SizeProgram(spec)
 
     def link(self) -> _plan.Plan:
         self._number_values()
@@ -78,18 +83,21 @@ class Linker:
                 steps += [("free", v) for v in self._with_views(name)]
         plan = _plan.Plan(
             {
-                "values": [tuple(value) for value in self.values],
+                "values": [self.sizes.numbers(value) for value in self.values],
                 "statics": self.statics,
                 "steps": steps,
                 "outputs": [self._output(out) for out in self.spec.outputs],
                 "mutated": sorted(self.index[name] for name in mutated),
-                "arena_bytes": self.memory.arena_bytes,
+                "arena_bytes": self.sizes.number(self.memory.arena_bytes),
+                "sizes": [self.sizes.number(size) for size in self.spec.sizes],
+                "registers": self.sizes.registers,
+                "number_inputs": self._number_inputs(),
                 "release_gil": self._runs_long(),
                 "library": self.library,
             }
         )
         plan.peak_bytes = self.memory.peak_bytes
-        plan.arena_bytes = self.memory.arena_bytes
+        plan.arena_bytes = hint(self.memory.arena_bytes)
         plan.kernels = sum(step.kind == "kernel" for step in self.spec.steps)
         return plan
 
@@ -106,6 +114,9 @@ class Linker:
     def _number_values(self) -> None:
         varying = static = 0
         for item in self.spec.inputs:
+            if isinstance(item, NumberSpec):
+                varying += 1
+                continue
             self._add(
                 item, "static" if item.static else "input", static if item.static else varying
             )
@@ -131,7 +142,7 @@ class Linker:
             if out.kind == "view":
                 self.values[self.index[self._root(out.name)[0]]][9] = True
 
-    def _add(self, item: Any, kind: str, where: int) -> None:
+    def _add(self, item: Any, kind: str, where: Extent) -> None:
         size, stride = tuple(item.size), tuple(item.stride)
         self.specs[item.name] = item
         self.index[item.name] = len(self.values)
@@ -154,7 +165,12 @@ class Linker:
         )
         self.values[-1][7] = offset + step.offset
 
-    def _root(self, name: str) -> tuple[str, int]:
+    def _number_inputs(self) -> list[int]:
+        """Positions in a call of the inputs that are ints."""
+        varying = [item for item in self.spec.inputs if not item.static]
+        return [k for k, item in enumerate(varying) if isinstance(item, NumberSpec)]
+
+    def _root(self, name: str) -> tuple[str, Extent]:
         """What `name` is a window of (itself, unless it is a view), and where in elements."""
         return self.views.get(name, (name, 0))
 
@@ -170,15 +186,25 @@ class Linker:
             raise PlanError(f"kernel {step.symbol} needs a library")
         args = []
         for name, offset in step.args:
-            root, elements = self._root(name)
-            itemsize = torch_dtype(self.specs[root].dtype).itemsize
-            args.append((self.index[root], offset + elements * itemsize))
+            if name == SIZES:
+                args.append((-1, 0))
+                continue
+            args.append(self._address(name, offset))
         self._note_writes(step.writes, mutated)
-        return ("kernel", self.library.address(step.symbol), args, step.total, step.grain)
+        total, grain = self.sizes.number(step.total), self.sizes.number(step.grain)
+        return ("kernel", self.library.address(step.symbol), args, total, grain)
+
+    def _address(self, name: str, offset: Extent = 0) -> tuple[int, Any]:
+        """A value and a byte offset from its first element; an arena's from the arena's start."""
+        root, elements = self._root(name)
+        offset = offset + elements * torch_dtype(self.specs[root].dtype).itemsize
+        if root in self.memory.offsets:
+            offset = offset + self.memory.offsets[root]
+        return self.index[root], self.sizes.number(offset)
 
     def _check(self, step: Any, mutated: set[str]) -> tuple:
-        root, elements = self._root(step.found)
-        return ("check", (self.index[root], elements * 8), step.error == "IndexError", step.message)
+        found, sizes = self._address(step.found), self.sizes.numbers(step.sizes)
+        return ("check", found, step.error == "IndexError", step.message, list(sizes))
 
     def _aten(self, step: Any, mutated: set[str]) -> tuple:
         schema = torch._C._get_schema(step.op, step.overload)
@@ -189,15 +215,26 @@ class Linker:
             if position < len(step.args):
                 given = step.args[position]
             self._note_writes(tree_names(given), mutated)
-        args = decode(step.args, self._reference)
-        kwargs = {key: decode(tree, self._reference) for key, tree in step.kwargs.items()}
-        return ("aten", step.op, step.overload, args, kwargs, self._results(step))
+        args, kwargs = self._decoded(step)
+        binds = [
+            (self.sizes.symbol(name), number, -1 if dim is None else dim)
+            for name, number, dim in step.binds
+        ]
+        return ("aten", step.op, step.overload, args, kwargs, self._results(step), binds)
 
     def _call(self, step: Any, mutated: set[str]) -> tuple:
         self._note_writes(step.writes, mutated)
-        args = decode(step.args, self._reference)
-        kwargs = {key: decode(tree, self._reference) for key, tree in step.kwargs.items()}
+        args, kwargs = self._decoded(step)
         return ("call", self.callables[step.function], args, kwargs, self._results(step))
+
+    def _decoded(self, step: Any) -> tuple[Any, dict[str, Any]]:
+        """Arguments with tensors as (value,) and sizes as (register, 0)."""
+        args = decode(step.args, self._reference, self.sizes.number)
+        kwargs = {
+            key: decode(tree, self._reference, self.sizes.number)
+            for key, tree in step.kwargs.items()
+        }
+        return args, kwargs
 
     def _reference(self, name: str) -> tuple[int]:
         return (self.index[name],)
@@ -216,14 +253,19 @@ class Linker:
         touched = {
             self._root(n)[0] for s in self.spec.steps if s.kind == "kernel" for n in s.names()
         }
-        return sum(self.values[self.index[name]][8] for name in touched) >= GIL_BYTES
+        return sum(hint(self.values[self.index[name]][8]) for name in touched) >= GIL_BYTES
 
     def _output(self, out: Any) -> tuple:
         if out.kind == "value":
-            return ("constant", out.value)
+            value = self.sizes.number(out.value)
+            return ("constant" if value is out.value else "number", value)
         if out.kind == "input":
             return ("same", self.index[out.name])
         if out.kind == "view":
             root, elements = self._root(out.name)
-            return ("view", self.index[root], out.size, out.stride, out.offset + elements)
+            return (
+                "view",
+                self.index[root],
+                *self.sizes.numbers([out.size, out.stride, out.offset + elements]),
+            )
         return ("tensor", self.index[out.name])

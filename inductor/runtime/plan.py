@@ -10,6 +10,9 @@ Conventions
 - Sizes and strides count elements. A byte offset counts bytes from the tensor's first element (its
   `data_ptr()`, storage offset included). Every `offset` of a view counts elements from its base's
   first element; it is relative, so the plan holds for inputs with any storage offset.
+- A size, stride, offset, total or int argument may be a `Size` over the plan's `symbols`, which the
+  runtime computes for each call: symbols come from `NumberSpec` inputs, from the sizes of tensor
+  inputs, or from the results of an AtenStep (its `binds`).
 - Input pointers need not be aligned to more than their element size; temps are aligned to 64 bytes.
 - A kernel is `extern "C" void NAME(void* const* ptrs, int64_t begin, int64_t end)`. It runs the
   half-open range [begin, end) of its flattened parallel extent; the runtime splits [0, total) in
@@ -38,10 +41,13 @@ from typing import Any, ClassVar
 
 import torch
 
-FORMAT = 1  # raised whenever the meaning of a stored plan changes
+from inductor.sizes import Extent, Size, Symbol, compact_strides, parse, product
+
+FORMAT = 2  # raised whenever the meaning of a stored plan changes
 
 BUFFER_KINDS = ("temp", "output", "aten")
 PASSED = -(2**63)  # see CheckStep
+SIZES = "*sizes"  # among a kernel's args: the array of PlanSpec.sizes, int64_t each
 OUTPUT_KINDS = ("buffer", "input", "view", "value")
 
 
@@ -55,11 +61,22 @@ class TensorSpec:
 
     name: str
     dtype: str  # "float32", as in str(torch.float32) without "torch."
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
+    size: tuple[Extent, ...]
+    stride: tuple[Extent, ...]
     offset: int = 0  # storage offset seen at compile time; informative, never relied on
     device: str = "cpu"
     static: bool = False
+
+
+@dataclass
+class NumberSpec:
+    """An input that is an int. `value` is what it is in terms of symbols; a symbol itself, it
+    defines it."""
+
+    name: str
+    value: Extent
+
+    static: ClassVar[bool] = False
 
 
 @dataclass
@@ -85,7 +102,7 @@ class ConstantSpec:
         return flat.reshape(self.size).clone().to(self.device)
 
     @property
-    def stride(self) -> tuple[int, ...]:
+    def stride(self) -> tuple[Extent, ...]:
         return contiguous_strides(self.size)
 
 
@@ -102,8 +119,8 @@ class BufferSpec:
 
     name: str
     dtype: str
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
+    size: tuple[Extent, ...]
+    stride: tuple[Extent, ...]
     device: str = "cpu"
     kind: str = "temp"
 
@@ -112,7 +129,7 @@ class BufferSpec:
 class KernelStep:
     """One call of a generated kernel.
 
-    args: (name, byte offset) per pointer, in the kernel's parameter order.
+    args: (name, byte offset) per pointer, in the kernel's parameter order; SIZES last, if at all.
     writes: names among args that the kernel writes (buffers, or inputs that the program mutates).
     total, grain: the parallel extent, and the least piece worth giving to a thread.
     inplace: pairs (out, in): `out` may take the memory of `in`, because each element of `in` is
@@ -121,16 +138,16 @@ class KernelStep:
     """
 
     symbol: str
-    args: list[tuple[str, int]]
+    args: list[tuple[str, Extent]]
     writes: list[str]
-    total: int
-    grain: int = 32768
+    total: Extent
+    grain: Extent = 32768
     inplace: list[tuple[str, str]] = field(default_factory=list)
 
     kind: ClassVar[str] = "kernel"
 
     def names(self) -> Iterator[str]:
-        return (name for name, _ in self.args)
+        return (name for name, _ in self.args if name != SIZES)
 
     def produces(self) -> Iterable[str]:
         return ()
@@ -143,6 +160,8 @@ class AtenStep:
     outputs: one name per tensor result, in order ("" drops it); an op that returns a tensor list
         names its elements. An in-place or out= op writes its arguments as its schema says; its
         result is usually dropped ([]).
+    binds: (symbol, number of the result, dimension or None): the result, or one of its sizes, is
+        the value of that symbol from here on.
     """
 
     op: str
@@ -150,6 +169,7 @@ class AtenStep:
     args: list[Any]
     outputs: list[str]
     kwargs: dict[str, Any] = field(default_factory=dict)
+    binds: list[tuple[str, int, int | None]] = field(default_factory=list)
 
     kind: ClassVar[str] = "aten"
 
@@ -189,9 +209,9 @@ class ViewStep:
 
     out: str
     base: str
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int = 0
+    size: tuple[Extent, ...]
+    stride: tuple[Extent, ...]
+    offset: Extent = 0
 
     kind: ClassVar[str] = "view"
 
@@ -207,11 +227,13 @@ class CheckStep:
     """Raises `error` ("IndexError" or "RuntimeError") if kernels found something wrong with data.
 
     `found` names an int64 buffer of one element: PASSED, or what "{}" in `message` stands for.
+    "{0}", "{1}", ... stand for `sizes`.
     """
 
     found: str
     error: str
     message: str
+    sizes: list[Extent] = field(default_factory=list)
 
     kind: ClassVar[str] = "check"
 
@@ -237,14 +259,14 @@ class OutputSpec:
     kind "view": a view of `name` (an input, an "output" or an "aten" buffer) as eager's view ops
         would make it: sharing the version counter, with `_base` set. A base that is returned too is
         the same tensor.
-    kind "value": the plain Python value `value` (None, int, float, bool, str)
+    kind "value": the plain Python value `value` (None, int, float, bool, str), or a Size's
     """
 
     kind: str
     name: str = ""
-    size: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    offset: int = 0
+    size: tuple[Extent, ...] = ()
+    stride: tuple[Extent, ...] = ()
+    offset: Extent = 0
     value: Any = None
 
 
@@ -254,15 +276,18 @@ class PlanSpec:
 
     `source` is the C++ text of all kernels that KernelSteps name, or "". `units` is the same in
     several translation units, to be compiled in parallel ([]: `source` is the only one).
+    `symbols`: those of all sizes. `sizes`: what kernels read from their SIZES argument.
     """
 
-    inputs: list[TensorSpec]
+    inputs: list[TensorSpec | NumberSpec]
     buffers: list[BufferSpec]
     steps: list[Any]
     outputs: list[OutputSpec]
     constants: list[ConstantSpec] = field(default_factory=list)
     source: str = ""
     units: list[str] = field(default_factory=list)
+    symbols: list[Symbol] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
 
     def validate(self) -> None:
         """Raise PlanError unless every name is defined before its use, exactly once."""
@@ -299,7 +324,7 @@ class PlanSpec:
         if step.kind == "kernel":
             if missing := set(step.writes) - set(step.names()):
                 raise PlanError(f"{where} writes {sorted(missing)}, which are not among its args")
-            if step.total < 0 or step.grain < 1:
+            if not (_at_least(step.total, 0) and _at_least(step.grain, 1)):
                 raise PlanError(f"{where}: total {step.total}, grain {step.grain}")
 
     def to_json(self) -> str:
@@ -308,9 +333,19 @@ class PlanSpec:
             key: [dataclasses.asdict(item) for item in getattr(self, key)]
             for key in ("inputs", "constants", "buffers", "outputs")
         }
+        symbols = [[s.name, s.low, s.high, s.hint] for s in self.symbols]
         return json.dumps(
-            {"format": FORMAT, **rest, "steps": steps, "source": self.source, "units": self.units},
+            {
+                "format": FORMAT,
+                "symbols": symbols,
+                "sizes": self.sizes,
+                **rest,
+                "steps": steps,
+                "source": self.source,
+                "units": self.units,
+            },
             allow_nan=False,
+            default=_size_to_json,
         )
 
     @classmethod
@@ -320,17 +355,45 @@ class PlanSpec:
             data = json.loads(text)
             if data["format"] != FORMAT:
                 raise PlanError(f"plan format {data['format']}, this runtime reads {FORMAT}")
+            symbols = [Symbol(*s) for s in data["symbols"]]
+            if symbols:
+                data = _with_sizes(data, {s.name: s for s in symbols})
             return cls(
-                inputs=[_load(TensorSpec, d) for d in data["inputs"]],
+                inputs=[
+                    _load(NumberSpec if "value" in d else TensorSpec, d) for d in data["inputs"]
+                ],
                 constants=[_load(ConstantSpec, d) for d in data["constants"]],
                 buffers=[_load(BufferSpec, d) for d in data["buffers"]],
                 steps=[_load(STEP_KINDS[d.pop("kind")], d) for d in data["steps"]],
                 outputs=[_load(OutputSpec, d) for d in data["outputs"]],
                 source=data["source"],
                 units=data["units"],
+                symbols=symbols,
+                sizes=data["sizes"],
             )
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PlanError(f"not a stored plan: {error!r}") from error
+
+
+def _at_least(size: Extent, low: int) -> bool:
+    return isinstance(size, Size) or size >= low
+
+
+def _size_to_json(value: Any) -> dict[str, str]:
+    if isinstance(value, Size):
+        return {"expr": str(value)}
+    raise TypeError(f"a plan cannot hold {value!r}")
+
+
+def _with_sizes(tree: Any, symbols: dict[str, Symbol]) -> Any:
+    """The inverse of _size_to_json, everywhere in a tree."""
+    if isinstance(tree, list):
+        return [_with_sizes(item, symbols) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.keys() == {"expr"}:
+        return parse(tree["expr"], symbols)
+    return {key: _with_sizes(item, symbols) for key, item in tree.items()}
 
 
 def _load(cls: Any, data: dict[str, Any]) -> Any:
@@ -341,6 +404,8 @@ def _load(cls: Any, data: dict[str, Any]) -> Any:
     if cls is KernelStep:
         data["args"] = [tuple(pair) for pair in data["args"]]
         data["inplace"] = [tuple(pair) for pair in data["inplace"]]
+    if cls is AtenStep:
+        data["binds"] = [tuple(bind) for bind in data["binds"]]
     return cls(**data)
 
 
@@ -349,7 +414,7 @@ def _step_label(step: Any) -> str:
 
 
 # --- argument trees -----------------------------------------------------------------------------
-# A leaf is an int, finite float, bool, str or None; a list is a list; a dict has exactly one tag:
+# A leaf is an int, Size, finite float, bool, str or None; a list is a list; a dict has one tag:
 #   {"buf": name} {"dtype": "float32"} {"device": "cpu"} {"layout": "strided"}
 #   {"memory_format": "channels_last"} {"float": "inf"} {"complex": [re, im]}
 # with special numbers as strings, since JSON has no infinities.
@@ -363,7 +428,7 @@ def encode(value: Any, name_of: Callable[[Any], str | None]) -> Any:
         return [int(item) for item in value]
     if (name := name_of(value)) is not None:
         return {"buf": name}
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, bool | int | str | Size):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
@@ -375,10 +440,15 @@ def encode(value: Any, name_of: Callable[[Any], str | None]) -> Any:
     raise TypeError(f"a plan cannot hold an argument of type {type(value).__name__}: {value!r}")
 
 
-def decode(tree: Any, tensor: Callable[[str], Any]) -> Any:
-    """The inverse of `encode`; `tensor(name)` gives what stands for a named tensor."""
+def decode(
+    tree: Any, tensor: Callable[[str], Any], size: Callable[[Size], Any] = lambda n: n
+) -> Any:
+    """The inverse of `encode`; `tensor(name)` gives what stands for a named tensor, `size(n)` what
+    stands for a Size."""
     if isinstance(tree, list):
-        return [decode(item, tensor) for item in tree]
+        return [decode(item, tensor, size) for item in tree]
+    if isinstance(tree, Size):
+        return size(tree)
     if not isinstance(tree, dict):
         return tree
     ((tag, value),) = tree.items()
@@ -426,18 +496,16 @@ def torch_dtype(name: str) -> torch.dtype:
     return getattr(torch, name)
 
 
-def contiguous_strides(size: Iterable[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for extent in reversed(tuple(size)):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+def contiguous_strides(size: Iterable[Extent]) -> tuple[Extent, ...]:
+    return compact_strides(tuple(size))
 
 
-def storage_bytes(dtype: str, size: Iterable[int], stride: Iterable[int]) -> int:
+def storage_bytes(dtype: str, size: Iterable[Extent], stride: Iterable[Extent]) -> Extent:
     """Bytes from the first to one past the last element; 0 when there are none."""
     size = tuple(size)
-    if 0 in size:
+    if product(size) == 0:
         return 0
-    last = sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+    last: Extent = 0
+    for extent, step in zip(size, stride, strict=True):
+        last = last + (extent - 1) * step
     return (last + 1) * torch_dtype(dtype).itemsize

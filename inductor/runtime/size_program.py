@@ -1,9 +1,9 @@
-"""The program by which a plan computes its sizes: one register for each symbol, number and operation.
+"""The program by which a plan computes its sizes: a register for each symbol, number, operation.
 
-    s0 = argument 0;  768 * s0 + 64        0: int 0   1: const 768   2: mul 1 0   3: const 64   4: add 2 3
+    s0 = argument 0; 768*s0 + 64      0: int 0  1: const 768  2: mul 1 0  3: const 64  4: add 2 3
 
-Registers belong to stages: 0 can be computed from the arguments of a call, k after the k-th operator
-that defines symbols. A plan without symbols has no registers.
+Registers belong to stages: 0 can be computed from the arguments of a call, k after the k-th
+operator that defines symbols. A plan without symbols has no registers.
 """
 
 from __future__ import annotations

@@ -12,28 +12,29 @@ from dataclasses import replace
 
 from inductor.index import ZERO, Index, Indirect, Var
 from inductor.ir import Access, Loops, Tape, Value
+from inductor.sizes import Extent, exact, hint
 
 Renaming = Mapping[Var, Index]
 
 
-def common_cut(a: Sequence[int], b: Sequence[int]) -> list[int] | None:
+def common_cut(a: Sequence[Extent], b: Sequence[Extent]) -> list[Extent] | None:
     """The coarsest list of extents that refines both, or None. Extents of 1 are dropped.
 
     >>> common_cut([8, 512, 768], [4096, 768])
     [8, 512, 768]
     """
     left, right = [n for n in a if n != 1], [n for n in b if n != 1]
-    cut: list[int] = []
+    cut: list[Extent] = []
     while left and right:
         x, y = left.pop(), right.pop()
         if x == y:
             cut.append(x)
-        elif x % y == 0:
+        elif (more := exact(x, y)) is not None:
             cut.append(y)
-            left.append(x // y)
-        elif y % x == 0:
+            left.append(more)
+        elif (more := exact(y, x)) is not None:
             cut.append(x)
-            right.append(y // x)
+            right.append(more)
         else:
             return None
     if left or right:
@@ -46,11 +47,12 @@ def recut(vars: Sequence[Var], cut: Sequence[Var]) -> dict[Var, Index]:
     result: dict[Var, Index] = {}
     rest = list(cut)
     for v in reversed(vars):
-        total, step = ZERO, 1
-        while step < v.size:
+        total: Index = ZERO
+        step: Extent = 1
+        while step != v.size:
             part = rest.pop()
             total = total + Index({part: step})
-            step *= part.size
+            step = step * part.size
         result[v] = total
     return result
 
@@ -90,5 +92,5 @@ def rewrite(step: Loops, renaming: Renaming, dims: list[Var], reduced: list[Var]
 
 def by_stride(vars: Sequence[Var], index: Index) -> list[Var]:
     """The variables that `index` varies with, largest coefficient first."""
-    used = [v for v in vars if index.terms.get(v, 0)]
-    return sorted(used, key=lambda v: -abs(index.terms[v]))
+    used = [v for v in vars if v in index.terms]
+    return sorted(used, key=lambda v: -abs(hint(index.terms[v])))

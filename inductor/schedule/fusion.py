@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import prod
 
 from inductor.index import Index, Var
 from inductor.ir import AtenCall, Loops, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
+from inductor.sizes import Extent, hint, product
 
 MAX_STEPS = 48  # of one kernel
 MAX_VALUES = 600
@@ -180,7 +180,7 @@ class _Fusion:
             return None
         candidates = dict.fromkeys(sorted(deps, reverse=True))
         for name in step.reads:  # siblings, which read what this step reads
-            if prod(self.program.buffers[name].size) > 256:
+            if hint(product(self.program.buffers[name].size)) > 256:
                 candidates.update(dict.fromkeys(self.readers.get(name, [])[-3:]))
         for id in candidates:
             kernel = self.items[id]
@@ -209,7 +209,7 @@ class _Fusion:
         the kernel of the pool would keep 24 buffers alive at once for one read saved each.
         """
         target = self.program.buffers[step.target.name]
-        if prod(target.size) * target.dtype.itemsize <= FEW_BYTES:
+        if hint(product(target.size)) * target.dtype.itemsize <= FEW_BYTES:
             return False
         later = (i for i in range(kernel.id + 1, len(self.items)))
         return sum(isinstance(self.items[i], Call) for i in later) > NEAR_CALLS
@@ -263,9 +263,9 @@ Placement = tuple[list[Var], list[Var], dict[Var, Index], Loops]
 def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
     """Ways to lay the step's loops over the kernel's: new outer and inner variables, the kernel's
     renaming, the renamed step. Most likely first."""
-    rows, work = prod(v.size for v in step.dims), prod(v.size for v in [*step.dims, *step.reduced])
+    rows = extent(step.dims)
     if step.reduced and not kernel.is_rows:
-        if rows < FEW_ROWS and work > SMALL_WORK:
+        if hint(rows) < FEW_ROWS and hint(rows * extent(step.reduced)) > SMALL_WORK:
             return
         for order in _orders(kernel, step, kernel.outer, [*step.dims, *step.reduced]):
             yield from _split_kernel(kernel, step, order)
@@ -280,11 +280,11 @@ def _placements(kernel: Kernel, step: Loops) -> Iterable[Placement]:
             if lay := _lay(kernel.outer, order):
                 yield _placed(step, lay, ([], {}, {}), reduced=False)
     else:
-        kernel_rows = prod(v.size for v in kernel.outer)
+        kernel_rows = extent(kernel.outer)
         if rows == kernel_rows and (lay := _lay(kernel.outer, step.dims)):
             nothing: tuple = (kernel.inner, {v: Index({v: 1}) for v in kernel.inner}, {})
             yield _placed(step, lay, nothing, reduced=False, row=True)
-        if kernel_rows < FEW_ROWS and rows > SMALL_WORK:
+        if hint(kernel_rows) < FEW_ROWS and hint(rows) > SMALL_WORK:
             return
         yield from _over_rows(kernel, step)
 
@@ -293,8 +293,8 @@ def _over_rows(kernel: Kernel, step: Loops) -> Iterable[Placement]:
     """An elementwise step over (outer, inner) of a kernel of rows: its dimensions are told apart by
     how it reads what the kernel reads or writes."""
     for order in _orders(kernel, step, [*kernel.outer, *kernel.inner], step.dims):
-        extents = [v.size for v in kernel.outer]
-        total, rows = 1, prod(extents)
+        total: Extent = 1
+        rows = extent(kernel.outer)
         for cut_at in range(len(order) + 1):
             if total == rows:
                 outer, inner = (
@@ -305,7 +305,12 @@ def _over_rows(kernel: Kernel, step: Loops) -> Iterable[Placement]:
                     yield _placed(step, outer, inner, reduced=False)
                     break
             if cut_at < len(order):
-                total *= order[cut_at].size
+                total = total * order[cut_at].size
+
+
+def extent(vars: Iterable[Var]) -> Extent:
+    """The number of iterations of these loops together."""
+    return product(v.size for v in vars)
 
 
 def _split_kernel(kernel: Kernel, step: Loops, order: list[Var]) -> Iterable[Placement]:

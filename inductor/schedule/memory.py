@@ -9,6 +9,11 @@ temporary may take over the memory of an operator's result that dies where it is
     a = kernel(x)      a: steps 0-1       arena [ a 1 KiB | b 1 KiB ]
     b = kernel(a)      b: steps 1-2
     c = kernel(b)      c: steps 2-3       c takes the place of a
+
+Temporaries whose sizes are computed when the plan runs come after the others in the arena. Those of
+sizes c * m with one m (s0 * s1, say) and whole cache lines for c are placed as above, in units of
+m. The rest take turns in slots: one may follow another if it is no larger whatever the sizes are.
+What depends on the results of an operator, which are known only after it, lives outside.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from typing import Any
 import torch
 
 from inductor.runtime.plan import AtenStep, BufferSpec, PlanSpec, storage_bytes
+from inductor.sizes import Extent, Size, common_factor, exact, hint, known_le, symbols
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -28,11 +34,12 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 class MemoryPlan:
     """Result of `plan_memory`. Lists run parallel to the plan's steps."""
 
-    offsets: dict[str, int]  # temp -> byte offset in the arena
-    arena_bytes: int
+    offsets: dict[str, Extent]  # temp -> byte offset in the arena
+    arena_bytes: Extent
     allocs: list[list[str]]  # tensors of their own to make before the step
     frees: list[list[str]]  # tensors to drop after the step
-    peak_bytes: int  # the most that is live at once, arena included, inputs not
+    # the most that is live at once, arena included, inputs not; for the sizes seen when compiling
+    peak_bytes: int
     windows: dict[str, str]  # temp -> the aten result whose memory it takes over
 
 
@@ -52,9 +59,9 @@ class Block:
     """One place in the arena and the buffers that take turns in it (in place)."""
 
     names: list[str]
-    size: int
+    size: Extent
     life: Lifetime
-    offset: int = 0
+    offset: Extent = 0
 
 
 def plan_memory(spec: PlanSpec) -> MemoryPlan:
@@ -64,7 +71,14 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
     windows = take_over(spec, lives, returned)
     for name, root in windows.items():
         lives[root].last = max(lives[root].last, lives.pop(name).last)
-    in_arena = [b for b in spec.buffers if b.name in lives and is_arena(b, returned)]
+    late = {name for s in spec.steps if s.kind == "aten" for name, _, _ in s.binds}
+    in_arena = [
+        b
+        for b in spec.buffers
+        if b.name in lives
+        and is_arena(b, returned)
+        and late.isdisjoint(s.name for s in symbols(buffer_bytes(b)))
+    ]
     blocks = share_in_place(spec, make_blocks(in_arena, lives), lives)
     arena_bytes = assign_offsets(blocks)
     offsets = {name: block.offset for block in blocks for name in block.names}
@@ -80,14 +94,14 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
             allocs[life.first].append(name)
         if life.last < steps:
             frees[life.last].append(name)
-        size = buffer_bytes(buffers[name])
+        size = hint(buffer_bytes(buffers[name]))
         change[life.first] += size
         change[life.last + 1] -= size
     live = peak = 0
     for delta in change:
         live += delta
         peak = max(peak, live)
-    return MemoryPlan(offsets, arena_bytes, allocs, frees, peak + arena_bytes, windows)
+    return MemoryPlan(offsets, arena_bytes, allocs, frees, peak + hint(arena_bytes), windows)
 
 
 def is_arena(buffer: BufferSpec, returned: set[str]) -> bool:
@@ -95,7 +109,7 @@ def is_arena(buffer: BufferSpec, returned: set[str]) -> bool:
     return buffer.kind == "temp" and buffer.device == "cpu" and buffer.name not in returned
 
 
-def buffer_bytes(buffer: BufferSpec) -> int:
+def buffer_bytes(buffer: BufferSpec) -> Extent:
     return storage_bytes(buffer.dtype, buffer.size, buffer.stride)
 
 
@@ -187,18 +201,22 @@ def _fits(buffer: BufferSpec, place: BufferSpec) -> bool:
     return (
         buffer.device == place.device == "cpu"
         and buffer.dtype == place.dtype
-        and buffer_bytes(buffer) <= buffer_bytes(place)
+        and known_le(buffer_bytes(buffer), buffer_bytes(place))
     )
 
 
 def make_blocks(buffers: list[BufferSpec], lives: dict[str, Lifetime]) -> list[Block]:
-    def rounded(size: int) -> int:
-        return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-
     return [
-        Block([b.name], rounded(buffer_bytes(b)), Lifetime(lives[b.name].first, lives[b.name].last))
+        Block(
+            [b.name], _rounded(buffer_bytes(b)), Lifetime(lives[b.name].first, lives[b.name].last)
+        )
         for b in buffers
     ]
+
+
+def _rounded(size: Extent) -> Extent:
+    """To whole cache lines. A Size is rounded when it is placed."""
+    return size if isinstance(size, Size) else (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
 def share_in_place(spec: PlanSpec, blocks: list[Block], lives: dict[str, Lifetime]) -> list[Block]:
@@ -217,7 +235,7 @@ def share_in_place(spec: PlanSpec, blocks: list[Block], lives: dict[str, Lifetim
             life = lives[out]
             if first.life.last != index or life.first != index or life.last == index:
                 continue
-            if second.size > first.size or not _only_argument(spec, step, source):
+            if not known_le(second.size, first.size) or not _only_argument(spec, step, source):
                 continue
             first.names += second.names
             first.life = Lifetime(first.life.first, second.life.last)
@@ -238,18 +256,57 @@ def _only_argument(spec: PlanSpec, step: Any, name: str) -> bool:
     return hits == 1
 
 
-def assign_offsets(blocks: list[Block]) -> int:
-    """Set each block's offset, largest first, in the tightest gap; returns the arena's size."""
-    placed: list[Block] = []
+def assign_offsets(blocks: list[Block]) -> Extent:
+    """Set each block's offset; returns the arena's size."""
+    groups: dict[Extent, list[tuple[Block, int]]] = {}  # unit -> blocks and their sizes in it
+    rest: list[Block] = []
+    for block in blocks:
+        unit, count = _in_units(block.size)
+        if count % ALIGNMENT:
+            rest.append(block)
+        else:
+            groups.setdefault(unit, []).append((block, count))
+    total: Extent = 0
+    for unit in sorted(groups, key=lambda unit: (unit != 1, str(unit))):
+        placed = [_Placed(count, block.life) for block, count in groups[unit]]
+        extent = _place(placed)
+        for (block, _), place in zip(groups[unit], placed, strict=True):
+            block.offset = total + place.offset * unit
+        total = total + extent * unit
+    return _assign_slots(rest, total)
+
+
+def _in_units(size: Extent) -> tuple[Extent, int]:
+    """(m, c) with size == m * c and no number dividing m."""
+    if isinstance(size, int):
+        return 1, size
+    count = common_factor([*size.terms.values()])
+    unit = exact(size, count)
+    assert isinstance(count, int) and unit is not None
+    return unit, count
+
+
+@dataclass
+class _Placed:
+    """A block while it is placed, in units."""
+
+    size: int
+    life: Lifetime
+    offset: int = 0
+
+
+def _place(blocks: list[_Placed]) -> int:
+    """Set each offset, largest first, in the tightest gap; returns the extent of all."""
+    done: list[_Placed] = []
     total = 0
     for block in sorted(blocks, key=lambda b: (-b.size, b.life.first)):
-        block.offset = _best_gap(block, [p for p in placed if p.life.overlaps(block.life)])
-        placed.append(block)
+        block.offset = _best_gap(block, [p for p in done if p.life.overlaps(block.life)])
+        done.append(block)
         total = max(total, block.offset + block.size)
     return total
 
 
-def _best_gap(block: Block, neighbours: list[Block]) -> int:
+def _best_gap(block: _Placed, neighbours: list[_Placed]) -> int:
     """Offset of the smallest hole between live neighbours that fits, else just past the last."""
     best, best_size, end = None, None, 0
     for other in sorted(neighbours, key=lambda b: b.offset):
@@ -258,3 +315,22 @@ def _best_gap(block: Block, neighbours: list[Block]) -> int:
             best, best_size = end, gap
         end = max(end, other.offset + other.size)
     return end if best is None else best
+
+
+def _assign_slots(blocks: list[Block], total: Extent) -> Extent:
+    """Blocks one after another in slots as large as their first, from `total` on."""
+    slots: list[list[Block]] = []
+    for block in sorted(blocks, key=lambda b: (-hint(b.size), b.life.first)):
+        for slot in slots:
+            if known_le(block.size, slot[0].size) and not any(
+                other.life.overlaps(block.life) for other in slot
+            ):
+                slot.append(block)
+                break
+        else:
+            slots.append([block])
+    for slot in slots:
+        for block in slot:
+            block.offset = total
+        total = total + (slot[0].size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    return total

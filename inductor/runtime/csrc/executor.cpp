@@ -1,14 +1,17 @@
 #include "executor.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/record_function.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/DimVector.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -75,10 +78,102 @@ at::Tensor over(c10::Storage storage, const Value& value, int64_t offset) {
   return made;
 }
 
+// Rounds towards minus infinity; 0 for a divisor of 0, which stands where nothing is computed.
+int64_t floor_div(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  const int64_t quotient = a / b;
+  return quotient - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+// The registers of a call, and everything that is filled from them.
+class Sizes {
+ public:
+  Sizes(const Program& program, State& state) : program_(program), state_(state) {}
+
+  // Stage 0. What the last call with this state computed stands if the arguments are the same.
+  void read(PyObject* const* args) {
+    if (program_.stages.empty()) return;
+    bool same = std::exchange(state_.known, false);
+    for (uint32_t r : program_.stages[0]) {
+      const Register& item = program_.registers[r];
+      if (item.kind != Register::Int && item.kind != Register::Dim) continue;
+      const int64_t value = argument(item, args);
+      same = same && state_.registers[r] == value;
+      state_.registers[r] = value;
+    }
+    if (!same) compute(0);
+    state_.known = true;
+  }
+
+  // Computes the registers of a stage, then the numbers that need no later one.
+  void compute(uint32_t stage) {
+    for (uint32_t r : program_.stages[stage]) operate(program_.registers[r], state_.registers[r]);
+    const int64_t* registers = state_.registers.data();
+    for (size_t i = 0; i < program_.dynamic.size(); ++i) {
+      if (program_.dynamic[i].stage == stage) fill(program_.dynamic[i], state_.values[i], registers);
+    }
+    for (size_t i = 0; i < program_.sizes.size(); ++i) state_.sizes[i] = program_.sizes[i].get(registers);
+  }
+
+ private:
+  static int64_t argument(const Register& item, PyObject* const* args) {
+    if (item.kind == Register::Dim) {
+      const at::Tensor& tensor = THPVariable_Unpack(args[item.a]);
+      TORCH_CHECK(item.b < tensor.dim(), "framegraph: argument ", item.a, " has ", tensor.dim(), " dimensions");
+      return tensor.size(item.b);
+    }
+    const auto value = static_cast<int64_t>(PyLong_AsLongLong(args[item.a]));
+    if (value == -1 && PyErr_Occurred() != nullptr) throw python_error();
+    return value;
+  }
+
+  void operate(const Register& item, int64_t& result) const {
+    if (item.kind <= Register::Result) return;
+    if (item.kind == Register::Const) {
+      result = item.a;
+      return;
+    }
+    const int64_t a = state_.registers[static_cast<size_t>(item.a)], b = state_.registers[static_cast<size_t>(item.b)];
+    switch (item.kind) {
+      case Register::Add:
+        result = a + b;
+        return;
+      case Register::Mul:
+        result = a * b;
+        return;
+      case Register::Div:
+        result = floor_div(a, b);
+        return;
+      case Register::Mod:
+        result = a - b * floor_div(a, b);
+        return;
+      case Register::Max:
+        result = std::max(a, b);
+        return;
+      default:
+        result = std::min(a, b);
+        return;
+    }
+  }
+
+  static void fill(const DynamicValue& item, Value& value, const int64_t* registers) {
+    for (size_t d = 0; d < item.size.size(); ++d) {
+      value.size[d] = item.size[d].get(registers);
+      value.stride[d] = item.stride[d].get(registers);
+    }
+    value.where = item.where.get(registers);
+    value.offset = item.offset.get(registers);
+    value.nbytes = std::max<int64_t>(0, item.nbytes.get(registers));
+  }
+
+  const Program& program_;
+  State& state_;
+};
+
 class Run {
  public:
   Run(const Program& program, State& state, PyObject* const* args)
-      : program_(program), state_(state), args_(args), arena_(program.arena_bytes) {}
+      : program_(program), state_(state), args_(args), arena_(arena_bytes()) {}
 
   // Leaves the state empty before the arena goes back, so that no tensor of this call keeps it.
   ~Run() {
@@ -99,16 +194,29 @@ class Run {
   }
 
  private:
+  size_t arena_bytes() {
+    Sizes(program_, state_).read(args_);
+    return static_cast<size_t>(number(program_.arena_bytes));
+  }
+
+  int64_t number(const Number& n) const { return n.get(state_.registers.data()); }
+
+  const Value& value(uint32_t v) const {
+    const Value& known = program_.values[v];
+    return C10_LIKELY(known.dynamic < 0) ? known : state_.values[static_cast<size_t>(known.dynamic)];
+  }
+
   // Checks the tensors passed and bound, and reads their addresses.
   void bind() {
-    state_.base.back() = arena_.data();
+    state_.base[program_.values.size()] = arena_.data();
+    state_.base.back() = reinterpret_cast<char*>(state_.sizes.data());
     for (uint32_t v : program_.input_values) bind(v, "input");
     for (uint32_t v : program_.static_values) bind(v, "parameter or buffer");
     for (uint32_t v : program_.mutated) begin_mutation(tensor(v));
   }
 
   void bind(uint32_t v, const char* what) {
-    const Value& value = program_.values[v];
+    const Value& value = this->value(v);
     const at::Tensor& given = tensor(v);
     if (C10_UNLIKELY(!fits(given, value))) misfit(what, given, value);
     if (!value.pointer) return;
@@ -126,7 +234,7 @@ class Run {
   }
 
   const at::Tensor& tensor(uint32_t v) {
-    const Value& value = program_.values[v];
+    const Value& value = this->value(v);
     if (value.kind == ValueKind::Input) return THPVariable_Unpack(args_[value.where]);
     if (value.kind == ValueKind::Static) return THPVariable_Unpack(program_.statics[value.where]);
     at::Tensor& made = state_.tensors[v];
@@ -167,7 +275,7 @@ class Run {
   }
 
   void allocate(uint32_t v) {
-    const Value& value = program_.values[v];
+    const Value& value = this->value(v);
     at::Tensor& made = state_.tensors[v];
     if (value.device.is_cpu() && value.nbytes >= kPooledOutput) {
       made = over(pooled_storage(static_cast<size_t>(value.nbytes)), value, 0);
@@ -183,21 +291,34 @@ class Run {
     void** pointers = state_.pointers.data();
     const KernelArg* args = program_.kernel_args.data() + call.first_arg;
     for (uint32_t i = 0; i < call.arg_count; ++i) pointers[i] = state_.base[args[i].value] + args[i].offset;
-    if (call.total <= call.grain) {
-      if (call.total > 0) call.function(pointers, 0, call.total);
+    int64_t total = call.total, grain = call.grain;
+    if (call.dynamic >= 0) {
+      const DynamicKernel& dynamic = program_.dynamic_kernels[static_cast<size_t>(call.dynamic)];
+      total = number(dynamic.total);
+      grain = std::max<int64_t>(1, number(dynamic.grain));
+      for (const auto& [argument, reg] : dynamic.offsets) {
+        pointers[argument] = static_cast<char*>(pointers[argument]) + state_.registers[reg];
+      }
+    }
+    if (total <= grain) {
+      if (total > 0) call.function(pointers, 0, total);
       return;
     }
-    at::parallel_for(0, call.total, call.grain,
-                     [&](int64_t begin, int64_t end) { call.function(pointers, begin, end); });
+    at::parallel_for(0, total, grain, [&](int64_t begin, int64_t end) { call.function(pointers, begin, end); });
   }
 
   void check(const CheckPoint& point) {
     int64_t found = 0;
-    std::memcpy(&found, state_.base[point.found.value] + point.found.offset, sizeof found);
+    std::memcpy(&found, state_.base[point.value] + number(point.offset), sizeof found);
     if (C10_LIKELY(found == CheckPoint::kPassed)) return;
     std::string text = point.message;
     const size_t hole = text.find("{}");
     if (hole != std::string::npos) text.replace(hole, 2, std::to_string(found));
+    for (size_t i = 0; i < point.sizes.size(); ++i) {
+      const std::string name = "{" + std::to_string(i) + "}";
+      const size_t at = text.find(name);
+      if (at != std::string::npos) text.replace(at, name.size(), std::to_string(number(point.sizes[i])));
+    }
     TORCH_CHECK_INDEX(!point.index_error, text);
     TORCH_CHECK(false, text);
   }
@@ -207,6 +328,7 @@ class Run {
     stack = call.stack;
     for (const Patch& patch : call.patches) stack[patch.position] = argument(patch);
     call.op.callBoxed(&stack);
+    if (!call.binds.empty()) define(call);
     size_t next = 0;
     for (IValue& result : stack) {
       if (result.isTensorList()) {
@@ -221,7 +343,47 @@ class Run {
                 call.results.size());
   }
 
+  // Gives symbols their values from the results on the stack.
+  void define(const AtenCall& call) {
+    for (const Bind& bind : call.binds) {
+      const IValue& result = state_.stack.at(bind.result);
+      int64_t& reg = state_.registers[bind.reg];
+      if (bind.dim >= 0) {
+        reg = result.toTensor().size(bind.dim);
+      } else if (result.isBool()) {
+        reg = result.toBool();
+      } else {
+        reg = result.isScalar() ? result.toScalar().toLong() : result.toInt();
+      }
+    }
+    Sizes(program_, state_).compute(call.stage);
+  }
+
+  IValue numbers(const Patch& patch) {
+    const int64_t first = number(patch.numbers[0]);
+    switch (patch.kind) {
+      case Patch::Int:
+        return first;
+      case Patch::Float:
+        return static_cast<double>(first);
+      case Patch::Bool:
+        return first != 0;
+      case Patch::NumberTensor: {
+        at::Tensor scalar = c10::scalar_to_tensor(first);
+        scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
+        return scalar;
+      }
+      default:
+        break;
+    }
+    c10::List<int64_t> list;
+    list.reserve(patch.numbers.size());
+    for (const Number& n : patch.numbers) list.push_back(number(n));
+    return list;
+  }
+
   IValue argument(const Patch& patch) {
+    if (!patch.numbers.empty()) return numbers(patch);
     if (patch.kind == Patch::Tensor) return tensor(patch.values[0]);
     if (patch.kind == Patch::TensorList) {
       c10::List<at::Tensor> list;
@@ -239,7 +401,7 @@ class Run {
   void take(const std::vector<int32_t>& results, size_t index, at::Tensor result) {
     if (index >= results.size() || results[index] < 0) return;
     const auto v = static_cast<uint32_t>(results[index]);
-    const Value& value = program_.values[v];
+    const Value& value = this->value(v);
     if (result.defined() && (value.pointer || value.layout)) {
       if (C10_UNLIKELY(result.scalar_type() != value.dtype || !result.sizes().equals(value.size))) {
         misfit("result", result, value);
@@ -261,6 +423,7 @@ class Run {
   py::object with_tensors(py::handle tree) {
     if (PyTuple_CheckExact(tree.ptr())) {
       const auto v = PyLong_AsLong(PyTuple_GET_ITEM(tree.ptr(), 0));
+      if (PyTuple_GET_SIZE(tree.ptr()) == 2) return py::int_(state_.registers[static_cast<size_t>(v)]);
       return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor(static_cast<uint32_t>(v))));
     }
     if (!PyList_CheckExact(tree.ptr())) return py::reinterpret_borrow<py::object>(tree);
@@ -298,12 +461,20 @@ class Run {
     return result.release().ptr();
   }
 
+  c10::DimVector all(const std::vector<Number>& numbers) const {
+    c10::DimVector result;
+    for (const Number& n : numbers) result.push_back(number(n));
+    return result;
+  }
+
   PyObject* output(const Output& out) {
     if (out.kind == Output::Constant) return Py_NewRef(out.constant);
     if (out.kind == Output::View) {
       const at::Tensor& base = tensor(out.value);
-      return THPVariable_Wrap(at::as_strided(base, out.size, out.stride, base.storage_offset() + out.offset));
+      return THPVariable_Wrap(
+          at::as_strided(base, all(out.size), all(out.stride), base.storage_offset() + number(out.offset)));
     }
+    if (out.kind == Output::Int) return PyLong_FromLongLong(number(out.offset));
     const Value& value = program_.values[out.value];
     if (value.kind == ValueKind::Input) return Py_NewRef(args_[value.where]);
     if (value.kind == ValueKind::Static) return Py_NewRef(program_.statics[value.where]);

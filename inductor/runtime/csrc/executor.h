@@ -12,12 +12,22 @@ namespace framegraph {
 // What one call changes. Reused between calls; holds no tensors while idle.
 struct State {
   explicit State(const Program& program)
-      : tensors(program.values.size()), base(program.values.size() + 1), pointers(program.max_kernel_args) {}
+      : tensors(program.values.size()),
+        base(program.values.size() + 2),
+        pointers(program.max_kernel_args),
+        registers(program.registers.size()),
+        sizes(program.sizes.size()) {
+    for (const DynamicValue& item : program.dynamic) values.push_back(program.values[item.value]);
+  }
 
   std::vector<at::Tensor> tensors;  // by value: Own, Produced, and whatever had to become a tensor
-  std::vector<char*> base;          // by value: the first element; last: the arena
+  std::vector<char*> base;          // by value: the first element; then the arena, then `sizes`
   std::vector<void*> pointers;      // arguments of the kernel that runs
   std::vector<c10::IValue> stack;   // arguments of the aten op that runs
+  std::vector<int64_t> registers;   // kept from call to call: the same sizes are not computed again
+  std::vector<int64_t> sizes;       // what kernels read
+  std::vector<Value> values;        // those with computed numbers, as they are in this call
+  bool known = false;               // whether the registers of stage 0 are those of the last call
 };
 
 // Runs the program on `args` (borrowed, one tensor per Input) and returns the tuple of outputs. Throws C++ exceptions,

@@ -51,11 +51,15 @@ PyObject* plan_call(PyObject* object, PyObject* const* args, size_t flags, PyObj
   auto* self = reinterpret_cast<Plan*>(object);
   TORCH_CHECK(self->program != nullptr, "framegraph: this plan was cleared");
   const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
-  const size_t wanted = self->program->input_values.size();
-  TORCH_CHECK_TYPE(count == wanted, "this plan takes ", wanted, " tensors, got ", count);
+  const size_t wanted = self->program->input_count;
+  const std::vector<bool>& numbers = self->program->number_inputs;
+  TORCH_CHECK_TYPE(count == wanted, "this plan takes ", wanted, numbers.empty() ? " tensors" : " arguments", ", got ",
+                   count);
   TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a plan takes no keyword arguments");
   for (size_t i = 0; i < count; ++i) {
-    TORCH_CHECK_TYPE(THPVariable_Check(args[i]), "a plan takes tensors, got ", Py_TYPE(args[i])->tp_name);
+    const bool number = !numbers.empty() && numbers[i];
+    TORCH_CHECK_TYPE(number ? PyLong_Check(args[i]) != 0 : THPVariable_Check(args[i]), "argument ", i, " of a plan is ",
+                     number ? "an int" : "a tensor", ", got ", Py_TYPE(args[i])->tp_name);
   }
   StateLease state(self);
   return execute(*self->program, *state, args);

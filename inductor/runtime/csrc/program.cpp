@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace framegraph {
@@ -32,6 +33,36 @@ bool is_tensor(const c10::TypePtr& type) {
 
 c10::TypePtr without_optional(const c10::TypePtr& type) {
   return type->kind() == TypeKind::OptionalType ? type->expectRef<c10::OptionalType>().getElementType() : type;
+}
+
+// A pair (register, 0) stands for a number that each call computes.
+bool is_register(py::handle item) {
+  return PyTuple_CheckExact(item.ptr()) && PyTuple_GET_SIZE(item.ptr()) == 2;
+}
+
+bool has_register(py::handle items) {
+  if (!PyList_Check(items.ptr())) return is_register(items);
+  for (py::handle item : items.cast<py::list>()) {
+    if (is_register(item)) return true;
+  }
+  return false;
+}
+
+Number parse_number(py::handle item) {
+  if (is_register(item)) return {0, item.cast<py::tuple>()[0].cast<int32_t>()};
+  return {item.cast<int64_t>(), -1};
+}
+
+std::vector<Number> parse_numbers(py::handle items) {
+  std::vector<Number> result;
+  for (py::handle item : items) result.push_back(parse_number(item));
+  return result;
+}
+
+std::vector<int64_t> known(const std::vector<Number>& numbers) {
+  std::vector<int64_t> result;
+  for (const Number& number : numbers) result.push_back(number.value);
+  return result;
 }
 
 IValue number(py::handle item) {
@@ -124,13 +155,43 @@ std::vector<int32_t> references(py::handle items) {
   return values;
 }
 
+// The patch for an argument that is, or contains, numbers of the call.
+Patch number_patch(py::handle item, const c10::TypePtr& type, uint32_t position, const c10::Argument& argument) {
+  if (PyList_Check(item.ptr())) {
+    const auto element = without_optional(type->expectRef<c10::ListType>().getElementType())->kind();
+    TORCH_CHECK(element == TypeKind::IntType || element == TypeKind::SymIntType, "sizes in argument ", argument.name());
+    return {Patch::IntList, position, {}, parse_numbers(item)};
+  }
+  std::vector<Number> numbers{parse_number(item)};
+  switch (type->kind()) {
+    case TypeKind::TensorType:
+      return {Patch::NumberTensor, position, {}, std::move(numbers)};
+    case TypeKind::FloatType:
+    case TypeKind::SymFloatType:
+      return {Patch::Float, position, {}, std::move(numbers)};
+    case TypeKind::BoolType:
+    case TypeKind::SymBoolType:
+      return {Patch::Bool, position, {}, std::move(numbers)};
+    case TypeKind::ListType:  // a size stands for a list of the schema's fixed length
+      numbers.resize(static_cast<size_t>(std::max(argument.N() ? *argument.N() : 1, 1)), numbers[0]);
+      return {Patch::IntList, position, {}, std::move(numbers)};
+    default:
+      return {Patch::Int, position, {}, std::move(numbers)};
+  }
+}
+
 // Puts one argument on the template stack: a constant now, or a patch for each call.
 void push_argument(AtenCall& call, py::handle item, const c10::Argument& argument) {
   const auto position = static_cast<uint32_t>(call.stack.size());
   const c10::TypePtr type = without_optional(argument.type());
   if (is_reference(item)) {
     TORCH_CHECK(is_tensor(type), "argument ", argument.name(), " of ", call.op.schema().name(), " is no tensor");
-    call.patches.push_back({Patch::Tensor, position, {reference(item)}});
+    call.patches.push_back({Patch::Tensor, position, {reference(item)}, {}});
+    call.stack.emplace_back();
+    return;
+  }
+  if (has_register(item)) {
+    call.patches.push_back(number_patch(item, type, position, argument));
     call.stack.emplace_back();
     return;
   }
@@ -138,7 +199,7 @@ void push_argument(AtenCall& call, py::handle item, const c10::Argument& argumen
     const c10::TypePtr element = type->expectRef<c10::ListType>().getElementType();
     if (is_tensor(without_optional(element))) {
       const auto kind = is_tensor(element) ? Patch::TensorList : Patch::OptionalTensorList;
-      call.patches.push_back({kind, position, references(item)});
+      call.patches.push_back({kind, position, references(item), {}});
       call.stack.emplace_back();
       return;
     }
@@ -149,7 +210,11 @@ void push_argument(AtenCall& call, py::handle item, const c10::Argument& argumen
 AtenCall parse_aten(const py::tuple& step) {
   AtenCall call{c10::Dispatcher::singleton().findSchemaOrThrow(step[1].cast<std::string>().c_str(),
                                                                step[2].cast<std::string>().c_str()),
-                {}, {}, step[5].cast<std::vector<int32_t>>()};
+                {}, {}, step[5].cast<std::vector<int32_t>>(), {}, 0};
+  for (py::handle item : step[6].cast<py::list>()) {
+    auto bind = item.cast<std::tuple<uint32_t, uint32_t, int32_t>>();
+    call.binds.push_back({std::get<0>(bind), std::get<1>(bind), std::get<2>(bind)});
+  }
   auto args = step[3].cast<py::list>();
   auto kwargs = step[4].cast<py::dict>();
   const auto& schema = call.op.schema();
@@ -171,6 +236,35 @@ AtenCall parse_aten(const py::tuple& step) {
   return call;
 }
 
+// Notes which numbers of a value each call computes.
+void parse_dynamic(Program& program, uint32_t index, const py::tuple& item) {
+  DynamicValue dynamic{index, 0, parse_numbers(item[3]), parse_numbers(item[4]), parse_number(item[6]),
+                       parse_number(item[7]), parse_number(item[8])};
+  std::vector<Number> all{dynamic.where, dynamic.offset, dynamic.nbytes};
+  all.insert(all.end(), dynamic.size.begin(), dynamic.size.end());
+  all.insert(all.end(), dynamic.stride.begin(), dynamic.stride.end());
+  bool any = false;
+  for (const Number& number : all) {
+    if (number.reg < 0) continue;
+    any = true;
+    dynamic.stage = std::max(dynamic.stage, program.registers.at(static_cast<size_t>(number.reg)).stage);
+  }
+  if (!any) return;
+  program.values[index].dynamic = static_cast<int32_t>(program.dynamic.size());
+  program.dynamic.push_back(std::move(dynamic));
+}
+
+Register parse_register(const py::tuple& item) {
+  static const std::pair<const char*, Register::Kind> kinds[] = {
+      {"int", Register::Int}, {"dim", Register::Dim}, {"result", Register::Result}, {"const", Register::Const},
+      {"add", Register::Add}, {"mul", Register::Mul}, {"//", Register::Div},        {"%", Register::Mod},
+      {"max", Register::Max}, {"min", Register::Min}};
+  const auto kind = item[1].cast<std::string>();
+  const auto* found = std::find_if(std::begin(kinds), std::end(kinds), [&](auto& k) { return kind == k.first; });
+  TORCH_CHECK(found != std::end(kinds), "unknown register kind ", kind);
+  return {item[0].cast<uint32_t>(), found->second, item[2].cast<int64_t>(), item[3].cast<int64_t>()};
+}
+
 Value parse_value(const py::tuple& item) {
   static const std::pair<const char*, ValueKind> kinds[] = {
       {"input", ValueKind::Input}, {"static", ValueKind::Static},     {"own", ValueKind::Own},
@@ -182,12 +276,12 @@ Value parse_value(const py::tuple& item) {
   value.kind = found->second;
   value.name = item[1].cast<std::string>();
   value.dtype = static_cast<c10::ScalarType>(integer(item[2]));
-  value.size = item[3].cast<std::vector<int64_t>>();
-  value.stride = item[4].cast<std::vector<int64_t>>();
+  value.size = known(parse_numbers(item[3]));
+  value.stride = known(parse_numbers(item[4]));
   value.device = reinterpret_cast<THPDevice*>(item[5].ptr())->device;
-  value.where = item[6].cast<int64_t>();
-  value.offset = item[7].cast<int64_t>();
-  value.nbytes = item[8].cast<int64_t>();
+  value.where = parse_number(item[6]).value;
+  value.offset = parse_number(item[7]).value;
+  value.nbytes = parse_number(item[8]).value;
   value.layout = item[9].cast<bool>();
   value.alone = item[10].cast<bool>();
   return value;
@@ -201,34 +295,47 @@ Output parse_output(const py::tuple& item) {
     out.constant = py::object(item[1]).release().ptr();
     return out;
   }
+  if (kind == "number") {
+    out.kind = Output::Int;
+    out.offset = parse_number(item[1]);
+    return out;
+  }
   out.value = item[1].cast<uint32_t>();
   out.kind = kind == "same" ? Output::Same : kind == "view" ? Output::View : Output::Tensor;
   if (out.kind == Output::View) {
-    out.size = item[2].cast<std::vector<int64_t>>();
-    out.stride = item[3].cast<std::vector<int64_t>>();
-    out.offset = item[4].cast<int64_t>();
+    out.size = parse_numbers(item[2]);
+    out.stride = parse_numbers(item[3]);
+    out.offset = parse_number(item[4]);
   }
   return out;
 }
 
-// A (value, byte offset) pair that is addressed when the plan runs.
-KernelArg parse_arg(Program& program, py::handle item) {
-  auto pair = item.cast<std::pair<uint32_t, int64_t>>();
-  Value& value = program.values.at(pair.first);
+// The value of a (value, byte offset) pair that is addressed when the plan runs; -1 is the array of sizes.
+uint32_t parse_base(Program& program, py::handle item) {
+  const auto index = item.cast<int64_t>();
+  if (index < 0) return static_cast<uint32_t>(program.values.size()) + 1;
+  Value& value = program.values.at(static_cast<size_t>(index));
   TORCH_CHECK(value.kind != ValueKind::View, "link.py resolves views of kernel arguments");
   value.pointer = true;
-  if (value.kind != ValueKind::Arena) return {pair.first, pair.second};
   // All arena windows are addressed from the arena's start.
-  return {static_cast<uint32_t>(program.values.size()), pair.second + value.where};
+  return static_cast<uint32_t>(value.kind == ValueKind::Arena ? program.values.size() : static_cast<size_t>(index));
 }
 
 void parse_kernel(Program& program, const py::tuple& step) {
+  DynamicKernel dynamic{parse_number(step[3]), parse_number(step[4]), {}};
   KernelCall call{reinterpret_cast<Kernel>(step[1].cast<uintptr_t>()),
-                  static_cast<uint32_t>(program.kernel_args.size()), 0, step[3].cast<int64_t>(),
-                  std::max<int64_t>(1, step[4].cast<int64_t>())};
+                  static_cast<uint32_t>(program.kernel_args.size()), 0, dynamic.total.value,
+                  std::max<int64_t>(1, dynamic.grain.value), -1};
   for (py::handle item : step[2].cast<py::list>()) {
-    program.kernel_args.push_back(parse_arg(program, item));
+    auto pair = item.cast<py::tuple>();
+    const Number offset = parse_number(pair[1]);
+    if (offset.reg >= 0) dynamic.offsets.emplace_back(call.arg_count, static_cast<uint32_t>(offset.reg));
+    program.kernel_args.push_back({parse_base(program, pair[0]), offset.value});
     ++call.arg_count;
+  }
+  if (dynamic.total.reg >= 0 || dynamic.grain.reg >= 0 || !dynamic.offsets.empty()) {
+    call.dynamic = static_cast<int32_t>(program.dynamic_kernels.size());
+    program.dynamic_kernels.push_back(std::move(dynamic));
   }
   program.max_kernel_args = std::max<size_t>(program.max_kernel_args, call.arg_count);
   program.kernels.push_back(call);
@@ -246,7 +353,9 @@ void parse_step(Program& program, const py::tuple& step) {
     program.atens.push_back(parse_aten(step));
   } else if (kind == "check") {
     program.code.push_back({Op::Check, static_cast<uint32_t>(program.checks.size())});
-    program.checks.push_back({parse_arg(program, step[1]), step[2].cast<bool>(), step[3].cast<std::string>()});
+    auto found = step[1].cast<py::tuple>();
+    program.checks.push_back({parse_base(program, found[0]), parse_number(found[1]), step[2].cast<bool>(),
+                              step[3].cast<std::string>(), parse_numbers(step[4])});
   } else {
     TORCH_CHECK(kind == "call", "unknown step kind ", kind);
     program.code.push_back({Op::Call, static_cast<uint32_t>(program.calls.size())});
@@ -260,7 +369,19 @@ void parse_step(Program& program, const py::tuple& step) {
 
 void Program::load(PyObject* spec) {
   auto data = py::reinterpret_borrow<py::dict>(spec);
-  for (py::handle item : data["values"]) values.push_back(parse_value(item.cast<py::tuple>()));
+  for (py::handle item : data["registers"]) {
+    registers.push_back(parse_register(item.cast<py::tuple>()));
+    const uint32_t stage = registers.back().stage;
+    if (stages.size() <= stage) stages.resize(stage + 1);
+    stages[stage].push_back(static_cast<uint32_t>(registers.size() - 1));
+  }
+  sizes = parse_numbers(data["sizes"]);
+  for (py::handle item : data["values"]) {
+    values.push_back(parse_value(item.cast<py::tuple>()));
+    if (!registers.empty()) {
+      parse_dynamic(*this, static_cast<uint32_t>(values.size() - 1), item.cast<py::tuple>());
+    }
+  }
   for (py::handle item : data["statics"]) {
     TORCH_CHECK_TYPE(THPVariable_Check(item.ptr()), "a static input is no tensor");
     statics.push_back(item.inc_ref().ptr());
@@ -269,13 +390,20 @@ void Program::load(PyObject* spec) {
   for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
   mutated = data["mutated"].cast<std::vector<uint32_t>>();
   for (uint32_t v : mutated) values.at(v).written = true;
-  arena_bytes = data["arena_bytes"].cast<size_t>();
+  arena_bytes = parse_number(data["arena_bytes"]);
   release_gil = data["release_gil"].cast<bool>();
   library = py::object(data["library"]).release().ptr();
   dispatches = !atens.empty() || !calls.empty();
   for (uint32_t v = 0; v < values.size(); ++v) {
     if (values[v].kind == ValueKind::Input) input_values.push_back(v);
     if (values[v].kind == ValueKind::Static) static_values.push_back(v);
+  }
+  const auto numbers = data["number_inputs"].cast<std::vector<uint32_t>>();
+  input_count = input_values.size() + numbers.size();
+  if (!numbers.empty()) number_inputs.resize(input_count);
+  for (uint32_t position : numbers) number_inputs.at(position) = true;
+  for (AtenCall& call : atens) {
+    for (const Bind& bind : call.binds) call.stage = registers.at(bind.reg).stage;
   }
 }
 

@@ -16,6 +16,22 @@
 
 namespace framegraph {
 
+// A number of the plan: known, or computed for each call in a register.
+struct Number {
+  int64_t value = 0;
+  int32_t reg = -1;
+
+  int64_t get(const int64_t* registers) const { return reg < 0 ? value : registers[reg]; }
+};
+
+// How a register is computed; see inductor/runtime/size_program.py.
+struct Register {
+  enum Kind : uint8_t { Int, Dim, Result, Const, Add, Mul, Div, Mod, Max, Min };
+  uint32_t stage;
+  Kind kind;
+  int64_t a, b;
+};
+
 // Where the memory of a value comes from.
 enum class ValueKind : uint8_t {
   Input,     // an argument of the call
@@ -38,7 +54,16 @@ struct Value {
   bool written = false;   // some step writes it
   bool layout = false;    // someone relies on its strides: a kernel, or a view of it
   bool alone = false;     // Produced: kernels write over it, so nothing else may share its memory
+  int32_t dynamic = -1;   // into Program::dynamic, if some of its numbers are computed for each call
   std::string name;       // for messages
+};
+
+// The numbers of a value that a call computes; the value itself is kept in State.
+struct DynamicValue {
+  uint32_t value;
+  uint32_t stage;  // by which all are known
+  std::vector<Number> size, stride;
+  Number where, offset, nbytes;
 };
 
 enum class Op : uint8_t { Alloc, Free, Kernel, Aten, Call, Check };
@@ -52,6 +77,7 @@ struct KernelCall {
   Kernel function;
   uint32_t first_arg, arg_count;  // into Program::kernel_args
   int64_t total, grain;
+  int32_t dynamic;  // into Program::dynamic_kernels, or -1
 };
 
 struct KernelArg {
@@ -59,12 +85,26 @@ struct KernelArg {
   int64_t offset;  // bytes
 };
 
+// What of a kernel call is computed for each call of the plan.
+struct DynamicKernel {
+  Number total, grain;
+  std::vector<std::pair<uint32_t, uint32_t>> offsets;  // argument, register of its offset
+};
+
 // One slot of the boxed stack that is filled on each call.
 struct Patch {
-  enum Kind : uint8_t { Tensor, TensorList, OptionalTensorList };
+  enum Kind : uint8_t { Tensor, TensorList, OptionalTensorList, Int, IntList, Float, Bool, NumberTensor };
   Kind kind;
   uint32_t position;
   std::vector<int32_t> values;  // -1: None
+  std::vector<Number> numbers;
+};
+
+// A result of an operator, or one of its sizes, that is the value of a symbol.
+struct Bind {
+  uint32_t reg;
+  uint32_t result;
+  int32_t dim;  // -1: the result itself
 };
 
 struct AtenCall {
@@ -72,9 +112,11 @@ struct AtenCall {
   std::vector<c10::IValue> stack;  // constants in place, None where a patch goes
   std::vector<Patch> patches;
   std::vector<int32_t> results;  // -1: dropped
+  std::vector<Bind> binds;
+  uint32_t stage = 0;  // of the registers that the binds give values for
 };
 
-// A Python callable; `args` is a tree in which a 1-tuple (value,) stands for a tensor.
+// A Python callable; `args` is a tree in which a 1-tuple (value,) stands for a tensor, a pair (register, 0) for an int.
 struct PythonCall {
   PyObject* function;
   PyObject* args;
@@ -85,17 +127,19 @@ struct PythonCall {
 // What a kernel found wrong with the data: an int64 that is kPassed, or something to report.
 struct CheckPoint {
   static constexpr int64_t kPassed = INT64_MIN;
-  KernelArg found;
-  bool index_error;     // IndexError, else RuntimeError
-  std::string message;  // "{}" in it stands for what was found
+  uint32_t value;
+  Number offset;            // bytes
+  bool index_error;         // IndexError, else RuntimeError
+  std::string message;      // "{}" in it stands for what was found, "{0}", "{1}", ... for `sizes`
+  std::vector<Number> sizes;
 };
 
 struct Output {
-  enum Kind : uint8_t { Tensor, Same, View, Constant };
+  enum Kind : uint8_t { Tensor, Same, View, Constant, Int };
   Kind kind;
   uint32_t value = 0;
-  std::vector<int64_t> size, stride;
-  int64_t offset = 0;
+  std::vector<Number> size, stride;
+  Number offset;  // Int: the number
   PyObject* constant = nullptr;
 };
 
@@ -110,9 +154,16 @@ struct Program {
   std::vector<Output> outputs;
   std::vector<PyObject*> statics;  // tensors, strong
   std::vector<uint32_t> input_values, static_values;
+  std::vector<Register> registers;
+  std::vector<std::vector<uint32_t>> stages;  // the registers to compute in each, in order
+  std::vector<DynamicValue> dynamic;
+  std::vector<DynamicKernel> dynamic_kernels;
+  std::vector<Number> sizes;         // what kernels read from their array of sizes
+  std::vector<bool> number_inputs;   // by argument of the call: whether it is an int; empty: none is
+  size_t input_count = 0;            // arguments of a call
   std::vector<uint32_t> mutated;         // inputs and statics that the plan writes
   PyObject* library = nullptr;           // keeps the kernels' code loaded
-  size_t arena_bytes = 0;
+  Number arena_bytes;
   size_t max_kernel_args = 0;
   bool dispatches = false;   // has Aten or Call instructions
   bool release_gil = false;  // runs long enough for other threads to care
