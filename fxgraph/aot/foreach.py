@@ -22,7 +22,18 @@ _LEFT_WHOLE = {"powsum", "clone"}
 @functools.cache
 def rules() -> dict[Any, Callable[..., Any]]:
     """Overload -> rule, for the functional and the in-place operators."""
-    return dict(_rules())
+    return {
+        **dict(_rules()),
+        torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    }
+
+
+def _unscale(tensors: Any, found_inf: torch.Tensor, inv_scale: torch.Tensor) -> None:
+    """found_inf becomes 1 where a value is not finite, and stays what it is else."""
+    for tensor in tensors:
+        wrong = torch.isfinite(tensor).logical_not().any()
+        found_inf.copy_(torch.where(wrong, torch.ones_like(found_inf), found_inf))
+        tensor.mul_(inv_scale)
 
 
 def _rules() -> Iterator[tuple[Any, Callable[..., Any]]]:

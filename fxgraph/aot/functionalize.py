@@ -154,18 +154,29 @@ class TracingInterpreter(Interpreter):
     def _run_plainly(self, n: Node) -> Any:
         """What a checkpoint would compute again, the partition of the joint graph decides."""
         (_, body, lifted, _, args, kwargs), _ = self.fetch_args_kwargs_from_env(n)
-        return body(*tensor_leaves((args, kwargs)), *lifted)
+        given = [*tensor_leaves((args, kwargs)), *lifted]
+        memories = [self.tracer.view_of(tensor).alias for tensor in given]
+        versions = [alias.version for alias in memories]
+        result = body(*given)
+        if [alias.version for alias in memories] != versions:
+            raise Unfunctionalizable("what a checkpoint writes, it writes again in the backward")
+        return result
 
     def _check_traced(self, n: Node, result: Any, recorded: int) -> None:
         """Deep inside transforms, fake tensors may show that they are on no device."""
         new = list(self.tracer.graph.nodes)[recorded:]
         made = [node.meta["val"] for node in new]
-        wanted = n.meta.get("example_value")
-        if any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in leaves(wanted)):
+        # To ask a fake tensor of capture for its device would dispatch to this trace.
+        wanted = [leaf for leaf in leaves(n.meta.get("example_value")) if _is_fake(leaf)]
+        if any(leaf.fake_device.type == "meta" for leaf in wanted):
             return
         for leaf in leaves((made, result)):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "meta":
                 raise Unfunctionalizable("a transform lost the device of a tensor")
+
+
+def _is_fake(leaf: Any) -> bool:
+    return isinstance(leaf, FakeTensor)
 
 
 class Inputs:

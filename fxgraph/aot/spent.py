@@ -27,7 +27,7 @@ def undifferentiated(
     Raises Unfunctionalizable where only some of what is returned can be differentiated.
     """
     views = [spec for spec in finished.specs if spec.kind == "alias_of_input"]
-    if any(inputs.fakes[spec.index].requires_grad or not spec.detached for spec in views):
+    if not all(spec.detached for spec in views):
         return None
     watched = [i for i, fake in enumerate(finished.value_fakes) if fake.requires_grad]
     calls = (node.target for node in gm.graph.nodes)
