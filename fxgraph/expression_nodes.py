@@ -137,7 +137,7 @@ class ExpressionNodes:
 
 def value_of(env: ShapeEnv, expr: Any) -> Any:
     """The torch.SymInt, SymFloat or SymBool of an expression, or its number."""
-    if isinstance(expr, sympy.logic.boolalg.Boolean):
+    if expressions.is_condition(expr):
         return torch.SymBool(SymNode(expr, env, bool))
     if expr.is_integer:
         return env.symint(expr)

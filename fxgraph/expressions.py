@@ -425,6 +425,11 @@ def negated(condition: Boolean) -> Boolean:
     return sympy.Not(condition, evaluate=False)
 
 
+def is_condition(expr: Any) -> bool:
+    """Whether `expr` is true or false rather than a number (sympy takes symbols for both)."""
+    return isinstance(expr, Boolean) and not expr.is_Symbol
+
+
 def is_integral(expr: Any) -> bool:
     """Whether no float takes part in `expr`."""
     return not expr.has(Real, Rounded, sympy.Float)

@@ -133,7 +133,7 @@ class SymNode:
         return SymNode(Integer(num), self.shape_env, int)
 
     def wrap_float(self, num: float) -> SymNode:
-        return SymNode(sympy.Float(num, 17), self.shape_env, float)
+        return SymNode(sympy.Float(num), self.shape_env, float)
 
     def wrap_bool(self, num: bool) -> SymNode:
         return SymNode(sympy.true if num else sympy.false, self.shape_env, bool)

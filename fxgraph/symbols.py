@@ -42,10 +42,26 @@ from sympy import Expr, Integer
 from sympy.logic.boolalg import Boolean
 
 from fxgraph import expressions
-from fxgraph.expressions import Bounds, difference_of, is_integral, negated, relation
+from fxgraph.expressions import (
+    Bounds,
+    difference_of,
+    is_condition,
+    is_integral,
+    negated,
+    relation,
+)
 from fxgraph.sym_node import SymNode
 
-__all__ = ["DataDependent", "ShapeEnv", "ShapeGuard", "SymbolInfo", "expr_of", "hint_of"]
+__all__ = [
+    "DataDependent",
+    "ShapeEnv",
+    "ShapeGuard",
+    "SymbolInfo",
+    "expr_of",
+    "hint_of",
+    "is_symbol",
+    "is_symbolic",
+]
 
 
 class DataDependent(RuntimeError):
@@ -167,7 +183,7 @@ class ShapeEnv:
                 if changed == known:
                     break
                 known = changed
-            if isinstance(known, Boolean):
+            if is_condition(known):
                 known = _canonical(known)
             self._simplified[expr] = known
         return known
@@ -321,7 +337,12 @@ class ShapeEnv:
             for arg in condition.args:
                 self._learn(arg)
             return
-        if not isinstance(condition, sympy.Rel) or not is_integral(condition):
+        if not isinstance(condition, sympy.Rel):
+            return
+        if not is_integral(condition):
+            left, right = condition.args
+            if isinstance(condition, sympy.Eq) and left.is_Symbol and right.is_number:
+                self.replacements[left] = right
             return
         kind, difference = difference_of(condition)
         if kind == "eq":
@@ -382,7 +403,7 @@ class ShapeEnv:
     # -- text -------------------------------------------------------------------------------------
     def describe(self, expr: Any) -> str:
         """`expr` in terms of the user's names: "2*x.size(0) <= 10"."""
-        expr = expr_of(expr) if not isinstance(expr, Boolean) else expr
+        expr = expr if is_condition(expr) else expr_of(expr)
         names = {
             symbol: sympy.Symbol(self.symbols[symbol].name)
             for symbol in expr.free_symbols
@@ -399,7 +420,7 @@ class ShapeEnv:
         return self.specialise(node.expr)
 
     def _maybe_evaluate_static(self, expr: Any, **_: Any) -> Expr | None:
-        if isinstance(expr, Boolean):
+        if is_condition(expr):
             known = self.statically(expr)
             return None if known is None else sympy.true if known else sympy.false
         expr = self.simplify(expr)
@@ -502,6 +523,16 @@ def expr_of(value: Any) -> Any:
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value.node.expr
     return sympy.sympify(value)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether `value` is a torch.SymInt, SymFloat or SymBool."""
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def is_symbol(value: Any) -> bool:
+    """Whether `value` is a torch.SymInt or SymFloat that was made as a symbol: an input."""
+    return isinstance(value, torch.SymInt | torch.SymFloat) and value.node._expr.is_Symbol
 
 
 def hint_of(value: Any) -> Any:

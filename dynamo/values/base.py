@@ -135,6 +135,12 @@ class Value:
         """
         return None
 
+    def length_value(self, tx: Interpreter) -> Value:
+        """len(value), which may be symbolic."""
+        from dynamo.values.constant import ConstantValue
+
+        return ConstantValue(self.length(tx))
+
     def length(self, tx: Interpreter) -> int:
         raise Unsupported(breaks.NotSized(self.describe()))
 

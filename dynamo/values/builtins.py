@@ -467,7 +467,7 @@ def _dir(tx, owner=None):
 
 @handles(len)
 def _len(tx, owner):
-    return ConstantValue(owner.length(tx))
+    return owner.length_value(tx)
 
 
 @handles(sys.exc_info)

@@ -48,7 +48,12 @@ class SequenceValue(BuiltinObject):
     def from_real(cls, tx: Interpreter, real: Sequence[Any], source: Source | None) -> Any:
         """A sequence from outside; its type is guarded by the caller."""
         tx.guard(source, "length", len(real))
-        items = (Pending(tx, x, cls.item_source(source, i)) for i, x in enumerate(real))
+        items = (
+            tx.wrap(x)
+            if isinstance(x, torch.SymInt)
+            else Pending(tx, x, cls.item_source(source, i))
+            for i, x in enumerate(real)
+        )
         return cls(items, source)
 
     @staticmethod

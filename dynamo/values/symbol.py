@@ -250,6 +250,8 @@ def _power(left: Any, right: Any) -> Any:
         return left**right
     if isinstance(left, float) and left > 0:
         return left ** torch.sym_float(right)
+    if isinstance(right, float) and bool(left > 0):
+        return torch.sym_float(left) ** right
     return _number(left) ** _number(right)
 
 

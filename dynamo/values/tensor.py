@@ -27,6 +27,7 @@ from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
 from fxgraph import Node
+from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.args import leaves
 from fxgraph.symbols import DataDependent
 
@@ -269,6 +270,9 @@ class TensorValue(Value):
         from dynamo.values.unread import tensor_truth_later
 
         return tensor_truth_later(tx, self)
+
+    def length_value(self, tx: Interpreter) -> Value:
+        return tx.wrap(self.fake.shape[0]) if self.fake.ndim else super().length_value(tx)
 
     def length(self, tx: Interpreter) -> int:
         if self.fake.ndim == 0:
@@ -534,7 +538,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         target = getattr(fake_args[0], target)
         fake_args = fake_args[1:]
     try:
-        with tx.output.fake_mode:
+        with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
             return target(*fake_args, **fake_kwargs)
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error
@@ -573,7 +577,7 @@ def to_fake(arg: Any) -> Any:
 
 # -- special methods -----------------------------------------------------------------------------
 def _len(tx: Interpreter, tensor: TensorValue) -> Value:
-    return tx.wrap(tensor.fake.shape[0]) if tensor.fake.ndim else ConstantValue(tensor.length(tx))
+    return tensor.length_value(tx)
 
 
 def _iter(tx: Interpreter, tensor: TensorValue) -> Value:

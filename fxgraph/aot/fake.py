@@ -7,9 +7,11 @@ next equal call only makes the tensor objects (8 us each).
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -22,9 +24,17 @@ from fxgraph.aot.functional import Unfunctionalizable
 from fxgraph.args import leaves
 from fxgraph.shape_rules import RULES
 from fxgraph.shape_rules import Meta as _Meta
+from fxgraph.symbols import hint_of
 
 _FAKE_TYPES = (FakeTensor,)
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
+
+
+def symbolic_dispatch(mode: FakeTensorMode) -> AbstractContextManager[Any]:
+    """Where sizes are symbols, composite operators that read them as numbers in C++ are run by
+    their Python forms.
+    """
+    return nullcontext() if mode.shape_env is None else enable_python_dispatcher()
 
 
 class FakePropagation:
@@ -45,7 +55,7 @@ class FakePropagation:
             base = args[0] if view else None
             made = [None if meta is None else self.make(*meta, base) for meta in metas]
             return made[0] if single else tuple(made)
-        rule = RULES.get(op)
+        rule = RULES.get(op) if self.mode.shape_env is None else None
         if rule is not None and key is not None and not kwargs:
             ruled = rule(*args)
             if ruled is not None:
@@ -97,7 +107,8 @@ class FakePropagation:
             elem.set_(base.untyped_storage(), offset, size, stride)
         elif offset:
             extent = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
-            flat = torch.empty(extent if 0 not in size else offset, dtype=dtype, device="meta")
+            empty = any(isinstance(n, int) and n == 0 for n in size)
+            flat = torch.empty(offset if empty else extent, dtype=dtype, device="meta")
             elem = torch.empty(0, dtype=dtype, device="meta")
             elem.set_(flat.untyped_storage(), offset, size, stride)
         else:
@@ -116,7 +127,7 @@ class FakePropagation:
 def metadata(tensor: torch.Tensor) -> _Meta:
     """Metadata of a tensor with plain sizes."""
     size = tuple(tensor.shape)
-    return tensor.dtype, size, tensor.stride(), int(tensor.storage_offset()), tensor.device
+    return tensor.dtype, size, tensor.stride(), tensor.storage_offset(), tensor.device
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -127,7 +138,8 @@ def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
 def dense(tensor: torch.Tensor) -> bool:
     """Whether the elements fill their memory without gaps and overlaps."""
     expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+    dims = zip(tensor.stride(), tensor.shape)
+    for stride, size in sorted(dims, key=lambda dim: (hint_of(dim[0]) or 0, hint_of(dim[1]) or 0)):
         if size == 0:
             return True
         if size != 1:
@@ -146,6 +158,16 @@ def _plain_tensor(tensor: torch.Tensor) -> bool:
     )
 
 
+def _hashable(meta: _Meta) -> Any:
+    """Metadata as a part of a key: torch.SymInts neither hash nor compare without a guard."""
+    dtype, size, stride, offset, device = meta
+    numbers = (*size, *stride, offset)
+    if not any(isinstance(number, torch.SymInt) for number in numbers):
+        return meta
+    plain = tuple(n.node.expr if isinstance(n, torch.SymInt) else n for n in numbers)
+    return dtype, len(size), plain, device
+
+
 def _key(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     parts: list[Any] = [op]
     if _add_to_key(parts, args) and (not kwargs or _add_to_key(parts, tuple(kwargs.items()))):
@@ -159,7 +181,7 @@ def _add_to_key(parts: list[Any], items: Any) -> bool:
         if isinstance(item, FakeTensor):
             if not _plain_tensor(item):
                 return False
-            parts.append(metadata(item))
+            parts.append(_hashable(metadata(item)))
         elif isinstance(item, _PLAIN):
             # The type too: 1, 1.0 and True are equal and promote differently.
             parts.append(type(item))
@@ -170,6 +192,8 @@ def _add_to_key(parts: list[Any], items: Any) -> bool:
                 return False
         elif isinstance(item, torch.memory_format):
             parts.append(item)
+        elif isinstance(item, torch.SymInt | torch.SymFloat):
+            parts.append(item.node.expr)
         else:
             return False
     return True

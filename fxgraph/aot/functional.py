@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from fxgraph import effects
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import is_checkpoint
 from fxgraph.node import Node
+from fxgraph.symbols import is_symbol
 
 
 class Unfunctionalizable(Exception):
@@ -43,7 +45,7 @@ class OutputSpec:
     index: int = -1
     size: tuple[int, ...] | None = None
     stride: tuple[int, ...] | None = None
-    storage_offset: int = 0
+    storage_offset: Any = 0
     constant: Any = None
     detached: bool = False  # does not require grad, whatever it is a view of
     creation: int = 0  # a view's CreationMeta, by which autograd allows or refuses writes to it
@@ -88,6 +90,25 @@ class FunctionalGraph:
     same_inputs: list[tuple[int, int]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     spent: dict[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def symbols(self) -> dict[Any, int]:
+        """Symbol (of fxgraph.symbols) -> the number of the input that is its value."""
+        nodes = (node for node in self.graph_module.graph.nodes if node.op == "placeholder")
+        vals = [node.meta.get("val") for node in nodes]
+        return {val.node._expr: i for i, val in enumerate(vals) if is_symbol(val)}
+
+
+@dataclass
+class Segment:
+    """The part of a training graph behind one node of autograd's, by positions in the lists of the
+    TrainingGraph. watched: (kind, number, tangents) of inputs and values that eager saves for these
+    tangents, and the backward does not: to write one is an error all the same.
+    """
+
+    tangents: list[int]
+    gradients: list[int]
+    watched: list[tuple[str, int, list[int]]] = field(default_factory=list)
 
 
 @dataclass

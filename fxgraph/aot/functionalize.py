@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fxgraph.aot import decompositions as rules
-from fxgraph.aot.fake import dense, geometry
+from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
     FunctionalGraph,
     MutatedInput,
@@ -41,6 +41,7 @@ from fxgraph.higher_order import (
 )
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
+from fxgraph.symbols import is_symbol
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
@@ -71,7 +72,7 @@ def functionalize(
     tracer.attribute_names = attribute_names(gm)
     with tracing(grad=False):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode)
-        with tracer.mode:
+        with tracer.mode, symbolic_dispatch(fake_mode):
             result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
         inputs.check_writes()
         finished = Finish(tracer, inputs, result)
@@ -191,7 +192,7 @@ class Inputs:
     ) -> None:
         self.tracer = tracer
         self.real = list(example_inputs)
-        self.fakes: list[FakeTensor] = []
+        self.fakes: list[Any] = []  # fake tensors; a torch.SymInt or SymFloat for a symbol
         self.nodes: list[Node] = []
         self.same: list[tuple[int, int]] = []
         sources = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -202,8 +203,13 @@ class Inputs:
             self._add(index, source, real, fake_mode)
 
     def _add(self, index: int, source: Node, real: Any, fake_mode: FakeTensorMode) -> None:
-        _check_input(source, real)
         val = source.meta.get("val")
+        if is_symbol(val):
+            self.nodes.append(self.tracer.add_symbol(source.name, val))
+            self.nodes[-1].meta.update({k: source.meta[k] for k in _KEPT_META if k in source.meta})
+            self.fakes.append(val)
+            return
+        _check_input(source, real)
         like = val if isinstance(val, FakeTensor) and val.fake_mode is fake_mode else real
         twin = self._twin(index, real)
         if twin is None:
@@ -230,14 +236,16 @@ class Inputs:
 
     def check_writes(self) -> None:
         """Raise Unfunctionalizable if a written input overlaps another in part."""
-        written = [self.tracer.view_of(fake).alias for fake in self.fakes]
+        written = [
+            None if is_symbol(fake) else self.tracer.view_of(fake).alias for fake in self.fakes
+        ]
         for sharers in self._by_memory.values():
-            if len(sharers) < 2 or not any(written[i].version for i in sharers):
+            if len(sharers) < 2 or not any(written[i].version for i in sharers):  # type: ignore[union-attr]
                 continue
             for i in sharers:
                 for j in sharers:
                     apart = written[i] is not written[j] and _overlap(self.real[i], self.real[j])
-                    if apart and written[i].version:
+                    if apart and written[i].version:  # type: ignore[union-attr]
                         raise Unfunctionalizable(f"inputs {i} and {j} overlap and one is written")
 
 
@@ -337,6 +345,11 @@ class Finish:
         if (view.parent is None and view is view.alias.base) or alone:
             return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base
+        if view.fake.requires_grad and not base.fake.requires_grad:
+            # Transposed in place: autograd knows the tensor, not what it was before.
+            if len(objects) > 1:
+                raise Unfunctionalizable("a tensor transposed in place is returned with its views")
+            return OutputSpec("fresh", self._add_value(view, copied=True))
         for member in members:
             if self.tensors[member] is base.fake:
                 return self._alias("alias_of_output", member, view, base.fake)
@@ -353,14 +366,14 @@ class Finish:
         fake = view.fake
         if fake.dtype != base.dtype or fake.is_conj() or fake.is_neg():
             raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
-        offset = int(fake.storage_offset() - base.storage_offset())
+        offset = fake.storage_offset() - base.storage_offset()
         return OutputSpec(kind, index, tuple(fake.shape), fake.stride(), offset)
 
-    def _add_value(self, view: View) -> int:
+    def _add_value(self, view: View, *, copied: bool = False) -> int:
         """Return the view's value from the graph; what is not its own memory by then is copied."""
         node = self.tracer.value(view)
         root = root_of(node)
-        if root.op in ("placeholder", "get_attr") or root in self._taken:
+        if copied or root.op in ("placeholder", "get_attr") or root in self._taken:
             node = root = self.tracer.emit(aten.clone.default, node)
         self._taken.add(root)
         self.values.append(node)
@@ -374,6 +387,8 @@ class Finish:
         places: list[tuple[Node, View]] = []
         seen: set[Alias] = set()
         for index, (node, fake) in enumerate(zip(self.inputs.nodes, self.inputs.fakes)):
+            if is_symbol(fake):
+                continue
             view = self.tracer.view_of(fake)
             alias = view.alias
             data = alias.version > 0 and alias.origin == index

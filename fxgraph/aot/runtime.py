@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot.functional import FunctionalGraph, OutputSpec
+from fxgraph.aot.functional import FunctionalGraph, MutatedInput, OutputSpec
 from fxgraph.args import map_aggregate
+from fxgraph.expressions import evaluate
 from fxgraph.interpreter import Interpreter
+from fxgraph.symbols import is_symbolic
 
 
 def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> Any:
@@ -29,9 +31,29 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
         for mutation in functional.input_mutations:
             if mutation.size is not None and mutation.stride is not None:
                 target = inputs[mutation.index]
-                offset = mutation.storage_offset + target.storage_offset()
-                target.as_strided_(mutation.size, mutation.stride, offset)
+                size, stride, offset = numbers_of(mutation, functional, inputs)
+                target.as_strided_(size, stride, offset + target.storage_offset())
     return restore_outputs(functional, values, inputs)
+
+
+def numbers_of(
+    view: OutputSpec | MutatedInput, functional: FunctionalGraph, inputs: Sequence[Any]
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Size, stride and offset of a view in this call, where symbols have the values in `inputs`."""
+    assert view.size is not None and view.stride is not None
+    symbols = functional.symbols
+    if not symbols:
+        return view.size, view.stride, view.storage_offset
+    values = {symbol: inputs[index] for symbol, index in symbols.items()}
+
+    def number(part: Any) -> int:
+        return evaluate(part.node.expr, values) if is_symbolic(part) else part
+
+    return (
+        tuple(map(number, view.size)),
+        tuple(map(number, view.stride)),
+        number(view.storage_offset),
+    )
 
 
 def restore_outputs(
@@ -43,33 +65,34 @@ def restore_outputs(
     for late in (False, True):
         for index, spec in enumerate(functional.outputs):
             if (spec.kind in ("alias_of_output", "same_as_output")) is late:
-                results[index] = _restore(spec, values, inputs, results)
+                results[index] = _restore(spec, functional, values, inputs, results)
     return map_aggregate(functional.structure, results.__getitem__)
 
 
 def _restore(
-    spec: OutputSpec, values: Sequence[Any], inputs: Sequence[torch.Tensor], results: list[Any]
+    spec: OutputSpec,
+    functional: FunctionalGraph,
+    values: Sequence[Any],
+    inputs: Sequence[torch.Tensor],
+    results: list[Any],
 ) -> Any:
-    if spec.kind == "constant":
-        return spec.constant if spec.size is None else _view(spec.constant, spec)
-    source = {
+    if spec.kind == "constant" and spec.size is None:
+        return spec.constant
+    source: Any = {
         "fresh": values,
         "input": inputs,
         "alias_of_input": inputs,
         "same_as_output": results,
         "alias_of_output": results,
         "alias_of_intermediate": values,
+        "constant": {spec.index: spec.constant},
     }[spec.kind][spec.index]
     if spec.size is None:
         return source
     if spec.detached and source.requires_grad:
-        return _view(source.detach(), spec)
-    return _view(source, spec)
-
-
-def _view(base: torch.Tensor, spec: OutputSpec) -> torch.Tensor:
-    assert spec.size is not None and spec.stride is not None
-    return base.as_strided(spec.size, spec.stride, base.storage_offset() + spec.storage_offset)
+        source = source.detach()
+    size, stride, offset = numbers_of(spec, functional, inputs)
+    return source.as_strided(size, stride, source.storage_offset() + offset)
 
 
 def same_sharing(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> bool:
@@ -78,7 +101,7 @@ def same_sharing(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) ->
     owners: dict[int, int] = {}
     sharing = set()
     for index, tensor in enumerate(inputs):
-        if tensor.numel() == 0:
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
             continue
         first = owners.setdefault(tensor.untyped_storage()._cdata, index)
         if first != index:
@@ -96,6 +119,8 @@ def _written_overlap(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]
     written = {mutation.index for mutation in functional.input_mutations if mutation.data}
     for i in written:
         for j, other in enumerate(inputs):
+            if not isinstance(other, torch.Tensor):
+                continue
             shared = other.untyped_storage()._cdata == inputs[i].untyped_storage()._cdata
             if i != j and shared and _overlap(inputs[i], other):
                 return True

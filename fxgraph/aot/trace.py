@@ -22,8 +22,10 @@ from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
 from fxgraph.aot.views import ViewCall
 from fxgraph.args import leaves
+from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.symbols import is_symbolic
 
 aten = torch.ops.aten
 _LEAVES = (int, float, bool, str, type(None))
@@ -83,6 +85,8 @@ class Tracer:
         self._constant_fakes: dict[int, FakeTensor] = {}
         self._real: dict[Node, torch.Tensor] = {}
         self._kinds: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {}
+        self._symbols: dict[Any, Node] = {}  # symbol -> its placeholder
+        self._sizes: ExpressionNodes | None = None
 
     # -- tensors ----------------------------------------------------------------------------------
 
@@ -93,6 +97,31 @@ class Tracer:
         node.meta["val"] = fake
         self._new_memory(fake, node, origin=index)
         return fake
+
+    def add_symbol(self, name: str, value: Any) -> Node:
+        """A placeholder for the number of a symbol (a torch.SymInt or SymFloat)."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = value
+        self._symbols[value.node.expr] = node
+        if self._sizes is None:
+            self._sizes = ExpressionNodes(value.node.shape_env, self._symbol_node, self._size_node)
+        return node
+
+    def _symbol_node(self, symbol: Any) -> Node:
+        if symbol not in self._symbols:
+            raise Unfunctionalizable(f"the number {symbol} is not among the inputs")
+        return self._symbols[symbol]
+
+    def _size_node(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+        return self.graph.call_function(function, args)
+
+    def _number(self, leaf: Any) -> Any:
+        """What stands for a symbolic number in the graph: a node, or the number that it is."""
+        if not is_symbolic(leaf):
+            return leaf
+        if self._sizes is None:
+            raise Unfunctionalizable(f"the number {leaf} is not among the inputs")
+        return self._sizes.of(leaf)
 
     def add_same_input(self, name: str, like: torch.Tensor, first: FakeTensor) -> FakeTensor:
         """A placeholder for another object with the memory and metadata of `first`."""
@@ -169,6 +198,8 @@ class Tracer:
         return self._node(op, args, kwargs, result)
 
     def _node(self, op: Any, args: Any, kwargs: Any, result: Any) -> Node:
+        if self._sizes is not None:
+            args, kwargs = _map(args, self._number), _map(kwargs, self._number)
         node = self.graph.call_function(op, args, kwargs)
         node.meta["val"] = result
         if self.stack_trace is not None:
