@@ -273,8 +273,11 @@ def IMPORT_NAME(tx: Interpreter, instr: Instruction) -> None:
     if level:
         package = tx.f_globals.get("__package__") or tx.f_globals["__name__"].rpartition(".")[0]
         name = importlib.util.resolve_name("." * level + name, package)
-    if name not in sys.modules:
+    if sys.modules.get(name) is None:
         raise Unsupported(breaks.ModuleImport(name))
+    missing = [item for item in fromlist or () if not hasattr(sys.modules[name], item)]
+    if missing and hasattr(sys.modules[name], "__path__"):  # they may be modules of the package
+        raise Unsupported(breaks.ModuleImport(f"{name}.{missing[0]}"))
     if not fromlist and not level:
         name = name.partition(".")[0]
     tx.push(tx.wrap(sys.modules[name], ModuleSource(name)))

@@ -189,6 +189,8 @@ class Value:
         from dynamo.values.keys import IdentityKey
 
         known, real = self.identity()
+        if known and type(real).__hash__ is not object.__hash__ and not self.is_constant():
+            return IdentityKey(real)  # it hashes in a way of its own, or not at all
         return real if known else IdentityKey(self)
 
     def unpack(self, tx: Interpreter) -> list[Value]:

@@ -128,6 +128,13 @@ def callable_name(function: Any) -> str:
     return f"{module}.{name}" if module not in (None, "builtins") else name
 
 
+def known_twin(function: Any) -> Any:
+    """The function of this name in the module `operator`, which may have been loaded again."""
+    if function.__module__ != "_operator":
+        return function
+    return getattr(operator, function.__name__, function)
+
+
 class BuiltinValue(Value):
     """A built-in function, or a Python function that the table knows."""
 
@@ -155,7 +162,7 @@ class BuiltinValue(Value):
             made = call_on_symbols(tx, self.function, args, kwargs)
             if made is not None:
                 return made
-        handler = TABLE.get(self.function)
+        handler = TABLE.get(known_twin(self.function))
         if handler is not None:
             result = call_handler(tx, self.describe(), handler, args, kwargs)
             return ConstantValue(None) if result is None else result

@@ -91,6 +91,8 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
     cls = x.python_type()
     if cls in copyreg.dispatch_table or isinstance(x, TensorValue):
         raise _breaks(x, function)
+    if isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType):
+        raise _breaks(x, function)  # it is asked for __reduce_ex__, too
     for name, args in (("__reduce_ex__", [ConstantValue(4)]), ("__reduce__", [])):
         found = class_lookup(cls, name)
         if isinstance(found, types.FunctionType):

@@ -20,6 +20,7 @@ from dynamo.sources import CallSource, LocalSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
+from dynamo.values.dicts import DictValue
 from dynamo.values.iterators import (
     DictIterator,
     IteratorValue,
@@ -89,7 +90,7 @@ class ResumedIterator(IteratorValue):
             return RangeIterator(iterated[position.value :])
         if type(self.real) not in _DICT_ITERATORS:
             return SequenceIterator(owner, position.value)
-        if tx.output.side_effects.is_dirty(owner):
+        if tx.output.side_effects.is_dirty(owner) or not isinstance(owner, DictValue):
             raise Unsupported(breaks.NotIterable(self.describe()))  # Python may notice
         rest = DictIterator(owner, _DICT_ITERATORS[type(self.real)])
         rest.position = position.value

@@ -83,6 +83,8 @@ class SymbolValue(Value):
                 return ConstantValue(call_real(tx, BINARY_FUNCTIONS[op], *operands))
             if op in ("/", "//", "%") and bool(right == 0):
                 raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, right)])
+            if op in ("<<", ">>") and bool(right < 0):
+                raise_python(tx, ValueError, "negative shift count")
             return number_value(tx, rule(left, right))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
@@ -234,8 +236,6 @@ def _is_exact(number: Any) -> bool:
 def _shift(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def rule(left: Any, right: Any) -> Any:
         count = int(right)
-        if count < 0:
-            return function(int(left), count)  # raises what Python raises
         return left * 2**count if function is operator.lshift else left // 2**count
 
     return rule

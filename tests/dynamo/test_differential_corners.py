@@ -240,6 +240,83 @@ PROGRAMS = {
         run(T(3))
         """,
     ),
+    "operator_module_loaded_again": (
+        1,
+        "",
+        """
+        from test.support import import_helper
+        again = import_helper.import_fresh_module("operator", fresh=["_operator"])
+        def f(x):
+            a = [1, 2, 3]
+            again.setitem(a, 0, 5)
+            again.delitem(a, 1)
+            again.iconcat(a, [7])
+            return x + 1, a, again.is_(a, a), again.call(len, a)
+        ---
+        run(T(3))
+        """,
+    ),
+    "import_from_of_a_submodule": (
+        1,
+        "MODULE_IMPORT",
+        """
+        import sys, wsgiref
+        def f(x):
+            y = x + 1
+            from wsgiref import types
+            return y, types
+        ---
+        vars(wsgiref).pop("types", None) and sys.modules.pop("wsgiref.types", None) and None
+        run(T(3))
+        """,
+    ),
+    "copy_asks_the_object": (
+        1,
+        "UNCAPTURED_CALL",
+        """
+        import copy
+        class A:
+            def __getattribute__(self, name):
+                if name.startswith("__reduce"): raise AttributeError(name)
+                return object.__getattribute__(self, name)
+        a = A()
+        def f(x, a):
+            y = x + 1
+            try: copy.copy(a)
+            except copy.Error as error: return y, type(error)
+        ---
+        run(T(3), a)
+        """,
+    ),
+    "copies_of_unhashable_objects": (
+        1,
+        "",
+        """
+        import copy
+        class A:
+            def __init__(self): self.items = [1]
+            def __eq__(self, other): return True
+        a, b = A(), A()
+        def f(x, a, b):
+            return x + 1, copy.deepcopy([a, b, a])
+        ---
+        run(T(3), a, b)
+        """,
+    ),
+    "super_prepare": (
+        1,
+        "UNCAPTURED_CALL",
+        """
+        class M(type):
+            @classmethod
+            def __prepare__(cls, *args, **kwargs):
+                return super().__prepare__(*args, **kwargs)
+        def f(x):
+            return x + 1, M.__prepare__("A", ())
+        ---
+        run(T(3))
+        """,
+    ),
     "class_dict_after_store": (
         1,
         "ATTRIBUTE_ACCESS",
