@@ -196,12 +196,12 @@ class ClassValue(Value):
     ) -> Value:
         from dynamo.values.builtins import TABLE
 
-        handler = TABLE.get(self.cls)
-        if handler is not None:
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.cls, args, kwargs)
             if made is not None:
                 return made
+        handler = TABLE.get(self.cls)
+        if handler is not None:
             result = call_handler(tx, self.describe(), handler, args, kwargs)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")
