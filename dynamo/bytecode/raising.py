@@ -55,7 +55,7 @@ def _only_raises(program: list[Instruction], start: int) -> bool:
             continue
         seen.add(index)
         instr = program[index]
-        if len(seen) > _LIMIT or instr.op in _LEAVES or may_catch(program, instr.handler):
+        if len(seen) > _LIMIT or instr.op in _LEAVES or _may_catch(program, instr.handler):
             return False
         if instr.op == "RAISE_VARARGS":
             found = True
@@ -66,16 +66,27 @@ def _only_raises(program: list[Instruction], start: int) -> bool:
     return found
 
 
-def may_catch(program: list[Instruction], handler: ExceptionHandler | None) -> bool:
+def _may_catch(program: list[Instruction], handler: ExceptionHandler | None) -> bool:
     """Whether an exception may stay in the frame, as far as its own code says: whoever leaves a
     `with` block by an exception is taken to go on with it.
     """
     while handler is not None:
-        first = handler.target.index
-        leaves_block = program[first + 1].op == "WITH_EXCEPT_START"
-        cleans_up = [i.op for i in program[first : first + 3]] == ["COPY", "POP_EXCEPT", "RERAISE"]
-        if not (leaves_block or cleans_up):
+        again = _raised_again(program, handler.target.index)
+        if again is None:
             return True
-        again = next(i for i in program[first:] if i.op == "RERAISE")
         handler = again.handler
     return False
+
+
+def _raised_again(program: list[Instruction], start: int) -> Instruction | None:
+    """Where a handler that catches nothing raises again: at the end of a `with` block, or where
+    it only cleans up (variables of a comprehension, StopIteration in a generator).
+    """
+    leaves_block = program[start + 1].op == "WITH_EXCEPT_START"
+    for instr in program[start:]:
+        if instr.op == "RERAISE":
+            return instr
+        jumps = instr.target is not None or instr.op in NO_FALLTHROUGH
+        if not leaves_block and (jumps or instr.op == "PUSH_EXC_INFO"):
+            return None
+    return None

@@ -24,8 +24,7 @@ import torch
 
 from dynamo import breaks, rules
 from dynamo.break_regions import break_is_error
-from dynamo.bytecode import normalize
-from dynamo.bytecode.raising import good_side, may_catch, raises
+from dynamo.bytecode.raising import good_side, raises
 from dynamo.capture.control import RestartAnalysis
 from dynamo.capture.subgraph import version_of
 from dynamo.values.base import Value
@@ -70,10 +69,10 @@ class Checks:
         self.made: list[Check] = []
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
-    def can_be_made(self, tx: Interpreter) -> bool:
+    def can_be_made(self) -> bool:
         """Whether the frame could run again after the graph as it is now."""
         output = self.output
-        if output.bodies or output.has_overrides or output.context.export or _is_caught(tx):
+        if output.bodies or output.has_overrides or output.context.export:
             return False
         nodes = list(output.graph.nodes)
         for node in reversed(nodes):
@@ -106,11 +105,12 @@ class Checks:
 
     def _input_written(self) -> bool:
         """Whether the graph wrote to a tensor that others may see."""
-        return any(
-            version_of(item.node.meta["example_value"]) != item.node.meta["version"]
+        tensors = [
+            item.node.meta
             for item in self.output.inputs
-            if not item.source.made_by_frame
-        )
+            if isinstance(item.example, torch.Tensor) and not item.source.made_by_frame
+        ]
+        return any(version_of(meta["example_value"]) != meta["version"] for meta in tensors)
 
     @property
     def draws(self) -> bool:
@@ -156,7 +156,7 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
     """
     jumps = good_side(tx.code, jump)
     checks = tx.output.checks
-    if jumps is None or not checks.can_be_made(tx):
+    if jumps is None or not checks.can_be_made():
         return None
     later = value.truth_later(tx)
     if later is None:
@@ -171,17 +171,6 @@ def may_be_checked(tx: Interpreter) -> bool:
     frame: Interpreter | None = tx
     while frame is not None:
         if raises(frame.code):
-            return True
-        frame = frame.parent
-    return False
-
-
-def _is_caught(tx: Interpreter) -> bool:
-    """Whether a frame on the stack may catch what the current instruction raises."""
-    frame: Interpreter | None = tx
-    while frame is not None:
-        handler = frame.current.handler
-        if handler is not None and may_catch(normalize(frame.code), handler):
             return True
         frame = frame.parent
     return False

@@ -59,7 +59,7 @@ class UnreadNumber(Value):
         return version_of(self.tensor.fake) == self.version
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
-        later = self.truth_later(tx) if tx.output.checks.can_be_made(tx) else None
+        later = self.truth_later(tx) if tx.output.checks.can_be_made() else None
         if later is None:
             raise self.broken
         tensor = later[0]
@@ -76,7 +76,7 @@ class UnreadNumber(Value):
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         """Compared as Python compares: exactly."""
-        if not tx.output.checks.can_be_made(tx):
+        if not tx.output.checks.can_be_made():
             raise self.broken
         left, right = self._number(tx), _operand(tx, self, other)
         if left is None or right is None:
@@ -152,7 +152,7 @@ def tensor_truth_later(
 
 def unread(tx: Interpreter, tensor: Value, kind: type, reason: breaks.Break) -> Value | None:
     """The number in a tensor, if it may be for a check."""
-    if not _has_one_value(tensor) or not may_be_checked(tx) or not tx.output.checks.can_be_made(tx):
+    if not _has_one_value(tensor) or not may_be_checked(tx) or not tx.output.checks.can_be_made():
         return None
     assert isinstance(tensor, TensorValue)
     return UnreadNumber(tensor, kind, breaking_at(tx, reason))
