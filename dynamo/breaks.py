@@ -263,9 +263,21 @@ ClassStatement = _reason(
     "class {0} is made natively: {1}",
     "define the class outside the compiled function",
 )
+KeySideEffect = _reason(
+    "KeySideEffect",
+    "KEY_SIDE_EFFECT",
+    "{0}, by which a dict or a set finds its items, {1}",
+    "leave the methods of keys without effects",
+)
 BodyRaises = _reason(
     "BodyRaises",
     "BODY_RAISES",
     "the body of a transform, branch or loop raises {0}, which is caught outside of it",
     "check the arguments before the call, outside of the body",
+)
+HandledOutside = _reason(
+    "HandledOutside",
+    "HANDLED_OUTSIDE",
+    "a caller is handling {0}, which an exception raised or asked for here leads back to",
+    "leave the `except` block before the call, or do not raise an exception in it",
 )

@@ -49,7 +49,7 @@ _SEES_HANDLED = frozenset(
     ["CALL", "CALL_KW", "CALL_FUNCTION_EX", "RAISE_VARARGS", "IMPORT_NAME", "GET_ITER"]
     + ["LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "BINARY_OP", "COMPARE_OP", "CONTAINS_OP"]
     + ["BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "BINARY_SLICE", "STORE_SLICE"]
-    + ["UNPACK_SEQUENCE", "UNPACK_EX", "LOAD_GLOBAL", "BEFORE_WITH"]
+    + ["UNPACK_SEQUENCE", "UNPACK_EX", "LOAD_GLOBAL", "BEFORE_WITH", "WITH_EXCEPT_START"]
 )
 
 _CONDITIONAL = {
@@ -168,7 +168,7 @@ class BreakEmitter:
         elif op == "JUMP":
             self._continue(codegen, self.instr.target, below)
         else:
-            results = self._special_results(codegen, kept) if not self.nested else None
+            results = self._special_results(codegen, operands) if not self.nested else None
             if results is None:
                 with self._handled(codegen):
                     results = self._results(codegen, operands)
@@ -237,13 +237,13 @@ class BreakEmitter:
             codegen.store_fast(name)
         return [(Item.VALUE, name) for name in names]
 
-    def _special_results(self, codegen: Codegen, kept: list[Kept]) -> list[Kept] | None:
+    def _special_results(self, codegen: Codegen, operands: list[str]) -> list[Kept] | None:
         """Instructions whose results could not be kept in locals as they are; None: not one of
         them.
 
         Breaks stand at these only where a break was moved to an earlier place.
         """
-        op, name = self.instr.op, self.instr.argval
+        op, name, kept = self.instr.op, self.instr.argval, self.inner.kept
         if op == "PUSH_NULL":
             return [(Item.NULL, "")]
         if op == "POP_EXCEPT":
@@ -272,14 +272,17 @@ class BreakEmitter:
             return self._split_group(codegen, kept)
         elif op == "WITH_EXCEPT_START":
             with self._handled(codegen):
-                codegen.native(self.instr)
-            result = self._store_result(codegen)
-            for _ in range(4):
-                codegen.pop_top()
-            return [*kept[self.inner.split :], *result]
+                self._native_handling(codegen, lambda: self._call_exit(codegen, operands))
+            return [*kept[self.inner.split :], (Item.VALUE, "__result_0")]
         else:
             return None
         return self._store_result(codegen)
+
+    def _call_exit(self, codegen: Codegen, operands: list[str]) -> None:
+        self._native(codegen, operands)
+        codegen.store_fast("__result_0")
+        for _ in operands:
+            codegen.pop_top()
 
     @staticmethod
     def _store_result(codegen: Codegen) -> list[Kept]:

@@ -199,6 +199,7 @@ class Interpreter:
         """Execute until the frame returns or yields. Unsupported gets the user's stack attached."""
         output = self.output
         self.yielded = False
+        caller, output.running = output.running, self
         try:
             while not (self.done or self.yielded):
                 self.began = output.steps
@@ -209,6 +210,8 @@ class Interpreter:
         except Unsupported as error:
             self.annotate(error)
             raise
+        finally:
+            output.running = caller
 
     def arrive(self) -> None:
         """Step `output.horizon` comes next."""
@@ -262,6 +265,7 @@ class Interpreter:
             if tx.exc_info is not None:
                 return tx.exc_info
             tx = tx.parent
+        self.output.assume_nothing_handled()
         return None
 
     # -- names ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import sys
 import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from dynamo.shapes import FrameSymbols, SeenFrame
 from dynamo.sources import (
     AttrSource,
     GlobalSource,
+    GlobalsSource,
     InstalledSource,
     ModuleSource,
     Source,
@@ -101,6 +103,7 @@ class OutputGraph:
         self.unrolled: list[Any] = []
         self.regions_guarded = False  # see values/break_regions.py
         self.horizon = config.loop_limit  # no interpreter looks up before this step
+        self.handled_outside = sys.exception()  # what callers of the frame are handling
         self._nodes = 0
         self._last_placeholder: Node | None = None
         # One Value per outside object and per source; the objects are kept alive so that ids stay
@@ -126,6 +129,12 @@ class OutputGraph:
         self.horizon = min(step, config.loop_limit)
 
     # -- guards ---------------------------------------------------------------------------------
+    def assume_nothing_handled(self) -> None:
+        """Assume that no caller of the frame is handling an exception."""
+        if self.handled_outside is not None:
+            raise Unsupported(breaks.HandledOutside(repr(self.handled_outside)))
+        self.guards.add(GlobalsSource(), "predicate", nothing_handled)
+
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         """Assume `kind` about the value at `source`; no-op for values that the frame made (source
         None).
@@ -325,3 +334,8 @@ def _placeholder_name(source: Source) -> str:
 
 
 __all__ = ["GlobalSource", "GraphInput", "OutputGraph", "is_trusted"]
+
+
+def nothing_handled(_: Any = None) -> bool:
+    """Whether no exception is being handled here."""
+    return sys.exception() is None

@@ -127,6 +127,7 @@ class GeneratorValue(Resumable):
         if not self.started:
             self.frame.done = True
             error = RaisedException(exception)
+            error.linked = True
             self.frame.trace(error, self.frame.current)
             raise error
         delegate = self.delegate()
@@ -207,7 +208,8 @@ class GeneratorValue(Resumable):
         self.running = True
         try:
             if error is not None:
-                error.linked = False  # as Python does also where a delegate has raised it
+                # What the generator itself is handling, and only that, becomes the context.
+                error.linked = frame.exc_info is None
                 frame.trace(error, frame.current)
                 frame.unwind(error, frame.current)
             frame.run()

@@ -113,7 +113,9 @@ class ExceptionValue(ObjectValue):
         if handled is None or handled is self or self.links.get("__context__") is handled:
             return
         link: Value | None = handled
-        while isinstance(link, ExceptionValue):
+        seen: list[Value] = []  # a program may have made a cycle
+        while isinstance(link, ExceptionValue) and link not in seen:
+            seen.append(link)
             if link.links.get("__context__") is self:
                 link.setattr(tx, "__context__", ConstantValue(None))
             link = link.links.get("__context__")

@@ -8,6 +8,7 @@ tutorials/graph_breaks.md is made from both.
 from __future__ import annotations
 
 import array
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -446,6 +447,33 @@ def checks_outside_of_the_body(x):
     return torch.func.grad(lambda y: (y**2).sum())(x)
 
 
+class CountedKey:
+    hashed = 0
+
+    def __hash__(self):
+        CountedKey.hashed += 1
+        return 1
+
+
+@program("KEY_SIDE_EFFECT")
+def counts_how_often_a_key_is_hashed(x):
+    y = x + 1
+    table = {CountedKey(): 2}
+    return y * len(table)
+
+
+class PlainKey:
+    def __hash__(self):
+        return 1
+
+
+@mended("KEY_SIDE_EFFECT")
+def hashes_a_key(x):
+    y = x + 1
+    table = {PlainKey(): 2}
+    return y * len(table)
+
+
 LEAF = torch.ones(4, requires_grad=True)
 PRODUCT = LEAF * 2
 
@@ -461,6 +489,35 @@ def computes_it_inside(x):
     product = LEAF * 2
     loss = (x * product).sum()
     return torch.autograd.grad(loss, product)[0]
+
+
+def _checked(x):
+    try:
+        if x.dim() != 2:
+            raise ValueError("not a matrix")
+    except ValueError:
+        return x * 2
+    return x * 3
+
+
+TABLE: dict[str, torch.Tensor] = {}
+
+
+@program("HANDLED_OUTSIDE")
+def raises_inside_an_except_block(x):
+    found = []
+    try:
+        return TABLE["norm"]
+    except KeyError:
+        re.sub("a", lambda _: found.append(_checked(x)) or "", "a")
+    return found[0]
+
+
+@mended("HANDLED_OUTSIDE")
+def raises_outside_of_it(x):
+    if "norm" in TABLE:
+        return TABLE["norm"]
+    return _checked(x)
 
 
 # What these say is no program's doing, or there is nothing that a program could do instead.

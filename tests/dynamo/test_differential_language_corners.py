@@ -1,0 +1,254 @@
+"""Corners of the language that CPython's own tests found (tests/cpython): eager and compiled agree.
+
+Each program comes with the number of its graphs, or None where something breaks the graph.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dynamo.differential import check
+
+Program = tuple[int | None, str]
+PROGRAMS: dict[str, Program] = {
+    # -- generators -------------------------------------------------------------------------------
+    "throw_keeps_the_context_of_what_is_thrown": (
+        1,
+        """
+        def g(e):
+            try: yield
+            finally: raise e
+        def f(x):
+            errors = [Exception(i) for i in range(4)]
+            gens = [g(e) for e in errors[1:]]
+            for it in gens: next(it)
+            thrown = errors[0]
+            chain = []
+            try: raise thrown
+            except Exception:
+                for it in gens:
+                    try: it.throw(thrown)
+                    except Exception as caught: thrown = caught
+            while thrown is not None:
+                chain.append(thrown.args[0])
+                thrown = thrown.__context__
+            return x * len(chain), chain
+        ---
+        run(T(2))
+        """,
+    ),
+    "throw_into_a_delegate_links_the_delegating_generators_exception": (
+        1,
+        """
+        def inner(): yield
+        def outer():
+            try: raise KeyError('a')
+            except Exception: yield from inner()
+        def f(x):
+            it = outer()
+            next(it)
+            try: it.throw(ValueError)
+            except ValueError as e: return x + 1, type(e.__context__).__name__, e.__context__.args
+        ---
+        run(T(2))
+        """,
+    ),
+    "throw_inside_except_sets_no_context": (
+        1,
+        """
+        def g(): yield
+        def f(x):
+            seen = []
+            for started in (True, False):
+                it = g()
+                if started: next(it)
+                try: raise KeyError
+                except KeyError:
+                    try: it.throw(ValueError)
+                    except ValueError as e: seen.append(e.__context__)
+            return x + 1, seen
+        ---
+        run(T(2))
+        """,
+    ),
+    "throw_of_a_class_that_makes_no_exception": (
+        None,
+        """
+        class E(Exception):
+            def __new__(cls, *args): return cls
+        def g(): yield
+        def f(x):
+            it = g()
+            seen = []
+            try: it.throw(E)
+            except TypeError as e: seen.append(str(e))
+            try: raise E
+            except TypeError as e: seen.append(str(e))
+            return x + 1, seen
+        ---
+        run(T(2))
+        """,
+    ),
+    "anext_that_cannot_be_awaited": (
+        1,
+        """
+        class Steps:
+            def __aiter__(self): return self
+            def __anext__(self): return self
+            def __await__(self): 1 / 0
+        async def main():
+            async for _ in Steps(): pass
+        def f(x):
+            try: main().send(None)
+            except TypeError as e: return x + 1, str(e), repr(e.__cause__), repr(e.__context__)
+        ---
+        run(T(2))
+        """,
+    ),
+    # -- exceptions that are being handled ----------------------------------------------------------
+    "exit_sees_the_exception_that_is_handled": (
+        None,
+        """
+        import sys, dynamo
+        @dynamo.disable
+        def seen(): return sys.exc_info()[1]
+        class Manager:
+            def __enter__(self): return self
+            def __exit__(self, *details):
+                self.seen = seen()
+                return True
+        class Native(Manager):
+            __exit__ = dynamo.disable(Manager.__exit__)
+        class Broken(Manager):
+            def __exit__(self, *details):
+                dynamo.graph_break()
+                self.seen = sys.exc_info()[1]
+                return True
+        def f(x):
+            for manager in (Manager(), Native(), Broken()):
+                with manager:
+                    x = x + 1
+                    1 / 0
+                log.append(manager.seen)
+            return x
+        ---
+        run(T(2))
+        """,
+    ),
+    "raised_where_a_caller_handles_an_exception": (
+        None,
+        """
+        import sys
+        def f(x, again=False):
+            if again: raise
+            try: raise ValueError
+            except ValueError as e:
+                return x + 1, repr(e.__context__), sys.exc_info()[1] is e
+        def outside(*args):
+            try: raise KeyError('outside')
+            except KeyError: return run(*args)
+        ---
+        run(T(2))
+        outside(T(2))
+        run(T(2))
+        outside(T(2), True)
+        run(T(2), True)
+        """,
+    ),
+    # -- functions and classes ----------------------------------------------------------------------
+    "new_functions_take_other_defaults": (
+        1,
+        """
+        def f(x):
+            def g(a, b=1, *, c=2): return a, b, c
+            got = [g(0)]
+            g.__defaults__ = (5,)
+            g.__kwdefaults__['c'] = 6
+            got.append(g(0))
+            g.__kwdefaults__ = None
+            try: g(0)
+            except TypeError as e: got.append(str(e))
+            g.__defaults__ = None
+            try: g(0, c=1)
+            except TypeError as e: got.append(str(e))
+            g.__qualname__ = 'other'
+            try: g()
+            except TypeError as e: got.append(str(e))
+            return x + 1, got, g
+        ---
+        got = run(T(2))
+        got[2](1, 2, c=3), got[2].__qualname__, got[2].__defaults__
+        """,
+    ),
+    "functions_call_themselves_by_name": (
+        1,
+        """
+        def outside(x): return x * 2
+        def f(x):
+            def inside(x): return x + 1
+            y = inside.__call__(x)
+            z = inside.__call__.__call__(y)
+            bound = inside.__get__(z)
+            return outside.__call__(bound()), outside.__call__.__call__(x), [x].append.__call__(y)
+        ---
+        run(T(2))
+        """,
+    ),
+    "tuples_of_code_objects": (
+        1,
+        """
+        def f(x):
+            def g(one, two): pass
+            names = g.__code__.co_varnames
+            return x + len(names), names == ('one', 'two'), names[1:], type(names), 'one' in names
+        ---
+        run(T(2))
+        """,
+    ),
+    "class_methods_of_descriptors": (
+        None,
+        """
+        class Bound:
+            def __init__(self, wrapped): self.wrapped = wrapped
+            def __call__(self, *args): return 'bound', self.wrapped(*args)
+        class Wrapper:
+            def __init__(self, wrapped): self.wrapped = wrapped
+            def __get__(self, instance, owner): return Bound(self.wrapped.__get__(instance, owner))
+            def __call__(self, *args): return 'called', self.wrapped(*args)
+        class C:
+            @Wrapper
+            @classmethod
+            def inner(cls, x): return x + 1
+            @classmethod
+            @Wrapper
+            def outer(cls, x): return x + 2
+        def f(x): return C.inner(x), C().inner(x), C.outer(x), C().outer(x)
+        ---
+        run(T(2))
+        """,
+    ),
+    # -- names --------------------------------------------------------------------------------------
+    "builtins_of_a_functions_own": (
+        None,
+        """
+        namespace = {'__builtins__': {'len': lambda items: 17}}
+        exec('def own(x): return x + len([])', namespace)
+        bare = {}
+        exec('def annotated(): __annotations__[1] = 2', bare)
+        def f(x):
+            try: bare['annotated']()
+            except NameError as e: return namespace['own'](x), str(e)
+        ---
+        run(T(2))
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str) -> None:
+    graphs, text = PROGRAMS[name]
+    records = check(text, graphs=False, backends=("eager",))
+    if graphs is not None:
+        assert not [entry.code for record in records for entry in record.breaks]
+        assert sum(len(record.graphs) for record in records) == graphs
