@@ -99,6 +99,9 @@ class FrameRewriter:
                 return codegen
             except FillLater:
                 continue
+            except RecursionError:
+                what = "a value nested as deep as Python recurses"
+                raise Unsupported(breaks.CannotReconstruct(what)) from None
 
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()

@@ -85,6 +85,7 @@ class SideEffects:
         self.shown = False  # `calls` show the user text: no operation that can fail may come first
         self.epoch = 0  # grows with every recorded change
         self._fence: int | None = None  # what was tracked before must not change
+        self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
         self.tracked: list[Value] = []
         self.class_stores: dict[tuple[type, str], Value] = {}  # what was stored in classes
         self.made_classes: dict[type, Value] = {}  # classes that the frame makes
@@ -93,13 +94,16 @@ class SideEffects:
         self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
 
     @contextlib.contextmanager
-    def fenced(self) -> Iterator[None]:
-        """Inside, changing anything that exists already raises Unsupported."""
-        before, self._fence = self._fence, len(self.tracked)
+    def fenced(
+        self, reason: Callable[[str], breaks.Break] = breaks.BodySideEffect
+    ) -> Iterator[None]:
+        """Inside, changing anything that exists already raises Unsupported: reason(what it does)."""
+        before = self._fence, self._crossed
+        self._fence, self._crossed = len(self.tracked), reason
         try:
             yield
         finally:
-            self._fence = before
+            self._fence, self._crossed = before
 
     # -- objects --------------------------------------------------------------------------------
     def track_existing(self, value: Value) -> Value:
@@ -120,7 +124,7 @@ class SideEffects:
             raise AssertionError(f"{value!r} is not tracked")
         made_inside = value.mutation.new and value.mutation.serial >= (self._fence or 0)
         if self._fence is not None and not made_inside:
-            raise Unsupported(breaks.BodySideEffect(f"changes {value.describe()}"))
+            raise Unsupported(self._crossed(f"changes {value.describe()}"))
         self.epoch += 1
         value.mutation.dirty = True
 
@@ -139,7 +143,7 @@ class SideEffects:
     def call_later(self, function: Callable[..., Any], *args: Any) -> None:
         """Have the rewritten frame call function(*args), in the order of these calls."""
         if self._fence is not None:
-            raise Unsupported(breaks.BodySideEffect(f"calls {function.__name__}"))
+            raise Unsupported(self._crossed(f"calls {function.__name__}"))
         self.epoch += 1
         self.calls.append(ReplayedCall(function, args))
 
@@ -172,7 +176,7 @@ class SideEffects:
     ) -> None:
         """`source` leads to the globals dict, and is None for that of the compiled frame itself."""
         if self._fence is not None:
-            raise Unsupported(breaks.BodySideEffect(f"changes the global {name}"))
+            raise Unsupported(self._crossed(f"changes the global {name}"))
         self.epoch += 1
         self.globals[id(namespace), name] = (namespace, source, new)
 

@@ -444,7 +444,7 @@ def _get_ident(tx):
 @handles(hash)
 def _hash(tx, owner):
     from dynamo.values.conversions import answer_of, is_nan
-    from dynamo.values.keys import key_of
+    from dynamo.values.keys import hash_of, key_of
     from dynamo.values.tokens import TokenValue
 
     if is_nan(owner):
@@ -452,7 +452,8 @@ def _hash(tx, owner):
     if owner.is_constant():
         return ConstantValue(call_real(tx, hash, owner.as_constant()))
     if owner.has_special(tx, "__hash__"):
-        return fold(tx, hash, [answer_of(tx, owner, "__hash__", int)], {})
+        answer = answer_of(tx, owner, "__hash__", int)
+        return ConstantValue(hash_of(answer.as_constant()))
     if hasattr(owner, "fake"):
         return _id(tx, owner)  # a tensor's hash
     key = key_of(tx, owner)

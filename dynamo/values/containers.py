@@ -50,7 +50,7 @@ class SequenceValue(BuiltinObject):
         tx.guard(source, "length", len(real))
         items = (
             tx.wrap(x)
-            if isinstance(x, torch.SymInt)
+            if type(x) is torch.SymInt
             else Pending(tx, x, cls.item_source(source, i))
             for i, x in enumerate(real)
         )
@@ -485,6 +485,7 @@ class DequeValue(MutableSequence):
         super().__init__(items, source)
         self.maxlen = maxlen
         self.state = 0  # grows with every change that iterators do not survive
+        self.before: list[Any] | None = None  # the items before the first change
         self._trim(left=True)
 
     @staticmethod
@@ -508,9 +509,33 @@ class DequeValue(MutableSequence):
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         fail_as(tx, setattr, self, ConstantValue(name), value)
 
+    def changing(self, tx: Interpreter) -> None:
+        super().changing(tx)
+        if self.before is None:
+            self.before = list(self.contents)
+
     def restructuring(self, tx: Interpreter) -> None:
         super().restructuring(tx)
         self.state += 1
+
+    def replace(self, codegen: Codegen, target: Value) -> Callable[[], None]:
+        """Write what changed in a deque that only got other items: iterators over it go on, which
+        they would not do over one that was filled again.
+        """
+        pairs = enumerate(zip(self.before or (), self.contents))
+        places = tuple(i for i, (old, new) in pairs if new is not old)
+        codegen.load_callable(lambda: codegen.load_const(replace_items))
+        codegen(target)
+        codegen.load_const(places)
+        for i in places:
+            emit_item(codegen, self.contents[i])
+        codegen.build_tuple(len(places))
+
+        def write() -> None:
+            codegen.call(3)
+            codegen.pop_top()
+
+        return write
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
@@ -578,7 +603,15 @@ class DequeValue(MutableSequence):
         codegen.call(2)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
+        if not (self.mutation.new or self.state):
+            return self.replace(codegen, self)
         return refill(codegen, self, "extend", lambda: codegen.build_list(self.emit_items(codegen)))
+
+
+def replace_items(target: collections.deque, places: Sequence[int], items: Sequence[Any]) -> None:
+    """target[place] = item for each, past any method of a subclass."""
+    for place, item in zip(places, items):
+        collections.deque.__setitem__(target, place, item)
 
 
 def from_constant(real: Any) -> Value:

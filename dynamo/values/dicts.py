@@ -21,6 +21,7 @@ from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
+from dynamo.values.dict_changes import DictChanges
 from dynamo.values.exceptions import raise_python
 from dynamo.values.keys import calls_methods, key_of, unhashable
 from dynamo.values.operators import equal
@@ -46,6 +47,7 @@ class DictValue(BuiltinObject):
         self.entries = entries
         self.real = real
         self.state = 0  # grows when keys come, go or move: iterators notice
+        self.changes: DictChanges | None = None  # of a dict from outside, once it is loaded
 
     @classmethod
     def of(cls, tx: Interpreter, items: dict[str, Value]) -> DictValue:
@@ -56,7 +58,8 @@ class DictValue(BuiltinObject):
         return self.cls
 
     def children(self) -> Sequence[Value]:
-        return [v for entry in self.entries.values() for v in entry if isinstance(v, Value)]
+        held = [v for entry in self.entries.values() for v in entry if isinstance(v, Value)]
+        return held if self.changes is None else [*held, *self.changes.values()]
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return unhashable(tx, self)
@@ -67,7 +70,7 @@ class DictValue(BuiltinObject):
         if self.real is None:
             return self.entries
         real, known = self.real, self.entries
-        self.real = None
+        self.real, self.changes = None, DictChanges()
         tx.guard(self.source, "dict_keys", list(dict.keys(real)))
         entries: dict[Hashable, Entry] = {}
         for i, (key, item) in enumerate(list(dict.items(real))):
@@ -199,11 +202,15 @@ class DictValue(BuiltinObject):
 
     def _same_items(self, tx: Interpreter, other: DictValue) -> bool:
         mine, theirs = self.load_all(tx), other.load_all(tx)
-        if mine.keys() != theirs.keys():
+        if len(mine) != len(theirs):
             return False
-        return all(
-            equal(tx, self._value_of(h, mine[h]), other._value_of(h, theirs[h])) for h in list(mine)
-        )
+        for hashed, entry in list(mine.items()):
+            found = theirs.get(hashed)
+            if found is None:
+                return False
+            if not equal(tx, other._value_of(hashed, found), self._value_of(hashed, entry)):
+                return False
+        return True
 
     # -- changing -------------------------------------------------------------------------------
     def changing(self, tx: Interpreter) -> None:
@@ -216,6 +223,8 @@ class DictValue(BuiltinObject):
         known = self.entries.get(hashed)
         self.state += known is None
         self.entries[hashed] = (key if known is None else known[0], value)
+        if self.changes is not None:
+            self.changes.set(hashed, key, value)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         key_of(tx, key)
@@ -227,7 +236,10 @@ class DictValue(BuiltinObject):
             raise_python(tx, KeyError, key)
         self.changing(tx)
         self.state += 1
-        del self.entries[key_of(tx, key)]
+        hashed = key_of(tx, key)
+        del self.entries[hashed]
+        if self.changes is not None:
+            self.changes.delete(hashed, key)
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         if op == "|=":
@@ -277,19 +289,22 @@ class DictValue(BuiltinObject):
         self.delitem(tx, key)
         return value
 
-    def py_popitem(self, tx, last=None):
+    def py_popitem(self, tx):
         if not self.load_all(tx):
             fail_as(tx, self.cls.popitem, self)
-        at_end = last is None or last.truth(tx)
-        hashed = next(reversed(self.entries)) if at_end else next(iter(self.entries))
+        hashed = next(reversed(self.entries))
         key, value = self.key_of_entry(hashed), self._value_of(hashed, self.entries[hashed])
         self.delitem(tx, key)
+        if self.changes is not None:
+            self.changes.popped()
         return TupleValue([key, value])
 
     def py_clear(self, tx):
         self.changing(tx)
         self.state += 1
         self.entries = {}
+        if self.changes is not None:
+            self.changes.clear()
 
     def py_update(self, tx, other=None, /, **named):
         pairs = [] if other is None else pairs_of(tx, other)
@@ -323,12 +338,15 @@ class DictValue(BuiltinObject):
         return self.fresh({})
 
     def hashes_objects(self) -> bool:
-        return self.real is None and calls_methods(self.entries)
+        changed = self.changes is not None and self.changes.hashes_objects
+        return changed or (self.real is None and calls_methods(self.entries))
 
     def reconstruct(self, codegen: Codegen) -> None:
         self.emit_dict(codegen)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
+        if self.changes is not None:
+            return self.changes.replay(codegen, self, None)
         return refill(codegen, self, "update", lambda: self.emit_content(codegen))
 
 
@@ -449,11 +467,21 @@ class OrderedDictValue(DictValue):
             raise_python(tx, KeyError, key)
         self.changing(tx)
         self.state += 1
-        entry = self.entries.pop(hashed)
-        if last is None or last.truth(tx):
+        entry, at_end = self.entries.pop(hashed), last is None or last.truth(tx)
+        if at_end:
             self.entries[hashed] = entry
         else:
             self.entries = {hashed: entry, **self.entries}
+        if self.changes is not None:
+            self.changes.move(key, at_end)
+
+    def py_popitem(self, tx, last=None):
+        if last is None or last.truth(tx) or not self.load_all(tx):
+            return super().py_popitem(tx)
+        key = self.key_of_entry(next(iter(self.entries)))
+        value = self.getitem(tx, key)
+        self.delitem(tx, key)
+        return TupleValue([key, value])
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(collections.OrderedDict))

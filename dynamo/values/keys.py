@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import contextlib
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.constant import is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.standins import fail_as
 
@@ -29,14 +33,12 @@ class IdentityKey:
 
 
 class EqualityKey:
-    """The key of an object with its own `__hash__` and `__eq__`, which are captured like any
-    method.
-    """
+    """The key of an object with its own `__eq__`, which is captured like any method."""
 
-    __slots__ = ("hashed", "tx", "value")
+    __slots__ = ("hashed", "output", "value")
 
     def __init__(self, tx: Interpreter, value: Value, hashed: int) -> None:
-        self.tx = tx
+        self.output = tx.output
         self.value = value
         self.hashed = hashed
 
@@ -44,9 +46,42 @@ class EqualityKey:
         return self.hashed
 
     def __eq__(self, other: object) -> bool:
+        """As a lookup compares: the key in the table is `self`, or `other` if that is a literal."""
         from dynamo.values.operators import equal
 
-        return isinstance(other, EqualityKey) and equal(self.tx, self.value, other.value)
+        value = other.value if isinstance(other, EqualityKey) else _literal(other)
+        tx = self.output.running
+        with without_effects(tx, "__eq__", self.value):
+            return equal(tx, self.value, value)
+
+
+def _literal(key: Any) -> Value:
+    from dynamo.values.containers import from_constant
+
+    if not is_literal(key):
+        raise Unsupported(breaks.UncapturedCall("__eq__ of a key with a container"))
+    return from_constant(key)
+
+
+@contextlib.contextmanager
+def without_effects(tx: Interpreter, name: str, value: Value) -> Iterator[None]:
+    """Around a method of a key. It runs again where the rewritten frame makes the container again:
+    nobody must notice.
+    """
+    owner = value.python_type().__name__
+
+    def reason(what: str) -> breaks.Break:
+        return breaks.KeySideEffect(f"{owner}.{name}", what)
+
+    with tx.output.side_effects.fenced(reason):
+        yield
+
+
+def hash_of(answer: int) -> int:
+    """The hash of an object whose `__hash__` gives `answer`: only a larger one is hashed itself."""
+    if not -(1 << 63) <= answer < 1 << 63:
+        return hash(answer)
+    return -2 if answer == -1 else answer
 
 
 def calls_methods(keys: Iterable[Hashable]) -> bool:

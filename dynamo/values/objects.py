@@ -361,18 +361,21 @@ class ObjectValue(Value):
         return ConstantValue(False)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        from dynamo.values.keys import EqualityKey, unhashable
+        from dynamo.values.keys import EqualityKey, hash_of, key_of, unhashable, without_effects
 
         found = guarded_lookup(tx, self, "__hash__")
         if found is None:
             return unhashable(tx, self)
         if self.storage is not None and isinstance(found, SLOT_TYPES):
-            return self.storage.hash_key(tx)
+            key = key_of(tx, self.storage)
+            compared = not isinstance(guarded_lookup(tx, self, "__eq__"), SLOT_TYPES)
+            return EqualityKey(tx, self, hash(key)) if compared else key
         if self.is_python_special(tx, "__hash__"):
-            hashed = self.special(tx, "__hash__").as_constant()
+            with without_effects(tx, "__hash__", self):
+                hashed = self.special(tx, "__hash__").as_constant()
             if type(hashed) is not int:
                 raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__hash__"))
-            return EqualityKey(tx, self, hash(hashed))
+            return EqualityKey(tx, self, hash_of(hashed))
         return super().hash_key(tx)
 
     def _answer(self, tx: Interpreter, name: str, *args: Value) -> Value | None:

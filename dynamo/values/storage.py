@@ -192,6 +192,10 @@ def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     immutable = isinstance(storage, (TupleValue, ConstantValue)) or type(storage) is FrozenSetValue
     if immutable or (isinstance(storage, DictValue) and storage.real is not None):
         return lambda: None
+    if isinstance(storage, DictValue) and storage.changes is not None:
+        return storage.changes.replay(codegen, value, storage.cls)
+    if isinstance(storage, DequeValue) and not (value.mutation.new or storage.state):
+        return storage.replace(codegen, value)
     fill, extra = _filling(storage)
     codegen.load_callable(lambda: codegen.load_const(fill))
     codegen(value)

@@ -1,0 +1,110 @@
+"""What the frame did to a dict from outside, to be done again step by step.
+
+A dict's table remembers the places of deleted keys, and an OrderedDict and its iterators notice
+changes: whoever iterates over the dict outside of the frame goes by that. A dict that was emptied
+and filled again would look different from one where an item was replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
+
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.keys import calls_methods
+
+if TYPE_CHECKING:
+    from dynamo.reconstruct import Codegen
+
+
+class Change:
+    """One call of a method of the dict."""
+
+    def __init__(self, method: str, *args: Value) -> None:
+        self.method = method
+        self.args = args
+
+
+class DictChanges:
+    """The calls that make the dict what the frame made of it, without those that leave no trace."""
+
+    def __init__(self) -> None:
+        self.steps: list[Change] = []
+        self._written: dict[Hashable, Change] = {}  # the assignments to keys that are still there
+        self.hashes_objects = False  # see Value.hashes_objects
+
+    def values(self) -> list[Value]:
+        return [arg for step in self.steps for arg in step.args]
+
+    def set(self, hashed: Hashable, key: Value, value: Value) -> None:
+        self.hashes_objects |= calls_methods([hashed])
+        known = self._written.get(hashed)
+        if known is None:
+            known = self._written[hashed] = Change("__setitem__", key, value)
+            self.steps.append(known)
+        known.args = (known.args[0], value)
+
+    def delete(self, hashed: Hashable, key: Value) -> None:
+        self.hashes_objects |= calls_methods([hashed])
+        written = self._written.pop(hashed, None)
+        if written is not None:  # what was stored needs not be made
+            written.args = (written.args[0], ConstantValue(None))
+        self.steps.append(Change("__delitem__", key))
+
+    def popped(self) -> None:
+        """The last change was one of popitem()."""
+        self.steps[-1] = Change("popitem")
+
+    def move(self, key: Value, at_end: bool) -> None:
+        self.steps.append(Change("move_to_end", key, ConstantValue(at_end)))
+
+    def clear(self) -> None:
+        self._written = {}
+        self.steps = [Change("clear")]
+
+    def replay(self, codegen: Codegen, target: Value, cls: type | None) -> Callable[[], None]:
+        """Push the operands of all steps; the returned function emits them.
+
+        cls: whose methods are called on an instance of a subclass, past any that it overrides.
+        """
+        writes = [self._push(codegen, step, target, cls) for step in reversed(self.steps)]
+
+        def write() -> None:
+            for one in reversed(writes):
+                one()
+
+        return write
+
+    @staticmethod
+    def _push(
+        codegen: Codegen, step: Change, target: Value, cls: type | None
+    ) -> Callable[[], None]:
+        if cls is None and step.method == "__setitem__":
+            key, value = step.args
+            for operand in (value, target, key):
+                codegen(operand)
+            return codegen.store_subscr
+        if cls is None and step.method == "__delitem__":
+            codegen(target)
+            codegen(step.args[0])
+            return codegen.delete_subscr
+
+        def load_method() -> None:
+            codegen(target)
+            codegen.load_attr(step.method)
+
+        operands = step.args
+        if cls is None:
+            codegen.load_callable(load_method)
+        else:
+            codegen.load_callable(lambda: codegen.load_const(getattr(cls, step.method)))
+            operands = (target, *operands)
+        for operand in operands:
+            codegen(operand)
+
+        def call() -> None:
+            codegen.call(len(operands))
+            codegen.pop_top()
+
+        return call

@@ -1,0 +1,192 @@
+"""Containers that change while somebody looks at them: iterators outside of the frame, keys and items
+whose own methods are called, what is changed during a lookup, a comparison or a sort.
+"""
+
+import pytest
+
+from tests.dynamo.differential import check
+
+PROGRAMS = {
+    # -- dicts that somebody else iterates over -----------------------------------------------
+    "caller_iterates_over_a_dict_with_gaps": """
+        def f(x, d, k):
+            d[k] = d[k] + 1
+            return x + d[k]
+        def walk(d):
+            del d[1]
+            seen = []
+            for k in d:
+                run(T(2), d, k)
+                seen.append(k)
+            return seen, d
+        ---
+        walk({1: 1, 2: 2, 3: 3})
+        walk(collections.OrderedDict({1: 1, 2: 2, 3: 3}))
+        walk(collections.defaultdict(int, {1: 1, 2: 2, 3: 3}))
+    """,
+    "subclass_of_dict_that_is_iterated_over": """
+        class D(dict):
+            def __setitem__(self, k, v): raise AssertionError("not by this method")
+        def f(x, d, k):
+            dict.__setitem__(d, k, 5)
+            return x + len(d)
+        def walk(d):
+            dict.pop(d, 1)
+            return [(k, run(T(2), d, k)) for k in d], d
+        ---
+        walk(D({1: 1, 2: 2, 3: 3}))
+    """,
+    "deque_that_is_iterated_over": """
+        def f(x, d):
+            d[0] = x
+            return x + len(d)
+        ---
+        [run(T(2), d) for d in [collections.deque([1, 2])] for _ in d]
+    """,
+    "delete_and_insert_during_iteration": """
+        def f(x):
+            y, d = x + 1, {0: 0}
+            for i in d:
+                del d[0]
+                d[0] = 0
+            return y
+        ---
+        run(T(2))
+    """,
+    "items_come_go_and_move": """
+        def f(x, d):
+            d["a"] = 1
+            del d["b"]
+            d["z"] = x
+            d["a"] = 5
+            last = d.popitem()
+            d["q"] = 7
+            if hasattr(d, "move_to_end"):
+                d.move_to_end("a")
+                d.move_to_end("q", last=False)
+            return x + 1, last
+        class S(dict): pass
+        class O(collections.OrderedDict): pass
+        a, b, c, d = (k(b=1, c=2) for k in (dict, S, collections.OrderedDict, O))
+        ---
+        run(T(2), a)
+        run(T(2), b)
+        run(T(2), c)
+        run(T(2), d)
+    """,
+    "clear_and_fill": """
+        def f(x, d):
+            d["a"] = 1
+            d.clear()
+            d["c"] = x
+            d.pop("c")
+            d["k"] = 2
+            return x + 1
+        d = {"b": 1, "c": 2}
+        ---
+        run(T(2), d)
+        run(T(2), d)
+    """,
+    # -- keys with methods --------------------------------------------------------------------
+    "keys_that_count": """
+        class K:
+            def __init__(self): self.hashed = self.compared = 0
+            def __hash__(self):
+                self.hashed += 1
+                return 42
+            def __eq__(self, other):
+                self.compared += 1
+                return self is other
+        def f(x, a, b):
+            d = {a: 1, 0: 2}
+            d.setdefault(b, 3)
+            d[b] = 4
+            return x + len(d), a.hashed, b.hashed, a.compared + b.compared
+        ---
+        run(T(2), K(), K())
+    """,
+    "keys_that_are_equal_to_literals": """
+        class K:
+            def __init__(self, k): self.k = k
+            def __hash__(self): return hash(self.k)
+            def __eq__(self, other):
+                return self.k == (other.k if isinstance(other, K) else other)
+        class S(str): pass
+        k = K("key")
+        def f(x, d, k):
+            s = {1, k}
+            return x + 1, d.get(k), d.get("key"), d.get(S("key")), d.get(K("key")), K(1) in s, K(1.0) in d
+        ---
+        run(T(2), {"key": 1}, k)
+        run(T(2), {k: 1}, k)
+        run(T(2), {S("key"): 1, 1: 2}, k)
+    """,
+    "keys_of_subclasses_with_their_own_equality": """
+        class S(str):
+            __hash__ = str.__hash__
+            def __eq__(self, other): return False
+        def f(x, a, b):
+            d = {a: 1, "k": 2}
+            return x + len(d), d.get(b), d.get(a), len({a, b, "k"}), d
+        ---
+        run(T(2), S("k"), S("k"))
+    """,
+    "hashes_of_many_bits": """
+        class K:
+            def __init__(self, n): self.n = n
+            def __hash__(self): return self.n
+            def __eq__(self, other): return self.n == getattr(other, "n", other)
+        def f(x, n):
+            k = K(n)
+            return x + 1, hash(k), {k: 1}.get(n, "no"), {n: 1}.get(k, "no"), {hash(k): 2}
+        ---
+        [run(T(2), n) for n in (1, -1, 2**61, 2**62, 2**63 - 1, 2**63, -2**63, 2**90)]
+    """,
+    "keys_whose_methods_raise": """
+        class K:
+            def __init__(self, ok): self.ok = ok
+            def __hash__(self):
+                if self.ok: return 1
+                raise ValueError("hash")
+            def __eq__(self, other): raise ValueError("eq")
+        def f(x, k):
+            seen = []
+            for act in (lambda: {k: 1} == {1: 1}, lambda: {k: 1}[1], lambda: {k}, lambda: {1: 2}.get(k)):
+                try: seen.append(act())
+                except ValueError as e: seen.append(str(e))
+            return x + 1, seen
+        ---
+        run(T(2), K(True))
+        run(T(2), K(False))
+    """,
+    "keys_that_clear_the_dict": """
+        class K:
+            def __init__(self, d): self.d = d
+            def __hash__(self): return 1
+            def __eq__(self, other):
+                self.d.clear()
+                return False
+        def f(x):
+            d = {}
+            d[K(d)] = 1
+            d[1] = 2
+            return x + len(d), list(d.values())
+        ---
+        run(T(2))
+    """,
+    "methods_with_too_many_arguments": """
+        def f(x, d):
+            seen = []
+            for act in (lambda: d.popitem(1), lambda: d.clear(1), lambda: d.keys(1), lambda: [].pop(1, 2)):
+                try: act()
+                except TypeError as e: seen.append(str(e))
+            return x + 1, seen
+        ---
+        run(T(2), {})
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    check(PROGRAMS[name])
