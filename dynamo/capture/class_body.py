@@ -25,6 +25,8 @@ class ClassBody(Interpreter):
 def run_body(tx: Interpreter, function: Value) -> dict[str, Value]:
     """The names that the body of a class statement defines, in order."""
     code, namespace = function.code, function.globals  # type: ignore[attr-defined]
+    if not {*code.co_cellvars}.isdisjoint(code.co_freevars):  # `nonlocal __class__`
+        raise Unsupported(breaks.ClassStatement(code.co_name, "it has two cells of one name"))
     body = ClassBody(tx.output, code, namespace, tx, function.source)
     body.namespace = {}
     body.cells.update(zip(code.co_freevars, function.closure(tx)))  # type: ignore[attr-defined]

@@ -40,6 +40,7 @@ from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
 from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sets import FrozenSetValue, SetValue
+from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -113,7 +114,11 @@ def _deque(tx, iterable=None, maxlen=None):
 
 @handles(types.MappingProxyType)
 def _mapping_proxy(tx, mapping):
-    return MappingProxyValue(mapping)
+    if isinstance(mapping, DictValue):
+        return MappingProxyValue(mapping)
+    if mapping.is_constant() or mapping.python_type_is(list, tuple):
+        fail_as(tx, types.MappingProxyType, mapping)
+    raise Unsupported(breaks.UncapturedCall("types.MappingProxyType"))
 
 
 @handles(torch.Size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import sys
 import types
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
+from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource, Source
@@ -74,7 +76,9 @@ class ClassValue(Value):
         known, real = other.identity()
         if op != "|" or not known:
             return None
-        return tx.wrap(real | self.cls if reflected else self.cls | real)
+        if class_lookup(type(self.cls), "__or__") is not type.__or__:
+            raise Unsupported(breaks.UncapturedCall(f"{type(self.cls).__name__}.__or__"))
+        return _union(tx, self.cls, real, reflected)
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
@@ -181,8 +185,14 @@ class ClassValue(Value):
                 return tx.wrap(self.cls[key.as_constant()])
             except KeyError:
                 raise_python(tx, KeyError, key)
-        subscript: Any = self.cls
-        return tx.wrap(subscript[_type_argument(key)])
+        found = class_lookup(type(self.cls), "__getitem__")
+        if isinstance(found, types.FunctionType):
+            return tx.call_function(tx.wrap(found), [self, key], {})
+        found = class_lookup(self.cls, "__class_getitem__")
+        held = found.__func__ if isinstance(found, classmethod) else found
+        if isinstance(held, types.FunctionType) and not is_trusted_function(held):
+            return self.call_method(tx, "__class_getitem__", [key], {})
+        return tx.wrap(call_real(tx, operator.getitem, self.cls, _type_argument(key)))
 
     # -- calls ----------------------------------------------------------------------------------
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -227,6 +237,15 @@ class ClassValue(Value):
         from dynamo.values.function import replay_attributes
 
         return replay_attributes(self, codegen)
+
+
+def _union(tx: Interpreter, mine: Any, other: Any, reflected: bool) -> Value:
+    """mine | other in a type expression."""
+    return tx.wrap(call_real(tx, operator.or_, *((other, mine) if reflected else (mine, other))))
+
+
+def is_trusted_function(function: types.FunctionType) -> bool:
+    return (function.__module__ or "").partition(".")[0] in TRUSTED_PACKAGES
 
 
 def _type_argument(value: Value) -> Any:
@@ -668,13 +687,13 @@ class ObjectConstant(Value):
         return ConstantValue((self.real == real) is (op == "=="))
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        return tx.wrap(self.real[_type_argument(key)])
+        return tx.wrap(call_real(tx, operator.getitem, self.real, _type_argument(key)))
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         known, real = other.identity()
         if op != "|" or not known:
             return None
-        return tx.wrap(real | self.real if reflected else self.real | real)
+        return _union(tx, self.real, real, reflected)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """A generic alias such as list[int] makes what its origin makes."""

@@ -54,7 +54,11 @@ def deleter_only(found: Any) -> Any:
 
 def is_trusted_class(cls: type) -> bool:
     """Classes of torch and the standard library: nobody swaps their methods under us."""
-    return cls.__module__.split(".")[0] in TRUSTED_PACKAGES
+    module = _MODULE.__get__(cls)  # past the metaclass
+    return isinstance(module, str) and module.partition(".")[0] in TRUSTED_PACKAGES
+
+
+_MODULE = vars(type)["__module__"]
 
 
 def class_value(tx: Interpreter, cls: type, instance_source: Source | None = None) -> Value:
@@ -218,6 +222,12 @@ def bind_to_class(
     return MethodValue(tx.wrap(function, function_source), owner)
 
 
+def is_slot(found: Any) -> bool:
+    """A member of __slots__: those of C types may be read-only."""
+    is_member = isinstance(found, types.MemberDescriptorType)
+    return is_member and "__slots__" in vars(found.__objclass__)
+
+
 class _Unset:
     __slots__ = ("slot",)
     slot: Any
@@ -314,7 +324,9 @@ def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -
     inner = None if source is None else AttrSource(source, "func")
     method = MethodValue(tx.wrap(found.func, inner), value)
     args = [tx.wrap(a) for a in found.args]
-    return PartialValue(method, args, {k: tx.wrap(v) for k, v in found.keywords.items()})
+    bound = PartialValue(method, args, {k: tx.wrap(v) for k, v in found.keywords.items()})
+    bound.receiver = value
+    return bound
 
 
 def _binders() -> dict[type, Callable[..., Value]]:

@@ -5,6 +5,7 @@ methodcaller; typing.
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import re
 import types
@@ -43,6 +44,7 @@ class PartialValue(Value):
         self.inner = function
         self.args = list(args)
         self.kwargs = kwargs
+        self.receiver: Value | None = None  # the object that a partialmethod is bound to
 
     def python_type(self) -> type:
         return functools.partial
@@ -59,6 +61,8 @@ class PartialValue(Value):
             return stored
         if name == "func":
             return self.inner
+        if name == "__self__" and self.receiver is not None:
+            return self.receiver
         if name == "args":
             return TupleValue(self.args)
         if name == "keywords":
@@ -69,6 +73,8 @@ class PartialValue(Value):
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         stored = tx.output.side_effects.load_attr(self, name)
+        if name == "__self__" and self.receiver is not None:
+            return True
         return isinstance(stored, Value) or hasattr(functools.partial, name)
 
     def is_bare(self, tx: Interpreter) -> bool:
@@ -76,6 +82,8 @@ class PartialValue(Value):
         return not tx.output.side_effects.stored_attrs(self)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if name in ("func", "args", "keywords"):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -87,10 +95,13 @@ class PartialValue(Value):
         return self.inner, [*self.args, *args], {**self.kwargs, **kwargs}
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(make_partial))
+        made = make_partial if self.receiver is None else make_bound_partial
+        codegen.load_callable(lambda: codegen.load_const(made))
         codegen(self.inner)
         emit_arguments(codegen, self.args, self.kwargs)
-        codegen.call(3)
+        if self.receiver is not None:
+            codegen(self.receiver)
+        codegen.call(3 if self.receiver is None else 4)
 
     def replay(self, codegen: Codegen):
         from dynamo.values.function import replay_attributes
@@ -111,6 +122,13 @@ def emit_arguments(codegen: Codegen, args: Sequence[Value], kwargs: dict[str, Va
 
 def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return functools.partial(function, *args, **kwargs)
+
+
+def make_bound_partial(function: Any, args: tuple, kwargs: dict[str, Any], receiver: Any) -> Any:
+    """What a partialmethod gives an instance."""
+    made: Any = make_partial(function, args, kwargs)
+    made.__self__ = receiver
+    return made
 
 
 @handles(functools.partial)
@@ -224,6 +242,8 @@ def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 def build_mapping_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """Read-only view of a dict; its content is copied for guarding."""
     tx.guard(source, "type", types.MappingProxyType)
+    if not all(type(held) is dict for held in gc.get_referents(obj)):
+        raise Unsupported(breaks.UnknownObject("mappingproxy"))  # of a mapping with methods
     inner = None if source is None else CallSource(source, dict, "dict")
     return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(dict(obj), inner), source))
 

@@ -35,6 +35,7 @@ from dynamo.values.descriptors import (
     deleter_only,
     guarded_lookup,
     is_data_descriptor,
+    is_slot,
 )
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
@@ -200,7 +201,7 @@ class ObjectValue(Value):
             descriptor = _class_attr(tx, self, found, name)
             tx.call_function(tx.wrap(setter), [descriptor, self, value], {})
             return
-        unknown = setter is not MISSING and not isinstance(found, types.MemberDescriptorType)
+        unknown = setter is not MISSING and not is_slot(found)
         if unknown or isinstance(deleter_only(found), types.FunctionType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if not self.has_instance_dict() and not isinstance(found, types.MemberDescriptorType):

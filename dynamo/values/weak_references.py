@@ -113,6 +113,12 @@ def build_weakref_subclass(tx: Interpreter, obj: weakref.ref, source: Source | N
     return build_weakref(tx, obj, source)
 
 
+@builder(weakref.ProxyType, weakref.CallableProxyType)
+def build_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """Everything asked of a proxy is asked of its target: natively."""
+    raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+
+
 def dereference(ref: weakref.ref) -> Any:
     """What a reference leads to now."""
     return ref()

@@ -317,6 +317,104 @@ PROGRAMS = {
         run(T(3))
         """,
     ),
+    "partialmethod_knows_its_object": (
+        1,
+        "",
+        """
+        class A:
+            def add(self, n, m): return n + m
+            three = functools.partialmethod(add, 3)
+        a = A()
+        def f(x, a):
+            return x + a.three(4), a.three.__self__ is a, a.three
+        ---
+        run(T(3), a)[:2]
+        run(T(3), a)[2].__self__ is a
+        """,
+    ),
+    "readonly_members": (
+        1,
+        "ATTRIBUTE_MUTATION UNCAPTURED_CALL",
+        """
+        p = functools.partial(max, 1)
+        def f(x, p):
+            y = x + 1
+            try: p.func = min
+            except AttributeError as error: return y, p(2), str(error)
+        ---
+        run(T(3), p)
+        """,
+    ),
+    "proxies": (
+        1,
+        "UNKNOWN_OBJECT",
+        """
+        import weakref
+        class A:
+            v = 3
+        a = A()
+        p = weakref.proxy(a)
+        def f(x, p):
+            y = x + 1
+            return y, p.v, isinstance(p, A)
+        ---
+        run(T(3), p)
+        """,
+    ),
+    "mapping_proxies": (
+        1,
+        "UNCAPTURED_CALL UNKNOWN_OBJECT",
+        """
+        import types
+        class M(dict):
+            def __getitem__(self, key): return key * 2
+        def refused(value):
+            try: types.MappingProxyType(value)
+            except TypeError as error: return str(error)
+        def f(x, m):
+            y = x + 1
+            return y, refused(3), refused([]), types.MappingProxyType(m)["k"]
+        ---
+        run(T(3), M(a=1))
+        """,
+    ),
+    "subscripts_and_unions_of_classes": (
+        1,
+        "",
+        """
+        class A:
+            def __class_getitem__(cls, key):
+                log.append(key)
+                return cls, key
+        class Meta(type):
+            def __getitem__(cls, key): return key + 1
+        class B(metaclass=Meta): pass
+        def refused(function):
+            try: return function()
+            except TypeError as error: return str(error)
+        def f(x):
+            return x + 1, A[3], B[4], refused(lambda: int[3]), refused(lambda: int | 5), refused(lambda: 5 | int)
+        ---
+        run(T(3))
+        """,
+    ),
+    "two_cells_of_one_name": (
+        1,
+        "CLASS_STATEMENT",
+        """
+        class A:
+            def g(self, x):
+                y = x + 1
+                class X:
+                    seen = __class__
+                    def h(self): return __class__
+                return y, X.seen, X().h().__name__
+        a = A()
+        def f(x, a): return a.g(x)
+        ---
+        run(T(3), a)
+        """,
+    ),
     "class_dict_after_store": (
         1,
         "ATTRIBUTE_ACCESS",
