@@ -404,13 +404,13 @@ def torch_check_fails(x):
     return x + 1
 
 
-@program(matrix, breaks="DATA_DEPENDENT_JUMP", graphs=2)
+@program(matrix)
 def torch_assert_of_tensor(x):
     torch._assert(x.sum() > 0, "no")
     return x + 1
 
 
-@program(matrix, breaks="DATA_DEPENDENT_JUMP", graphs=2)
+@program(matrix)
 def assert_of_tensor(x):
     assert x.sum() > 0, "no"
     return x + 1

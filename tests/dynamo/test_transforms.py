@@ -440,6 +440,11 @@ def jacrev_by_two_arguments(x, w):
     return jacrev(lambda a, b: a * b, argnums=(0, 1))(x, w)
 
 
+@program(grads(3))
+def hessian_of_what_requires_grad(x):
+    return hessian(lambda y: (y**3).sum())(x)
+
+
 # -- vjp, jvp -------------------------------------------------------------------------------------
 @program(plain(3), inductor=True)
 def vjp_of_sin(x):
