@@ -28,6 +28,7 @@ from dynamo.rules import (
     is_compiling,
     substitute_in_graph,
 )
+from dynamo.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,9 @@ __all__ = [
     "list_mode_options",
     "list_options",
     "lookup_backend",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "register_backend",
     "reset",
     "run",

@@ -16,6 +16,7 @@ from dynamo.config import config
 from dynamo.context import CompileContext
 from dynamo.driving import Driven, drives
 from dynamo.module import CompiledModule, compile_module
+from dynamo.shapes import takes_symbols
 
 
 def compile(
@@ -31,8 +32,9 @@ def compile(
     """Compile a function, method or nn.Module; without `model`, a decorator.
 
     fullgraph: the first graph break is an error (dynamo.errors.Unsupported) instead.
-    dynamic: sizes are constants of the compiled code for now, so another size compiles again; True
-        warns that it has no effect yet.
+    dynamic: None: sizes, ints and floats are constants of the compiled code until they are seen to
+        vary; then they become symbols (dynamo/shapes.py). True: arguments' are symbols at once.
+        False: never. A backend that takes no symbols has them constant always; True warns.
     backend: a name of dynamo.list_backends(), or a callable (gm, example_inputs) -> callable.
     mode, options: see dynamo.list_mode_options() and dynamo.list_options(); one of them, not both.
     disable: return `model` as it is.
@@ -50,13 +52,14 @@ def compile(
     _check_flags(fullgraph=fullgraph, disable=disable)
     if dynamic not in (None, True, False):
         raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
-    if dynamic:
+    found = resolve(backend, mode, options)  # errors show at the decorator, not at the first call
+    if dynamic and not takes_symbols(found):
         warnings.warn(
-            "dynamic=True has no effect yet: each new size compiles again "
-            "(up to dynamo.config.recompile_limit). Drop the argument.",
+            "dynamic=True has no effect with this backend, which does not declare "
+            "`dynamic_shapes = True`: each new size compiles again "
+            "(up to dynamo.config.recompile_limit).",
             stacklevel=2,
         )
-    resolve(backend, mode, options)  # errors show at the decorator, not at the first call
     if model is None:
         return lambda fn: compile(fn, **settings, disable=disable)
     if isinstance(model, type) or not callable(model):

@@ -34,6 +34,10 @@ class RecompileLimitExceeded(DynamoError):
     """fullgraph=True and a function was compiled more often than config.recompile_limit."""
 
 
+class ConstraintViolation(DynamoError):
+    """A size that was marked by mark_dynamic had to become a constant, or leave its range."""
+
+
 class InvalidBackend(DynamoError, ValueError):
     """No backend of this name."""
 

@@ -78,6 +78,11 @@ class Explanation:
         ]
 
     @property
+    def symbols(self) -> list[str]:
+        """The sizes and numbers that are no constants of the compiled code, and why."""
+        return list(dict.fromkeys(text for frame in self.frames for text in frame.symbols))
+
+    @property
     def fallback_ops(self) -> dict[str, int]:
         """Aten ops that ran as they are inside the compiled plans: name -> count."""
         ops: Counter[str] = Counter()
@@ -111,6 +116,8 @@ class Explanation:
             ),
         ]
         parts += self._break_sections()
+        if self.symbols:
+            parts.append("Symbols:\n" + "\n".join(f"  {text}" for text in self.symbols))
         if self.recompiles:
             parts.append("Recompiles:\n" + "\n".join(f"  {reason}" for reason in self.recompiles))
         if self.fallback_ops:

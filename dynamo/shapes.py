@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
+from dynamo.errors import ConstraintViolation
 from dynamo.shape_guards import ShapePayload
 from dynamo.sources import (
     AttrSource,
@@ -78,13 +79,15 @@ def maybe_mark_dynamic(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) 
 
 def mark_static(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None = None) -> None:
     """Never compile for any size of this dimension (all: None), but for the one that it has."""
-    for one in range(t.dim()) if dim is None else _dims(t, dim):
+    for one in _dims(t, dim):
         _mark(t, _STATIC, one)
 
 
-def _dims(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) -> list[int]:
+def _dims(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None) -> list[int]:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"a tensor is marked, not {type(t).__name__}")
+    if dim is None:
+        return list(range(t.dim()))
     dims = list(dim) if isinstance(dim, tuple | list) else [dim]
     for one in dims:
         if not -t.dim() <= one < t.dim():
@@ -346,6 +349,19 @@ class FrameSymbols:
         if known is None:
             known = self._functions[expr] = function_of(expr, symbols)
         return known
+
+    def check_marks(self) -> None:
+        """Raises ConstraintViolation if a size that the user marked has become a constant."""
+        for symbol, name in self.strict.items():
+            value = self.env.simplify(symbol)
+            if value == symbol or not value.is_Integer:
+                continue
+            asked = next((g for g in self.env.guards if symbol in g.condition.free_symbols), None)
+            where = f"\n  at {asked.where}\n    {asked.line}" if asked and asked.where else ""
+            raise ConstraintViolation(
+                f"{name} was marked by mark_dynamic, and the captured code needs it to be "
+                f"{value}:{where}\n  hint: mark it with maybe_mark_dynamic, or change this line"
+            )
 
     def guard_payload(self) -> ShapePayload:
         """What the frame assumed about its symbols."""

@@ -26,6 +26,11 @@ from fxgraph.symbols import ShapeEnv
 # The function that a node calls -> what torch.SymInt takes for it; others take both.
 _FOR_NUMBERS: dict[str, Callable[..., Any]] = {
     **REAL_FUNCTIONS,
+    **{
+        name: getattr(torch, f"_sym_{name}")
+        for name in REAL_FUNCTIONS
+        if hasattr(torch, f"_sym_{name}")
+    },
     "float": torch.sym_float,
     "min": torch.sym_min,
     "max": torch.sym_max,

@@ -17,7 +17,7 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 from fxgraph import expressions
-from fxgraph.expressions import REAL_FUNCTIONS, is_integral, negated, real, relation
+from fxgraph.expressions import is_integral, negated, real, relation
 
 if TYPE_CHECKING:
     from fxgraph.symbols import ShapeEnv
@@ -487,7 +487,12 @@ _METHODS: dict[str, Callable[..., SymNode]] = {
     "sym_not": _not,
     "sym_int": _sym_int,
     "sym_float": _sym_float,
-    **{f"_sym_{name}": _of_floats(name) for name in REAL_FUNCTIONS if len(name) > 2},
+    **{
+        f"{prefix}{name}": _of_floats(name)
+        for prefix in ("sym_", "_sym_")
+        for name in ("sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan")
+        + ("log2",)
+    },
 }
 for _name, _method in _METHODS.items():
     setattr(SymNode, _name, _method)

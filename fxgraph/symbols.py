@@ -240,9 +240,30 @@ class ShapeEnv:
         if isinstance(condition, sympy.Not):
             inner = self.statically(condition.args[0])
             return None if inner is None else not inner
-        if not isinstance(condition, sympy.Rel) or not is_integral(condition):
+        if not isinstance(condition, sympy.Rel):
             return None
+        if not is_integral(condition):
+            return self._decide_sign(condition)
         return self._decide_relation(*difference_of(condition))
+
+    def _decide_sign(self, condition: Boolean) -> bool | None:
+        """A float compared with 0, where it is known to be positive."""
+        left, right = condition.args
+        if not right.is_zero or not self._is_positive(left):
+            return None
+        return isinstance(condition, sympy.Ne | sympy.Gt | sympy.Ge)
+
+    def _is_positive(self, expr: Expr) -> bool:
+        if is_integral(expr):
+            low = self.bounds(expr)[0]
+            return low is not None and low > 0
+        if expr.is_Float:
+            return bool(expr > 0)
+        if not isinstance(expr, expressions.Real):
+            return False
+        name, args = expr.args[0].name, expr.args[1:]
+        kept = name in ("add", "mul", "truediv", "sqrt", "float")
+        return kept and all(map(self._is_positive, args))
 
     def _decide_relation(self, kind: str, difference: Expr) -> bool | None:
         low, high = self._difference_bounds(difference)

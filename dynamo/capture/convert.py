@@ -42,6 +42,7 @@ from dynamo.capture.stand_ins import is_stand_in
 from dynamo.config import config
 from dynamo.errors import (
     BackendCompilerFailed,
+    ConstraintViolation,
     InternalError,
     RecompileLimitExceeded,
     Unsupported,
@@ -133,7 +134,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
             _count_barren(code, context, record)
         except SkipFrame:
             return None
-        except (Unsupported, BackendCompilerFailed):
+        except (Unsupported, BackendCompilerFailed, ConstraintViolation):
             raise
         except Exception as error:
             _report_fault(record, context, error)
@@ -304,8 +305,11 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     for group in output.side_effects.distinct_sources():
         output.guards.add(None, "not_aliased", group)
     if output.symbols.active:
+        output.symbols.check_marks()
         output.guards.add(None, "shapes", output.symbols.guard_payload())
         record.symbols = list(dict.fromkeys(output.symbols.reasons))
+        for text in record.symbols:
+            log_recompiles.debug("%s %s: %s", record.compile_id, record.name, text)
     tree = output.guards.build()
     record.guards = list(tree.describe())
     record.times["guards"] = time.perf_counter() - start
@@ -486,6 +490,8 @@ def preserved_state() -> Iterator[None]:
     """
     state = torch.get_rng_state()
     disabled, _fake_log.disabled = _fake_log.disabled, True
+    # The user's hooks for saved tensors, and a checkpoint's, are for what runs.
+    deferred = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -494,4 +500,5 @@ def preserved_state() -> Iterator[None]:
         if collecting:
             gc.enable()
         _fake_log.disabled = disabled
+        torch._C._autograd._saved_tensors_hooks_set_tracing(deferred)
         torch.set_rng_state(state)

@@ -242,6 +242,8 @@ def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:
 
 @handles(format)
 def _format(tx, value, spec=None):
+    if value.is_symbolic():
+        value = ConstantValue(value.as_constant())
     if value.is_constant():
         return fold(tx, format, [value] if spec is None else [value, spec], {})
     if value.has_special(tx, "__format__"):

@@ -69,23 +69,29 @@ class SymbolValue(Value):
     # -- operators --------------------------------------------------------------------------------
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         number = number_of(other)
+        op = op[:-1] if op.endswith("=") else op
+        if number is None and other.is_constant():
+            return self._folded(tx, op, other.as_constant(), reflected)
         if number is None:
             return None
-        op = op[:-1] if op.endswith("=") else op
         left, right = (number, self.symbolic) if reflected else (self.symbolic, number)
         rule = _BINARY.get(op)
         if rule is None:
             return None
         with deciding():
             if not _is_exact(number):
-                ours = self.as_constant()
-                operands = (number, ours) if reflected else (ours, number)
-                return ConstantValue(call_real(tx, BINARY_FUNCTIONS[op], *operands))
+                return self._folded(tx, op, number, reflected)
             if op in ("/", "//", "%") and bool(right == 0):
                 raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, right)])
             if op in ("<<", ">>") and bool(right < 0):
                 raise_python(tx, ValueError, "negative shift count")
             return number_value(tx, rule(left, right))
+
+    def _folded(self, tx: Interpreter, op: str, other: Any, reflected: bool) -> Value:
+        """What the operator gives of the number of this call."""
+        ours = self.as_constant()
+        operands = (other, ours) if reflected else (ours, other)
+        return ConstantValue(call_real(tx, BINARY_FUNCTIONS[op], *operands))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         number = number_of(other)

@@ -280,6 +280,9 @@ class TensorValue(Value):
         return int(self.fake.shape[0])
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if key.is_symbolic() and key.python_type() is int and self.fake.ndim:
+            # Indexing would want the number itself.
+            return call_in_graph(tx, "call_method", "select", [self, ConstantValue(0), key], {})
         return call_in_graph(tx, "call_function", operator.getitem, [self, _index_of(key)], {})
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
@@ -447,7 +450,7 @@ def _keeps_form(tx: Interpreter, name: str, args: Any, always: bool) -> Iterator
     """Break where a call gives a tensor from outside (`always`: any) other sizes or strides: only
     what the frame made may be resized or transposed in place in the graph.
     """
-    nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node)]
+    nodes = [leaf for leaf in leaves(args) if isinstance(leaf, Node) and _is_tensor(leaf)]
     nodes = [node for node in nodes if node.op == "placeholder" or always]
     before = [_form(node) for node in nodes]
     try:
@@ -457,6 +460,10 @@ def _keeps_form(tx: Interpreter, name: str, args: Any, always: bool) -> Iterator
         tx.output.side_effects.touch()
     if before != [_form(node) for node in nodes]:
         raise Unsupported(breaks.TensorMetadata(name))
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta["example_value"], torch.Tensor)
 
 
 def _form(node: Node) -> tuple[Any, ...]:

@@ -86,7 +86,8 @@ def _restore(
         "alias_of_output": results,
         "alias_of_intermediate": values,
         "constant": {spec.index: spec.constant},
-    }[spec.kind][spec.index]
+    }
+    source = sources[spec.kind][spec.index]
     if spec.size is None:
         return source
     if spec.detached and source.requires_grad:

@@ -1,0 +1,292 @@
+"""Python's numbers over sizes, and int and float arguments that change with each call."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import pytest
+import torch
+
+import dynamo
+from backends.eager import eager
+from tests.dynamo.dynamic_support import Counting, check
+
+# What Python does with n = x.size(0): one compile for all sizes after the first.
+ARITHMETIC = {
+    "add": lambda n: n + 1,
+    "radd": lambda n: 1 + n,
+    "sub": lambda n: n - 3,
+    "rsub": lambda n: 10 - n,
+    "mul": lambda n: n * 4,
+    "square": lambda n: n * n - n,
+    "power": lambda n: n**2,
+    "floordiv": lambda n: n // 2,
+    "negative_floordiv": lambda n: -n // 2,
+    "rfloordiv": lambda n: 100 // n,
+    "mod": lambda n: n % 3,
+    "rmod": lambda n: 100 % n,
+    "negative_mod": lambda n: -n % 4,
+    "mod_negative": lambda n: n % -4,
+    "divmod_by_hand": lambda n: (n // 3, n % 3),
+    "div": lambda n: n / 4,
+    "rdiv": lambda n: 1 / n,
+    "neg": lambda n: -n,
+    "pos": lambda n: +n,
+    "invert": lambda n: ~n,
+    "lshift": lambda n: n << 2,
+    "rshift": lambda n: n >> 1,
+    "abs": lambda n: abs(n - 100),
+    "int": lambda n: int(n),
+    "int_of_half": lambda n: int(n / 2),
+    "int_of_scaled": lambda n: int(n * 0.75),
+    "float": lambda n: float(n),
+    "float_sum": lambda n: n * 0.1 + 0.2,
+    "float_difference": lambda n: 0.1 - n * 0.3,
+    "float_quotient": lambda n: n / 3 / 7,
+    "float_mod": lambda n: (n * 0.7) % 0.3,
+    "float_floordiv": lambda n: (n * 0.7) // 0.3,
+    "float_negative": lambda n: -(n / 3),
+    "float_abs": lambda n: abs(n / 3 - 5),
+    "half_power": lambda n: n**0.5,
+    "inverse_root": lambda n: n**-0.5,
+    "decay": lambda n: 0.9**n,
+    "bias_correction": lambda n: 1 - 0.999**n,
+    "sqrt": lambda n: math.sqrt(n),
+    "scale": lambda n: 1 / math.sqrt(n),
+    "floor": lambda n: math.floor(n / 2),
+    "ceil": lambda n: math.ceil(n / 2),
+    "trunc": lambda n: math.trunc(n / 2),
+    "cos": lambda n: math.cos(n),
+    "log2": lambda n: math.log2(n),
+    "round_int": lambda n: round(n),
+    "min": lambda n: min(n, n + 1),
+    "max": lambda n: max(2 * n, n),
+    "index": lambda n: operator.index(n),
+    "ceil_div": lambda n: (n + 7) // 8,
+    "padding": lambda n: (-n) % 8,
+    "round_up": lambda n: (n + 7) // 8 * 8,
+    "triangle": lambda n: n * (n + 1) // 2,
+    "nested": lambda n: ((n + 1) * 2 - n) // 2 * 3,
+    "tuple": lambda n: (n, n + 1, [n - 1]),
+    "dict": lambda n: {"n": n, "half": n // 2},
+    "sum_builtin": lambda n: sum([n, n, 1]),
+    "comparison_true": lambda n: n > 0,
+    "comparison_false": lambda n: n < 0,
+    "equal_itself": lambda n: n == n,
+    "not_none": lambda n: n is not None,
+    "isinstance": lambda n: isinstance(n, int),
+    "type": lambda n: type(n) is int,
+    "swap": lambda n: (lambda a, b: (b, a))(n, n + 1),
+    "augmented": lambda n: _augmented(n),
+    "conditional_known": lambda n: n if n > 1 else -1,
+    "chained": lambda n: 0 < n < 2**40,
+}
+
+
+def _augmented(n):
+    total = 1
+    total += n
+    total *= 2
+    total -= n
+    total //= 2
+    return total
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic(name):
+    fn = ARITHMETIC[name]
+    calls = [(torch.randn(n),) for n in (3, 5, 8, 13)]
+    check(lambda x: (x + 1, fn(x.size(0))), calls, compiles=2)
+
+
+# Needs the number itself: a compile for each size, and a guard that says so.
+SPECIALISING = {
+    "text": lambda n: f"{n}",
+    "str": lambda n: str(n),
+    "range": lambda n: list(range(n)),
+    "format": lambda n: f"{n:04d}",
+    "percent": lambda n: "%d" % n,
+    "key": lambda n: {3: "a", 5: "b", 8: "c"}.get(n),
+    "bits": lambda n: n.bit_length(),
+    "hash": lambda n: hash(n),
+    "list_times": lambda n: [0] * n,
+    "list_index": lambda n: list("abcdefghijkl")[n],
+    "string_times": lambda n: "ab" * n,
+    "bit_and": lambda n: n & 1,
+    "hex": lambda n: hex(n),
+    "factorial": lambda n: math.factorial(n),
+    "unknown_power": lambda n: n**n,
+}
+
+
+@pytest.mark.parametrize("name", SPECIALISING)
+def test_specialises(name):
+    fn = SPECIALISING[name]
+    calls = [(torch.randn(n),) for n in (3, 5, 8)]
+    counting = Counting()
+    compiled = dynamo.compile(lambda x: (x + 1, fn(x.size(0))), backend=counting, fullgraph=True)
+    for (x,) in calls:
+        y, answer = compiled(x)
+        assert answer == fn(x.size(0))
+        assert type(answer) is type(fn(x.size(0)))
+        assert torch.equal(y, x + 1)
+    assert len(counting.graphs) == 3
+    asked = [guard for guard in compiled.context.records[1].guards if "x.size(0) == 5" in guard]
+    assert len(asked) == 1
+    assert "test_dynamic_numbers.py" in asked[0]
+
+
+# Branches: a compile for each side.
+BRANCHES = {
+    "less": lambda n: 1 if n < 6 else 2,
+    "equal": lambda n: 1 if n == 5 else 2,
+    "even": lambda n: 1 if n % 2 == 0 else 2,
+    "between": lambda n: 1 if 4 < n < 9 else 2,
+    "either": lambda n: 1 if n < 4 or n > 9 else 2,
+    "truth": lambda n: 1 if n - 5 else 2,
+    "not": lambda n: 1 if not n > 6 else 2,
+    "while": lambda n: _halvings(n),
+    "max": lambda n: max(n, 6),
+    "clamp": lambda n: min(max(n, 4), 9),
+    "abs": lambda n: abs(n - 6),
+}
+
+
+def _halvings(n):
+    count = 0
+    while n > 1:
+        n //= 2
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_branches(name):
+    fn = BRANCHES[name]
+    counting = Counting(eager)
+    compiled = dynamo.compile(lambda x: (x * 2, fn(x.size(0))), backend=counting, fullgraph=True)
+    for n in (3, 5, 8, 13, 4, 6, 12, 9, 30):
+        x = torch.randn(n)
+        y, answer = compiled(x)
+        assert answer == fn(n), n
+        assert torch.equal(y, x * 2)
+    assert len(counting.graphs) <= 6
+
+
+# -- arguments ------------------------------------------------------------------------------------
+INTS = {
+    "add": lambda x, k: x + k,
+    "mul": lambda x, k: x * k,
+    "sub": lambda x, k: k - x,
+    "div": lambda x, k: x / (k + 10),
+    "power_of_two": lambda x, k: x * 2 ** (1 if k > -100 else 2),
+    "full": lambda x, k: torch.full((3,), k) + x,
+    "compare": lambda x, k: x > k,
+    "both": lambda x, k: (x + k, k + 1),
+    "only_returned": lambda x, k: (x * 2, k),
+    "scaled": lambda x, k: x * (k * 3 - 1),
+    "list": lambda x, k: (x, [k, k * 2]),
+    "clamp": lambda x, k: x.clamp(max=k),
+    "where": lambda x, k: torch.where(x > 0, x, k),
+}
+
+
+@pytest.mark.parametrize("name", INTS)
+def test_int_arguments(name):
+    fn = INTS[name]
+    x = torch.randn(3)
+    check(lambda x, k: fn(x * 1, k), [(x, k) for k in (7, 8, 12, -3, 0, 1, 10**6)], compiles=2)
+
+
+FLOATS = {
+    "mul": lambda x, a: x * a,
+    "add": lambda x, a: x + a,
+    "rsub": lambda x, a: a - x,
+    "div": lambda x, a: x / (a + 3),
+    "alpha": lambda x, a: torch.add(x, x, alpha=a),
+    "addcdiv": lambda x, a: torch.addcdiv(x, x, x.abs() + 1, value=a),
+    "arithmetic": lambda x, a: x * (1 - a * 2),
+    "returned": lambda x, a: (x * 2, a, a * 3),
+    "compare": lambda x, a: x > a,
+    "clamp": lambda x, a: x.clamp(min=a),
+    "full": lambda x, a: torch.full((3,), a),
+    "step": lambda x, a: x.sub_(x, alpha=a),
+    "lerp": lambda x, a: torch.lerp(x, x * 3, a),
+    "integers": lambda x, a: (x * 10).long() * a,
+    "doubles": lambda x, a: x.double() * a,
+    "foreach": lambda x, a: torch._foreach_mul([x, x + 1], a),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_float_arguments(name):
+    fn = FLOATS[name]
+    x = torch.randn(3)
+    calls = [(x, a) for a in (0.1, 0.2, 0.35, -1.5, 1e-3)]
+    check(lambda x, a: fn(x * 1, a), calls, compiles=2)
+
+
+def test_a_counter_on_an_object_does_not_recompile():
+    class Counter:
+        count = 0
+
+    counter = Counter()
+    counter.count = 5
+    counting = Counting(eager)
+
+    def fn(x):
+        counter.count += 1
+        return x * counter.count
+
+    compiled = dynamo.compile(fn, backend=counting)
+    x = torch.randn(3)
+    for n in range(6, 16):
+        assert torch.equal(compiled(x), x * n)
+    assert counter.count == 15
+    assert len(counting.graphs) == 2
+
+
+def test_a_global_number_becomes_a_symbol():
+    namespace = {"torch": torch, "rate": 0.5}
+    exec("def fn(x):\n    return x * rate", namespace)
+    counting = Counting(eager)
+    compiled = dynamo.compile(namespace["fn"], backend=counting)
+    x = torch.randn(3)
+    for rate in (0.5, 0.25, 0.125, 2.0):
+        namespace["rate"] = rate
+        assert torch.equal(compiled(x), x * rate)
+    assert len(counting.graphs) == 2
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -0.0])
+def test_special_floats_are_as_in_eager(value):
+    compiled = dynamo.compile(lambda x, a: (x * a, a), backend="eager")
+    x = torch.ones(2)
+    for a in (1.0, 2.0, value, 3.0):
+        y, b = compiled(x, a)
+        assert math.copysign(1, b) == math.copysign(1, a)
+        torch.testing.assert_close(y, x * a, equal_nan=True)
+
+
+def test_large_ints_are_as_in_eager():
+    compiled = dynamo.compile(lambda x, k: (x + 1, k * k), backend="eager")
+    for k in (3, 5, 2**40, 2**62, 2**70, -(2**63), 9):
+        assert compiled(torch.ones(1), k)[1] == k * k
+
+
+def test_bools_stay_constants():
+    counting = Counting(eager)
+    compiled = dynamo.compile(lambda x, flag: x + 1 if flag else x - 1, backend=counting)
+    x = torch.ones(1)
+    assert [compiled(x, flag).item() for flag in (True, False, True)] == [2, 0, 2]
+    assert len(counting.graphs) == 2
+
+
+def test_division_by_a_size_that_is_zero_raises():
+    compiled = dynamo.compile(lambda x, k: (x + 1, 10 // k), backend="eager")
+    x = torch.ones(1)
+    assert [compiled(x, k)[1] for k in (5, 2, 3)] == [2, 5, 3]
+    with pytest.raises(ZeroDivisionError, match="integer division or modulo by zero"):
+        compiled(x, 0)
+    assert compiled(x, 4)[1] == 2
