@@ -243,7 +243,8 @@ def compile_training(
     if isinstance(training, FunctionalGraph):
         c = new_compilation(gm, example_inputs, options)
         c.functional = training
-        return SpentCallable(_compiled(c), training.spent)
+        statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
+        return SpentCallable(_compiled(c), training.spent, statics)
     c = new_compilation(training.forward.graph_module, example_inputs, options)
     c.functional = training.forward
     forward = _compiled(c)

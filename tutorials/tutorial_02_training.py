@@ -55,9 +55,9 @@ train_compiled = dynamo.compile(train)
 # %% [markdown]
 # ## An epoch
 #
-# The same loop twice, from the same parameters: once as it is, once compiled. The first steps of the
-# compiled loop take longer: the first is compiled for an optimizer without state, the second for
-# one with it.
+# The same loop twice, from the same parameters: once as it is, once compiled. The first steps of
+# the compiled loop take longer: the first is compiled for an optimizer without state, the second
+# for one with it.
 
 
 # %%
@@ -83,8 +83,8 @@ print(f"median of the others: {statistics.median(seconds[2:]) * 1e3:.1f} ms", en
 print(f"eager: {statistics.median(eager_seconds[2:]) * 1e3:.1f} ms")
 
 # %% [markdown]
-# Both learn the same. Rounding differs where operations are fused, and a network amplifies that from
-# step to step: the curves agree to a few digits.
+# Both learn the same. Rounding differs where operations are fused, and a network amplifies that
+# from step to step: the curves agree to a few digits.
 
 # %%
 print(f"loss {float(losses[0]):.3f} -> {float(losses[-1]):.3f}")

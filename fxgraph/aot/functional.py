@@ -79,7 +79,7 @@ class FunctionalGraph:
         assumption, and matters only if some input is written.
     source: the torch-level graph, for when the assumptions about memory do not hold.
     spent: number of an output that the graph itself differentiated -> what autograd says if it is
-        differentiated once more.
+        differentiated once more, and the numbers of the inputs that it depends on.
     """
 
     graph_module: GraphModule
@@ -89,7 +89,7 @@ class FunctionalGraph:
     source: GraphModule
     same_inputs: list[tuple[int, int]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
-    spent: dict[int, str] = field(default_factory=dict)
+    spent: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
     @cached_property
     def symbols(self) -> dict[Any, int]:
@@ -162,7 +162,8 @@ def asks_for_gradients(gm: GraphModule) -> str | None:
         if node.op == "call_function":
             if node.target is torch.autograd.backward:
                 return "the graph calls backward"
-            if getattr(node.target, "__func__", None) is _APPLY:
+            own = getattr(node.target, "__func__", None) is _APPLY
+            if own and not node.meta.get("traceable"):  # by capture, which tried it
                 return f"{node.target.__self__.__qualname__} has a backward of its own"
             if is_checkpoint(node) and node.args[3].get("use_reentrant"):
                 return "a reentrant checkpoint runs backward by itself"

@@ -7,6 +7,7 @@ through it a second time.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,11 @@ def undifferentiated(
         if any(refusals):
             raise Unfunctionalizable("a part of what it returns was differentiated by the graph")
         return None
-    by_value = dict(zip(watched, refusals, strict=True))
+    values = [finished.value_fakes[i] for i in watched]
+    by_value = {
+        i: (refusal, _inputs_below(value, inputs))
+        for i, refusal, value in zip(watched, refusals, values, strict=True)
+    }
     spent = {
         number: by_value[spec.index]
         for number, spec in enumerate(finished.specs)
@@ -76,15 +81,40 @@ def _refusals(inputs: Inputs, values: Sequence[torch.Tensor]) -> list[Any]:
     return found
 
 
+def _inputs_below(value: torch.Tensor, inputs: Inputs) -> tuple[int, ...]:
+    """Numbers of the inputs that autograd would reach from `value`."""
+    number = {id(fake): i for i, fake in enumerate(inputs.fakes)}
+    todo = [value.grad_fn]
+    seen = set(todo)
+    found = set()
+    while todo:
+        function: Any = todo.pop()
+        variable = getattr(function, "variable", None)
+        if id(variable) in number:
+            found.add(number[id(variable)])
+        for following, _ in function.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                todo.append(following)
+    return tuple(sorted(found))
+
+
 class SpentCallable:
     """Runs a compiled graph without grad mode, and hands out what it went back through as tensors
     that autograd refuses.
+
+    statics: by number of input; a parameter or buffer that `compiled` holds, and is not passed.
     """
 
-    def __init__(self, compiled: Callable[..., Any], spent: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        compiled: Callable[..., Any],
+        spent: Mapping[int, tuple[str, tuple[int, ...]]],
+        statics: Sequence[torch.Tensor | None] = (),
+    ) -> None:
         self.compiled = compiled
         self.spent = spent
-        self.anchor = torch.empty(0, requires_grad=True)
+        self.statics = statics
         self.binds_static = getattr(compiled, "binds_static", False)
         self.compile_report = getattr(compiled, "compile_report", None)
 
@@ -93,23 +123,23 @@ class SpentCallable:
             results = self.compiled(*inputs)
         if not self.spent:
             return results
-        number = -1
+        given = iter(inputs)
+        every = [next(given) if x is None else x for x in self.statics] if self.statics else inputs
+        numbers = itertools.count()
 
         def hand_out(leaf: Any) -> Any:
-            nonlocal number
-            number += 1
-            refusal = self.spent.get(number)
+            refusal, below = self.spent.get(next(numbers), (None, ()))
             if refusal is None:
                 return leaf
             with torch.enable_grad():
-                return _Spent.apply(self.anchor, leaf, refusal)
+                return _Spent.apply(leaf, refusal, *[every[i] for i in below])
 
         return map_aggregate(results, hand_out)
 
 
 class _Spent(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, value: torch.Tensor, refusal: str) -> Any:
+    def forward(ctx: Any, value: torch.Tensor, refusal: str, *inputs: torch.Tensor) -> Any:
         ctx.refusal = refusal
         return value.detach()
 

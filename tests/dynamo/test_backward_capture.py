@@ -62,6 +62,20 @@ CASES: dict[str, tuple[list[int], str]] = {
         loss.backward()
         """,
     ),
+    "spent_for_grad_too": (
+        [1],
+        """
+        def f(a, b):
+            y = (a * b).exp().sum()
+            y.backward()
+            return y
+        ---
+        a, b = T(4, grad=True), T(4, grad=True)
+        y = run(a, b)
+        torch.autograd.grad(y, a)
+        torch.autograd.grad(y, b, allow_unused=True)
+        """,
+    ),
     "loss_with_nothing_saved_is_not_spent": (
         [1],
         """
