@@ -78,7 +78,7 @@ def _restore(
 ) -> Any:
     if spec.kind == "constant" and spec.size is None:
         return spec.constant
-    source: Any = {
+    places: dict[str, Any] = {
         "fresh": values,
         "input": inputs,
         "alias_of_input": inputs,
@@ -87,7 +87,7 @@ def _restore(
         "alias_of_intermediate": values,
         "constant": {spec.index: spec.constant},
     }
-    source = sources[spec.kind][spec.index]
+    source = places[spec.kind][spec.index]
     if spec.size is None:
         return source
     if spec.detached and source.requires_grad:
