@@ -45,3 +45,4 @@ inductor.modes = {  # type: ignore[attr-defined]
     "max-autotune": {},
     "max-autotune-no-cudagraphs": {},
 }
+inductor.dynamic_shapes = True  # type: ignore[attr-defined]

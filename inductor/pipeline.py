@@ -46,6 +46,7 @@ from inductor.runtime.link import link
 from inductor.runtime.plan import PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
+from inductor.sizes import Undecided
 
 log_times = logging.getLogger("inductor.times")
 
@@ -286,6 +287,9 @@ def _compiled(c: Compilation) -> Any:
         _warn_no_compiler(str(error))
         c.notes.append(str(error))
         c.compiled = _OnAten(c)
+    except Undecided as error:
+        c.notes.append(f"on aten, operator by operator: the kernels would have to know {error}")
+        c.spec, c.compiled = None, _OnAten(c)
     assert c.functional is not None
     if not isinstance(c.compiled, _OnAten) and _needs_frame(c):
         c.compiled = _Framed(c)

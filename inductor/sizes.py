@@ -552,6 +552,18 @@ def product(sizes: Iterable[Extent]) -> Extent:
     return result
 
 
+def solved_for(size: Extent) -> tuple[Symbol, int, int] | None:
+    """(s, factor, const) with size == factor * s + const, if the size has that form."""
+    if not isinstance(size, Size):
+        return None
+    const = size.terms.get((), 0)
+    rest = [(monomial, factor) for monomial, factor in size.terms.items() if monomial]
+    if len(rest) != 1 or len(rest[0][0]) != 1:
+        return None
+    ((atom,), factor) = rest[0]
+    return (atom, factor, const) if isinstance(atom, Symbol) else None
+
+
 def is_symbolic(sizes: Iterable[Extent]) -> bool:
     return any(isinstance(n, Size) for n in sizes)
 

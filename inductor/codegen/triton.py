@@ -8,6 +8,9 @@ into blocks. A kernel of rows gives each program a tile of rows x and their elem
                  later pass needs of an earlier elementwise step it computes again, which costs less
                  than memory traffic.
 
+A size that only a call brings is an argument of the kernel, n0, n1, ..., and the number of programs
+an argument of its launch. Rows of such a size are looped over, unless a bound is known.
+
 The text is plain Triton that can be read and run by itself. It is exact where eager is: maxima
 propagate NaN, division and square roots round correctly, half types are computed in float32.
 """
@@ -16,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import torch
@@ -37,7 +39,19 @@ from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Buffer, Loops, Program
 from inductor.ops import Access, Value
 from inductor.runtime.plan import CallStep
-from inductor.schedule.fusion import Bundle, Kernel
+from inductor.schedule.fusion import Bundle, Kernel, extent
+from inductor.sizes import (
+    Extent,
+    Size,
+    Undecided,
+    bounds,
+    ceil_div,
+    exact,
+    hint,
+    known_le,
+    known_lt,
+    largest,
+)
 
 PERSISTENT_ROW = 4096  # elements; longer rows are looped over
 LOOPED_TILE = 2048
@@ -55,8 +69,9 @@ class TritonKernel:
     writes: list[str]
     signature: dict[str, str]  # parameter -> Triton type, constexpr parameters among them
     constants: dict[str, int]  # XBLOCK, RBLOCK
-    programs: int
+    programs: Extent
     num_warps: int = 4
+    sizes: list[Size] = field(default_factory=list)  # arguments after the buffers
 
 
 def emit(
@@ -99,7 +114,9 @@ class TritonModule:
 
 def call_step(kernel: TritonKernel) -> CallStep:
     """The plan step that launches a kernel: link it with `callables={kernel.name: Launcher}`."""
-    args = [{"buf": name} for name in kernel.args]
+    args: list[Any] = [*({"buf": name} for name in kernel.args), *kernel.sizes]
+    if isinstance(kernel.programs, Size):
+        args.append(kernel.programs)
     return CallStep(kernel.name, args, outputs=[], writes=list(kernel.writes))
 
 
@@ -112,27 +129,34 @@ class Axis:
     """One flattened range of the kernel and what each of its loop variables is in terms of it."""
 
     name: str
-    size: int
+    size: Extent
     var: Var
     meaning: dict[Var, Index] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, vars: Sequence[Var], indices: Sequence[Index]) -> Axis:
-        size = prod(v.size for v in vars)
+        size = extent(vars)
         flat = Var(name, size)
         axis = cls(name, size, flat)
         step = size
         groups = merge(vars, indices)
         for group in groups:
-            extent = prod(v.size for v in group)
-            step //= max(extent, 1)
-            position = (Index({flat: 1}) // step) % extent if size > 1 else ZERO
-            inner = extent
+            length = extent(group)
+            step = _without(step, length)
+            position = (Index({flat: 1}) // step) % length if size not in (0, 1) else ZERO
+            inner = length
             for v in group:
-                inner //= max(v.size, 1)
-                axis.meaning[v] = (position // inner) % v.size if v.size > 1 else ZERO
+                inner = _without(inner, v.size)
+                axis.meaning[v] = (position // inner) % v.size if v.size not in (0, 1) else ZERO
         # Where a group's variables occur together, they rejoin into the group's position.
         return axis
+
+
+def _without(product: Extent, factor: Extent) -> Extent:
+    """product / factor, an extent of 0 counting as 1."""
+    rest = exact(product, factor) if factor != 0 else product
+    assert rest is not None
+    return rest
 
 
 def merge(vars: Sequence[Var], indices: Iterable[Index]) -> list[list[Var]]:
@@ -179,26 +203,38 @@ class _Emitter:
         self.wide = self._needs_int64(indices)
         self.written = kernel.writes().keys()
         self.args: list[str] = []
+        self.sizes: list[Size] = []
         self.lines: list[str] = []
         self.constants, self.programs, self.num_warps = self._tiles()
 
     def _needs_int64(self, indices: Iterable[Index]) -> bool:
-        reach = max((i.bounds()[1] for i in indices), default=0)
-        return max(reach, prod(v.size for v in [*self.kernel.outer, *self.kernel.inner])) >= 1 << 30
+        try:
+            reach = [i.bounds()[1] for i in indices]
+        except Undecided:
+            return True
+        reach.append(extent([*self.kernel.outer, *self.kernel.inner]))
+        return not all(known_lt(n, 1 << 30) for n in reach)
 
-    def _tiles(self) -> tuple[dict[str, int], int, int]:
+    def _tiles(self) -> tuple[dict[str, int], Extent, int]:
         rows = self.x.size
         if self.r is None:
-            block = min(POINTWISE_BLOCK, power_of_two(rows))
-            return {"XBLOCK": block}, -(-rows // block), 4
-        whole = power_of_two(self.r.size)
-        across = whole if whole <= PERSISTENT_ROW else LOOPED_TILE
-        down = min(max(1, TILE // across), power_of_two(rows), 64)
-        return {"XBLOCK": down, "RBLOCK": across}, -(-rows // down), 8 if across >= 2048 else 4
+            block = min(POINTWISE_BLOCK, power_of_two(hint(rows)))
+            return {"XBLOCK": block}, ceil_div(rows, block), 4
+        across = self._across(self.r.size)
+        down = min(max(1, TILE // across), power_of_two(hint(rows)), 64)
+        return {"XBLOCK": down, "RBLOCK": across}, ceil_div(rows, down), 8 if across >= 2048 else 4
+
+    @staticmethod
+    def _across(length: Extent) -> int:
+        """The width of a tile: whole rows, if they are short whatever their size."""
+        most = bounds(length)[1]
+        if most is not None and (whole := power_of_two(most)) <= PERSISTENT_ROW:
+            return whole
+        return min(LOOPED_TILE, power_of_two(hint(length)))
 
     @property
     def looped(self) -> bool:
-        return self.r is not None and self.r.size > self.constants["RBLOCK"]
+        return self.r is not None and not known_le(self.r.size, self.constants["RBLOCK"])
 
     def emit(self) -> TritonKernel:
         if self.r is None:
@@ -214,15 +250,16 @@ class _Emitter:
                 body.run(step)
             self.lines += body.lines
         writes = [n for n in self.args if n in self.kernel.writes()]
+        text = self._text()
         signature = {n: f"*{TYPES[self.buffers[n].dtype]}" for n in self.args}
+        signature |= {f"n{k}": "i64" for k in range(len(self.sizes))}
         signature |= dict.fromkeys(self.constants, "constexpr")
         return TritonKernel(
-            self.name, self._text(), self.args, writes, signature, self.constants, self.programs,
-            self.num_warps,
+            self.name, text, self.args, writes, signature, self.constants, self.programs,
+            self.num_warps, self.sizes,
         )  # fmt: skip
 
     def _text(self) -> str:
-        params = ", ".join([*self.args, *(f"{c}: tl.constexpr" for c in self.constants)])
         start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
         head = [
             "import triton",
@@ -232,29 +269,40 @@ class _Emitter:
             "",
             "",
             "@triton.jit",
-            f"def {self.name}({params}):",
         ]
         lines = [f"x = {start} * XBLOCK + tl.arange(0, XBLOCK)" + ("[:, None]" if self.r else "")]
         if self.mask("x"):
-            lines.append(f"xmask = x < {self.x.size}")
+            lines.append(f"xmask = x < {self.number(self.x.size)}")
         if self.r is not None and not self.looped:
             lines += self._row_range("")
+        sizes = [f"n{k}" for k in range(len(self.sizes))]
+        blocks = [f"{name}: tl.constexpr" for name in self.constants]
+        head.append(f"def {self.name}({', '.join([*self.args, *sizes, *blocks])}):")
         return "\n".join(head + ["    " + line for line in lines + self.lines]) + "\n"
+
+    def number(self, size: Extent) -> str:
+        """A size in the text: a literal, or an argument."""
+        if isinstance(size, int):
+            return str(size)
+        if size not in self.sizes:
+            self.sizes.append(size)
+        return f"n{self.sizes.index(size)}"
 
     def _row_range(self, offset: str) -> list[str]:
         assert self.r is not None
         dtype = ".to(tl.int64)" if self.wide else ""
         lines = [f"r = {offset}tl.arange(0, RBLOCK)[None, :]{dtype}"]
         if self.mask("r"):
-            lines.append(f"rmask = r < {self.r.size}")
+            lines.append(f"rmask = r < {self.number(self.r.size)}")
         return lines
 
     def mask(self, axis: str) -> str | None:
         """Name of the axis' mask, or None where its blocks always fit."""
         if axis == "x":
-            return "xmask" if self.x.size % self.constants["XBLOCK"] else None
+            return None if exact(self.x.size, self.constants["XBLOCK"]) is not None else "xmask"
         assert self.r is not None
-        return "rmask" if self.r.size % self.constants["RBLOCK"] or not self.r.size else None
+        fits = self.r.size != 0 and exact(self.r.size, self.constants["RBLOCK"]) is not None
+        return None if fits else "rmask"
 
     def parameter(self, buffer: str) -> str:
         if buffer not in self.args:
@@ -314,7 +362,7 @@ class _Emitter:
         for accumulator in accumulators:
             self.lines += accumulator.start()
         assert self.r is not None
-        self.lines.append(f"for r0 in range(0, {self.r.size}, RBLOCK):")
+        self.lines.append(f"for r0 in range(0, {self.number(self.r.size)}, RBLOCK):")
         self.lines += ["    " + line for line in [*self._row_range("r0 + "), *body.lines]]
         for accumulator in accumulators:
             accumulator.finish(rows)
@@ -435,9 +483,10 @@ class _Pass:
         parts = []
         for atom, coefficient in index.terms.items():
             text = self._atom(atom, axes)
-            parts.append(text if coefficient == 1 else f"{coefficient} * {text}")
-        if index.const or not parts:
-            parts.append(str(index.const))
+            number = self.emitter.number
+            parts.append(text if coefficient == 1 else f"{number(coefficient)} * {text}")
+        if index.const != 0 or not parts:
+            parts.append(self.emitter.number(index.const))
         return " + ".join(parts).replace("+ -", "- ")
 
     def _atom(self, atom: Any, axes: set[str]) -> str:
@@ -448,15 +497,18 @@ class _Pass:
             term = self.values[atom.value]
             axes.update(term.axes)
             return term.text if self.emitter.wide else f"{term.text}.to(tl.int32)"
-        text = self._render(atom.dividend, axes)
-        low, _ = atom.dividend.bounds()
-        if low >= 0:
+        text, number = self._render(atom.dividend, axes), self.emitter.number
+        divisor = largest(atom.divisor, 1)  # 0 where nothing is computed
+        if atom.dividend.is_natural():
             text = text if text.isidentifier() else f"({text})"
-            return f"({text} {atom.sign} {atom.divisor})"
+            return f"({text} {atom.sign} {number(divisor)})"
         # Moved up by a multiple of the divisor, since Triton rounds towards zero.
-        lift = -(low // atom.divisor)
-        moved = f"(({text} + {lift * atom.divisor}) {atom.sign} {atom.divisor})"
-        return moved if isinstance(atom, Mod) else f"({moved} - {lift})"
+        try:
+            lift = -(atom.dividend.bounds()[0] // divisor)
+        except Undecided as error:
+            raise NoTriton("index", str(error)) from error
+        moved = f"(({text} + {number(lift * divisor)}) {atom.sign} {number(divisor)})"
+        return moved if isinstance(atom, Mod) else f"({moved} - {number(lift)})"
 
     def pointer(
         self, buffer: str, index: Index, axes: Collection[str] = ()

@@ -22,7 +22,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten
 from inductor.ops import COMPUTE_TYPES
-from inductor.sizes import Size, Undecided, is_symbolic, symbols
+from inductor.sizes import Undecided, is_symbolic, solved_for, symbols
 
 # A lazy value with several readers is computed again by each of them only if it costs no more than
 # this.
@@ -65,6 +65,7 @@ class _Run:
                 self.env[node] = self._call(node)
             case "output":
                 self.results = [self._value(a) for a in node.args[0]]
+                self.ctx.require_bound([b.size for b in self.ctx.program.buffers.values()])
             case _:
                 raise AssertionError(f"{node.op} in a functional graph")
 
@@ -79,7 +80,7 @@ class _Run:
         position = len(program.inputs)
         if not isinstance(val, torch.Tensor):
             program.inputs.append(self.ctx.sizes.of(val))
-            self.ctx.bound.update(s.name for s in symbols(program.inputs[-1]))
+            self._note_symbols([program.inputs[-1]])
             return program.inputs[-1]
         static = self.static[position] if position < len(self.static) else False
         buffer = Buffer(
@@ -91,10 +92,15 @@ class _Run:
             "input",
             static,
         )
-        self.ctx.bound.update(s.name for n in buffer.size for s in symbols(n) if n == Size.of(s))
+        self._note_symbols(buffer.size)
         program.inputs.append(buffer)
         program.buffers[buffer.name] = buffer
         return Tensor.of(buffer)
+
+    def _note_symbols(self, sizes: Any) -> None:
+        """The symbols that these sizes of an input tell."""
+        found = [solved_for(size) for size in sizes]
+        self.ctx.bound.update(f[0].name for f in found if f is not None)
 
     def _constant(self, node: Any) -> Any:
         value = self.gm

@@ -206,8 +206,8 @@ def slice_(
     step: int = 1,
 ) -> Tensor:
     d = dim_of(d, len(x.size))
-    low, high = _range(start, end, x.size[d])
-    count = largest(0, (high - low + step - 1) // step)
+    low = _range(start, end, x.size[d])[0]
+    count = ctx.shape()[d]
     if count == x.size[d]:
         return x
     size = (*x.size[:d], count, *x.size[d + 1 :])

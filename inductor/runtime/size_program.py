@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inductor.runtime.plan import NumberSpec, PlanError, PlanSpec, TensorSpec
-from inductor.sizes import Extent, Size, Symbol
+from inductor.sizes import Extent, Size, Symbol, solved_for
 
 
 class SizeProgram:
@@ -107,10 +107,10 @@ class SizeProgram:
     def dimension(self, position: int, dim: int) -> int:
         return self._row(0, "dim", position, dim)
 
-    def solved(self, register: int, const: Extent, factor: int) -> int:
+    def solved(self, register: int, const: int, factor: int) -> int:
         """x with factor * x + const in the register."""
-        if const != 0:
-            register = self._operation("add", register, self._extent(-const))
+        if const:
+            register = self._operation("add", register, self._constant(-const))
         return register if factor == 1 else self._operation("//", register, self._constant(factor))
 
 
@@ -121,16 +121,14 @@ def _sources(spec: PlanSpec) -> dict[str, Callable[[SizeProgram], int]]:
     varying = [item for item in spec.inputs if not item.static]
 
     def note(size: Extent, read: Callable[[SizeProgram], int]) -> None:
-        if not isinstance(size, Size):
+        found = solved_for(size)
+        if found is None:
             return
-        for monomial, factor in size.terms.items():
-            if len(monomial) != 1 or not isinstance(monomial[0], Symbol):
-                continue
-            name, const = monomial[0].name, size - Size({monomial: factor})
-            if const == 0 and factor == 1:
-                plain.setdefault(name, read)
-            elif isinstance(const, int):
-                solved.setdefault(name, lambda p, c=const, f=factor: p.solved(read(p), c, f))  # type: ignore[misc]
+        symbol, factor, const = found
+        if const == 0 and factor == 1:
+            plain.setdefault(symbol.name, read)
+        else:
+            solved.setdefault(symbol.name, lambda p: p.solved(read(p), const, factor))
 
     for position, item in enumerate(varying):
         if isinstance(item, NumberSpec):

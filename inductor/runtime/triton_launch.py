@@ -8,7 +8,6 @@ import linecache
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -33,17 +32,20 @@ def _options(kernel: TritonKernel) -> dict[str, Any]:
 
 
 class Launcher:
-    """A kernel as a callable over tensors, in the order of `kernel.args`."""
+    """A kernel as a callable over tensors, in the order of `kernel.args`; with sizes that calls
+    bring, then `kernel.sizes`, then, unless it is known, the number of programs."""
 
     def __init__(self, kernel: TritonKernel) -> None:
         self.kernel = kernel
         self.function = load(kernel.source, kernel.name)
-        self._run = self.function[(kernel.programs,)]
         self._options = {**kernel.constants, **_options(kernel)}
 
-    def __call__(self, *tensors: torch.Tensor) -> None:
-        if self.kernel.programs:
-            self._run(*tensors, **self._options)
+    def __call__(self, *args: Any) -> None:
+        programs = self.kernel.programs
+        if not isinstance(programs, int):
+            *args, programs = args  # type: ignore[assignment]
+        if programs:
+            self.function[(programs,)](*args, **self._options)
 
 
 def launchers(kernels: Mapping[str, TritonKernel]) -> dict[str, Launcher]:
