@@ -132,7 +132,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
                 return _keep_original(frame, context, rewritten, record)
             guarded = finish(frame, rewritten, record)
             _count_barren(code, context, record)
-        except SkipFrame:
+        except (SkipFrame, RecursionError):  # the latter is near where the program itself comes to
             return None
         except (Unsupported, BackendCompilerFailed, ConstraintViolation):
             raise

@@ -36,6 +36,7 @@ from dynamo.values.dicts import (
     OrderedDictValue,
 )
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.generator import Resumable, next_method
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
 from dynamo.values.ranges import RangeValue, SliceValue
@@ -168,6 +169,10 @@ def _next(tx, iterator, default=None):
     kind = iterator.python_type()
     if not hasattr(kind, "__next__"):
         raise_python(tx, TypeError, f"{kind.__name__!r} object is not an iterator")
+    if default is None and isinstance(iterator, Resumable):
+        return next_method(iterator, tx)
+    if default is None and iterator.has_special(tx, "__next__"):
+        return iterator.call_method(tx, "__next__", [], {})
     item = iterator.next_value(tx)
     if item is not None:
         return item

@@ -187,6 +187,10 @@ class BuiltinValue(Value):
         codegen.load_const(self.function)
 
 
+# Attributes that a bound method has from its slot.
+_OF_SLOTS = frozenset(["__doc__", "__qualname__", "__text_signature__", "__objclass__"])
+
+
 class BuiltinMethod(Value):
     """A method of a C type, bound to a value; `found` is the slot itself, if a type lookup gave
     it.
@@ -214,11 +218,13 @@ class BuiltinMethod(Value):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "__self__":
             return self.receiver
-        if name in ("__name__", "__qualname__"):
+        if name == "__name__":
             return ConstantValue(self.name)
+        if name == "__qualname__" and self.found is None:
+            return ConstantValue(getattr(self.receiver.python_type(), self.name).__qualname__)
         if name == "__call__":
             return BuiltinMethod(self, name, getattr(self.python_type(), name))
-        if name in ("__doc__", "__text_signature__", "__objclass__") and hasattr(self.found, name):
+        if name in _OF_SLOTS and hasattr(self.found, name):
             return tx.wrap(getattr(self.found, name))
         kind = self.python_type()
         if hasattr(kind, name):

@@ -37,7 +37,7 @@ from dynamo.values.exceptions import (
     raise_python,
 )
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
-from dynamo.values.raised import ExceptionValue
+from dynamo.values.raised import ExceptionValue, has_own_fields, make_natively
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
 
@@ -332,6 +332,8 @@ def new_instance(
 
         return make_group(tx, cls, args)
     if issubclass(cls, BaseException):
+        if make_natively(cls, args):
+            raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
         return tx.output.side_effects.track_new(ExceptionValue(cls, list(args)))
     if is_named_tuple(cls):
         return NamedTupleValue(cls, args[0].unpack(tx) if args else [])
@@ -382,7 +384,10 @@ def builtin_init(
     """The __init__ of object, dict, list, BaseException, ..."""
     storage = getattr(instance, "storage", None)
     if isinstance(instance, ExceptionValue):
+        if make_natively(instance.cls, args) or (kwargs and not has_own_fields(instance.cls)):
+            raise Unsupported(breaks.UncapturedCall(f"{instance.cls.__name__}.__init__"))
         instance.args = list(args)
+        instance.init = list(args), dict(kwargs)
         return
     if issubclass(instance.python_type(), types.SimpleNamespace) and not args:
         for name, value in kwargs.items():

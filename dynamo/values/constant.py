@@ -125,6 +125,8 @@ class ConstantValue(Value):
         from dynamo.values.exceptions import call_real
 
         method = call_real(tx, getattr, self.value, name)
+        if name == "__iter__" and not args and not kwargs:
+            return self.iterate(tx)
         if name in _CONSTANT_METHODS_OVER_VALUES and isinstance(self.value, str):
             return _CONSTANT_METHODS_OVER_VALUES[name](tx, self.value, args)
         take = constant_argument
@@ -132,7 +134,10 @@ class ConstantValue(Value):
             from dynamo.values.texts import shown as take
         real_args = [take(tx, a) for a in args]
         real_kwargs = {k: take(tx, v) for k, v in kwargs.items()}
-        return tx.wrap(call_real(tx, method, *real_args, **real_kwargs))
+        result = call_real(tx, method, *real_args, **real_kwargs)
+        if hasattr(result, "__next__"):  # each call gives another iterator (code.co_positions)
+            raise Unsupported(breaks.UncapturedCall(f"{type(self.value).__name__}.{name}"))
+        return tx.wrap(result)
 
     def truth(self, tx: Interpreter) -> bool:
         return bool(self.value)

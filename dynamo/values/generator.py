@@ -163,7 +163,7 @@ class GeneratorValue(Resumable):
             if issubclass(exception.python_type(), GeneratorExit):
                 if isinstance(delegate, Resumable):
                     delegate.close(tx)
-                elif delegate.hasattr(tx, "close"):
+                elif self._can_be_closed(tx, delegate):
                     delegate.call_method(tx, "close", [], {})
             elif isinstance(delegate, Resumable):
                 return delegate.throw(tx, exception)
@@ -172,6 +172,13 @@ class GeneratorValue(Resumable):
         finally:
             self.running = False
         raise RaisedException(exception)
+
+    @staticmethod
+    def _can_be_closed(tx: Interpreter, delegate: Value) -> bool:
+        try:
+            return delegate.hasattr(tx, "close")
+        except RaisedException:  # is shown by sys.unraisablehook
+            raise Unsupported(breaks.AttributeAccess(delegate.describe(), "close")) from None
 
     def _delegate_returned(self, result: Value) -> None:
         frame = self.frame

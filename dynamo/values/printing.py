@@ -56,7 +56,11 @@ def _print(tx, *values, sep=None, end=None, file=None, flush=None):
 
 
 def _option(value: Value | None, default: str) -> str:
-    return default if is_none(value) else value.as_constant()  # type: ignore[union-attr]
+    if value is None or is_none(value):
+        return default
+    if value.python_type() is not str:  # Python has words for it
+        raise Unsupported(breaks.UncapturedCall("print"))
+    return value.as_constant()
 
 
 # -- logging --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import class_lookup
 from dynamo.values.exceptions import raise_python
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 
@@ -31,14 +32,16 @@ class ExceptionValue(ObjectValue):
     def __init__(self, cls: type, args: list[Value]) -> None:
         super().__init__(cls)
         self.args = args
-        self.first_args = list(args)
+        # What the C class's own __init__ was last called with; None: it was not.
+        self.init: tuple[list[Value], dict[str, Value]] | None = None
         self.links: dict[str, Value] = {}
         self.frames: Frames = ()
         self.traceback: TracebackValue | None = None
         self.args_tuple: tuple[list[Value], Value] | None = None
 
     def children(self) -> Sequence[Value]:
-        return [*self.args, *self.links.values()]
+        args, kwargs = self.init or ((), {})
+        return [*self.args, *self.links.values(), *args, *kwargs.values()]
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "args":
@@ -52,9 +55,22 @@ class ExceptionValue(ObjectValue):
             from dynamo.values.builtins import BuiltinMethod
 
             return BuiltinMethod(self, name)
-        if issubclass(self.cls, StopIteration) and name == "value":
-            return self.args[0] if self.args else ConstantValue(None)
+        if is_own_field(self.cls, name):
+            stored = tx.output.side_effects.load_attr(self, name)
+            return stored if isinstance(stored, Value) else self._field(name)
         return super().getattr(tx, name)
+
+    def _field(self, name: str) -> Value:
+        """What __init__ of the C class made of its arguments (StopIteration.value, errno, ...)."""
+        if self.init is None:
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        args, kwargs = self.init
+        if name in kwargs:
+            return kwargs[name]
+        if name in _FIRST_ARGUMENT and len(args) == 1 and not kwargs:
+            return args[0]
+        real = builtin_base(self.cls)(*(a.as_constant() for a in args))
+        return ConstantValue(getattr(real, name))
 
     def _args_tuple(self) -> Value:
         """`args` is one object until it is assigned."""
@@ -124,6 +140,8 @@ class ExceptionValue(ObjectValue):
     def text(self) -> str:
         """str(exception), for constant arguments."""
         real = [a.as_constant() for a in self.args]
+        if make_natively(self.cls, self.args):
+            return str(builtin_base(self.cls)(*real))
         if issubclass(self.cls, KeyError) and len(real) == 1:
             return repr(real[0])
         return str(real[0]) if len(real) == 1 else str(tuple(real)) if real else ""
@@ -139,7 +157,18 @@ class ExceptionValue(ObjectValue):
         emit_class(codegen, self.cls)
         codegen(self._args_tuple())
         codegen.load_const(self.frames)
-        codegen.call(3)
+        if self.init is None or not has_own_fields(self.cls):
+            codegen.call(3)
+            return
+        args, kwargs = self.init
+        for arg in args:
+            codegen(arg)
+        codegen.build_tuple(len(args))
+        for name, value in kwargs.items():
+            codegen.load_const(name)
+            codegen(value)
+        codegen.build_map(len(kwargs))
+        codegen.call(5)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         write_attrs = super().replay(codegen)
@@ -181,14 +210,50 @@ class TracebackValue(Value):
 
 
 def new_exception(
-    cls: type[BaseException], args: tuple[Any, ...], frames: Frames = ()
+    cls: type[BaseException],
+    args: tuple[Any, ...],
+    frames: Frames = (),
+    init_args: tuple[Any, ...] | None = None,
+    init_kwargs: dict[str, Any] | None = None,
 ) -> BaseException:
-    """An exception with these arguments, without its class's own __init__ (that was captured)."""
-    exception = builtin_base(cls).__new__(cls, *args)  # a __new__ in Python was captured
+    """An exception with these arguments, by the C class's __new__ and, where that was called, its
+    __init__: what a class defines in Python was captured.
+    """
+    base: Any = builtin_base(cls)
+    exception = base.__new__(cls, *args)
+    if init_args is not None:
+        base.__init__(exception, *init_args, **(init_kwargs or {}))
     exception.args = args
-    if cls.__init__ in _PLAIN_INITS:
-        cls.__init__(exception, *args)
     return with_frames(exception, frames)
+
+
+_FIELDS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_OF_ALL = frozenset(vars(BaseException))
+# Fields that hold the first argument as it is.
+_FIRST_ARGUMENT = frozenset(["value", "code", "msg"])
+
+
+def is_own_field(cls: type, name: str) -> bool:
+    """Whether `name` is storage of a C exception class: errno, value, name, ..."""
+    found = class_lookup(cls, name)
+    return name not in _OF_ALL and isinstance(found, _FIELDS) and _is_c(found.__objclass__)
+
+
+def has_own_fields(cls: type) -> bool:
+    return builtin_base(cls).__init__ not in (BaseException.__init__, Exception.__init__)
+
+
+def _is_c(cls: type) -> bool:
+    return issubclass(cls, BaseException) and builtin_base(cls) is cls
+
+
+def make_natively(cls: type, args: Sequence[Value]) -> bool:
+    """Whether the class makes of its arguments what capture does not know: other arguments, a
+    subclass.
+    """
+    if issubclass(cls, OSError):
+        return len(args) > 1
+    return issubclass(cls, (SyntaxError, UnicodeError)) and len(args) > 1
 
 
 def with_frames(exception: BaseException, frames: Frames) -> BaseException:
@@ -215,12 +280,11 @@ def _this_frame() -> types.FrameType:
     return _getframe()  # type: ignore[name-defined] # noqa: F821
 
 
-_PLAIN_INITS = (OSError.__init__, StopIteration.__init__, SystemExit.__init__)
-
-
 def make_exception(tx: Interpreter, cls: type[BaseException], args: Sequence[Value]) -> Value:
     """The Value of a new exception of a built-in class."""
-    return tx.output.side_effects.track_new(ExceptionValue(cls, list(args)))
+    value = ExceptionValue(cls, list(args))
+    value.init = list(args), {}
+    return tx.output.side_effects.track_new(value)
 
 
 @subclass_builder(BaseException)

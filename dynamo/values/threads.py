@@ -1,12 +1,15 @@
-"""Objects whose attributes are another thread's, or the event loop's: capture does not look in."""
+"""Objects whose attributes are another thread's, the event loop's, or change as the program runs:
+capture does not look in.
+"""
 
 from __future__ import annotations
 
 import threading
+import types
 from typing import TYPE_CHECKING, Any
 
 from dynamo.values.base import Value
-from dynamo.values.builder import subclass_builder
+from dynamo.values.builder import builder, subclass_builder
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -33,3 +36,16 @@ def build_thread_local(tx: Interpreter, obj: threading.local, source: Source | N
         source = tx.output.install(type(obj).__name__, obj)
     tx.guard(source, "id", obj)
     return tx.output.remember(obj, source, UnseenValue(obj, source))
+
+
+class FrameValue(UnseenValue):
+    """A frame object: rewriting changes what it says, too."""
+
+    def identity(self) -> tuple[bool, Any]:
+        return False, None
+
+
+@builder(types.FrameType)
+def build_frame(tx: Interpreter, obj: types.FrameType, source: Source | None) -> Value:
+    tx.guard(source, "type", types.FrameType)
+    return tx.output.remember(obj, source, FrameValue(obj, source))

@@ -32,7 +32,7 @@ from dynamo.capture import convert, root
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["tests.cpython.hooked"])
-TIMEOUT = 120.0
+TIMEOUT = 300.0
 
 
 @dataclass
@@ -66,6 +66,18 @@ def compare(module: str, only: str = "") -> tuple[Outcome, Outcome, list[Differe
         if before != after:
             rows.append(Difference(test, before, after, hooked.texts.get(test, "")))
     return plain, hooked, rows
+
+
+def full_name(module: str) -> str:
+    """The module's name in this Python's test package; "" if it is not there."""
+    names = [f"test.{module}", f"unittest.test.{module.removeprefix('test_unittest.')}"]
+    for name in names:
+        try:
+            if importlib.util.find_spec(name) is not None:
+                return name
+        except ModuleNotFoundError:  # its package is not there
+            continue
+    return ""
 
 
 def in_process(module: str, hooked: bool, only: str = "", timeout: float = TIMEOUT) -> Outcome:
@@ -107,7 +119,7 @@ def run(module: str, hooked: bool, only: str, started: Any) -> Outcome:
     begin = time.perf_counter()
     torch.set_num_threads(1)
     with _all_frames(outcome.faults) if hooked else contextlib.nullcontext():
-        loaded = importlib.import_module(f"test.{module}")
+        loaded = importlib.import_module(full_name(module))
         gc.collect()  # tests collect garbage often; what torch holds is none of theirs
         gc.freeze()
         for case in _cases(unittest.defaultTestLoader.loadTestsFromModule(loaded)):
@@ -168,7 +180,7 @@ def main(modules: list[str]) -> bool:
         modules = sorted({*QUICK, *SLOW, *FULL})
     clean = True
     for module in modules:
-        if importlib.util.find_spec(f"test.{module}") is None:
+        if not full_name(module):
             print(f"{module}: not in this Python")
             continue
         plain, hooked, rows = compare(module, only)

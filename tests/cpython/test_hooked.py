@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 pytest.importorskip("test.support", reason="CPython's test package is not installed")
 
-from tests.cpython.hooked import compare
+from tests.cpython.hooked import compare, full_name
 
 # A few seconds each.
 QUICK = [
@@ -58,7 +56,7 @@ EXPLAINED = {
 
 
 def check(module: str) -> None:
-    if importlib.util.find_spec(f"test.{module}") is None:
+    if not full_name(module):
         pytest.skip(f"test.{module} is not installed")
     plain, hooked, rows = compare(module)
     assert not (plain.broken or hooked.broken), plain.broken or hooked.broken

@@ -105,6 +105,41 @@ PROGRAMS: dict[str, Program] = {
         run(T(2))
         """,
     ),
+    "next_gives_what_the_generator_or_iterator_raised": (
+        None,
+        """
+        def g(value):
+            yield
+            return value
+        class Own:
+            def __next__(self): raise StopIteration('own', 2)
+        def f(x):
+            seen = []
+            for value in (None, 1, (2,), StopIteration(3)):
+                it = g(value)
+                next(it)
+                try: next(it)
+                except StopIteration as e: seen.append((repr(e), repr(e.value)))
+            try: next(Own())
+            except StopIteration as e: seen.append((e.args, e.value))
+            return x + 1, seen, next(Own(), 5)
+        ---
+        run(T(2))
+        """,
+    ),
+    "iterators_of_constants_are_new_each_time": (
+        None,
+        """
+        def f(x):
+            letters = 'ab'.__iter__()
+            lines = f.__code__.co_lines()
+            return x + 1, next(letters), list(letters), len(list(lines)) > 1
+        ---
+        run(T(2))
+        run(T(2))
+        run(T(2))
+        """,
+    ),
     # -- exceptions that are being handled ----------------------------------------------------------
     "exit_sees_the_exception_that_is_handled": (
         None,
@@ -153,6 +188,56 @@ PROGRAMS: dict[str, Program] = {
         run(T(2))
         outside(T(2), True)
         run(T(2), True)
+        """,
+    ),
+    "exceptions_have_the_fields_of_their_classes": (
+        None,
+        """
+        class Own(ImportError):
+            def __init__(self, text): super().__init__(text, name='own')
+        class Code(OSError):
+            def __init__(self, code): super().__init__(code, 'text')
+        def f(x):
+            e = StopIteration('spam')
+            seen = [str(e), e.value]
+            e.value = 'eggs'
+            seen += [str(e), e.value, e.args]
+            e.args = (1, 2)
+            seen += [str(e), e.value]
+            e = SystemExit(3, 4)
+            seen += [e.code, str(e)]
+            e = AttributeError('a', name='n', obj=3)
+            seen += [e.name, e.obj, str(e), e.args, AttributeError('b').name]
+            e = NameError('a', name='n')
+            seen += [e.name, str(e)]
+            e = Own('m')
+            seen += [e.name, e.path, e.msg, str(e), e.args]
+            try: b'\\xff'.decode('ascii')
+            except UnicodeDecodeError as caught: seen += [caught.start, caught.reason, str(caught)]
+            made = [OSError(2, 'x', 'fn'), Code(17), SyntaxError('m', ('f', 1, 2, 't'))]
+            made += [UnicodeDecodeError('ascii', b'abc', 0, 1, 'why'), IndentationError('m')]
+            seen += [made[0].errno, made[0].filename, made[1].errno, made[2].lineno, made[3].reason]
+            seen += [str(e) for e in made] + [type(e) for e in made]
+            return x + 1, seen, made, [e, AttributeError('c', name='n'), StopIteration(3)]
+        ---
+        got = run(T(2))
+        [(e.name, e.args) for e in got[3][:2]], got[3][2].value, got[2][0].errno, got[2][1].strerror
+        """,
+    ),
+    "contexts_in_a_circle": (
+        1,
+        """
+        def f(x):
+            try:
+                try: raise ValueError(1)
+                except ValueError as e:
+                    e.__context__ = e
+                    raise TypeError(2)
+            except TypeError as e:
+                context = e.__context__
+                return x + 1, repr(context), context.__context__ is context
+        ---
+        run(T(2))
         """,
     ),
     # -- functions and classes ----------------------------------------------------------------------
