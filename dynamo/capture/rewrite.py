@@ -161,6 +161,7 @@ class FrameRewriter:
             verify(graph)
         module.meta["fake_mode"] = output.fake_mode
         module.meta["compile_id"] = self.record.compile_id
+        module.meta["name"] = self.record.name
         if log_graph.isEnabledFor(logging.DEBUG):
             log_graph.debug("%s %s\n%s", self.record.compile_id, self.record.name, graph)
         if log_graph_code.isEnabledFor(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""The backward graph for those tangents that arrive at run time.
+"""A part of the backward graph: of one segment, for those of its tangents that arrive at run time.
 
 before (tangent_1 is absent)             after
     mul = aten.mul.Tensor(tangent_0, x)      mul = aten.mul.Tensor(tangent_0, x)
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot.functional import FunctionalGraph, TrainingGraph, flat_graph
+from fxgraph.aot.functional import FunctionalGraph, Segment, TrainingGraph, flat_graph
 from fxgraph.aot.partition import own_memory
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
@@ -27,7 +27,7 @@ aten = torch.ops.aten
 @dataclass
 class BackwardPart:
     """graph: takes the saved values `saved`, then the tangents `tangents`; returns the gradients
-    `gradients`: numbers into the lists of the TrainingGraph.
+    `gradients`: positions in the lists of the TrainingGraph.
     """
 
     graph: FunctionalGraph
@@ -36,14 +36,16 @@ class BackwardPart:
     gradients: list[int]
 
 
-def backward_part(training: TrainingGraph, present: Sequence[int]) -> BackwardPart:
-    """What the tangents `present` contribute to the gradients."""
+def backward_part(
+    training: TrainingGraph, segment: Segment, present: Sequence[int]
+) -> BackwardPart:
+    """What the segment's tangents `present` (positions) contribute to its gradients."""
     whole = training.backward
-    every = range(len(training.tangents))
-    if list(present) == list(every):
-        counts = (len(training.saved), len(every), len(training.gradients))
-        return BackwardPart(whole, *[list(range(count)) for count in counts])
-    found = _Contribution(training, present)
+    every = list(range(len(training.tangents)))
+    if list(present) == every and len(training.segments) == 1:
+        saved = list(range(len(training.saved)))
+        return BackwardPart(whole, saved, every, list(range(len(training.gradients))))
+    found = _Contribution(training, segment, present)
     module = GraphModule(whole.graph_module, found.graph)
     module.meta.update(whole.graph_module.meta)
     return BackwardPart(flat_graph(module), found.saved, found.tangents, found.gradients)
@@ -52,7 +54,7 @@ def backward_part(training: TrainingGraph, present: Sequence[int]) -> BackwardPa
 class _Contribution:
     """Copies what depends on the present tangents; what depends on absent ones alone is zero."""
 
-    def __init__(self, training: TrainingGraph, present: Sequence[int]) -> None:
+    def __init__(self, training: TrainingGraph, segment: Segment, present: Sequence[int]) -> None:
         source = training.backward.graph_module.graph
         nodes = list(source.nodes)
         count = len(training.saved)
@@ -65,9 +67,7 @@ class _Contribution:
             if node.op != "output" and (node not in self.zero or node in placeholders):
                 self.made[node] = self._copy(node)
         results = nodes[-1].args[0]
-        self.gradients = [
-            k for k, sources in enumerate(training.sources) if sources.intersection(present)
-        ]
+        self.gradients = [k for k in segment.gradients if training.sources[k].intersection(present)]
         taken: set[Node] = set()
         self.graph.output(
             tuple(own_memory(self.graph, self._of(results[k]), taken) for k in self.gradients)

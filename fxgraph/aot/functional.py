@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch.nn.modules._functions import BackwardHookFunction
 
 from fxgraph import effects
 from fxgraph.graph_module import GraphModule, fetch_attribute
@@ -48,7 +49,7 @@ class OutputSpec:
     storage_offset: Any = 0
     constant: Any = None
     detached: bool = False  # does not require grad, whatever it is a view of
-    creation: int = 0  # a view's CreationMeta, by which autograd allows or refuses writes to it
+    creation: int = 0  # a view's CreationMeta for autograd; -1: autograd knows it as no view
 
 
 @dataclass
@@ -120,10 +121,14 @@ class TrainingGraph:
     backward: takes what is saved, then the tangents; returns a flat tuple of gradients.
     saved: where each saved value is found: ("input" | "value" | "kept", number).
     tangents: numbers of the values that have a gradient, in the order of the tangents.
-    gradients: for each gradient, the number of the input that it is of.
+    gradients: for each gradient, what it is of: ("input" | "output", number). An output is one that
+        the graph itself goes on to use.
     sources: for each gradient, the positions in `tangents` of those that reach it.
     frees: for each tangent, those that in eager cannot be used again after its backward, since it
         freed something that both need.
+    segments: the nodes that autograd sees, each before those that use its outputs.
+    cuts: the nodes of the torch-level graph where segments end, by number of output.
+    versions: for each value, how often the program writes it.
     draws: whether the forward draws random numbers.
     """
 
@@ -132,9 +137,12 @@ class TrainingGraph:
     backward: FunctionalGraph
     saved: list[tuple[str, int]]
     tangents: list[int]
-    gradients: list[int]
+    gradients: list[tuple[str, int]]
     sources: list[frozenset[int]]
     frees: list[list[int]]
+    segments: list[Segment]
+    cuts: dict[int, Node]
+    versions: list[int]
     draws: bool
 
 
@@ -163,7 +171,8 @@ def asks_for_gradients(gm: GraphModule) -> str | None:
             if node.target is torch.autograd.backward:
                 return "the graph calls backward"
             own = getattr(node.target, "__func__", None) is _APPLY
-            if own and not node.meta.get("traceable"):  # by capture, which tried it
+            observed = own and node.target.__self__ is BackwardHookFunction  # its node is asked for
+            if own and (observed or not node.meta.get("traceable")):  # by capture, which tried it
                 return f"{node.target.__self__.__qualname__} has a backward of its own"
             if is_checkpoint(node) and node.args[3].get("use_reentrant"):
                 return "a reentrant checkpoint runs backward by itself"
@@ -231,6 +240,7 @@ __all__ = [
     "FunctionalGraph",
     "MutatedInput",
     "OutputSpec",
+    "Segment",
     "TrainingGraph",
     "UndifferentiableHere",
     "Unfunctionalizable",

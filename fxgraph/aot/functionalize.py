@@ -93,6 +93,10 @@ def functionalize(
 def tracing(*, grad: bool) -> Any:
     """Grad mode as wanted; torch takes composite operators apart, as inference mode would not."""
     before = torch.is_grad_enabled()
+    anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    # The user's hooks are for tensors that are saved, and anomalies are of values: not here.
+    deferred = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    torch.set_anomaly_enabled(False)
     with contextlib.ExitStack() as stack:
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
@@ -100,6 +104,8 @@ def tracing(*, grad: bool) -> Any:
         try:
             yield
         finally:
+            torch._C._autograd._saved_tensors_hooks_set_tracing(deferred)
+            torch.set_anomaly_enabled(*anomaly)
             if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
                 # Its entries are fake tensors of this trace.
                 torch.clear_autocast_cache()

@@ -14,6 +14,7 @@ class History:
 
     frees: for each root, the roots that share with it a node which keeps tensors: after a backward
         without retain_graph from the one, the other has none any more.
+    kept: memory of tensors that autograd saves (a storage's id) -> the roots that need it, as bits.
     """
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
@@ -24,6 +25,7 @@ class History:
             self._alive.append(start)
             masks[id(start)] = masks.get(id(start), 0) | 1 << k
         self._of_leaf: dict[int, int] = {}
+        self.kept: dict[int, int] = {}
         shared: set[int] = set()
         for node in reversed(list(self._after_their_inputs(roots))):
             mask = masks.get(id(node), 0)
@@ -32,13 +34,17 @@ class History:
                     masks[id(following)] = masks.get(id(following), 0) | mask
             if (leaf := getattr(node, "variable", None)) is not None:
                 self._of_leaf[id(leaf)] = mask
-            elif mask not in shared and _keeps_tensors(node):
-                shared.add(mask)
+            else:
+                kept = _memories(node)
+                if kept is None or kept or "CopySlices" in node.name():
+                    shared.add(mask)
+                for memory in kept or ():
+                    self.kept[memory] = self.kept.get(memory, 0) | mask
         dead = [0] * len(roots)
         for mask in shared:
-            for k in _bits(mask):
+            for k in bits(mask):
                 dead[k] |= mask
-        self.frees = [list(_bits(mask)) for mask in dead]
+        self.frees = [list(bits(mask)) for mask in dead]
 
     def _after_their_inputs(self, roots: Sequence[torch.Tensor]) -> Iterator[Any]:
         """Each node once, after all that it leads to."""
@@ -56,11 +62,19 @@ class History:
 
     def sources(self, leaf: torch.Tensor) -> frozenset[int]:
         """The roots whose gradient reaches `leaf`."""
-        return frozenset(_bits(self._of_leaf.get(id(leaf), 0)))
+        return frozenset(bits(self._of_leaf.get(id(leaf), 0)))
+
+    def keepers(self, tensor: torch.Tensor) -> frozenset[int]:
+        """The roots for which autograd saves memory of `tensor`."""
+        return frozenset(bits(self.kept.get(memory_of(tensor), 0)))
 
 
-def _bits(mask: int) -> Iterator[int]:
+def bits(mask: int) -> Iterator[int]:
     return (k for k in range(mask.bit_length()) if mask >> k & 1)
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 @functools.cache
@@ -68,14 +82,15 @@ def _saved_names(kind: Any) -> list[str]:
     return [name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors"]
 
 
-def _keeps_tensors(node: Any) -> bool:
+def _memories(node: Any) -> list[int] | None:
+    """The memory of the tensors that the node saves; None if one was overwritten since."""
+    found = []
     kind: Any = type(node)
     for name in _saved_names(kind):
         try:
             value = getattr(node, name)
-        except RuntimeError:  # overwritten since
-            return True
+        except RuntimeError:
+            return None
         items = value if isinstance(value, (tuple, list)) else [value]
-        if any(isinstance(item, torch.Tensor) for item in items):
-            return True
-    return False
+        found += [memory_of(item) for item in items if isinstance(item, torch.Tensor)]
+    return found

@@ -21,8 +21,10 @@ import torch
 
 from fxgraph import effects
 from fxgraph.aot import decompositions as rules
+from fxgraph.aot.cuts import last_write, replaced, used_outputs
 from fxgraph.aot.functional import (
     FunctionalGraph,
+    Segment,
     TrainingGraph,
     UndifferentiableHere,
     Unfunctionalizable,
@@ -40,7 +42,9 @@ from fxgraph.aot.history import History
 from fxgraph.aot.partition import partition
 from fxgraph.aot.spent import undifferentiated
 from fxgraph.aot.trace import Tracer
+from fxgraph.args import map_aggregate
 from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
 from fxgraph.torch_fx import fake_tensor_mode
 
 
@@ -60,6 +64,21 @@ def functionalize_training(
     UndifferentiableHere where the program's own backward raises (a saved tensor was overwritten).
     """
     start = time.perf_counter()
+    cuts = used_outputs(gm)
+    try:
+        training = _traced(gm, example_inputs, decompositions, keep, cuts)
+    except (Unfunctionalizable, UndifferentiableHere):
+        if not cuts:
+            raise
+        training = _traced(gm, example_inputs, decompositions, keep, set())
+    frame = training if isinstance(training, FunctionalGraph) else training.frame
+    frame.stages["functionalize"] = time.perf_counter() - start
+    return training
+
+
+def _traced(
+    gm: GraphModule, example_inputs: Sequence[Any], decompositions: Any, keep: Any, cuts: set[Node]
+) -> TrainingGraph | FunctionalGraph:
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     table = rules.training_table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
@@ -68,11 +87,13 @@ def functionalize_training(
         inputs = Inputs(tracer, gm, example_inputs, fake_mode)
         for fake, real in zip(inputs.fakes, inputs.real):
             fake.requires_grad_(real.requires_grad)
+        interpreter = _Cutting(gm, tracer, cuts)
         try:
             with tracer.mode:
-                result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
+                result = interpreter.run(*inputs.fakes)
         except RuntimeError as error:  # autograd refuses (a leaf is written)
             raise UndifferentiableHere(f"autograd raises: {error}") from error
+        result = interpreter.originals(result)
         inputs.check_writes()
         with torch._C._AutoDispatchBelowAutograd():
             finished = Finish(tracer, inputs, result, bases_only=True)
@@ -85,10 +106,10 @@ def functionalize_training(
         _mark_detached(finished)
         plain = undifferentiated(tracer, gm, inputs, finished)
         if plain is not None:
-            plain.stages["functionalize"] = time.perf_counter() - start
             return plain
-        joint = _Joint(tracer, inputs, finished)
-    parts = partition(tracer.graph, finished.values, joint.tangent_nodes, joint.gradient_nodes)
+        joint = _Joint(tracer, inputs, finished, interpreter)
+    nodes = joint.tangent_nodes, joint.gradient_nodes
+    parts = partition(tracer.graph, finished.values, *nodes, lent=joint.lent())
     frame = FunctionalGraph(
         graph_module=module_of(tracer, parts.forward, gm),
         outputs=finished.specs,
@@ -96,9 +117,9 @@ def functionalize_training(
         structure=finished.structure,
         source=gm,
         same_inputs=inputs.same,
-        stages={"functionalize": time.perf_counter() - start},
     )
     backward = module_of(tracer, parts.backward, gm)
+    joint.watch(parts.saved)
     return TrainingGraph(
         frame=frame,
         forward=flat_graph(frame.graph_module, frame),
@@ -107,17 +128,57 @@ def functionalize_training(
         tangents=joint.tangents,
         gradients=joint.gradients,
         sources=joint.sources,
-        frees=joint.frees,
+        frees=joint.history.frees,
+        segments=joint.segments,
+        cuts=joint.cuts,
+        versions=[f._version if f.requires_grad else 0 for f in finished.value_fakes],
         draws=any(effects.of(node).random for node in parts.forward.nodes),
     )
+
+
+class _Cutting(TracingInterpreter):
+    """Lets autograd's graph end at the results of `cuts`: their users are given a twin, a leaf."""
+
+    def __init__(self, gm: GraphModule, tracer: Tracer, cuts: set[Node]) -> None:
+        super().__init__(gm, tracer)
+        self.at: dict[Node, list[Node]] = {}
+        for cut in cuts:
+            self.at.setdefault(last_write(cut), []).append(cut)
+        self.twins: list[tuple[Node, torch.Tensor, torch.Tensor]] = []  # node, result, twin
+        self.versions: list[int] = []  # of their memory then
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        for cut in self.at.get(n, ()):
+            original = result if cut is n else self.env[cut]
+            if not isinstance(original, torch.Tensor) or not original.requires_grad:
+                continue
+            if any(original is leaf for leaf in self.args_of_run):
+                continue
+            twin = original.detach().requires_grad_()
+            self.twins.append((cut, original, twin))
+            self.versions.append(self.tracer.view_of(twin).alias.version)
+            result = replaced(self.env, original, twin, result)
+        return result
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self.args_of_run = args
+        return super().run(*args, **kwargs)
+
+    def originals(self, result: Any) -> Any:
+        """What the graph returned, with the results themselves."""
+        known = {id(twin): original for _, original, twin in self.twins}
+        for (_, _, twin), version in zip(self.twins, self.versions):
+            if self.tracer.view_of(twin).alias.version != version:
+                raise Unfunctionalizable("an output that the graph uses is written")
+        return map_aggregate(result, lambda leaf: known.get(id(leaf), leaf))
 
 
 def _mark_detached(finished: Finish) -> None:
     for spec, leaf in zip(finished.specs, finished.tensors):
         if isinstance(leaf, torch.Tensor):
             spec.detached = not leaf.requires_grad
-            if leaf._is_view():
-                spec.creation = _creation(leaf)
+            spec.creation = _creation(leaf) if leaf._is_view() else -1
 
 
 def _creation(view: torch.Tensor) -> int:
@@ -128,30 +189,95 @@ def _creation(view: torch.Tensor) -> int:
 class _Joint:
     """Records the backward into the tracer's graph."""
 
-    def __init__(self, tracer: Tracer, inputs: Inputs, finished: Finish) -> None:
-        fakes = finished.value_fakes
+    def __init__(
+        self, tracer: Tracer, inputs: Inputs, finished: Finish, interpreter: _Cutting
+    ) -> None:
+        self.inputs = inputs
+        self.finished = finished
+        self.fakes = fakes = finished.value_fakes
         self.tangents = [i for i, fake in enumerate(fakes) if fake.requires_grad]
-        wanted = [i for i, fake in enumerate(inputs.fakes) if fake.requires_grad]
-        if not self.tangents or not wanted:
+        self.wanted = [i for i, fake in enumerate(inputs.fakes) if fake.requires_grad]
+        if not self.tangents or not self.wanted:
             raise Unfunctionalizable("no value of the graph has a gradient")
         given = []
         for i in self.tangents:
             given.append(tracer.add_input(f"tangent_{i}", -1 - i, fakes[i].detach()))
         self.tangent_nodes = [tracer.view_of(fake).node for fake in given]
         tracer.stack_trace = None
-        history = History([fakes[i] for i in self.tangents])
-        self.frees = history.frees
+        self.history = History([fakes[i] for i in self.tangents])
+        self._find_cuts(interpreter)
+        self.gradients: list[tuple[str, int]] = []
+        self.gradient_nodes: list[Node] = []
+        self.sources: list[frozenset[int]] = []
+        self.segments: list[Segment] = []
         with tracer.mode, torch._C._DisableAutocast():  # backward runs outside of autocast
-            try:
-                found = torch.autograd.grad(
-                    [fakes[i] for i in self.tangents],
-                    [inputs.fakes[i] for i in wanted],
-                    given,
-                    allow_unused=True,
-                )
-            except RuntimeError as error:
-                raise UndifferentiableHere(f"its backward raises: {error}") from error
-            pairs = [(i, g) for i, g in zip(wanted, found) if g is not None]
-            self.gradients = [i for i, _ in pairs]
-            self.sources = [history.sources(inputs.fakes[i]) for i, _ in pairs]
-            self.gradient_nodes = [tracer.value(tracer.view_of(g)) for _, g in pairs]
+            for level in sorted({self._level(k) for k in range(len(self.tangents))}):
+                tangents = [k for k in range(len(self.tangents)) if self._level(k) == level]
+                self._segment(tracer, tangents, given)
+
+    def _find_cuts(self, interpreter: _Cutting) -> None:
+        """For each output that is used on: its number, its twin, and its value if it has one."""
+        self.cuts: dict[int, Node] = {}
+        self._twins: list[tuple[int, torch.Tensor, int | None]] = []
+        for node, original, twin in interpreter.twins:
+            number = next(i for i, t in enumerate(self.finished.tensors) if t is original)
+            spec = self.finished.specs[number]
+            while spec.kind == "alias_of_output":
+                spec = self.finished.specs[spec.index]
+            of_value = spec.kind in ("fresh", "alias_of_intermediate")
+            if not of_value and spec.kind not in ("input", "alias_of_input"):
+                raise Unfunctionalizable("an output that the graph uses is a constant")
+            if self.history.sources(twin):
+                self.cuts[number] = node
+                self._twins.append((number, twin, spec.index if of_value else None))
+
+    def _level(self, k: int) -> int:
+        """How many segments the one of tangent k stands behind."""
+        behind = [
+            -1 if value is None or value not in self.tangents else
+            self._level(self.tangents.index(value))
+            for _, twin, value in self._twins
+            if k in self.history.sources(twin)
+        ]  # fmt: skip
+        return 1 + max(behind, default=-1)
+
+    def _segment(self, tracer: Tracer, tangents: list[int], given: Sequence[torch.Tensor]) -> None:
+        targets = [(("input", i), self.inputs.fakes[i]) for i in self.wanted]
+        targets += [(("output", number), twin) for number, twin, _ in self._twins]
+        try:
+            found = torch.autograd.grad(
+                [self.fakes[self.tangents[k]] for k in tangents],
+                [fake for _, fake in targets],
+                [given[k] for k in tangents],
+                allow_unused=True,
+                retain_graph=True,
+            )
+        except RuntimeError as error:
+            raise UndifferentiableHere(f"its backward raises: {error}") from error
+        first = len(self.gradients)
+        for (target, fake), gradient in zip(targets, found):
+            if gradient is not None:
+                self.gradients.append(target)
+                self.gradient_nodes.append(tracer.value(tracer.view_of(gradient)))
+                self.sources.append(self.history.sources(fake).intersection(tangents))
+        self.segments.append(Segment(tangents, list(range(first, len(self.gradients)))))
+
+    def _visible(self) -> list[tuple[str, int, torch.Tensor]]:
+        """The tensors that the caller has."""
+        return [
+            *[("input", i, fake) for i, fake in enumerate(self.inputs.fakes)],
+            *[("value", i, fake) for i, fake in enumerate(self.fakes)],
+        ]
+
+    def lent(self) -> set[Node]:
+        """The inputs and values that eager saves too, so that their owner must not write them."""
+        nodes = {"input": self.inputs.nodes, "value": self.finished.values}
+        return {nodes[kind][i] for kind, i, fake in self._visible() if self.history.keepers(fake)}
+
+    def watch(self, saved: Sequence[tuple[str, int]]) -> None:
+        for kind, i, fake in self._visible():
+            keepers = self.history.keepers(fake) if (kind, i) not in saved else frozenset()
+            for segment in self.segments:
+                users = [k for k in segment.tangents if k in keepers]
+                if users:
+                    segment.watched.append((kind, i, users))

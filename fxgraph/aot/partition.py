@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import networkx
 import torch
 
 from fxgraph import effects
 from fxgraph.aot.functional import Unfunctionalizable, is_view, root_of
+from fxgraph.aot.min_cut import INFINITE, Network
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 
 aten = torch.ops.aten
-_INFINITE = float("inf")
 # Inputs stay alive anyway, as a rule: parameters, and what the caller holds.
 _INPUT_SHARE = 0.01
+_COPY_SHARE = 1.1  # of inputs that their owner may write, a copy is made
 _CHEAP = frozenset(
     getattr(aten, name)
     for name in (
@@ -54,18 +54,30 @@ class Parts:
 
 
 def partition(
-    joint: Graph, values: Sequence[Node], tangents: Sequence[Node], gradients: Sequence[Node]
+    joint: Graph,
+    values: Sequence[Node],
+    tangents: Sequence[Node],
+    gradients: Sequence[Node],
+    *,
+    lent: Collection[Node],
 ) -> Parts:
-    """Cut the joint graph in two. Raises Unfunctionalizable if it writes an attribute."""
+    """Cut the joint graph in two. `lent`: those of inputs and values that may be saved as they are;
+    others their owner may write, so a copy is saved. Raises Unfunctionalizable if the graph writes
+    an attribute.
+    """
     behind = _behind(joint, tangents)
     needed = _ancestors(gradients)
     before = [node for node in needed if node not in behind]
-    saved = _saved(joint, before, behind.intersection(needed), gradients)
+    saved = _saved(joint, before, behind.intersection(needed), gradients, lent)
     writes = {node.args[0]: node for node in joint.nodes if node.target is aten.copy_.default}
     if any(target.op == "get_attr" for target in writes):
         raise Unfunctionalizable("an attribute is written")
-    handed = {node: _copied(joint, node, writes.get(node)) for node in saved}
     inputs = [n for n in joint.nodes if n.op == "placeholder" and n not in tangents]
+    visible = {root_of(node) for node in [*inputs, *values]}
+    handed = {}
+    for node in saved:
+        mine = node in lent or root_of(node) not in visible
+        handed[node] = _copied(joint, node, writes.get(node), mine)
     kept = [n for n in handed.values() if n not in values and n not in inputs]
     places: dict[Node, tuple[str, int]] = {}
     for name, nodes in (("kept", kept), ("value", values), ("input", inputs)):
@@ -99,44 +111,53 @@ def _ancestors(nodes: Sequence[Node], until: Collection[Node] = ()) -> dict[Node
 
 # -- the cut --------------------------------------------------------------------------------------
 def _saved(
-    joint: Graph, before: Sequence[Node], after: set[Node], gradients: Sequence[Node]
+    joint: Graph,
+    before: Sequence[Node],
+    after: set[Node],
+    gradients: Sequence[Node],
+    lent: Collection[Node],
 ) -> list[Node]:
     """The nodes of `before` to hand over to `after`, which depends on the tangents."""
-    network = networkx.DiGraph()
-    inside = set(before)
+    network = Network()
+    forward, backward = network.add_node(), network.add_node()
+    entries = {node: network.add_node() for node in before}
+    exits = {node: network.add_node() for node in before}
+    wanted = set(gradients)
     for node in before:
-        network.add_edge((node, "in"), (node, "out"), capacity=_bytes(node))
+        network.add_arc(entries[node], exits[node], _cost(node, node in lent))
         if node.op == "placeholder" or not _cheap(node):
-            network.add_edge("forward", (node, "in"), capacity=_INFINITE)
+            network.add_arc(forward, entries[node], INFINITE)
         for user in node.users:
-            if user in inside:
-                network.add_edge((node, "out"), (user, "in"), capacity=_INFINITE)
-            elif user in after:
-                network.add_edge((node, "out"), "backward", capacity=_INFINITE)
-        if node in gradients:
-            network.add_edge((node, "out"), "backward", capacity=_INFINITE)
-    if "backward" not in network:
-        return []
-    if "forward" not in network:
-        return []
-    # Seen from the backward, so that of equal cuts the one that computes least again is taken.
-    cut, (late, _) = networkx.minimum_cut(network.reverse(copy=False), "backward", "forward")
-    assert cut < _INFINITE, "a value that cannot be kept"
+            if user in entries:
+                network.add_arc(exits[node], entries[user], INFINITE)
+        if node in wanted or any(user in after for user in node.users):
+            network.add_arc(exits[node], backward, INFINITE)
+    late = network.late_side(forward, backward)
     order = {node: i for i, node in enumerate(joint.nodes)}
-    chosen = [n for n in before if (n, "out") in late and (n, "in") not in late]
+    chosen = [n for n in before if exits[n] in late and entries[n] not in late]
     return sorted(chosen, key=order.__getitem__)
 
 
-def _bytes(node: Node) -> float:
+def _cost(node: Node, lent: bool) -> float:
+    """The bytes that keeping the node takes, more or less of them for what the caller has."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
-        return _INFINITE  # a tuple of results: its parts are kept
+        return INFINITE  # a tuple of results: its parts are kept
     if node.op == "get_attr":
         return 0.0
-    if node.op == "call_function" and is_view(node.target):
-        return _INFINITE  # what it looks at is kept
-    size = float(prod(value.shape) * value.dtype.itemsize)
-    return max(size, 1.0) * (_INPUT_SHARE if node.op == "placeholder" else 1.0)
+    if node.op == "call_function" and is_view(node.target) and not _replaces(node):
+        return INFINITE  # what it looks at is kept
+    size = max(float(prod(value.shape) * value.dtype.itemsize), 1.0)
+    if node.op == "placeholder":
+        return size * (_INPUT_SHARE if lent else _COPY_SHARE)
+    return size
+
+
+def _replaces(node: Node) -> bool:
+    """Whether a view that autograd does not know as one is all that is left of its memory."""
+    source = node.args[0]
+    unmarked = node.target is aten._unsafe_view.default
+    return unmarked and isinstance(source, Node) and len(source.users) == 1
 
 
 def _cheap(node: Node) -> bool:
@@ -151,11 +172,12 @@ def _cheap(node: Node) -> bool:
     return is_view(target) or getattr(target, "overloadpacket", None) in _CHEAP
 
 
-def _copied(joint: Graph, node: Node, write: Node | None) -> Node:
-    """What to hand over for `node`: of an input that the forward overwrites, a copy made before."""
-    if write is None:
+def _copied(joint: Graph, node: Node, write: Node | None, mine: bool) -> Node:
+    """What to hand over for `node`: a copy of what the caller may write, made before the forward
+    itself writes it."""
+    if write is None and mine:
         return node
-    with joint.inserting_before(write):
+    with joint.inserting_before(write) if write is not None else joint.inserting_after(node):
         copy = joint.call_function(aten.clone.default, (node,))
     copy.meta.update(node.meta)
     return copy

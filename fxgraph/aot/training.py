@@ -1,9 +1,11 @@
 """Runs a TrainingGraph: one node of autograd around compiled forward and backward callables.
 
 The node is in C++ (csrc/): it saves what the backward needs as eager's nodes do, so that
-saved-tensor hooks, version counters, retain_graph and their errors are autograd's own. A backward is
-compiled for each set of outputs that gradients arrive at: outputs that nobody differentiated cost
-nothing, and add nothing (zero times an infinite derivative would be nan).
+saved-tensor hooks, version counters, retain_graph and their errors are autograd's own. A backward
+is compiled for each set of outputs that gradients arrive at: outputs that nobody differentiated
+cost nothing, and add nothing (zero times an infinite derivative would be nan). An output that the
+graph itself goes on to use ends a segment with a node of its own: its gradient is whole, for hooks
+too.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from typing import Any
 import torch
 
 from fxgraph.aot.absent import BackwardPart, backward_part
-from fxgraph.aot.functional import FunctionalGraph, OutputSpec, TrainingGraph
+from fxgraph.aot.cuts import last_write, replaced
+from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.extensions import require
+from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 
@@ -51,14 +55,15 @@ def training_callable(
     forward: the compiled training.forward: takes the inputs that have no entry in `statics`
         (by input; parameters and buffers bound once), runs without grad mode and autocast.
     compile_backward: makes the callable for a backward graph, of one list that it may empty. Called
-        now if there is one differentiable value, else when a backward arrives.
+        now for segments with one differentiable value, else when a backward arrives.
 
     A second derivative is taken through the torch-level graph, run again by autograd, where that
     gives the same values: not if the graph writes inputs or draws random numbers, which raises.
     """
     backwards = _Backwards(training, compile_backward)
-    if len(training.tangents) == 1:
-        backwards.part_for((0,))
+    for number, segment in enumerate(training.segments):
+        if len(segment.tangents) == 1:
+            backwards.part_for(number, tuple(segment.tangents))
     step = _autograd.Step(_spec(training, forward, backwards, statics))
     frame = training.frame
     if frame.structure == tuple(range(len(frame.outputs))):
@@ -85,8 +90,6 @@ def _spec(
 ) -> dict[str, Any]:
     """The dict that csrc/step.cpp reads."""
     frame = training.frame
-    tangents = _placeholders(training.backward)[len(training.saved) :]
-    vals = [node.meta["val"] for node in tangents]
     return {
         "name": f"framegraph::{frame.source.meta.get('name', 'graph')}",
         "forward": forward,
@@ -96,13 +99,30 @@ def _spec(
         "statics": statics or [None] * len(_placeholders(training.forward)),
         "values": _value_count(frame),
         "saved": [(_SAVED.index(name), number) for name, number in training.saved],
-        "differentiable": training.tangents,
-        "tangents": [(tuple(v.shape), v.stride(), v.dtype, v.device) for v in vals],
-        "gradients": training.gradients,
-        "frees": training.frees,
+        "versions": training.versions,
+        "segments": [_segment(training, segment) for segment in training.segments],
+        "cuts": list(training.cuts),
         "outputs": [_output(spec) for spec in frame.outputs],
         "written": [m.index for m in frame.input_mutations],
         "same": frame.same_inputs,
+    }
+
+
+def _segment(training: TrainingGraph, segment: Segment) -> dict[str, Any]:
+    tangents = _placeholders(training.backward)[len(training.saved) :]
+    vals = [tangents[k].meta["val"] for k in segment.tangents]
+    place = {k: n for n, k in enumerate(segment.tangents)}
+    targets = [training.gradients[k] for k in segment.gradients]
+    return {
+        "values": [training.tangents[k] for k in segment.tangents],
+        "tangents": [(tuple(v.shape), v.stride(), v.dtype, v.device) for v in vals],
+        "gradients": [(kind == "output", number) for kind, number in targets],
+        "saved": backward_part(training, segment, segment.tangents).saved,
+        "frees": [[place[j] for j in training.frees[k] if j in place] for k in segment.tangents],
+        "watched": [
+            (kind == "value", number, [place[k] for k in users])
+            for kind, number, users in segment.watched
+        ],
     }
 
 
@@ -133,58 +153,118 @@ class _Backwards:
     def __init__(self, training: TrainingGraph, compile_backward: CompileBackward) -> None:
         self.training = training
         self.compile_backward = compile_backward
-        self.made: dict[tuple[int, ...], tuple[Any, BackwardPart]] = {}
+        self.made: dict[tuple[int, tuple[int, ...]], tuple[Any, BackwardPart]] = {}
 
-    def part_for(self, present: tuple[int, ...]) -> tuple[Any, BackwardPart]:
-        if present not in self.made:
-            part = backward_part(self.training, present)
-            self.made[present] = self.compile_backward(part.graph), part
-        return self.made[present]
+    def part_for(self, number: int, present: tuple[int, ...]) -> tuple[Any, BackwardPart]:
+        """The compiled backward of a segment for the tangents `present` (positions)."""
+        key = number, present
+        if key not in self.made:
+            part = backward_part(self.training, self.training.segments[number], present)
+            self.made[key] = self.compile_backward(part.graph), part
+        return self.made[key]
 
-    def specialize(self, present: list[int]) -> tuple[Any, ...]:
-        """The backward for the tangents that arrive, as csrc/step.cpp wants it."""
-        compiled, part = self.part_for(tuple(present))
-        return compiled, part.saved, part.tangents, part.gradients
+    def specialize(self, number: int, arriving: list[int]) -> tuple[Any, ...]:
+        """The backward of a segment for those of its tangents that arrive, as csrc/ wants it."""
+        segment = self.training.segments[number]
+        present = tuple(segment.tangents[n] for n in arriving)
+        compiled, part = self.part_for(number, present)
+        tangents = [segment.tangents.index(k) for k in part.tangents]
+        return compiled, part.saved, tangents, [segment.gradients.index(k) for k in part.gradients]
 
-    def derive(self, inputs: Sequence[torch.Tensor], given: Sequence[Any]) -> list[Any]:
-        """The gradients as operations that autograd records if grad mode is on."""
+    def derive(
+        self,
+        number: int,
+        inputs: Sequence[torch.Tensor],
+        cuts: Sequence[torch.Tensor],
+        given: Sequence[Any],
+    ) -> list[Any]:
+        """The segment's gradients as operations that autograd records if grad mode is on.
+
+        cuts: the outputs that this and earlier segments go on from.
+        """
         training = self.training
         if training.frame.input_mutations or training.draws:
             raise RuntimeError(
                 "a second derivative of a compiled function that writes its inputs or draws random "
                 "numbers: compute it with dynamo.disable around the function"
             )
+        segment = training.segments[number]
         again = torch.is_grad_enabled()
         with torch.enable_grad():
-            values = self._values_again(inputs)
-        wanted = [k for k, i in enumerate(training.gradients) if inputs[i].requires_grad]
+            # Views: what an input was made from is none of this function's business.
+            places: dict[tuple[str, int], torch.Tensor] = {
+                ("input", i): _viewed(x) for i, x in enumerate(inputs)
+            }
+            places.update(
+                (("output", i), _viewed(y)) for i, y in zip(_held(training, number), cuts)
+            )
+            values = self._values_again(places)
+        targets = [places[training.gradients[k]] for k in segment.gradients]
+        wanted = [n for n, target in enumerate(targets) if target.requires_grad]
         pairs = [
-            (values[i], tangent)
-            for i, tangent in zip(training.tangents, given)
+            (values[training.tangents[k]], tangent)
+            for k, tangent in zip(segment.tangents, given)
             if tangent is not None
         ]
         results = torch.autograd.grad(
             [value for value, _ in pairs],
-            [inputs[training.gradients[k]] for k in wanted],
+            [targets[n] for n in wanted],
             [tangent for _, tangent in pairs],
             create_graph=again,
             allow_unused=True,
         )
-        found: list[Any] = [None] * len(training.gradients)
-        for k, gradient in zip(wanted, results):
-            found[k] = gradient
+        found: list[Any] = [None] * len(targets)
+        for n, gradient in zip(wanted, results):
+            found[n] = gradient
         return found
 
-    def _values_again(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def _values_again(self, places: dict[tuple[str, int], torch.Tensor]) -> Sequence[torch.Tensor]:
         """The forward's values from the torch-level graph, which autograd watches."""
-        frame = self.training.frame
-        results = leaves(Interpreter(frame.source).run(*inputs))
+        training = self.training
+        frame = training.frame
+        known = {
+            node: places["output", number]
+            for number, node in training.cuts.items()
+            if ("output", number) in places
+        }
+        inputs = [x for (kind, _), x in places.items() if kind == "input"]
+        results = leaves(_From(frame.source, known).run(*inputs))
         values: list[Any] = [None] * _value_count(frame)
         for spec, result in zip(frame.outputs, results):
             if spec.kind in _VALUES and not spec.detached:
                 whole = spec.kind == "fresh" or not result._is_view()
                 values[spec.index] = result if whole else result._base
         return values
+
+
+class _From(Interpreter):
+    """Runs a graph some of whose results (node -> tensor) are known, from where they are final."""
+
+    def __init__(self, module: GraphModule, known: dict[Node, torch.Tensor]) -> None:
+        super().__init__(module)
+        self.at: dict[Node, list[tuple[Node, torch.Tensor]]] = {}
+        for node, tensor in known.items():
+            self.at.setdefault(last_write(node), []).append((node, tensor))
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        for node, tensor in self.at.get(n, ()):
+            result = replaced(self.env, result if node is n else self.env[node], tensor, result)
+        return result
+
+
+def _viewed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view_as(tensor) if tensor.requires_grad else tensor
+
+
+def _held(training: TrainingGraph, number: int) -> list[int]:
+    """The cuts that csrc/call.cpp has made when it makes the node of this segment."""
+    targets = {
+        training.gradients[k]
+        for segment in training.segments[: number + 1]
+        for k in segment.gradients
+    }
+    return [i for i in training.cuts if ("output", i) in targets]
 
 
 def run_flat(functional: FunctionalGraph) -> Compiled:

@@ -2,6 +2,7 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/Exceptions.h>
@@ -47,13 +48,13 @@ class Call {
   PyObject* operator()() {
     if (is_watched() || (!graph_.written.empty() && !shares_memory_as_traced())) return eagerly();
     torch::autograd::AutoGradMode with_grad(true);  // the graph's own grad mode is in what was traced
-    make_node();
     {
       at::RecordFunction range(at::RecordScope::FUNCTION);
-      if (range.isActive()) range.before(graph_.name, sequence());
+      if (range.isActive()) range.before(graph_.name, static_cast<int64_t>(at::sequence_number::peek()));
       forward();
     }
-    if (node_) keep();
+    made_.resize(graph_.outputs.size());
+    for (uint32_t number = 0; number < graph_.segments.size(); ++number) make_node(number);
     return outputs();
   }
 
@@ -97,22 +98,56 @@ class Call {
     return PyObject_Vectorcall(graph_.eager, objects_.data(), objects_.size(), nullptr);
   }
 
-  void make_node() {
+  // Ties the segment's values to a node, and gives it what the backward needs.
+  void make_node(uint32_t number) {
+    const Segment& segment = graph_.segments[number];
     torch::autograd::edge_list edges;
     bool any = false;
-    for (uint32_t i : graph_.gradients) {
-      const bool wanted = input(i).requires_grad();
-      edges.push_back(wanted ? torch::autograd::impl::gradient_edge(input(i)) : torch::autograd::Edge());
-      any = any || wanted;
+    for (const Target& target : segment.gradients) {
+      const at::Tensor& of = target.output ? made(target.index) : input(target.index);
+      edges.push_back(of.requires_grad() ? torch::autograd::impl::gradient_edge(of) : torch::autograd::Edge());
+      any = any || of.requires_grad();
     }
     if (!any) return;
-    auto* made = new CompiledNode(step_);
-    node_ = own(made);
-    compiled_ = made;
-    node_->set_next_edges(std::move(edges));
+    auto* node = new CompiledNode(step_, number);
+    const NodePtr owner = own(node);
+    owner->set_next_edges(std::move(edges));
+    for (uint32_t i : segment.values) {
+      torch::autograd::impl::set_gradient_edge(values_[i], {owner, owner->add_input_metadata(values_[i])});
+    }
+    const auto& own_values = segment.values;
+    for (uint32_t i : segment.saved) {
+      const Saved& place = graph_.saved[i];
+      const bool output = place.from == Saved::Value &&
+                          std::find(own_values.begin(), own_values.end(), place.index) != own_values.end();
+      node->save(i, saved(place), output);
+    }
+    for (const Watched& item : segment.watched) node->watch(item.value ? values_[item.index] : input(item.index));
+    for (size_t i = 0; i < objects_.size(); ++i) node->hold(input(i));
+    for (uint32_t i : graph_.cuts) {
+      if (made_[i].defined()) node->hold(made_[i]);
+    }
   }
 
-  int64_t sequence() const { return node_ ? static_cast<int64_t>(node_->sequence_nr()) : -1; }
+  at::Tensor saved(const Saved& place) const {
+    if (place.from == Saved::Input) return input(place.index);
+    return place.from == Saved::Value ? values_[place.index] : result(graph_.values + place.index);
+  }
+
+  // An output that a later segment uses; the one that the caller will get.
+  const at::Tensor& made(uint32_t number) {
+    const Output& out = graph_.outputs[number];
+    at::Tensor& tensor = made_[number];
+    if (tensor.defined()) return tensor;
+    switch (out.kind) {
+      case Output::AliasOfInput:
+        return tensor = viewed(input(out.index), out);
+      case Output::AliasOfOutput:
+        return tensor = viewed(made(out.index), out);
+      default:
+        return tensor = out.view ? viewed(values_[out.index], out) : values_[out.index];
+    }
+  }
 
   void forward() {
     torch::autograd::AutoGradMode no_grad(false);
@@ -123,6 +158,11 @@ class Call {
     results_ = py::reinterpret_steal<py::object>(PySequence_Fast(results_.ptr(), "a compiled forward returned no tuple"));
     if (!results_) throw python_error();
     for (size_t i = 0; i < graph_.values; ++i) values_.push_back(result(i));
+    for (size_t i = 0; i < graph_.values; ++i) {
+      if (graph_.versions[i] != 0) {
+        torch::autograd::impl::set_version_counter(values_[i], c10::VariableVersion(graph_.versions[i]));
+      }
+    }
   }
 
   // A result as a tensor of its own; run op by op, it may be a view of what only the graph knew.
@@ -131,25 +171,6 @@ class Call {
     if (item == Py_None) return {};
     const at::Tensor& tensor = THPVariable_Unpack(item);
     return tensor.is_view() || tensor.requires_grad() ? tensor.variable_data() : tensor;
-  }
-
-  // Ties the values to the node, and gives it what the backward needs.
-  void keep() {
-    for (uint32_t i : graph_.differentiable) {
-      at::Tensor& value = values_[i];
-      torch::autograd::impl::set_gradient_edge(value, {node_, node_->add_input_metadata(value)});
-    }
-    for (const Saved& place : graph_.saved) {
-      if (place.from == Saved::Input) compiled_->save(input(place.index), false);
-      if (place.from == Saved::Value) compiled_->save(values_[place.index], is_differentiable(place.index));
-      if (place.from == Saved::Kept) compiled_->save(result(graph_.values + place.index), false);
-    }
-    for (size_t i = 0; i < objects_.size(); ++i) compiled_->hold(input(i));
-  }
-
-  bool is_differentiable(uint32_t value) const {
-    const auto& all = graph_.differentiable;
-    return std::find(all.begin(), all.end(), value) != all.end();
   }
 
   PyObject* outputs() {
@@ -161,7 +182,7 @@ class Call {
       for (size_t i = 0; i < count; ++i) {
         const Output& out = graph_.outputs[i];
         if ((out.kind == Output::Same || out.kind == Output::AliasOfOutput) != late) continue;
-        PyObject* item = output(out, tuple.ptr());
+        PyObject* item = made_[i].defined() ? THPVariable_Wrap(made_[i]) : output(out, tuple.ptr());
         if (item == nullptr) throw python_error();
         PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), item);
       }
@@ -172,43 +193,46 @@ class Call {
   PyObject* output(const Output& out, PyObject* done) {
     switch (out.kind) {
       case Output::Value:
-        return out.view ? viewed(values_[out.index], out) : THPVariable_Wrap(values_[out.index]);
+        return out.view ? wrapped(values_[out.index], out) : THPVariable_Wrap(values_[out.index]);
       case Output::AliasOfValue:
-        return viewed(values_[out.index], out);
+        return wrapped(values_[out.index], out);
       case Output::Input:
         return Py_NewRef(objects_[out.index]);
       case Output::AliasOfInput:
-        return viewed(input(out.index), out);
+        return wrapped(input(out.index), out);
       case Output::Constant:
-        return out.view ? viewed(THPVariable_Unpack(out.constant), out) : Py_NewRef(out.constant);
+        return out.view ? wrapped(THPVariable_Unpack(out.constant), out) : Py_NewRef(out.constant);
       case Output::Same:
         return Py_NewRef(PyTuple_GET_ITEM(done, out.index));
       case Output::AliasOfOutput:
-        return viewed(THPVariable_Unpack(PyTuple_GET_ITEM(done, out.index)), out);
+        return wrapped(THPVariable_Unpack(PyTuple_GET_ITEM(done, out.index)), out);
     }
     return nullptr;
   }
 
-  static PyObject* viewed(const at::Tensor& base, const Output& out) {
+  static PyObject* wrapped(const at::Tensor& base, const Output& out) { return THPVariable_Wrap(viewed(base, out)); }
+
+  static at::Tensor viewed(const at::Tensor& base, const Output& out) {
     using torch::autograd::CreationMeta;
     const bool no_grad = out.creation == CreationMeta::NO_GRAD_MODE;
     torch::autograd::AutoGradMode mode(!no_grad);
-    const at::Tensor source = out.detached && !no_grad && base.requires_grad() ? base.detach() : base;
+    const bool detach = out.detached && !no_grad && base.requires_grad();
+    const at::Tensor source = detach && out.tracked ? base.detach() : base;
     at::Tensor view = at::as_strided(source, out.size, out.stride, base.storage_offset() + out.offset);
+    if (!out.tracked && (out.detached || !view.requires_grad())) return view.detach();
     if (out.creation == CreationMeta::MULTI_OUTPUT_NODE) {
       torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(out.creation);
     }
-    return THPVariable_Wrap(std::move(view));
+    return view;
   }
 
   Step* step_;
   const Training& graph_;
   PyObject* const* varying_;
   std::vector<PyObject*> objects_;  // borrowed; every input
-  NodePtr node_;
-  CompiledNode* compiled_ = nullptr;
   py::object results_;
   std::vector<at::Tensor> values_;
+  std::vector<at::Tensor> made_;  // by output: those that segments had to make first
 };
 
 }  // namespace

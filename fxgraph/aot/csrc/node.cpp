@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 namespace framegraph {
@@ -70,9 +72,9 @@ variable_list gradients(const py::object& results, const Places& places, size_t 
 
 }  // namespace
 
-CompiledNode::CompiledNode(Step* step) : step_(step), dead_(step->training->tangents.size()) {
+CompiledNode::CompiledNode(Step* step, uint32_t number)
+    : step_(step), number_(number), saved_(step->training->saved.size()), dead_(segment().tangents.size()) {
   Py_INCREF(step);
-  saved_.reserve(training().saved.size());
   given_.reserve(training().statics.size());
 }
 
@@ -84,16 +86,44 @@ CompiledNode::~CompiledNode() {
 
 std::string CompiledNode::name() const { return training().name + "Backward"; }
 
-void CompiledNode::hold(const at::Tensor& input) {
-  const auto version = static_cast<uint32_t>(input._version());
-  if (!input.requires_grad() || input.is_leaf()) {
-    given_.push_back({input, {}, version});
+void CompiledNode::hold(const at::Tensor& given) {
+  const auto version = static_cast<uint32_t>(given._version());
+  if (!given.requires_grad() || given.is_leaf()) {
+    given_.push_back({given, {}, version});
   } else {
-    given_.push_back({input.tensor_data(), torch::autograd::impl::gradient_edge(input), version});
+    given_.push_back({given.tensor_data(), torch::autograd::impl::gradient_edge(given), version});
   }
 }
 
-void CompiledNode::save(const at::Tensor& tensor, bool output) { saved_.emplace_back(tensor, output); }
+void CompiledNode::save(uint32_t number, const at::Tensor& tensor, bool output) {
+  saved_[number] = torch::autograd::SavedVariable(tensor, output);
+}
+
+void CompiledNode::watch(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << "[" << tensor.toString() << " " << tensor.sizes() << "]";
+  if (tensor.grad_fn()) text << ", which is output " << tensor.output_nr() << " of " << tensor.grad_fn()->name() << ",";
+  witnesses_.push_back(
+      {torch::autograd::impl::version_counter(tensor), static_cast<uint32_t>(tensor._version()), text.str()});
+}
+
+// Raises what eager raises where a tensor has been written that it saves.
+void CompiledNode::check(const std::vector<bool>& present) const {
+  for (size_t i = 0; i < witnesses_.size(); ++i) {
+    const auto& users = segment().watched[i].tangents;
+    const Witness& seen = witnesses_[i];
+    if (std::none_of(users.begin(), users.end(), [&](uint32_t k) { return present[k]; })) continue;
+    TORCH_CHECK(seen.counter.current_version() == seen.version,
+                "one of the variables needed for gradient computation has been modified by an inplace operation: ",
+                seen.description, " is at version ", seen.counter.current_version(), "; expected version ", seen.version,
+                " instead. Hint: ",
+                torch::autograd::AnomalyMode::is_enabled()
+                    ? "the backtrace further above shows the operation that failed to compute its gradient. The variable "
+                      "in question was changed in there or anywhere later. Good luck!"
+                    : "enable anomaly detection to find the operation that failed to compute its gradient, with "
+                      "torch.autograd.set_detect_anomaly(True).");
+  }
+}
 
 variable_list CompiledNode::apply(variable_list&& tangents) {
   std::vector<bool> present(tangents.size());
@@ -108,11 +138,12 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
       TORCH_CHECK(!(present[k] && dead_[k]), torch::autograd::ERR_BACKWARD_TWICE);
     }
     used_ = present;
+    check(present);
   }
   if (std::find(present.begin(), present.end(), true) == present.end()) return variable_list(num_outputs());
   pybind11::gil_scoped_acquire gil;
   if (c10::GradMode::is_enabled() || !plain) return derive(tangents);
-  return run(step_->training->variant(present), tangents);
+  return run(step_->training->variant(number_, present), tangents);
 }
 
 variable_list CompiledNode::run(const Variant& variant, const variable_list& tangents) {
@@ -130,12 +161,12 @@ PyObject* CompiledNode::arguments(const Variant& variant, const variable_list& t
   {
     pybind11::gil_scoped_release without_gil;
     std::lock_guard<std::mutex> lock(mutex_);
+    TORCH_CHECK(!freed_, torch::autograd::ERR_BACKWARD_TWICE);
     for (uint32_t i : variant.saved) {
-      TORCH_CHECK(i < saved_.size(), torch::autograd::ERR_BACKWARD_TWICE);
       tensors.push_back(saved_[i].unpack(getptr()));
     }
   }
-  for (uint32_t k : variant.tangents) tensors.push_back(fitted(tangents[k], training().tangents[k]));
+  for (uint32_t k : variant.tangents) tensors.push_back(fitted(tangents[k], segment().tangents[k]));
   auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
   if (!list) throw python_error();
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -148,7 +179,7 @@ PyObject* CompiledNode::arguments(const Variant& variant, const variable_list& t
 
 // The gradients as operations that autograd records, or that take tensors which compiled code cannot.
 variable_list CompiledNode::derive(const variable_list& tangents) {
-  py::list inputs;
+  py::list inputs, cuts;
   {
     std::vector<Given> given;
     {
@@ -156,18 +187,20 @@ variable_list CompiledNode::derive(const variable_list& tangents) {
       given = given_;
     }
     TORCH_CHECK(!given.empty(), torch::autograd::ERR_BACKWARD_TWICE);
-    for (Given& input : given) {
-      TORCH_CHECK(input.tensor._version() == input.version,
+    for (size_t i = 0; i < given.size(); ++i) {
+      TORCH_CHECK(given[i].tensor._version() == given[i].version,
                   "one of the variables needed for gradient computation has been modified by an inplace operation: an "
-                  "input of ", training().name, ", whose second derivative is asked for");
-      at::Tensor tensor = input.tensor;
-      if (input.edge.is_valid()) tensor = torch::autograd::make_variable(tensor, input.edge);
-      inputs.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor))));
+                  "input or output of ", training().name, ", whose second derivative is asked for");
+      at::Tensor tensor = given[i].tensor;
+      if (given[i].edge.is_valid()) tensor = torch::autograd::make_variable(tensor, given[i].edge);
+      auto& list = i < training().statics.size() ? inputs : cuts;
+      list.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor))));
     }
   }
   const py::list given = optional_tensors(tangents);
   auto results = py::reinterpret_steal<py::object>(
-      PyObject_CallFunctionObjArgs(training().derive, inputs.ptr(), given.ptr(), nullptr));
+      PyObject_CallFunctionObjArgs(training().derive, py::int_(number_).ptr(), inputs.ptr(), cuts.ptr(), given.ptr(),
+                                   nullptr));
   if (!results) throw python_error();
   std::vector<uint32_t> places(num_outputs());
   for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<uint32_t>(i);
@@ -180,9 +213,10 @@ void CompiledNode::release_variables() {
   Lock lock(mutex_);
   for (size_t k = 0; k < used_.size(); ++k) {
     if (!used_[k]) continue;
-    for (uint32_t other : training().frees[k]) dead_[other] = true;
+    for (uint32_t other : segment().frees[k]) dead_[other] = true;
   }
   if (std::find(dead_.begin(), dead_.end(), false) != dead_.end()) return;
+  freed_ = true;
   saved.swap(saved_);
   given.swap(given_);
 }

@@ -1,4 +1,4 @@
-// The node of autograd's graph for one call of a Step.
+// The node of autograd's graph for one segment of one call of a Step.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -24,16 +24,24 @@ struct Given {
   uint32_t version;
 };
 
+// A tensor that must not be written before the backward, though the compiled one does not need it.
+struct Witness {
+  c10::VariableVersion counter;
+  uint32_t version;
+  std::string description;
+};
+
 class CompiledNode : public Node {
  public:
-  explicit CompiledNode(Step* step);
+  CompiledNode(Step* step, uint32_t segment);
   ~CompiledNode() override;
 
   std::string name() const override;
   void release_variables() override;
 
-  void hold(const at::Tensor& input);  // each input, in order
-  void save(const at::Tensor& tensor, bool output);
+  void hold(const at::Tensor& given);  // each input, then each cut so far, in order
+  void save(uint32_t number, const at::Tensor& tensor, bool output);
+  void watch(const at::Tensor& tensor);  // each of the segment's watched, in order
 
  protected:
   variable_list apply(variable_list&& tangents) override;
@@ -42,11 +50,16 @@ class CompiledNode : public Node {
   variable_list run(const Variant& variant, const variable_list& tangents);
   variable_list derive(const variable_list& tangents);
   PyObject* arguments(const Variant& variant, const variable_list& tangents);
+  void check(const std::vector<bool>& present) const;
   const Training& training() const { return *step_->training; }
+  const Segment& segment() const { return training().segments[number_]; }
 
   Step* step_;  // strong
-  std::vector<torch::autograd::SavedVariable> saved_;
+  uint32_t number_;  // of the segment
+  std::vector<torch::autograd::SavedVariable> saved_;  // by number; those of other segments are empty
+  bool freed_ = false;
   std::vector<Given> given_;
+  std::vector<Witness> witnesses_;
   std::vector<bool> used_;  // the tangents of the latest backward
   std::vector<bool> dead_;  // the tangents that cannot be used again, since eager would have freed what they need
 };

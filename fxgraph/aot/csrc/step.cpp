@@ -6,6 +6,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <tuple>
+
 namespace framegraph {
 namespace {
 
@@ -24,7 +27,9 @@ Output parse_output(const py::tuple& item) {
     out.offset = item[4].cast<int64_t>();
   }
   out.detached = item[5].cast<bool>();
-  out.creation = static_cast<torch::autograd::CreationMeta>(item[6].cast<int>());
+  const auto creation = item[6].cast<int>();
+  out.tracked = creation >= 0;
+  out.creation = static_cast<torch::autograd::CreationMeta>(std::max(creation, 0));
   out.constant = out.kind == Output::Constant ? owned(item[7]) : nullptr;
   return out;
 }
@@ -34,6 +39,23 @@ Tangent parse_tangent(const py::tuple& item) {
   const auto device = reinterpret_cast<THPDevice*>(item[3].ptr())->device;
   return {item[0].cast<std::vector<int64_t>>(), item[1].cast<std::vector<int64_t>>(),
           at::TensorOptions(device).dtype(dtype)};
+}
+
+Segment parse_segment(const py::dict& data) {
+  Segment segment;
+  segment.values = data["values"].cast<Numbers>();
+  for (py::handle item : data["tangents"]) segment.tangents.push_back(parse_tangent(item.cast<py::tuple>()));
+  for (py::handle item : data["gradients"]) {
+    const auto pair = item.cast<std::pair<bool, uint32_t>>();
+    segment.gradients.push_back({pair.first, pair.second});
+  }
+  segment.saved = data["saved"].cast<Numbers>();
+  segment.frees = data["frees"].cast<std::vector<Numbers>>();
+  for (py::handle item : data["watched"]) {
+    const auto parts = item.cast<std::tuple<bool, uint32_t, Numbers>>();
+    segment.watched.push_back({std::get<0>(parts), std::get<1>(parts), std::get<2>(parts)});
+  }
+  return segment;
 }
 
 }  // namespace
@@ -55,10 +77,9 @@ void Training::load(PyObject* spec) {
     const auto pair = item.cast<std::pair<int, uint32_t>>();
     saved.push_back({static_cast<Saved::From>(pair.first), pair.second});
   }
-  differentiable = data["differentiable"].cast<Numbers>();
-  for (py::handle item : data["tangents"]) tangents.push_back(parse_tangent(item.cast<py::tuple>()));
-  gradients = data["gradients"].cast<Numbers>();
-  frees = data["frees"].cast<std::vector<Numbers>>();
+  versions = data["versions"].cast<Numbers>();
+  for (py::handle item : data["segments"]) segments.push_back(parse_segment(item.cast<py::dict>()));
+  cuts = data["cuts"].cast<Numbers>();
   for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
   written = data["written"].cast<Numbers>();
   same = data["same"].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
@@ -68,26 +89,32 @@ Training::~Training() {
   for (PyObject* object : {forward, eager, derive, specialize}) Py_XDECREF(object);
   for (PyObject* tensor : statics) Py_XDECREF(tensor);
   for (Output& out : outputs) Py_XDECREF(out.constant);
-  for (auto& item : variants) Py_XDECREF(item.second.backward);
+  for (Segment& segment : segments) {
+    for (auto& item : segment.variants) Py_XDECREF(item.second.backward);
+  }
 }
 
 int Training::traverse(visitproc visit, void* arg) const {
   for (PyObject* object : {forward, eager, derive, specialize}) Py_VISIT(object);
   for (PyObject* tensor : statics) Py_VISIT(tensor);
   for (const Output& out : outputs) Py_VISIT(out.constant);
-  for (const auto& item : variants) Py_VISIT(item.second.backward);
+  for (const Segment& segment : segments) {
+    for (const auto& item : segment.variants) Py_VISIT(item.second.backward);
+  }
   return 0;
 }
 
-const Variant& Training::variant(const std::vector<bool>& present) {
+const Variant& Training::variant(uint32_t number, const std::vector<bool>& present) {
+  auto& variants = segments[number].variants;
   const auto known = variants.find(present);
   if (known != variants.end()) return known->second;
-  py::list numbers;
+  py::list arriving;
   for (size_t k = 0; k < present.size(); ++k) {
-    if (present[k]) numbers.append(k);
+    if (present[k]) arriving.append(k);
   }
   // Another thread may make it meanwhile; the first one stays.
-  auto made = py::reinterpret_steal<py::object>(PyObject_CallOneArg(specialize, numbers.ptr()));
+  auto made = py::reinterpret_steal<py::object>(
+      PyObject_CallFunctionObjArgs(specialize, py::int_(number).ptr(), arriving.ptr(), nullptr));
   if (!made) throw python_error();
   const auto parts = made.cast<py::tuple>();
   Variant variant{parts[0].ptr(), parts[1].cast<Numbers>(), parts[2].cast<Numbers>(), parts[3].cast<Numbers>()};

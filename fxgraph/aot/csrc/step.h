@@ -21,6 +21,7 @@ struct Output {
   Kind kind;
   uint32_t index;
   bool view;      // size, stride and offset describe a view of the source
+  bool tracked;   // autograd knows it as a view
   bool detached;  // does not require grad, whatever it is a view of
   torch::autograd::CreationMeta creation;
   std::vector<int64_t> size, stride;
@@ -44,27 +45,51 @@ struct Tangent {
 // The backward for one set of tangents that arrive.
 struct Variant {
   PyObject* backward;  // called with one list, which it may empty: what is saved, then the tangents
-  std::vector<uint32_t> saved, tangents, gradients;  // numbers into those of the graph
+  std::vector<uint32_t> saved;                // numbers into those of the graph
+  std::vector<uint32_t> tangents, gradients;  // positions in the segment's
+};
+
+// What a gradient is of.
+struct Target {
+  bool output;  // an output that the graph goes on to use, else an input
+  uint32_t index;
+};
+
+// A tensor of the caller's that eager saves: overwritten, it makes the backward of these tangents an error.
+struct Watched {
+  bool value;
+  uint32_t index;
+  std::vector<uint32_t> tangents;  // positions in the segment's
+};
+
+// The part of a graph behind one node of autograd's: it ends at the outputs which the graph itself goes on to use, so
+// that their gradients can be seen, and changed by hooks.
+struct Segment {
+  std::vector<uint32_t> values;    // those with a gradient, in the order of the tangents
+  std::vector<Tangent> tangents;
+  std::vector<Target> gradients;  // in the order of the node's edges
+  std::vector<uint32_t> saved;     // numbers into those of the graph
+  std::vector<std::vector<uint32_t>> frees;  // by tangent: those that eager cannot use again after its backward
+  std::vector<Watched> watched;
+  std::map<std::vector<bool>, Variant> variants;
 };
 
 struct Training {
   std::string name;
   PyObject* forward = nullptr;  // takes the inputs that vary, returns values and what is kept
   PyObject* eager = nullptr;    // takes all inputs: the torch-level graph, for calls that must not be compiled
-  PyObject* derive = nullptr;   // (inputs, tangents or None) -> gradients, as autograd operations
-  PyObject* specialize = nullptr;  // (tangents that arrive) -> (backward, saved, tangents, gradients)
+  PyObject* derive = nullptr;   // (segment, inputs, cuts, tangents or None) -> gradients, as autograd operations
+  PyObject* specialize = nullptr;  // (segment, tangents that arrive) -> (backward, saved, tangents, gradients)
   std::vector<PyObject*> statics;  // by input: the tensor bound to it, or nullptr where each call passes one
   size_t varying = 0;
   size_t values = 0;  // how many of the forward's results are values; the rest is kept
   std::vector<Saved> saved;
-  std::vector<uint32_t> differentiable;  // values, in the order of the tangents
-  std::vector<Tangent> tangents;
-  std::vector<uint32_t> gradients;  // inputs, in the order of the node's edges
-  std::vector<std::vector<uint32_t>> frees;  // by tangent: the tangents that eager cannot use again after its backward
+  std::vector<uint32_t> versions;  // by value: how often the graph has written it
+  std::vector<Segment> segments;   // each before those that use its outputs
+  std::vector<uint32_t> cuts;      // the outputs where segments end
   std::vector<Output> outputs;
   std::vector<uint32_t> written;                    // inputs
   std::vector<std::pair<uint32_t, uint32_t>> same;  // inputs that were the same memory when traced
-  std::map<std::vector<bool>, Variant> variants;
 
   Training() = default;
   ~Training();
@@ -76,8 +101,8 @@ struct Training {
 
   int traverse(visitproc visit, void* arg) const;
 
-  // The backward for these tangents, made if it is not there. Needs the GIL.
-  const Variant& variant(const std::vector<bool>& present);
+  // The segment's backward for these tangents, made if it is not there. Needs the GIL.
+  const Variant& variant(uint32_t segment, const std::vector<bool>& present);
 };
 
 // The Python object that a backend returns.

@@ -1,0 +1,364 @@
+"""Writes to inputs, grad modes, requires_grad, parameters that change: eager and compiled agree."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+from tests.fxgraph.training_support import BACKENDS, assert_same, backward, check, facts, r
+
+
+def leaf_and_constant():
+    return [r(3, 4), r(3, 4, grad=False)]
+
+
+def two_leaves():
+    return [r(3, 4), r(3, 4)]
+
+
+def intermediate():
+    return [r(3, 4) * 2, r(3, 4)]
+
+
+def constants_first():
+    return [r(3, 4, grad=False), r(3, 4)]
+
+
+def shared_memory():
+    x = r(3, 4, grad=False)
+    return [x, x[1:], r(3, 4)]
+
+
+def same_tensor():
+    x = r(3, 4)
+    return [x, x]
+
+
+def write_constant(c, w):
+    y = c * w
+    c.add_(1)
+    return y
+
+
+def write_constant_first(c, w):
+    c.mul_(2)
+    return c * w
+
+
+def write_constant_view(c, w):
+    c[0].fill_(3)
+    return (c * w).sum()
+
+
+def write_twice(c, w):
+    c.add_(1)
+    y = c * w
+    c.t().mul_(2)
+    return y, c
+
+
+def write_with_gradient(c, w):
+    c.add_(w)
+    return c * 2
+
+
+def write_leaf(x, w):
+    x.add_(1)
+    return x * w
+
+
+def write_leaf_no_grad(x, w):
+    with torch.no_grad():
+        x.add_(1)
+    return x * w
+
+
+def write_leaf_after_use(x, w):
+    y = x * w
+    with torch.no_grad():
+        x.mul_(2)
+    return y
+
+
+def write_intermediate(x, w):
+    x.mul_(w)
+    return x + 1
+
+
+def write_view_of_intermediate(x, w):
+    x[0].add_(w[1])
+    return x * w
+
+
+def write_detached(x, w):
+    x.detach().mul_(2)
+    return x * w
+
+
+def copy_into(c, w):
+    c.copy_(w.detach())
+    return c * w
+
+
+def copy_with_gradient(c, w):
+    c.copy_(w)
+    return c * 3
+
+
+def write_shared(c, part, w):
+    y = c * w
+    part.add_(1)
+    return y
+
+
+def read_shared(c, part, w):
+    c.add_(1)
+    return part * w[1:]
+
+
+def write_out(c, w):
+    torch.mul(w.detach(), 2, out=c)
+    return c * w
+
+
+def set_flag_inside(x, w):
+    y = x.detach() * 2
+    y.requires_grad_()
+    return y * w
+
+
+def flag_read(x, w):
+    return x * w if x.requires_grad else x + w
+
+
+def grad_mode_read(x, w):
+    return x * w if torch.is_grad_enabled() else x + w
+
+
+def mode_set(x, w):
+    torch.set_grad_enabled(False)
+    y = x * w
+    torch.set_grad_enabled(True)
+    return y, x * w
+
+
+def no_grad_writes(x, w):
+    y = x * w
+    with torch.no_grad():
+        y.mul_(2)
+    return y + x
+
+
+def overwrite_saved(x, w):
+    y = x.exp()
+    y.mul_(w)
+    return y
+
+
+def resize_own(x, w):
+    y = x * w
+    y.unsqueeze_(0)
+    return y
+
+
+def transposes(x, w):
+    y = x * w
+    y.t_()
+    y.unsqueeze_(1)
+    return y, w * 2
+
+
+def integers_written(c, w):
+    i = torch.arange(3)
+    i.add_(1)
+    return w[i - 1] * 2, i
+
+
+def bfloat(x, w):
+    return x.to(torch.bfloat16) * w.to(torch.bfloat16)
+
+
+def casts(x, w):
+    return x.float() * 2, (w * 2).long(), w.double()
+
+
+def chunks_written(x, w):
+    a, b = (x * w).chunk(2, dim=1)
+    return a.clone().mul_(2) + b
+
+
+def masked(x, w):
+    y = x.clone()
+    y[x > 0] = 0.0
+    return y * w
+
+
+def indexed_writes(x, w):
+    y = x * 1
+    y[:, 1] = w[:, 0]
+    y[0, :2] += w[1, 2:]
+    return y
+
+
+def filled(x, w):
+    y = torch.zeros(3, 4, dtype=x.dtype)
+    y[1:] = x[1:] * w[1:]
+    return y, torch.zeros_like(w).copy_(x)
+
+
+ROWS = {
+    "write_constant": (write_constant, constants_first),
+    "write_constant_first": (write_constant_first, constants_first),
+    "write_constant_view": (write_constant_view, constants_first),
+    "write_twice": (write_twice, constants_first),
+    "write_with_gradient": (write_with_gradient, constants_first),
+    "write_leaf": (write_leaf, two_leaves),
+    "write_leaf_no_grad": (write_leaf_no_grad, two_leaves),
+    "write_leaf_after_use": (write_leaf_after_use, two_leaves),
+    "write_leaf_constant": (write_leaf_after_use, leaf_and_constant),
+    "write_intermediate": (write_intermediate, intermediate),
+    "write_view_of_intermediate": (write_view_of_intermediate, intermediate),
+    "write_detached": (write_detached, two_leaves),
+    "copy_into": (copy_into, constants_first),
+    "copy_with_gradient": (copy_with_gradient, constants_first),
+    "write_shared": (write_shared, shared_memory),
+    "read_shared": (read_shared, shared_memory),
+    "write_out": (write_out, constants_first),
+    "same_tensor": (lambda x, y: x * y + x, same_tensor),
+    "set_flag_inside": (set_flag_inside, two_leaves),
+    "flag_read": (flag_read, two_leaves),
+    "flag_read_constant": (flag_read, constants_first),
+    "grad_mode_read": (grad_mode_read, two_leaves),
+    "mode_set": (mode_set, two_leaves),
+    "no_grad_writes": (no_grad_writes, two_leaves),
+    "overwrite_saved": (overwrite_saved, two_leaves),
+    "resize_own": (resize_own, two_leaves),
+    "transposes": (transposes, two_leaves),
+    "integers_written": (integers_written, constants_first),
+    "bfloat": (bfloat, two_leaves),
+    "casts": (casts, two_leaves),
+    "chunks_written": (chunks_written, two_leaves),
+    "masked": (masked, two_leaves),
+    "indexed_writes": (indexed_writes, two_leaves),
+    "filled": (filled, two_leaves),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "backend", [b if b != "inductor" else pytest.param(b, marks=pytest.mark.slow) for b in BACKENDS]
+)
+def test_write(name, backend):
+    fn, make = ROWS[name]
+    check(fn, make, backward, backend)
+
+
+# -- the same compiled function, called in changing circumstances ---------------------------------
+def flags_flip(call, model):
+    """requires_grad of parameters and inputs is read at each call."""
+    x = r(2, 3)
+    for wanted in (True, False, True):
+        model.weight.requires_grad_(wanted)
+        yield call(x), [x, *model.parameters()]
+        yield call(x.detach()), [x, *model.parameters()]
+
+
+def frozen(call, model):
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    x = r(2, 3)
+    yield call(x), [x]
+    yield call(x.detach()), [x]
+
+
+def modes_flip(call, model):
+    x = r(2, 3)
+    for mode in (True, False, True):
+        with torch.set_grad_enabled(mode):
+            yield call(x), [x, *model.parameters()]
+    with torch.inference_mode():
+        y = call(x)
+    yield y, [x]
+
+
+def replaced(call, model):
+    x = r(2, 3)
+    yield call(x), [x, *model.parameters()]
+    old = model.weight
+    model.weight = torch.nn.Parameter(torch.ones(4, 3, dtype=torch.float64))
+    yield call(x), [x, old, *model.parameters()]
+    model.weight = old
+    yield call(x), [x, old, *model.parameters()]
+
+
+def data_replaced(call, model):
+    x = r(2, 3)
+    yield call(x), [x, *model.parameters()]
+    model.weight.data = torch.ones(4, 3, dtype=torch.float64)
+    yield call(x), [x, *model.parameters()]
+    model.weight.data = torch.ones(3, 4, dtype=torch.float64).t()
+    yield call(x), [x, *model.parameters()]
+
+
+def resized(call, model):
+    x = r(2, 3)
+    yield call(x), [x, *model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = None
+    model.weight.data = torch.ones(5, 3, dtype=torch.float64)
+    model.bias.data = torch.ones(5, dtype=torch.float64)
+    yield call(x), [x, *model.parameters()]
+
+
+def cast(call, model):
+    yield call(r(2, 3)), [*model.parameters()]
+    model.float()
+    x = r(2, 3, dtype=torch.float32)
+    yield call(x), [x, *model.parameters()]
+
+
+def updated(call, model):
+    x = r(2, 3)
+    for _ in range(3):
+        yield call(x), [x, *model.parameters()]
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+
+
+def tied(call, model):
+    x = r(2, 3)
+    yield call(x), [x, *model.parameters()]
+    model.bias = torch.nn.Parameter(model.weight.detach()[:, 0])
+    yield call(x), [x, *model.parameters()]
+
+
+CHANGES = [
+    flags_flip, frozen, modes_flip, replaced, data_replaced, resized, cast, updated, tied,
+]  # fmt: skip
+
+
+class Layer(torch.nn.Linear):
+    def forward(self, x):
+        return F.softplus(super().forward(x)) * self.weight.sum()
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parameters_that_change(change, backend):
+    def seen(compile):
+        torch.manual_seed(0)
+        model = Layer(3, 4).double()
+        found = []
+        for result, watched in change(compile(model), model):
+            if result.requires_grad:
+                result.square().sum().backward()
+            found += [facts(result, given=False), *[facts(t) for t in watched]]
+            result = None  # with it goes what autograd knows of the parameters' sizes
+        return found
+
+    expected = seen(lambda model: model)
+    assert_same(expected, seen(lambda model: dynamo.compile(model, backend=backend)))
