@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 import dynamo
 from tests.fxgraph.training_support import BACKENDS, assert_same, check, facts, r
 
+COMPILED = BACKENDS[1:]
+
 
 def net(x, w):
     return torch.tanh(x @ w).exp() * x
@@ -238,7 +240,7 @@ def test_saved_tensor_hooks_see_what_eager_saves(backend):
     assert_same(expected, packed)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", COMPILED)
 def test_anomaly_mode_names_the_compiled_function(backend):
     def f(x, w):
         return (x * w).sqrt()
@@ -251,7 +253,7 @@ def test_anomaly_mode_names_the_compiled_function(backend):
                 call(x, x.detach()).sum().backward()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", COMPILED)
 def test_the_profiler_shows_the_compiled_function(backend):
     call = dynamo.compile(net, backend=backend)
     call(*inputs())
@@ -262,7 +264,7 @@ def test_the_profiler_shows_the_compiled_function(backend):
     assert type(call(*inputs()).grad_fn).__name__ == "CompiledBackward"
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", COMPILED)
 def test_threads(backend):
     call = dynamo.compile(net, backend=backend)
     x, w = inputs()

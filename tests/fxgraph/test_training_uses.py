@@ -296,15 +296,26 @@ def inputs():
     return [r(4, 4), r(4, 4)]
 
 
-@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
-@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
-@pytest.mark.parametrize(
-    "backend", [b if b != "inductor" else pytest.param(b, marks=pytest.mark.slow) for b in BACKENDS]
-)
+# With backend eager the graph is autograd's own: there is only capture to be seen.
+CAPTURE = (plain, second, output_written)
+
+
+def cases():
+    for backend in BACKENDS:
+        for fn in FUNCTIONS:
+            for use in CAPTURE if backend == "eager" else USES:
+                name = backend if isinstance(backend, str) else backend.values[0]
+                marks = () if isinstance(backend, str) else backend.marks
+                label = f"{name}-{fn.__name__}-{use.__name__}"
+                yield pytest.param(fn, use, name, marks=marks, id=label)
+
+
+@pytest.mark.parametrize("fn, use, backend", cases())
 @pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Casting complex")
 def test_use(fn, use, backend):
+    calls = 2 if use is plain else 1
     if fn is dropped and use is second and backend != "eager":
         with pytest.raises(AssertionError, match="a second derivative of a compiled function"):
-            check(fn, inputs, use, backend)
+            check(fn, inputs, use, backend, calls=calls)
         return
-    check(fn, inputs, use, backend)
+    check(fn, inputs, use, backend, calls=calls)

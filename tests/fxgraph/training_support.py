@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 
 import dynamo
 
-BACKENDS = ("eager", "aot_eager", "inductor")
+BACKENDS = ("eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow))
 Use = Callable[[Any, list[torch.Tensor], "Log"], Any]
 
 
@@ -111,19 +112,20 @@ def world(call: Any, make: Callable[[], list[torch.Tensor]], use: Use) -> list[A
     return seen
 
 
-def assert_same(one: Any, other: Any, where: str = "") -> None:
+def assert_same(one: Any, other: Any, where: str = "", loose: bool = False) -> None:
     if isinstance(one, torch.Tensor):
         assert isinstance(other, torch.Tensor), f"{where}: {one} {other}"
         assert (one.dtype, one.shape) == (other.dtype, other.shape), where
-        loose = {"rtol": 0.05, "atol": 0.05} if one.dtype == torch.bfloat16 else {}
-        torch.testing.assert_close(one, other, equal_nan=True, **loose)
+        # Fused kernels round once where eager rounds to bfloat16 after each operator.
+        bounds = {"rtol": 0.05, "atol": 0.05} if loose else {}
+        torch.testing.assert_close(one, other, equal_nan=True, **bounds)
     elif isinstance(one, dict):
         for key, value in one.items():
-            assert_same(value, other[key], f"{where} {key}")
+            assert_same(value, other[key], f"{where} {key}", loose)
     elif isinstance(one, (list, tuple)) and not isinstance(one, torch.Size):
         assert len(one) == len(other), f"{where}: {one} {other}"
         for i, (a, b) in enumerate(zip(one, other)):
-            assert_same(a, b, f"{where}[{i}]")
+            assert_same(a, b, f"{where}[{i}]", loose)
     else:
         assert one == other, f"{where}: eager {one!r}, compiled {other!r}"
 
@@ -145,9 +147,11 @@ def compiled(fn: Callable[..., Any], backend: str) -> Any:
     return _compiled[key]
 
 
-def check(fn: Any, make: Any, use: Use, backend: str) -> None:
-    """Eager and compiled worlds agree, also in a second call."""
+def check(
+    fn: Any, make: Any, use: Use, backend: str, *, calls: int = 2, loose: bool = False
+) -> None:
+    """Eager and compiled worlds agree, also in later calls."""
     expected = world(fn, make, use)
     call = compiled(fn, backend)
-    for _ in range(2):
-        assert_same(expected, world(call, make, use))
+    for _ in range(calls):
+        assert_same(expected, world(call, make, use), loose=loose)
