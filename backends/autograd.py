@@ -12,7 +12,6 @@ from fxgraph.aot import (
     asks_for_gradients,
     needs_autograd,
 )
-from fxgraph.symbols import is_symbolic
 
 
 class OpByOp:
@@ -43,8 +42,6 @@ def under_autograd(
     reason = needs_autograd(gm, example_inputs)
     if reason is None:
         return None
-    if any(is_symbolic(value) for value in example_inputs):
-        return OpByOp(gm, f"{reason}, and sizes vary", autograd=True)
     try:
         return compile_training(gm, example_inputs)
     except (Unfunctionalizable, UndifferentiableHere) as error:

@@ -22,6 +22,7 @@ import torch
 from fxgraph import effects
 from fxgraph.aot import decompositions as rules
 from fxgraph.aot.cuts import last_write, replaced, used_outputs
+from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.functional import (
     FunctionalGraph,
     Segment,
@@ -45,6 +46,7 @@ from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from fxgraph.symbols import is_symbol
 from fxgraph.torch_fx import fake_tensor_mode
 
 
@@ -86,10 +88,11 @@ def _traced(
     with tracing(grad=torch.is_grad_enabled()):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode)
         for fake, real in zip(inputs.fakes, inputs.real):
-            fake.requires_grad_(real.requires_grad)
+            if not is_symbol(fake):
+                fake.requires_grad_(real.requires_grad)
         interpreter = _Cutting(gm, tracer, cuts)
         try:
-            with tracer.mode:
+            with tracer.mode, symbolic_dispatch(fake_mode):
                 result = interpreter.run(*inputs.fakes)
         except RuntimeError as error:  # autograd refuses (a leaf is written)
             raise UndifferentiableHere(f"autograd raises: {error}") from error
@@ -196,7 +199,11 @@ class _Joint:
         self.finished = finished
         self.fakes = fakes = finished.value_fakes
         self.tangents = [i for i, fake in enumerate(fakes) if fake.requires_grad]
-        self.wanted = [i for i, fake in enumerate(inputs.fakes) if fake.requires_grad]
+        self.wanted = [
+            i
+            for i, fake in enumerate(inputs.fakes)
+            if isinstance(fake, torch.Tensor) and fake.requires_grad
+        ]
         if not self.tangents or not self.wanted:
             raise Unfunctionalizable("no value of the graph has a gradient")
         given = []
@@ -210,7 +217,8 @@ class _Joint:
         self.gradient_nodes: list[Node] = []
         self.sources: list[frozenset[int]] = []
         self.segments: list[Segment] = []
-        with tracer.mode, torch._C._DisableAutocast():  # backward runs outside of autocast
+        dispatching = symbolic_dispatch(tracer.fake_mode)
+        with tracer.mode, dispatching, torch._C._DisableAutocast():  # backward runs outside of autocast
             for level in sorted({self._level(k) for k in range(len(self.tangents))}):
                 tangents = [k for k in range(len(self.tangents)) if self._level(k) == level]
                 self._segment(tracer, tangents, given)
@@ -265,7 +273,11 @@ class _Joint:
     def _visible(self) -> list[tuple[str, int, torch.Tensor]]:
         """The tensors that the caller has."""
         return [
-            *[("input", i, fake) for i, fake in enumerate(self.inputs.fakes)],
+            *[
+                ("input", i, fake)
+                for i, fake in enumerate(self.inputs.fakes)
+                if isinstance(fake, torch.Tensor)
+            ],
             *[("value", i, fake) for i, fake in enumerate(self.fakes)],
         ]
 
