@@ -57,6 +57,8 @@ def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
     if instr.arg:
         mapping = tx.pop()
         for key in mapping_keys(tx, mapping, called):
+            if not key.is_constant() and issubclass(key.python_type(), str):
+                raise Unsupported(breaks.NotConstant(key.describe()))
             if not (key.is_constant() and isinstance(key.as_constant(), str)):
                 raise_python(tx, TypeError, "keywords must be strings")
             kwargs[key.as_constant()] = mapping.getitem(tx, key)

@@ -159,6 +159,8 @@ def _method(tx, function, receiver):
 # -- iteration ------------------------------------------------------------------------------------
 @handles(iter)
 def _iter(tx, owner, sentinel=None):
+    if sentinel is not None and (owner.is_constant() or isinstance(owner, SequenceValue)):
+        fail_as(tx, iter, owner, sentinel)
     if sentinel is not None:
         return iterators.CallIterator(owner, sentinel)
     return owner.iterate(tx)

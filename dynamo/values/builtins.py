@@ -164,7 +164,7 @@ class BuiltinValue(Value):
                 return made
         handler = TABLE.get(known_twin(self.function))
         if handler is not None:
-            result = call_handler(tx, self.describe(), handler, args, kwargs)
+            result = call_handler(tx, self.describe(), handler, args, kwargs, self.function)
             return ConstantValue(None) if result is None else result
         if self.is_pure():
             return fold(tx, self.function, args, kwargs)
@@ -430,7 +430,12 @@ def first_argument(tx: Interpreter, name: str) -> Any:
 
 @handles(vars)
 def _vars(tx, owner):
-    return owner.getattr(tx, "__dict__")
+    try:
+        return owner.getattr(tx, "__dict__")
+    except RaisedException as error:
+        if not is_exception(error, AttributeError):
+            raise
+    raise_python(tx, TypeError, "vars() argument must have __dict__ attribute")
 
 
 @handles(id)
@@ -476,7 +481,7 @@ def _dir(tx, owner=None):
     known, real = (False, None) if owner is None else owner.identity()
     if not known or not isinstance(real, (type, types.ModuleType)):
         raise Unsupported(breaks.UncapturedCall("dir"))
-    return tx.wrap(dir(real))
+    return tx.wrap(call_real(tx, dir, real))
 
 
 @handles(len)

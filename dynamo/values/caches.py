@@ -49,7 +49,8 @@ class LruCacheValue(Value):
 
     With constant arguments the answer is a value from outside: each time the guards are checked,
     the cache is asked for it, as eager asks it. Otherwise the function is captured each time anew;
-    if it changes anything outside, that would happen too often, and the call breaks the graph.
+    if it changes anything that exists already, that would happen too often, and the call breaks the
+    graph.
     """
 
     def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:
@@ -88,12 +89,11 @@ class LruCacheValue(Value):
         key = (*(key_of(tx, a) for a in args), *((k, key_of(tx, v)) for k, v in kwargs.items()))
         if key in self.answers:
             return self.answers[key]
-        effects = tx.output.side_effects
-        before = effects.outside_changes()
-        result = self.answers[key] = tx.call_function(self.wrapped, args, kwargs)
-        if effects.outside_changes() != before:
-            name = getattr(self.real, "__qualname__", "a function")
-            raise Unsupported(breaks.UncapturedCall(f"the cached {name}"))
+        name = getattr(self.real, "__qualname__", "a function")
+        with tx.output.side_effects.fenced(
+            lambda what: breaks.UncapturedCall(f"the cached {name}, which {what}")
+        ):
+            result = self.answers[key] = tx.call_function(self.wrapped, args, kwargs)
         return result
 
     def reconstruct(self, codegen: Codegen) -> None:
@@ -125,6 +125,8 @@ class CacheMethod(Value):
 def build_lru_cache(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     inner = None if source is None else AttrSource(source, "__wrapped__")
+    if not hasattr(obj, "__wrapped__"):
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     wrapped = tx.wrap(obj.__wrapped__, inner)
     return tx.output.remember(obj, source, LruCacheValue(obj, wrapped, source))
 

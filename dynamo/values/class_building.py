@@ -369,6 +369,9 @@ for _kind in (property, staticmethod, classmethod, functools.cached_property):
 def build_type(tx: Interpreter, name: Value, bases: Value, namespace: Value) -> Value:
     """type(name, bases, namespace)"""
     label = name.as_constant()
+    plain = bases.python_type_is(tuple) and isinstance(namespace, DictValue)
+    if type(label) is not str or not plain:
+        raise Unsupported(breaks.UncapturedCall("type()"))
     real_bases = tuple(_known(label, base) for base in bases.unpack(tx))
     resolved, meta = _resolve(label, real_bases, type)
     keys = namespace.iterate(tx).unpack(tx)

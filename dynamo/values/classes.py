@@ -212,7 +212,7 @@ class ClassValue(Value):
                 return made
         handler = TABLE.get(self.cls)
         if handler is not None:
-            result = call_handler(tx, self.describe(), handler, args, kwargs)
+            result = call_handler(tx, self.describe(), handler, args, kwargs, self.cls)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")
         if isinstance(self.cls, enum.EnumType):

@@ -247,7 +247,10 @@ def _format(tx, value, spec=None):
     if value.is_constant():
         return fold(tx, format, [value] if spec is None else [value, spec], {})
     if value.has_special(tx, "__format__"):
-        return value.call_method(tx, "__format__", [spec or ConstantValue("")], {})
+        answer = value.call_method(tx, "__format__", [spec or ConstantValue("")], {})
+        if not issubclass(answer.python_type(), str):
+            raise _refused(value, "__format__")
+        return answer
     plain = spec is None or spec.as_constant() == ""
     found = class_lookup(value.python_type(), "__format__")
     literal = literal_of(value)

@@ -9,6 +9,8 @@ frame like any exception.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -61,14 +63,35 @@ def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwarg
         raise_python(tx, type(error), *_constant_args(error))
 
 
+@functools.cache
+def _keywords(function: Any) -> frozenset[str] | None:
+    """The names by which arguments may be passed to a C function; None where nobody says."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(
+        p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+    )
+
+
 def call_handler(
     tx: Interpreter,
     name: str,
     handler: Callable[..., Value | None],
     args: Sequence[Any],
     kwargs: dict[str, Value],
+    function: Any = None,
 ) -> Value | None:
-    """handler(tx, *args, **kwargs); a call that does not fit its parameters runs natively."""
+    """handler(tx, *args, **kwargs); a call that does not fit its parameters, or those of `function`
+    that it stands for, runs natively.
+    """
+    if kwargs and function is not None:
+        known = _keywords(function)
+        if known is not None and not kwargs.keys() <= known:
+            raise Unsupported(breaks.UncapturedCall(name))
     try:
         return handler(tx, *args, **kwargs)
     except TypeError as error:

@@ -134,6 +134,8 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
 
     known, real = constant_or_none(right)
     if not known:
+        if text.python_type() is bytes:
+            raise Unsupported(breaks.NotConstant(right.describe()))
         asked = set(_CONVERSIONS.findall(text.as_constant()))
         if not asked <= {"s", "r", "a", "%"}:
             raise Unsupported(breaks.NotConstant(right.describe()))
@@ -209,6 +211,8 @@ def contains_op(tx: Interpreter, item: Value, container: Value) -> Value:
 
 def is_op(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`; that two objects from outside differ is guarded."""
+    if left is not right and left.is_symbolic() and right.python_type_is(left.python_type()):
+        raise Unsupported(breaks.NotConstant(left.describe()))  # which object a number is
     same = same_object(left, right)
     sources = (left.source, right.source)
     if not same and None not in sources and not (left.is_constant() or right.is_constant()):

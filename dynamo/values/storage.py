@@ -126,7 +126,8 @@ def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
         storage = _wrap_set(tx, cls, real, source)
     elif (base := literal_base(cls)) is not None:
         plain = _PLAIN[base]
-        return tx.wrap(plain(real), CallSource(source, plain, base.__name__))  # type: ignore[arg-type]
+        held = tx.wrap(plain(real), CallSource(source, plain, base.__name__))  # type: ignore[arg-type]
+        return ConstantValue(held.as_constant(), held.source)  # not a symbol
     else:
         return None
     # The changes of the storage are replayed by the object.

@@ -389,8 +389,6 @@ def call_in_graph(
     if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
     if writes(target, kwargs):
-        if _is_foreign(target):
-            raise Unsupported(breaks.UncapturedCall(f"{name}, which changes its arguments"))
         with _keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
             result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
     else:
@@ -432,17 +430,6 @@ def writes(target: Any, kwargs: dict[str, Value]) -> bool:
         return any(getattr(target, name)._schema.is_mutable for name in target.overloads())
     name = target_name(target)
     return "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
-
-
-def _is_foreign(target: Any) -> bool:
-    """A user's operator: backends know only what aten's write."""
-    if not isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return False
-    if isinstance(target, torch._ops.OpOverload):
-        name: str = target._schema.name
-    else:
-        name = str(target._qualified_op_name)
-    return name.split("::")[0] not in ("aten", "prims")
 
 
 @contextlib.contextmanager

@@ -362,7 +362,15 @@ class Lowering:
 
     # -- operators that stay operators ------------------------------------------------------------
 
-    def aten(self, target: Any, args: Any, kwargs: Any, *, ordered: bool = False) -> Any:
+    def aten(
+        self,
+        target: Any,
+        args: Any,
+        kwargs: Any,
+        *,
+        ordered: bool = False,
+        mutates: tuple[str, ...] = (),
+    ) -> Any:
         """Call an operator inside the plan; results take size and strides from the node's fake
         tensors."""
 
@@ -401,7 +409,8 @@ class Lowering:
             {k: tree(v) for k, v in kwargs.items()},
             [r.window.buffer if isinstance(r, Tensor) and r.window else None for r in results],
             ordered,
-            binds=tuple(binds),
+            mutates,
+            tuple(binds),
         )
         self.program.steps.append(step)
         self.program.fallbacks[name] = self.program.fallbacks.get(name, 0) + 1

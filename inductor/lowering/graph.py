@@ -132,10 +132,36 @@ class _Run:
             return self._copy_(*args[:2])
         if not isinstance(target, torch._ops.OpOverload):
             return target(*args, **kwargs)  # arithmetic on sizes
+        if target._schema.is_mutable:
+            return self._mutate(node)
         result = self._lowered(target, args, kwargs, node)
         if isinstance(result, Tensor):
             self._settle(result, node)
         return result
+
+    def _mutate(self, node: Any) -> Any:
+        """An operator that writes arguments. They are copies that the tracer made for it: each gets
+        a buffer of its own, which later readers find written.
+        """
+        written: list[str] = []
+
+        def own(arg: Any) -> None:
+            if isinstance(arg, (list, tuple)):
+                for one in arg:
+                    own(one)
+            elif isinstance(self.env.get(arg) if hasattr(arg, "meta") else None, Tensor):
+                fresh = self.ctx.copy(self.env[arg], self.ctx.strides(arg.meta["val"]))
+                assert fresh.window is not None
+                self.env[arg] = fresh
+                written.append(fresh.window.buffer.name)
+
+        for position, argument in enumerate(node.target._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = node.args[position:] or [node.kwargs.get(argument.name)]
+                own(given[0])
+        args = self._value(node.args)
+        kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
+        return self.ctx.aten(node.target, args, kwargs, ordered=True, mutates=tuple(written))
 
     def _lowered(self, target: Any, args: Any, kwargs: Any, node: Any) -> Any:
         lowering = LOWERINGS.get(target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dynamo.objects_support import check
+from tests.dynamo.objects_support import check, run_both
 
 # name: (graphs, codes of the breaks, program)
 PROGRAMS = {
@@ -415,6 +415,58 @@ PROGRAMS = {
         run(T(3), a)
         """,
     ),
+    "literals_subclasses_that_vary": (
+        5,
+        "",
+        """
+        class I(int): pass
+        def f(x, i, n):
+            i.seen = n
+            return x + 1, i + n
+        ---
+        for k in range(4): run(T(3), I(k + 2), k + 3)
+        i = I(9)
+        run(T(3), i, 4), i.seen
+        """,
+    ),
+    "caches_with_effects_on_new_objects": (
+        1,
+        "UNCAPTURED_CALL",
+        """
+        class I(int):
+            count = 0
+            @functools.lru_cache(2)
+            def g(self, n):
+                self.count += 1
+                return self * n
+        def f(x):
+            a = I(5)
+            y = x + 1
+            return y, a.g(2), a.g(2), a.count
+        ---
+        run(T(3))
+        """,
+    ),
+    "wrong_calls": (
+        None,
+        "",
+        """
+        class Format:
+            def __format__(self, spec): return 1
+        class S(str): pass
+        def refused(function, *args, **kwargs):
+            try: return function(*args, **kwargs)
+            except TypeError as error: return str(error)
+        def f(x):
+            return (
+                x + 1, refused(sorted, iterable=[1]), refused(vars, 42), refused(format, Format(), ""), refused(iter, 42, 42),
+                refused(type, "A", [], {}), refused(type, "A", (), [1]), refused(itertools.product, 0, repeat=1, foo=2),
+                refused(dict, **{S("a"): 1}),
+            )
+        ---
+        run(T(3))
+        """,
+    ),
     "class_dict_after_store": (
         1,
         "ATTRIBUTE_ACCESS",
@@ -435,4 +487,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     graphs, codes, text = PROGRAMS[name]
-    check(text, graphs, codes)
+    if graphs is None:  # Python has words for it, natively
+        run_both(text)
+    else:
+        check(text, graphs, codes)
