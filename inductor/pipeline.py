@@ -36,6 +36,7 @@ from fxgraph.aot.runtime import same_sharing
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
+from inductor.floats import WithFloats, float_inputs, floats_as_tensors
 from inductor.ir import Program
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
@@ -69,6 +70,7 @@ class Compilation:
     module: CppModule | None = None
     triton: TritonModule | None = None
     spec: PlanSpec | None = None
+    floats: list[int] = field(default_factory=list)  # inputs that are tensors in their place
     no_triton: set[str] = field(default_factory=set)  # operators left to aten for want of a form
     library: Any = None
     compiled: Any = None
@@ -81,6 +83,10 @@ class Compilation:
 def _functionalize(c: Compilation) -> None:
     if c.functional is None:  # a part of a training graph is functional already
         c.functional = functionalize(c.gm, c.inputs, keep=LOWERINGS)
+    if numbers := float_inputs(c.functional):
+        functional = floats_as_tensors(c.functional)
+        if functional is not None:
+            c.functional, c.floats = functional, numbers
 
 
 def _recall(c: Compilation) -> None:
@@ -293,6 +299,9 @@ def _compiled(c: Compilation) -> Any:
     assert c.functional is not None
     if not isinstance(c.compiled, _OnAten) and _needs_frame(c):
         c.compiled = _Framed(c)
+    if c.floats:
+        varying = [i for i, static in enumerate(c.static) if not static]
+        c.compiled = WithFloats(c.compiled, [varying.index(i) for i in c.floats])
     c.compiled.binds_static = True
     c.compiled.compile_report = report(c)
     return c.compiled

@@ -200,3 +200,38 @@ def test_optimizer(optimizer):
     assert [len(r.graphs) for r in records] == [1, 1]
     kernels = [graph.report["kernels"] for record in records for graph in record.graphs]
     assert kernels[1] <= 15, kernels
+
+
+@pytest.mark.parametrize(
+    "optimizer, backend",
+    [
+        pytest.param(name, backend, marks=[] if name == "SGD" else pytest.mark.slow)
+        for name in OPTIMIZERS
+        for backend in ("aot_eager", "inductor")
+    ],
+)
+def test_a_scheduled_rate_compiles_nothing(optimizer, backend):
+    """The learning rate is another number in every step."""
+    dynamo.reset()
+    eager, compiled = world(Net, optimizer), world(Net, optimizer)
+    schedules = [
+        torch.optim.lr_scheduler.LambdaLR(one[1], lambda epoch: 1 / (1 + epoch))
+        for one in (eager, compiled)
+    ]
+    rates = []
+
+    def after():
+        rates.append(compiled[1].param_groups[0]["lr"])
+        for schedule in schedules:
+            schedule.step()
+
+    run = dynamo.compile(plain, backend=backend)
+    for data in [*batches(), *batches()]:
+        torch.testing.assert_close(run(*compiled, data), plain(*eager, data), rtol=1e-4, atol=2e-5)
+        for one, other in zip(eager[0].parameters(), compiled[0].parameters()):
+            torch.testing.assert_close(other, one, rtol=1e-4, atol=2e-5)
+        after()
+    assert len(set(rates)) == 2 * STEPS
+    assert len(run.context.records) == 2  # without and with the optimizer's state
+    reports = [g.report or {} for record in run.context.records for g in record.graphs]
+    assert not [n for report in reports for n in report.get("notes", ()) if "op" in n.split()]

@@ -1,0 +1,205 @@
+"""Floats that vary from call to call (a learning rate, a timestep), as tensors without dimensions.
+
+before                                          after
+    neg = operator.neg(f0)                          neg = aten.neg.default(f0)  | float64
+    add = aten.add.Tensor(p, g, alpha=neg)          cast = aten._to_copy(neg, float32)
+                                                    mul = aten.mul.Tensor(g, cast)
+                                                    add = aten.add.Tensor(p, mul)
+
+Arithmetic on the numbers is that of Python, in float64. An operator on tensors takes a number in
+the type that it computes in.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+from fxgraph.symbols import is_symbol
+
+aten = torch.ops.aten
+_ARITHMETIC = {
+    operator.neg: aten.neg.default,
+    operator.add: aten.add.Tensor,
+    operator.sub: aten.sub.Tensor,
+    operator.mul: aten.mul.Tensor,
+    operator.truediv: aten.div.Tensor,
+    operator.pow: aten.pow.Tensor_Tensor,
+    torch._sym_sqrt: aten.sqrt.default,
+}
+_SCALED = {aten.add.Tensor, aten.sub.Tensor}  # with alpha
+# self + value * one / other, and with a product in place of the quotient
+_WITH_VALUE = {aten.addcdiv.default: aten.div.Tensor, aten.addcmul.default: aten.mul.Tensor}
+# Overloads for a number -> those for a tensor in its place.
+_OF_TENSORS = {
+    getattr(getattr(aten, name), overload): getattr(getattr(aten, name), tensors)
+    for name, overload, tensors in (
+        ("add", "Tensor", "Tensor"),
+        ("add", "Scalar", "Tensor"),
+        ("sub", "Tensor", "Tensor"),
+        ("sub", "Scalar", "Tensor"),
+        ("mul", "Tensor", "Tensor"),
+        ("mul", "Scalar", "Tensor"),
+        ("div", "Tensor", "Tensor"),
+        ("div", "Scalar", "Tensor"),
+        ("pow", "Tensor_Scalar", "Tensor_Tensor"),
+    )
+}
+
+
+def float_inputs(functional: FunctionalGraph) -> list[int]:
+    """Numbers of the inputs that are floats."""
+    nodes = functional.graph_module.graph.find_nodes(op="placeholder")
+    return [i for i, node in enumerate(nodes) if _is_float(node.meta.get("val"))]
+
+
+def _is_float(value: Any) -> bool:
+    return is_symbol(value) and isinstance(value, torch.SymFloat)
+
+
+def floats_as_tensors(functional: FunctionalGraph) -> FunctionalGraph | None:
+    """The graph over tensors alone, or None where a number is used otherwise than in arithmetic."""
+    gm = functional.graph_module
+    try:
+        graph = _Rewrite(gm).run()
+    except _OtherUse:
+        return None
+    module = GraphModule(gm, graph)
+    module.meta.update(gm.meta)
+    return replace(functional, graph_module=module)
+
+
+class _OtherUse(Exception):
+    """A number is used in a way that has no form here."""
+
+
+class _Rewrite:
+    def __init__(self, gm: GraphModule) -> None:
+        self.old = gm.graph
+        self.graph = Graph()
+        self.fake_mode = gm.meta["fake_mode"]
+        self.made: dict[Node, Node] = {}
+        self.numbers: set[Node] = set()  # of the old graph, that are tensors now
+        self.casts: dict[tuple[Node, torch.dtype], Node] = {}
+
+    def run(self) -> Graph:
+        for node in self.old.nodes:
+            if node.op == "placeholder" and _is_float(node.meta.get("val")):
+                new = self.graph.node_copy(node, self.made.__getitem__)
+                new.meta["val"] = self._scalar(torch.float64)
+                self.numbers.add(node)
+            elif isinstance(node.meta.get("val"), torch.SymFloat):
+                new = self._number(node)
+                self.numbers.add(node)
+            elif any(arg in self.numbers for arg in node.all_input_nodes):
+                new = self._operator(node)
+            else:
+                new = self.graph.node_copy(node, self.made.__getitem__)
+            self.made[node] = new
+        return self.graph
+
+    def _scalar(self, dtype: torch.dtype) -> torch.Tensor:
+        with self.fake_mode:
+            return torch.empty((), dtype=dtype)
+
+    def _call(self, target: Any, args: tuple[Any, ...], value: torch.Tensor, **kwargs: Any) -> Node:
+        node = self.graph.call_function(target, args, kwargs)
+        node.meta["val"] = value
+        return node
+
+    def _number(self, node: Node) -> Node:
+        """Arithmetic on numbers."""
+        target = _ARITHMETIC.get(node.target)
+        if target is None or node.kwargs:
+            raise _OtherUse
+        args = tuple(self._float64(arg) for arg in node.args)
+        return self._call(target, args, self._scalar(torch.float64))
+
+    def _float64(self, arg: Any) -> Node:
+        if isinstance(arg, Node):
+            if arg not in self.numbers:
+                raise _OtherUse
+            return self.made[arg]
+        if not isinstance(arg, (int, float)):
+            raise _OtherUse
+        like = {"dtype": torch.float64, "device": torch.device("cpu")}
+        return self._call(aten.full.default, ([], arg), self._scalar(torch.float64), **like)
+
+    def _operator(self, node: Node) -> Node:
+        """An operator on tensors that takes a number."""
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+            raise _OtherUse
+        if not value.dtype.is_floating_point:
+            raise _OtherUse
+        args = [self._operand(arg, value.dtype) for arg in node.args]
+        kwargs = {name: self._operand(arg, value.dtype) for name, arg in node.kwargs.items()}
+        new = self._in_tensors(node.target, args, kwargs)
+        if new.meta["val"].dtype != value.dtype:
+            new = self._call(aten._to_copy.default, (new,), value, dtype=value.dtype)
+        new.meta = {**node.meta, "val": new.meta["val"]}
+        return new
+
+    def _in_tensors(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Node:
+        if target in _WITH_VALUE and len(args) == 3 and kwargs.keys() == {"value"}:
+            this, one, other = args
+            scaled = self._arithmetic(aten.mul.Tensor, one, kwargs["value"])
+            scaled = self._arithmetic(_WITH_VALUE[target], scaled, other)
+            return self._arithmetic(aten.add.Tensor, this, scaled)
+        if target not in _OF_TENSORS or len(args) != 2:
+            raise _OtherUse
+        left, right = args
+        if target in _SCALED and kwargs.keys() == {"alpha"}:
+            right = self._arithmetic(aten.mul.Tensor, right, kwargs["alpha"])
+        elif kwargs:
+            raise _OtherUse
+        return self._arithmetic(_OF_TENSORS[target], left, right)
+
+    def _operand(self, arg: Any, dtype: torch.dtype) -> Any:
+        """A tensor as it is; a number in the type that an operator with results of `dtype` computes
+        in.
+        """
+        if not isinstance(arg, Node):
+            return arg
+        if arg not in self.numbers:
+            return self.made[arg]
+        wide = torch.float32 if dtype.itemsize < 4 else dtype
+        if (arg, wide) not in self.casts:
+            args = (self.made[arg],)
+            cast = self._call(aten._to_copy.default, args, self._scalar(wide), dtype=wide)
+            self.casts[arg, wide] = cast
+        return self.casts[arg, wide]
+
+    def _arithmetic(self, target: Callable[..., Any], left: Any, right: Any) -> Node:
+        values = [one.meta["val"] if isinstance(one, Node) else one for one in (left, right)]
+        with self.fake_mode:
+            value = target(*values)
+        return self._call(target, (left, right), value)
+
+
+class WithFloats:
+    """Runs what was compiled for tensors in the place of floats.
+
+    positions: of the floats among the inputs that are passed.
+    """
+
+    binds_static = True
+
+    def __init__(self, compiled: Callable[..., Any], positions: list[int]) -> None:
+        self.compiled = compiled
+        self.positions = positions
+        self.compile_report: dict[str, Any] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = list(inputs)
+        for i in self.positions:
+            given[i] = torch.scalar_tensor(given[i], dtype=torch.float64)
+        return self.compiled(*given)

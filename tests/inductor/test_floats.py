@@ -1,0 +1,60 @@
+"""Floats that vary are inputs of the compiled code: no compilation for another value, and values as
+eager's in every type.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dynamo
+
+PROGRAMS = {
+    "scaled": lambda x, y, f: x * f + y,
+    "alpha": lambda x, y, f: torch.add(x, y, alpha=-f),
+    "subtracted": lambda x, y, f: torch.sub(x, y, alpha=f) - f,
+    "divided": lambda x, y, f: x / f + y / (1 - f * f),
+    "addcdiv": lambda x, y, f: torch.addcdiv(x, y, y.abs() + 1, value=-f),
+    "addcmul": lambda x, y, f: torch.addcmul(x, y, x, value=2 * f),
+    "power": lambda x, y, f: (x.abs() + 1) ** f + y,
+    "no dimensions": lambda x, y, f: (x.sum() * f, y),
+    "in place": lambda x, y, f: x.mul_(f).add_(y, alpha=f),
+    "integers": lambda x, y, f: torch.arange(4) * f + y[0],
+}
+
+
+CASES = [(name, torch.float32) for name in PROGRAMS] + [
+    ("alpha", torch.bfloat16),
+    ("addcdiv", torch.float64),
+    ("divided", torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize("name, dtype", CASES)
+def test_program(name, dtype):
+    function = PROGRAMS[name]
+    dynamo.reset()
+    compiled = dynamo.compile(function)
+    for value in (0.1, 0.37, -1.25, 3.0, 1e-3):
+        generator = torch.Generator().manual_seed(0)
+        x, y = (torch.randn(3, 4, generator=generator).to(dtype) for _ in range(2))
+        expected, found = function(x.clone(), y, value), compiled(x.clone(), y, value)
+        tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-6
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    records = compiled.context.records
+    assert len(records) == 2  # a constant, then an input
+    notes = [n for r in records for g in r.graphs for n in (g.report or {}).get("notes", ())]
+    assert not [note for note in notes if "on aten" in note]
+
+
+def test_another_use_runs_on_aten():
+    """A bound is no arithmetic; nothing is compiled again for that."""
+
+    def f(x, scale):
+        return torch.clamp(x, -scale, scale) * 2
+
+    compiled = dynamo.compile(f)
+    x = torch.linspace(-2, 2, 9)
+    for scale in (0.5, 0.25, 1.5, 0.75):
+        assert torch.equal(compiled(x, scale), f(x, scale))
+    assert len(compiled.context.records) == 2
