@@ -21,6 +21,7 @@ from fxgraph.aot.functional import Unfunctionalizable, is_view, root_of
 from fxgraph.aot.min_cut import INFINITE, Network
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.symbols import hint_of, is_symbol, is_symbolic
 
 aten = torch.ops.aten
 # Inputs stay alive anyway, as a rule: parameters, and what the caller holds.
@@ -63,12 +64,18 @@ def partition(
 ) -> Parts:
     """Cut the joint graph in two. `lent`: those of inputs and values that may be saved as they are;
     others their owner may write, so a copy is saved. Raises Unfunctionalizable if the graph writes
-    an attribute.
+    an attribute, or has operators that write without functional variants.
     """
+    for node in joint.nodes:
+        if node.target is not aten.copy_.default and effects.of(node).writes:
+            raise Unfunctionalizable(f"{node.target} writes its arguments")
     behind = _behind(joint, tangents)
     needed = _ancestors(gradients)
     before = [node for node in needed if node not in behind]
     saved = _saved(joint, before, behind.intersection(needed), gradients, lent)
+    # Sizes in the backward may be made of any symbol.
+    symbols = [n for n in joint.nodes if n.op == "placeholder" and is_symbol(n.meta["val"])]
+    saved = [*symbols, *(node for node in saved if node not in symbols)]
     writes = {node.args[0]: node for node in joint.nodes if node.target is aten.copy_.default}
     if any(target.op == "get_attr" for target in writes):
         raise Unfunctionalizable("an attribute is written")
@@ -76,7 +83,7 @@ def partition(
     visible = {root_of(node) for node in [*inputs, *values]}
     handed = {}
     for node in saved:
-        mine = node in lent or root_of(node) not in visible
+        mine = node in lent or node in symbols or root_of(node) not in visible
         handed[node] = _copied(joint, node, writes.get(node), mine)
     kept = [n for n in handed.values() if n not in values and n not in inputs]
     places: dict[Node, tuple[str, int]] = {}
@@ -141,13 +148,15 @@ def _saved(
 def _cost(node: Node, lent: bool) -> float:
     """The bytes that keeping the node takes, more or less of them for what the caller has."""
     value = node.meta.get("val")
+    if is_symbolic(value):  # is among the inputs, or made of them again
+        return 1.0 if node.op == "placeholder" else INFINITE
     if not isinstance(value, torch.Tensor):
         return INFINITE  # a tuple of results: its parts are kept
     if node.op == "get_attr":
         return 0.0
     if node.op == "call_function" and is_view(node.target) and not _replaces(node):
         return INFINITE  # what it looks at is kept
-    size = max(float(prod(value.shape) * value.dtype.itemsize), 1.0)
+    size = max(float(prod(map(hint_of, value.shape)) * value.dtype.itemsize), 1.0)
     if node.op == "placeholder":
         return size * (_INPUT_SHARE if lent else _COPY_SHARE)
     return size
@@ -165,6 +174,8 @@ def _cheap(node: Node) -> bool:
     if node.op == "get_attr":
         return True
     target: Any = node.target
+    if is_symbolic(node.meta.get("val")):
+        return node.op != "placeholder"
     if target is operator.getitem:
         return False
     if effects.of(node).impure():
