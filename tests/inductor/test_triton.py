@@ -18,7 +18,7 @@ from inductor.index import Var
 from inductor.ops import ops
 from tests.inductor import triton_cases
 from tests.inductor.triton_cases import CASES, Builder, emit_case
-from tests.inductor.triton_programs import PROGRAMS
+from tests.inductor.triton_programs import PROGRAMS, SYMBOLIC
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "triton"
 ON_FILE = (
@@ -75,6 +75,13 @@ def test_program_interpreted(interpreted_programs, name):
     assert interpreted_programs[name] is None, interpreted_programs[name]
 
 
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_program_with_symbols_interpreted(interpreted_programs, name):
+    assert interpreted_programs[f"{name}_symbolic"] is None, interpreted_programs[
+        f"{name}_symbolic"
+    ]
+
+
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_to_machine_code(name, capability, tmp_path, monkeypatch):
@@ -96,6 +103,29 @@ def test_text(name, request):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     assert file.read_text() == text, f"{file.name} differs; `make accept` takes the new text"
+
+
+def symbolic_softmax():
+    from inductor.codegen.triton import TritonModule
+    from inductor.plan_steps import build_plan
+    from tests.inductor.symbolic import Symbolic
+
+    c = Symbolic(lambda x: (torch.softmax(x * 2, -1),), [torch.randn(5, 37)]).compile("schedule")
+    triton = TritonModule(c.program, everywhere=True)
+    build_plan(c.program, c.items, triton)
+    return triton.kernels
+
+
+def test_text_with_symbols(golden):
+    golden("triton/symbolic_softmax.py.expected", symbolic_softmax()["k0"].source)
+
+
+def test_kernel_with_symbols_compiles_to_machine_code(tmp_path, monkeypatch):
+    from inductor.runtime.triton_launch import compile_for
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    made = compile_for(symbolic_softmax()["k0"], 90)
+    assert made["cubin"][:4] == b"\x7fELF" and "sm_90" in made["ptx"]
 
 
 def test_local_buffers_are_not_stored():

@@ -67,6 +67,36 @@ def arg_and_variance(x):
     return x.argmax(1), x.var(1), x.std(), x.log_softmax(1)
 
 
+SYMBOLIC = ("gelu_and_bias", "cat_and_pad", "arg_and_variance")
+
+
+def run_symbolic(name):
+    """One compile with symbols for all sizes, run with several."""
+    from inductor.codegen.triton import TritonModule
+    from inductor.plan_steps import build_plan
+    from inductor.runtime.link import link
+    from inductor.runtime.triton_launch import launchers
+    from tests.inductor.symbolic import Symbolic, resized
+
+    fn, examples, tolerance = PROGRAMS[name]
+
+    def listed(*args):
+        result = fn(*args)
+        return result if isinstance(result, tuple) else (result,)
+
+    traced = Symbolic(listed, examples)
+    c = traced.compile(until="schedule")
+    triton = TritonModule(c.program, everywhere=True)
+    _, spec = build_plan(c.program, c.items, triton)
+    assert triton.kernels and not spec.source
+    plan = link(spec, callables=launchers(triton.kernels))
+    for change in (lambda n: n, lambda n: n + 1, lambda n: 2 * n + 3):
+        inputs = resized(examples, change)
+        assert traced.allows(inputs)
+        for g, w in zip(plan(*traced.arguments(inputs)), listed(*inputs), strict=True):
+            torch.testing.assert_close(g, w, rtol=tolerance, atol=tolerance, check_stride=True)
+
+
 def run(name, device="cpu"):
     from fxgraph import symbolic_trace
     from inductor.codegen.triton import TritonModule
@@ -90,9 +120,10 @@ def run(name, device="cpu"):
 
 
 def main():
-    for name in sys.argv[1:] or PROGRAMS:
+    cases = {**dict.fromkeys(PROGRAMS, run), **{f"{n}_symbolic": run_symbolic for n in SYMBOLIC}}
+    for name in sys.argv[1:] or cases:
         try:
-            run(name)
+            cases[name](name.removesuffix("_symbolic"))
             error = None
         except Exception:
             error = traceback.format_exc()[-3000:]
