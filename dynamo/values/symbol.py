@@ -74,7 +74,8 @@ class SymbolValue(Value):
             return self._folded(tx, op, other.as_constant(), reflected)
         if number is None:
             return None
-        left, right = (number, self.symbolic) if reflected else (self.symbolic, number)
+        ours: Any = self.symbolic
+        left, right = (number, ours) if reflected else (ours, number)
         rule = _BINARY.get(op)
         if rule is None:
             return None

@@ -20,6 +20,7 @@ from fxgraph.aot.partition import own_memory
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from fxgraph.symbols import is_symbol
 
 aten = torch.ops.aten
 
@@ -73,7 +74,7 @@ class _Contribution:
             tuple(own_memory(self.graph, self._of(results[k]), taken) for k in self.gradients)
         )
         self.graph.eliminate_dead_code()
-        used = [bool(self.made[node].users) for node in placeholders]
+        used = [bool(self.made[node].users) or is_symbol(node.meta["val"]) for node in placeholders]
         for node, wanted in zip(placeholders, used):
             if not wanted:
                 self.graph.erase_node(self.made[node])

@@ -127,7 +127,8 @@ class FakePropagation:
 def metadata(tensor: torch.Tensor) -> _Meta:
     """Metadata of a tensor with plain sizes."""
     size = tuple(tensor.shape)
-    return tensor.dtype, size, tensor.stride(), tensor.storage_offset(), tensor.device
+    offset: Any = tensor.storage_offset()
+    return tensor.dtype, size, tensor.stride(), offset, tensor.device
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ from fxgraph.higher_order import (
 )
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbol
+from fxgraph.symbols import is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
@@ -351,6 +351,11 @@ class Finish:
         if (view.parent is None and view is view.alias.base) or alone:
             return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base
+        if self.bases_only and any(map(is_symbolic, (*view.fake.shape, *view.fake.stride()))):
+            # The autograd node would have to make a view of other sizes with each call.
+            if len(objects) > 1:
+                raise Unfunctionalizable("views of one tensor are returned, and its sizes vary")
+            return OutputSpec("fresh", self._add_value(view, copied=True))
         if view.fake.requires_grad and not base.fake.requires_grad:
             # Transposed in place: autograd knows the tensor, not what it was before.
             if len(objects) > 1:

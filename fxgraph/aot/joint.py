@@ -218,7 +218,11 @@ class _Joint:
         self.sources: list[frozenset[int]] = []
         self.segments: list[Segment] = []
         dispatching = symbolic_dispatch(tracer.fake_mode)
-        with tracer.mode, dispatching, torch._C._DisableAutocast():  # backward runs outside of autocast
+        with (
+            tracer.mode,
+            dispatching,
+            torch._C._DisableAutocast(),
+        ):  # backward runs outside of autocast
             for level in sorted({self._level(k) for k in range(len(self.tangents))}):
                 tangents = [k for k in range(len(self.tangents)) if self._level(k) == level]
                 self._segment(tracer, tangents, given)

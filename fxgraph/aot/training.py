@@ -18,11 +18,13 @@ import torch
 from fxgraph.aot.absent import BackwardPart, backward_part
 from fxgraph.aot.cuts import last_write, replaced
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
+from fxgraph.aot.numbered import Numbered
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
+from fxgraph.symbols import is_symbolic
 
 require("fxgraph.aot._autograd")
 
@@ -60,11 +62,13 @@ def training_callable(
     A second derivative is taken through the torch-level graph, run again by autograd, where that
     gives the same values: not if the graph writes inputs or draws random numbers, which raises.
     """
-    backwards = _Backwards(training, compile_backward)
+    numbered = Numbered(training)
+    forward = numbered.forward(forward, statics)
+    backwards = _Backwards(training, numbered.backward(compile_backward))
     for number, segment in enumerate(training.segments):
         if len(segment.tangents) == 1:
             backwards.part_for(number, tuple(segment.tangents))
-    step = _autograd.Step(_spec(training, forward, backwards, statics))
+    step = numbered.step(_autograd.Step(_spec(training, forward, backwards, statics)), statics)
     frame = training.frame
     if frame.structure == tuple(range(len(frame.outputs))):
         return step
@@ -93,7 +97,9 @@ def _spec(
     return {
         "name": f"framegraph::{frame.source.meta.get('name', 'graph')}",
         "forward": forward,
-        "eager": lambda *inputs: tuple(leaves(Interpreter(frame.source).run(*inputs))),
+        "eager": lambda *inputs: tuple(
+            leaves(Interpreter(frame.source).run(*Numbered(training).plain(inputs)))
+        ),
         "derive": backwards.derive,
         "specialize": backwards.specialize,
         "statics": statics or [None] * len(_placeholders(training.forward)),
@@ -115,7 +121,7 @@ def _segment(training: TrainingGraph, segment: Segment) -> dict[str, Any]:
     targets = [training.gradients[k] for k in segment.gradients]
     return {
         "values": [training.tangents[k] for k in segment.tangents],
-        "tangents": [(tuple(v.shape), v.stride(), v.dtype, v.device) for v in vals],
+        "tangents": [(*_geometry(v), v.dtype, v.device) for v in vals],
         "gradients": [(kind == "output", number) for kind, number in targets],
         "saved": backward_part(training, segment, segment.tangents).saved,
         "frees": [[place[j] for j in training.frees[k] if j in place] for k in segment.tangents],
@@ -124,6 +130,13 @@ def _segment(training: TrainingGraph, segment: Segment) -> dict[str, Any]:
             for kind, number, users in segment.watched
         ],
     }
+
+
+def _geometry(tangent: torch.Tensor) -> tuple[Any, Any]:
+    """(size, stride); (None, None) where they vary, and the backward fits its tangents itself."""
+    if any(map(is_symbolic, (*tangent.shape, *tangent.stride()))):
+        return None, None
+    return tuple(tangent.shape), tangent.stride()
 
 
 def _output(spec: OutputSpec) -> tuple[Any, ...]:
@@ -192,8 +205,9 @@ class _Backwards:
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             # Views: what an input was made from is none of this function's business.
-            places: dict[tuple[str, int], torch.Tensor] = {
-                ("input", i): _viewed(x) for i, x in enumerate(inputs)
+            plain = Numbered(training).plain(inputs)
+            places: dict[tuple[str, int], Any] = {
+                ("input", i): _viewed(x) for i, x in enumerate(plain)
             }
             places.update(
                 (("output", i), _viewed(y)) for i, y in zip(_held(training, number), cuts)
@@ -218,7 +232,7 @@ class _Backwards:
             found[n] = gradient
         return found
 
-    def _values_again(self, places: dict[tuple[str, int], torch.Tensor]) -> Sequence[torch.Tensor]:
+    def _values_again(self, places: dict[tuple[str, int], Any]) -> Sequence[torch.Tensor]:
         """The forward's values from the torch-level graph, which autograd watches."""
         training = self.training
         frame = training.frame
@@ -253,8 +267,9 @@ class _From(Interpreter):
         return result
 
 
-def _viewed(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view_as(tensor) if tensor.requires_grad else tensor
+def _viewed(tensor: Any) -> Any:
+    watched = isinstance(tensor, torch.Tensor) and tensor.requires_grad
+    return tensor.view_as(tensor) if watched else tensor
 
 
 def _held(training: TrainingGraph, number: int) -> list[int]:

@@ -41,6 +41,7 @@ bool is_plain(const at::Tensor& tensor) {
 
 // The tangent with the strides that the backward was compiled for.
 at::Tensor fitted(const at::Tensor& tangent, const Tangent& wanted) {
+  if (wanted.varies) return tangent.resolve_conj().resolve_neg();
   if (tangent.strides().equals(wanted.stride) && !tangent.is_conj() && !tangent.is_neg()) return tangent;
   at::Tensor made = at::empty_strided(wanted.size, wanted.stride, wanted.options);
   made.copy_(tangent);

@@ -37,7 +37,8 @@ Output parse_output(const py::tuple& item) {
 Tangent parse_tangent(const py::tuple& item) {
   const auto dtype = reinterpret_cast<THPDtype*>(item[2].ptr())->scalar_type;
   const auto device = reinterpret_cast<THPDevice*>(item[3].ptr())->device;
-  return {item[0].cast<std::vector<int64_t>>(), item[1].cast<std::vector<int64_t>>(),
+  if (item[0].is_none()) return {true, {}, {}, at::TensorOptions(device).dtype(dtype)};
+  return {false, item[0].cast<std::vector<int64_t>>(), item[1].cast<std::vector<int64_t>>(),
           at::TensorOptions(device).dtype(dtype)};
 }
 

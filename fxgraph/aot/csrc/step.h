@@ -38,6 +38,7 @@ struct Saved {
 
 // What the backward was compiled for.
 struct Tangent {
+  bool varies;  // sizes change from call to call: the backward itself sees to the strides
   std::vector<int64_t> size, stride;
   at::TensorOptions options;
 };

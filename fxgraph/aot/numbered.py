@@ -1,0 +1,112 @@
+"""Numbers among the inputs of a training graph: sizes, ints and floats that vary.
+
+The autograd node knows tensors only, so a number is a tensor of no dimensions on its way through
+it: it is saved for the backward like any other input. What is compiled takes and gives plain
+numbers.
+
+    step(3, x)     ->  Step(tensor(3), x)  ->  forward(3, x)
+    y.backward()   ->  Step's node         ->  backward([3, x, tangent])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fxgraph.aot.functional import FunctionalGraph, TrainingGraph
+from fxgraph.expressions import evaluate
+from fxgraph.symbols import is_symbol, is_symbolic
+
+
+class Numbered:
+    """Puts numbers into tensors, and takes them out."""
+
+    def __init__(self, training: TrainingGraph) -> None:
+        self.numbers = sorted(training.frame.symbols.values())
+
+    def plain(self, inputs: Sequence[Any]) -> list[Any]:
+        """All inputs, with the numbers as such."""
+        given = list(inputs)
+        for i in self.numbers:
+            given[i] = given[i].item()
+        return given
+
+    def forward(self, forward: Callable[..., Any], statics: Sequence[Any] | None) -> Any:
+        """`forward` for what Step passes it: the inputs that have no entry in `statics`."""
+        places = self._places(statics)
+        if not places:
+            return forward
+
+        def run(*inputs: Any) -> Any:
+            given = list(inputs)
+            for place in places:
+                given[place] = given[place].item()
+            return forward(*given)
+
+        return run
+
+    def backward(self, compile_backward: Callable[..., Any]) -> Callable[..., Any]:
+        """What compiles a backward, for one that gets tensors for its numbers."""
+        if not self.numbers:
+            return compile_backward
+        return lambda functional: _Backward(functional, compile_backward(functional))
+
+    def step(self, step: Any, statics: Sequence[Any] | None) -> Any:
+        """What is called with numbers in the places of numbers."""
+        places = self._places(statics)
+        return _Step(step, places) if places else step
+
+    def _places(self, statics: Sequence[Any] | None) -> list[int]:
+        """The numbers' positions among the inputs that each call passes."""
+        bound = [i for i, tensor in enumerate(statics or ()) if tensor is not None]
+        return [i - sum(j < i for j in bound) for i in self.numbers]
+
+
+class _Step:
+    def __init__(self, step: Callable[..., Any], places: Sequence[int]) -> None:
+        self.step = step
+        self.places = places
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = list(inputs)
+        for place in self.places:
+            number = given[place]
+            dtype = torch.int64 if isinstance(number, int) else torch.float64
+            given[place] = torch.tensor(number, dtype=dtype)
+        return self.step(*given)
+
+
+class _Backward:
+    """Takes the numbers out of the list it is called with, and gives each tangent the strides that
+    the backward was compiled for.
+    """
+
+    def __init__(self, functional: FunctionalGraph, compiled: Callable[[list[Any]], Any]) -> None:
+        self.compiled = compiled
+        self.symbols = functional.symbols
+        nodes = [n for n in functional.graph_module.graph.nodes if n.op == "placeholder"]
+        self.vals = [node.meta["val"] for node in nodes]
+        self.tangents = [
+            i
+            for i, (node, val) in enumerate(zip(nodes, self.vals))
+            if node.name.startswith("tangent_") and not is_symbol(val)
+        ]
+
+    def __call__(self, given: list[Any]) -> Any:
+        for i in self.symbols.values():
+            given[i] = given[i].item()
+        values = {symbol: given[i] for symbol, i in self.symbols.items()}
+        for i in self.tangents:
+            val = self.vals[i]
+            stride = tuple(
+                evaluate(n.node.expr, values) if is_symbolic(n) else n for n in val.stride()
+            )
+            if given[i].stride() != stride:
+                tangent = given[i]
+                made = torch.empty_strided(
+                    tangent.shape, stride, dtype=val.dtype, device=tangent.device
+                )
+                given[i] = made.copy_(tangent)
+        return self.compiled(given)
