@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backends.autograd import OpByOp, under_autograd
+from backends.autograd import OpByOp, under_autograd, whole_or_split
 from backends.registry import register_backend
 from fxgraph import GraphModule
 from fxgraph.aot import (
@@ -26,6 +26,10 @@ from fxgraph.aot import (
 
 @register_backend
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    return whole_or_split(gm, example_inputs, _whole)
+
+
+def _whole(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     watched = under_autograd(gm, example_inputs, _training)
     if watched is not None:
         return watched

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backends.autograd import OpByOp, under_autograd
+from backends.autograd import OpByOp, under_autograd, whole_or_split
 from backends.registry import register_backend
 from fxgraph import GraphModule
 from fxgraph.aot import Unfunctionalizable
@@ -29,13 +29,16 @@ def inductor(
     def training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return compiler.compile_training(gm, example_inputs, options=options)
 
-    watched = under_autograd(gm, example_inputs, training)
-    if watched is not None:
-        return watched
-    try:
-        return compiler.compile_graph(gm, example_inputs, options=options)
-    except Unfunctionalizable as error:
-        return OpByOp(gm, str(error), autograd=False)
+    def whole(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        watched = under_autograd(gm, example_inputs, training)
+        if watched is not None:
+            return watched
+        try:
+            return compiler.compile_graph(gm, example_inputs, options=options)
+        except Unfunctionalizable as error:
+            return OpByOp(gm, str(error), autograd=False)
+
+    return whole_or_split(gm, example_inputs, whole)
 
 
 inductor.options = describe()  # type: ignore[attr-defined]

@@ -28,9 +28,10 @@ the copy. An exception that it raises goes to the user's handler so: surround it
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
@@ -67,6 +68,7 @@ class Origin:
     lineno: int | None
 
 
+_JUMPS = frozenset(["POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"])
 REFUSED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _DROPPED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | versions.CO_HAS_DOCSTRING
 UNBOUND_LOCAL = ".unbound"  # a local that never has a value
@@ -107,18 +109,28 @@ class _Template:
         return copies
 
 
+# An item that a call leaves on the stack: True: its result; False: a parameter; (function, count):
+# function(result, *parameters), of so many parameters.
+Pushed = bool | tuple[Callable[..., Any], int]
+
+
+def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
+    """The parameters from which a call pushes what it does besides its result."""
+    counts = [item[1] if isinstance(item, tuple) else not item for item in pushed]
+    return [f".pushed{i}" for i in range(sum(counts))]
+
+
 @dataclass(frozen=True)
 class Callee:
     """The continuation that a frame in the middle of a call calls.
 
-    arguments: how many. pushed: what the call leaves on the stack, one entry an item: True stands
-    for the result, False for a parameter.
+    arguments: how many. pushed: what the call leaves on the stack.
     """
 
     code: CodeType
     namespace: dict[str, Any]
     arguments: int
-    pushed: tuple[bool, ...] = (True,)
+    pushed: tuple[Pushed, ...] = (True,)
 
     @property
     def key(self) -> tuple:
@@ -139,7 +151,7 @@ class _Continuation:
     called: bool  # by a continuation, not by the loop that runs what breaks return
     call: int = -1
     after_call: int = -1
-    pushed: tuple[bool, ...] = (True,)
+    pushed: tuple[Pushed, ...] = (True,)
 
 
 _templates: CodeMap[_Template] = CodeMap()
@@ -158,7 +170,7 @@ def is_called(code: CodeType) -> bool:
     return made is not None and made.called
 
 
-def pushed_by_call(code: CodeType, instr: Instruction) -> tuple[bool, ...] | None:
+def pushed_by_call(code: CodeType, instr: Instruction) -> tuple[Pushed, ...] | None:
     """What the call in a continuation's prologue leaves on the stack; None: not that call."""
     made = _continuations.get(code)
     return made.pushed if made is not None and _is_own_call(made, instr) else None
@@ -229,7 +241,7 @@ def make_call_code(
     if known is not None:
         return known
     arguments = [f".argument{i}" for i in range(callee.arguments)]
-    pushed = [f".pushed{i}" for i, result in enumerate(callee.pushed) if not result]
+    pushed = parameters_of(callee.pushed)
     function = [".callee"] if callee.code.co_freevars else []
     own = parameter_names(stack, local_names)
     shape = _shape(template.shape, (*own, *function, *arguments, *pushed), local_names)
@@ -305,7 +317,8 @@ def _locate_call(code: CodeType, instr: Instruction) -> tuple[_Template, int, in
     if made is not None and _is_own_call(made, instr):
         return made.template, made.places[made.call], made.after_call
     template, place = _locate(code, instr)
-    following = normalize(code)[instr.index + 1]
+    # A conditional jump finds the truth that it asked for on the stack.
+    following = instr if instr.op in _JUMPS else normalize(code)[instr.index + 1]
     # NULLs that are pending then are pushed in between.
     nulls = len(following.pending_nulls) - len(instr.pending_nulls)
     return template, place, _locate(code, following)[1] - nulls
@@ -382,12 +395,27 @@ def _call(
     emit.natives[-1].handler = handler
     if callee.pushed != (True,):
         emit.store_fast(".result")
-        for i, result in enumerate(callee.pushed):
-            emit.load_fast_and_clear(".result" if result else f".pushed{i}")
-        if True not in callee.pushed:
-            emit.delete_fast(".result")
+        _push(emit, callee.pushed, handler)
     emit.jump(emit.label())
     return emit.natives
+
+
+def _push(emit: Emitter, pushed: Sequence[Pushed], handler: Region | None) -> None:
+    """Push what a call leaves on the stack."""
+    parameters = iter(parameters_of(pushed))
+    for item in pushed:
+        if isinstance(item, tuple):
+            function, count = item
+            emit.load_callable(functools.partial(emit.load_const, function))
+            emit.load_fast_and_clear(".result")
+            for _ in range(count):
+                emit.load_fast_and_clear(next(parameters))
+            emit.call(1 + count)
+            emit.natives[-1].handler = handler
+        else:
+            emit.load_fast_and_clear(".result" if item else next(parameters))
+    if not any(pushed):
+        emit.delete_fast(".result")
 
 
 def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native], list[int]]:

@@ -19,7 +19,7 @@ from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.control import SkipFrame
 from dynamo.capture.handlers_flow import PreviousException
-from dynamo.capture.interpreter import NULL, RESULT
+from dynamo.capture.interpreter import NULL
 from dynamo.capture.stand_ins import TRUTH, calling, performing, while_handling
 from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.errors import Unsupported
@@ -486,8 +486,7 @@ class BreakEmitter:
                 continue
             below = caller.kept[: caller.split]
             names = caller.kept_in_call()
-            pushed = tuple(value is RESULT for value in caller.pushed or ())
-            inner = Callee(code, callee.tx.f_globals, len(passed), pushed)
+            inner = Callee(code, callee.tx.f_globals, len(passed), caller.pushed_form)
             function: list[Argument] = [(callee, code)] if code.co_freevars else []
             code = make_call_code(
                 caller.code,

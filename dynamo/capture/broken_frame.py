@@ -14,9 +14,9 @@ from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
 from dynamo.capture.dropping import holds_suspended
 from dynamo.capture.handlers_flow import PreviousException
-from dynamo.capture.interpreter import NULL, RESULT, UNBOUND
+from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Finished
 from dynamo.errors import Unsupported
-from dynamo.resume import Item, pushed_by_call
+from dynamo.resume import Item, Pushed, parameters_of, pushed_by_call
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
@@ -96,8 +96,26 @@ class BrokenFrame:
 
     def pushed_locals(self) -> list[str]:
         """The locals of what the call pushes besides its result."""
-        pushed = self.pushed or ()
-        return [f".{self.level}.pushed{i}" for i, v in enumerate(pushed) if v is not RESULT]
+        return [f".{self.level}.pushed{i}" for i in range(len(self._pushed_values()))]
+
+    def _pushed_values(self) -> list[Value | Lazy]:
+        """What the call pushes is made of, besides its result."""
+        values: list[Value | Lazy] = []
+        for value in self.pushed or ():
+            if isinstance(value, Finished):
+                values += value.operands
+            elif value is not RESULT:
+                values.append(value)
+        return values
+
+    @property
+    def pushed_form(self) -> tuple[Pushed, ...]:
+        return tuple(
+            (value.function, len(value.operands))
+            if isinstance(value, Finished)
+            else value is RESULT
+            for value in self.pushed or ()
+        )
 
     def kept_in_call(self) -> list[str]:
         """The locals that the frame may read behind its current call.
@@ -105,8 +123,8 @@ class BrokenFrame:
         What the call in a continuation's prologue pushes is passed apart (see `_pushed`).
         """
         names = self.live[self.instr.index] & set(self.locals)
-        own = pushed_by_call(self.code, self.instr) or ()
-        return sorted(names.difference(f".pushed{i}" for i in range(len(own))))
+        own = parameters_of(pushed_by_call(self.code, self.instr) or ())
+        return sorted(names.difference(own))
 
     def keep_stack(self, codegen: Codegen) -> None:
         self.kept = [
@@ -143,8 +161,7 @@ class BrokenFrame:
             codegen.store_fast(self.closure)
 
     def keep_pushed(self, codegen: Codegen) -> None:
-        values = [value for value in self.pushed or () if value is not RESULT]
-        for value, local in zip(values, self.pushed_locals()):
+        for value, local in zip(self._pushed_values(), self.pushed_locals()):
             codegen(value)
             codegen.store_fast(local)
 
@@ -173,4 +190,17 @@ def _pushed(tx: Interpreter, callee: Interpreter | None) -> list[Value | Lazy] |
     own = pushed_by_call(tx.code, tx.current)
     if own is None or own == (True,):
         return list(callee.pushed)
-    return [RESULT if r else tx.locals[f".pushed{i}"] for i, r in enumerate(own)]
+    values = iter([tx.locals[name] for name in parameters_of(own)])
+    pushed: list[Value | Lazy] = []
+    for item in own:
+        if isinstance(item, tuple):
+            function, count = item
+            operands = [next(values) for _ in range(count)]
+            pushed.append(Finished(function, [_realized(tx, v) for v in operands]))
+        else:
+            pushed.append(RESULT if item else next(values))
+    return pushed
+
+
+def _realized(tx: Interpreter, value: Value | Lazy) -> Value:
+    return value.realize(tx) if isinstance(value, Lazy) else value

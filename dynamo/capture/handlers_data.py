@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.capture.inlining import push_call
+from dynamo.capture.interpreter import Finished
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.values import operators
@@ -15,6 +16,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SliceValue, TupleValue
 from dynamo.values.dicts import make_dict
 from dynamo.values.exceptions import raise_python
+from dynamo.values.last_calls import contained, negated_bool, not_contained
 from dynamo.values.objects import ObjectValue
 from dynamo.values.sets import SetValue
 
@@ -34,13 +36,13 @@ def new(tx: Interpreter, value: Value) -> Value:
 @handler
 def BINARY_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    tx.push(operators.binary_op(tx, instr.argval, left, right))
+    tx.push(operators.binary_op(tx, instr.argval, left, right, last=True))
 
 
 @handler
 def COMPARE_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    tx.push(operators.compare_op(tx, instr.argval, left, right))
+    tx.push(operators.compare_op(tx, instr.argval, left, right, last=True))
 
 
 @handler
@@ -52,13 +54,17 @@ def IS_OP(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def CONTAINS_OP(tx: Interpreter, instr: Instruction) -> None:
     item, container = tx.popn(2)
+    finish = not_contained if instr.argval else contained
+    tx.ends_with(container, "__contains__", [Finished(finish)])
     found = operators.contains_op(tx, item, container)
     tx.push(ConstantValue(not found.truth(tx)) if instr.argval else found)
 
 
 def _unary(symbol: str) -> Callable[[Interpreter, Instruction], None]:
     def run(tx: Interpreter, instr: Instruction) -> None:
-        tx.push(operators.unary_op(tx, symbol, tx.pop()))
+        value = tx.pop()
+        tx.ends_with(value, operators.UNARY_DUNDERS[symbol])
+        tx.push(operators.unary_op(tx, symbol, value))
 
     return run
 
@@ -69,7 +75,9 @@ for _name, _symbol in {"NEGATIVE": "-", "POSITIVE": "+", "INVERT": "~"}.items():
 
 @handler
 def UNARY_NOT(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(tx.pop().truth_value(tx, negated=True))
+    value = tx.pop()
+    tx.ends_with(value, "__bool__", [Finished(negated_bool)])
+    tx.push(value.truth_value(tx, negated=True))
 
 
 # -- items ----------------------------------------------------------------------------------------
@@ -87,24 +95,28 @@ def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def STORE_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
     value, container, key = tx.popn(3)
+    tx.ends_with(container, "__setitem__", ())
     container.setitem(tx, key, value)
 
 
 @handler
 def DELETE_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
     container, key = tx.popn(2)
+    tx.ends_with(container, "__delitem__", ())
     container.delitem(tx, key)
 
 
 @handler
 def BINARY_SLICE(tx: Interpreter, instr: Instruction) -> None:
     container, start, stop = tx.popn(3)
+    tx.ends_with(container, "__getitem__")
     tx.push(container.getitem(tx, SliceValue(start, stop, ConstantValue(None))))
 
 
 @handler
 def STORE_SLICE(tx: Interpreter, instr: Instruction) -> None:
     value, container, start, stop = tx.popn(4)
+    tx.ends_with(container, "__setitem__", ())
     container.setitem(tx, SliceValue(start, stop, ConstantValue(None)), value)
 
 

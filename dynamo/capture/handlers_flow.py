@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.capture.checks import assume_truth
-from dynamo.capture.inlining import finish_call
-from dynamo.capture.interpreter import RESULT
+from dynamo.capture.interpreter import RESULT, Finished
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import new_raised, raise_python
+from dynamo.values.last_calls import checked_bool, checked_iterator
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -38,12 +38,15 @@ def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
     """
     if tx.program[tx.index][1].op in CONDITIONAL_JUMPS:
         return
-    tx.push(tx.pop().truth_value(tx))
+    value = tx.pop()
+    tx.ends_with(value, "__bool__", [Finished(checked_bool)])
+    tx.push(value.truth_value(tx))
 
 
 def _truth(tx: Interpreter, instr: Instruction) -> bool:
     """The truth of what a conditional jump pops."""
     value = tx.pop()
+    tx.ends_with(value, "__bool__", [Finished(checked_bool)])
     if value.read_later:
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:
@@ -108,6 +111,7 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class statement made it, or an ext
 @handler
 def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
+    tx.ends_with(value, "__iter__", [Finished(checked_iterator)])
     try:
         iterator = value.iterate(tx)
     except Unsupported:
@@ -146,11 +150,8 @@ def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
         if not hasattr(kind, name):  # Python has words for each
             raise Unsupported(breaks.UncapturedCall(f"{kind.__name__}.{name}"))
     leave = manager.getattr(tx, "__exit__")
-    if type(manager).call_method is Value.call_method:
-        enter = manager.getattr(tx, "__enter__")
-        entered = finish_call(tx, enter, [], {}, (leave, RESULT))
-    else:
-        entered = manager.call_method(tx, "__enter__", [], {})
+    tx.ends_with(manager, "__enter__", (leave, RESULT))
+    entered = manager.call_method(tx, "__enter__", [], {})
     tx.push(leave)
     tx.push(entered)
 

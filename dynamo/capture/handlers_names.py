@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo.capture.inlining import push_call
-from dynamo.capture.interpreter import NULL, UNBOUND
+from dynamo.capture.interpreter import NULL, RESULT, UNBOUND
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
@@ -223,13 +223,16 @@ def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
     if getter is not None:
         push_call(tx, getter, [owner], {})
     else:
+        tx.ends_with(owner, "__getattr__")
         tx.push(owner.getattr(tx, instr.argval))
 
 
 @handler
 def LOAD_METHOD(tx: Interpreter, instr: Instruction) -> None:
     """obj -- callable NULL: the bound method carries its receiver itself."""
-    tx.push(tx.pop().getattr(tx, instr.argval))
+    owner = tx.pop()
+    tx.ends_with(owner, "__getattr__", (RESULT, NULL))
+    tx.push(owner.getattr(tx, instr.argval))
     tx.push(NULL)
 
 
@@ -237,12 +240,15 @@ def LOAD_METHOD(tx: Interpreter, instr: Instruction) -> None:
 def STORE_ATTR(tx: Interpreter, instr: Instruction) -> None:
     owner = tx.pop()
     value = tx.pop()
+    tx.ends_with(owner, "__setattr__", ())
     owner.setattr(tx, instr.argval, value)
 
 
 @handler
 def DELETE_ATTR(tx: Interpreter, instr: Instruction) -> None:
-    tx.pop().delattr(tx, instr.argval)
+    owner = tx.pop()
+    tx.ends_with(owner, "__delattr__", ())
+    owner.delattr(tx, instr.argval)
 
 
 def _load_super(tx: Interpreter, argval: Any) -> Value:

@@ -21,7 +21,7 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -74,6 +74,20 @@ class NullValue(Value):
 
 NULL = NullValue()
 RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
+
+
+class Finished(NullValue):
+    """Stands for function(what a call returns, *operands), see Interpreter.pushed."""
+
+    def __init__(self, function: Callable[..., Any], operands: Sequence[Value] = ()) -> None:
+        super().__init__()
+        self.function = function
+        self.operands = operands
+
+    def children(self) -> Sequence[Value]:
+        return self.operands
+
+
 UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
@@ -115,8 +129,11 @@ class Interpreter:
         self.exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
         self.began = output.steps  # the step at which the current instruction began
         # What the caller's current instruction pushes for this call, bottom first, where it does
-        # nothing else: RESULT, or Values. None: it does more, so that a break cannot stand in here.
+        # nothing else: RESULT, Finished, or Values. None: it does more, so that a break cannot
+        # stand in here.
         self.pushed: Sequence[Value] | None = None
+        # (value, special method, what is pushed, step): the current instruction is done with it.
+        self._last_special: tuple[Value, str, Sequence[Value], int] | None = None
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
         self.result: Value | None = None
@@ -151,6 +168,20 @@ class Interpreter:
     def raise_exception(self, value: Value) -> NoReturn:
         """Raise the exception that `value` stands for in the captured code."""
         raise RaisedException(value)
+
+    def ends_with(self, value: Value, name: str, pushed: Sequence[Value] = (RESULT,)) -> None:
+        """If the current instruction calls this special method of `value`, it does nothing behind
+        it but to push `pushed`.
+        """
+        self._last_special = (value, name, pushed, self.began)
+
+    def pushed_for(self, value: Value, name: str) -> Sequence[Value] | None:
+        """What `ends_with` said of this call, once."""
+        last = self._last_special
+        if last is None or last[0] is not value or last[1] != name or last[3] != self.began:
+            return None
+        self._last_special = None
+        return last[2]
 
     # -- stack ----------------------------------------------------------------------------------
     def push(self, value: Value | Lazy) -> None:

@@ -30,6 +30,7 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
+from dynamo.values.last_calls import checked_bool, checked_iterator, checked_length, negated_bool
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
@@ -135,6 +136,27 @@ def known_twin(function: Any) -> Any:
     return getattr(operator, function.__name__, function)
 
 
+# Builtins of one argument that call a special method of it, and what they do with the result.
+_SPECIALS: dict[Any, tuple[str, Any]] = {
+    len: ("__len__", checked_length),
+    bool: ("__bool__", checked_bool),
+    iter: ("__iter__", checked_iterator),
+    next: ("__next__", None),
+    abs: ("__abs__", None),
+    operator.not_: ("__bool__", negated_bool),
+    operator.truth: ("__bool__", checked_bool),
+}
+
+
+def end_with_special(tx: Interpreter, function: Any, arg: Value) -> None:
+    """The current instruction is function(arg)."""
+    from dynamo.capture.interpreter import RESULT, Finished
+
+    name, finish = _SPECIALS.get(function, ("", None))
+    if name:
+        tx.ends_with(arg, name, [RESULT if finish is None else Finished(finish)])
+
+
 class BuiltinValue(Value):
     """A built-in function, or a Python function that the table knows."""
 
@@ -169,6 +191,11 @@ class BuiltinValue(Value):
         if self.is_pure():
             return fold(tx, self.function, args, kwargs)
         raise Unsupported(breaks.UncapturedCall(self.describe()))
+
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) == 1 and not kwargs:
+            end_with_special(tx, known_twin(self.function), args[0])
+        return self.call(tx, args, kwargs)
 
     def is_pure(self) -> bool:
         return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS

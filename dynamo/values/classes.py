@@ -204,7 +204,7 @@ class ClassValue(Value):
     def _call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
-        from dynamo.values.builtins import TABLE
+        from dynamo.values.builtins import TABLE, end_with_special
 
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.cls, args, kwargs)
@@ -212,6 +212,8 @@ class ClassValue(Value):
                 return made
         handler = TABLE.get(self.cls)
         if handler is not None:
+            if last and len(args) == 1 and not kwargs:
+                end_with_special(tx, self.cls, args[0])
             result = call_handler(tx, self.describe(), handler, args, kwargs, self.cls)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")

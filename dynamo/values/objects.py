@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.capture.inlining import finish_call
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import (
@@ -194,7 +195,12 @@ class ObjectValue(Value):
                 raise_python(tx, AttributeError, text)
             source = class_attr_source(tx, self, name)
             source = None if source is None else AttrSource(source, "fset")
-            tx.call_function(tx.wrap(found.fset, source), [self, value], {})
+            setter = tx.wrap(found.fset, source)
+            pushed = tx.pushed_for(self, "__setattr__")
+            if pushed is not None:
+                finish_call(tx, setter, [self, value], {}, pushed)
+            else:
+                tx.call_function(setter, [self, value], {})
             return
         setter = MISSING if found is MISSING else class_lookup(type(found), "__set__")
         if isinstance(setter, types.FunctionType):
@@ -274,6 +280,9 @@ class ObjectValue(Value):
         method = self.special_method(tx, name)
         if method is None:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
+        pushed = tx.pushed_for(self, name)
+        if pushed is not None:
+            return finish_call(tx, method, args, {}, pushed)
         return tx.call_function(method, args, {})
 
     def is_python_special(self, tx: Interpreter, name: str) -> bool:
@@ -297,6 +306,14 @@ class ObjectValue(Value):
         if isinstance(method, ObjectValue):  # whose own __call__ may be that object again
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__call__"))
         return method
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        pushed = tx.pushed_for(self, name)
+        if pushed is None:
+            return super().call_method(tx, name, args, kwargs)
+        return finish_call(tx, self.getattr(tx, name), args, kwargs, pushed)
 
     def truth(self, tx: Interpreter) -> bool:
         if self.is_python_special(tx, "__bool__"):

@@ -18,6 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.last_calls import after_binary, after_compare
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
@@ -98,26 +99,28 @@ def binary_dunder(op: str, reflected: bool) -> str:
     return f"__{'r' if reflected else ''}{DUNDER_STEMS[op]}__"
 
 
-def binary_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
+def binary_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = False) -> Value:
     """`left op right` with Python's order: in-place, left, reflected right (first if a
-    subclass).
+    subclass with a method of its own). last: the current instruction only pushes the result.
     """
     if left.is_constant() and right.is_constant():
         function = BINARY_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
     if op in ("%", "%=") and left.python_type_is(str, bytes):
         return _format_percent(tx, left, right)
-    asked = op
-    if op.endswith("="):
-        result = left.binary(tx, op, right, reflected=False)
-        if result is not None:
-            return result
-        op = op[:-1]
-    attempts = [(left, right, False), (right, left, True)]
-    if right_goes_first(left, right):
+    asked, op = op, op.removesuffix("=")
+    attempts = [(left, right, False, op)]
+    if not _same_type(left, right):
+        attempts.append((right, left, True, op))
+    if right_goes_first(left, right, binary_dunder(op, True)):
         attempts.reverse()
-    for value, other, reflected in attempts:
-        result = value.binary(tx, op, other, reflected)
+    if asked != op:
+        attempts.insert(0, (left, right, False, asked))
+    methods = [(reflected, binary_dunder(s, reflected)) for _, _, reflected, s in attempts]
+    for i, (value, other, reflected, symbol) in enumerate(attempts):
+        if last:
+            _end_with(tx, value, methods[i:], after_binary, asked, left, right)
+        result = value.binary(tx, symbol, other, reflected)
         if result is not None:
             return result
     _must_know(left, "binary", binary_dunder(op, False))
@@ -147,23 +150,57 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
     return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
 
 
-def right_goes_first(left: Value, right: Value) -> bool:
+def right_goes_first(left: Value, right: Value, method: str | None = None) -> bool:
+    """The right operand's class is a subclass of the left one's, with another `method` if one is
+    named.
+    """
     try:
         left_type, right_type = left.python_type(), right.python_type()
     except Unsupported:
         return False
-    return left_type is not right_type and left_type in right_type.__mro__
+    if left_type is right_type or left_type not in right_type.__mro__:
+        return False
+    if method is None or not hasattr(left_type, method):
+        return True
+    return getattr(right_type, method) is not getattr(left_type, method)
 
 
-def compare_op(tx: Interpreter, op: str, left: Value, right: Value) -> Value:
-    """`left op right` for a rich comparison."""
+def _end_with(
+    tx: Interpreter,
+    value: Value,
+    methods: list[tuple[bool, str]],
+    after: Callable[..., Any],
+    symbol: str,
+    left: Value,
+    right: Value,
+) -> None:
+    """The current instruction is done with the first method but for what `after` does."""
+    from dynamo.capture.interpreter import Finished
+
+    operands = [ConstantValue(symbol), left, right, ConstantValue(tuple(methods[1:]))]
+    tx.ends_with(value, methods[0][1], [Finished(after, operands)])
+
+
+def _same_type(left: Value, right: Value) -> bool:
+    """Both are alike, so that the right one has no other method than the left one."""
+    try:
+        return type(left) is type(right) and left.python_type() is right.python_type()
+    except Unsupported:
+        return False
+
+
+def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = False) -> Value:
+    """`left op right` for a rich comparison. last: see `binary_op`."""
     if left.is_constant() and right.is_constant():
         function = COMPARE_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
     attempts = [(left, right, op), (right, left, SWAPPED[op])]
     if right_goes_first(left, right):
         attempts.reverse()
-    for value, other, symbol in attempts:
+    methods = [(value is right, COMPARE_DUNDERS[symbol]) for value, _, symbol in attempts]
+    for i, (value, other, symbol) in enumerate(attempts):
+        if last:
+            _end_with(tx, value, methods[i:], after_compare, op, left, right)
         result = value.compare(tx, symbol, other)
         if result is not None:
             return result

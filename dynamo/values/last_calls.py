@@ -1,0 +1,81 @@
+"""What Python makes of what a special method returns, for frames that go on behind it.
+
+A graph break inside of `a.__add__(b)` leaves the rest of that method, and the rest of its callers,
+to continuations; the caller's applies one of these to what the method returned. They are captured
+like user code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def after_binary(
+    result: Any, symbol: str, left: Any, right: Any, rest: tuple[tuple[bool, str], ...]
+) -> Any:
+    """`left symbol right`, once a method returned `result`. rest: the methods to ask then, each of
+    the left operand (False) or the right one.
+    """
+    for of_right, name in rest:
+        if result is not NotImplemented:
+            return result
+        one, other = (right, left) if of_right else (left, right)
+        method = getattr(type(one), name, None)
+        if method is not None:
+            result = method(one, other)
+    if result is not NotImplemented:
+        return result
+    names = f"{type(left).__name__!r} and {type(right).__name__!r}"
+    shown = "** or pow()" if symbol == "**" else symbol
+    raise TypeError(f"unsupported operand type(s) for {shown}: {names}")
+
+
+def after_compare(
+    result: Any, symbol: str, left: Any, right: Any, rest: tuple[tuple[bool, str], ...]
+) -> Any:
+    """The same for a comparison."""
+    for of_right, name in rest:
+        if result is not NotImplemented:
+            return result
+        one, other = (right, left) if of_right else (left, right)
+        result = getattr(type(one), name)(one, other)
+    if result is not NotImplemented:
+        return result
+    if symbol == "==":
+        return left is right
+    if symbol == "!=":
+        return left is not right
+    names = f"{type(left).__name__!r} and {type(right).__name__!r}"
+    raise TypeError(f"{symbol!r} not supported between instances of {names}")
+
+
+def contained(result: Any) -> bool:
+    return bool(result)
+
+
+def not_contained(result: Any) -> bool:
+    return not result
+
+
+def checked_bool(result: Any) -> bool:
+    if type(result) is not bool:
+        raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+    return result
+
+
+def negated_bool(result: Any) -> bool:
+    return not checked_bool(result)
+
+
+def checked_length(result: Any) -> int:
+    if type(result) is not int:
+        result = result.__index__()
+    if result < 0:
+        raise ValueError("__len__() should return >= 0")
+    return result
+
+
+def checked_iterator(result: Any) -> Any:
+    if not hasattr(type(result), "__next__"):
+        raise TypeError(f"iter() returned non-iterator of type {type(result).__name__!r}")
+    return result

@@ -1,0 +1,462 @@
+"""Breaks inside of special methods: the method, and whoever used the operator, go on.
+
+A program is run eagerly and captured, twice, and must agree in results, exceptions, tracebacks and
+effects; its number of graphs and of breaks is exact.
+"""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+
+import pytest
+import torch
+
+import dynamo
+from tests.dynamo.capturing import compiled, outcome, same
+
+X = torch.arange(3.0)
+LOG: list = []
+PROGRAMS: list = []
+
+
+def program(graphs, breaks=1):
+    """Register a program with its number of graphs and of breaks."""
+
+    def register(function):
+        PROGRAMS.append(pytest.param(function, graphs, breaks, id=function.__name__))
+        return function
+
+    return register
+
+
+@dynamo.disable
+def note(*items):
+    """Breaks the graph, and can be seen."""
+    LOG.append(tuple(str(item) for item in items))
+
+
+@dynamo.disable
+def fail(error):
+    LOG.append(str(error))
+    raise error
+
+
+def frames_of(error):
+    """The user's frames of a traceback; a frame and its continuations count as one."""
+    frames: list = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == __file__ and (frame.name, frame.lineno) not in frames[-1:]:
+            frames.append((frame.name, frame.lineno))
+    return frames
+
+
+def seen(function):
+    LOG.clear()
+    result = outcome(function, (X.clone(),))
+    raised = frames_of(result) if isinstance(result, BaseException) else None
+    return result, raised, list(LOG)
+
+
+class Noted:
+    """Whose special methods break in the middle."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def noted(self, name):
+        y = self.x + 1
+        note(name)
+        return y * 2
+
+
+def binary(name):
+    def method(self, other):
+        y = self.x + 1
+        note(name, type(other).__name__)
+        return y * 2 + (other if not isinstance(other, Noted) else other.x)
+
+    method.__name__ = name
+    return method
+
+
+class Number(Noted):
+    __add__ = binary("__add__")
+    __rsub__ = binary("__rsub__")
+    __lt__ = binary("__lt__")
+    __ne__ = binary("__ne__")
+
+    def __iadd__(self, other):
+        self.x = self.x + other
+        note("iadd")
+        self.x = self.x * 2
+        return self
+
+    def __neg__(self):
+        return self.noted("neg")
+
+    def __abs__(self):
+        return self.noted("abs")
+
+    def __mul__(self, other):
+        self.noted("refuses mul")
+        return NotImplemented
+
+    def __gt__(self, other):
+        self.noted("refuses gt")
+        return NotImplemented
+
+    def __eq__(self, other):
+        self.noted("refuses eq")
+        return NotImplemented
+
+    __hash__ = None
+
+    def __truediv__(self, other):
+        y = self.x + 1
+        note("div")
+        raise ZeroDivisionError(len(y))
+
+    def __floordiv__(self, other):
+        fail(ZeroDivisionError("at once"))
+
+
+class Other(Noted):
+    __rmul__ = binary("__rmul__")
+    __lt__ = binary("__lt__")
+
+
+class Sub(Number):
+    """Inherits the reflected method: the left operand is asked first."""
+
+    def __radd__(self, other):
+        return self.noted("radd of Sub")
+
+
+class SubSub(Sub):
+    pass
+
+
+# -- operators ------------------------------------------------------------------------------------
+@program(2)
+def add(x):
+    return (Number(x) + 1) * 3
+
+
+@program(2)
+def reflected(x):
+    return (1 - Number(x)) * 3
+
+
+@program(2)
+def in_place(x):
+    n = Number(x)
+    n += 1
+    return n.x * 3
+
+
+@program(2)
+def subclass_goes_first(x):
+    return (Number(x) + Sub(x)) * 3
+
+
+@program(2)
+def subclass_with_the_same_method_does_not(x):
+    return (Sub(x) + SubSub(x)) * 3
+
+
+@program(4, breaks=2)
+def refused_then_reflected(x):
+    return Number(x) * Other(x) + 1
+
+
+@program(2)
+def refused(x):
+    try:
+        return Number(x) * 1
+    except TypeError as error:
+        return str(error), x + 1
+
+
+@program(2)
+def negative(x):
+    return -Number(x) + 1
+
+
+@program(1)
+def raises_behind_the_break(x):
+    return Number(x) / 2 + 1
+
+
+@program(0)
+def raises_at_the_break(x):
+    return Number(x) // 2 + 1
+
+
+@program(1)
+def raises_and_is_caught(x):
+    try:
+        return Number(x) // 2
+    except ZeroDivisionError:
+        return x + 1
+
+
+@program(2)
+def less(x):
+    return (Number(x) < 2) * 3
+
+
+@program(2)
+def unequal(x):
+    return (Number(x) != 2) * 3
+
+
+@program(4, breaks=2)
+def refused_comparison(x):
+    return (Number(x) > Other(x)) * 3
+
+
+@program(2)
+def equality_of_nobody(x):
+    return Number(x) == 2, x + 1
+
+
+@program(2)
+def nested_in_an_expression(x):
+    return (x * 2) + (Number(x) + 1) * (x - 1)
+
+
+@program(3, breaks=2)
+def two_operators(x):
+    return (Number(x) + 1) + (Number(x) + 2)
+
+
+def through_a_callee(x):
+    return (Number(x) + 1) * 3
+
+
+@program(2)
+def in_a_callee(x):
+    return through_a_callee(x * 2) - 1
+
+
+# -- containers -----------------------------------------------------------------------------------
+class Container(Noted):
+    answer = True
+
+    def __contains__(self, item):
+        self.noted("contains")
+        return [item] if self.answer else []
+
+    def __len__(self):
+        self.noted("len")
+        return 3
+
+    def __bool__(self):
+        self.noted("bool")
+        return self.answer
+
+    def __getitem__(self, key):
+        return self.noted(f"get {key}")
+
+    def __setitem__(self, key, value):
+        self.x = self.noted(f"set {key}") + value
+
+    def __delitem__(self, key):
+        self.x = self.noted(f"del {key}")
+
+    def __iter__(self):
+        y = self.noted("iter")
+        return iter([y, y + 1])
+
+    def __next__(self):
+        return self.noted("next")
+
+
+class Falsy(Container):
+    answer = False
+
+
+@program(2)
+def contains(x):
+    return (1 in Container(x)), (x + 1)
+
+
+@program(2)
+def contains_not(x):
+    return (1 not in Falsy(x)), (x + 1)
+
+
+@program(2)
+def contains_as_a_condition(x):
+    if 1 in Container(x):
+        return x * 2
+    return x * 3
+
+
+@program(2)
+def length(x):
+    return len(Container(x)) * x
+
+
+@program(2)
+def condition(x):
+    if Container(x):
+        return x * 2
+    return x * 3
+
+
+@program(2)
+def condition_not(x):
+    if not Falsy(x):
+        return x * 2
+    return x * 3
+
+
+@program(2)
+def truth(x):
+    return bool(Container(x)), not Falsy, x * 2
+
+
+@program(2)
+def negated(x):
+    return (not Container(x)), x * 2
+
+
+@program(2)
+def conditional_expression(x):
+    return (x * 2 if Container(x) else x * 3) + 1
+
+
+@program(2)
+def while_condition(x):
+    while Falsy(x):
+        x = x + 1
+    return x * 2
+
+
+@program(2)
+def get_slice(x):
+    return Container(x)[1:2] * 3
+
+
+@program(2)
+def set_item(x):
+    c = Container(x)
+    c[1] = 5
+    return c.x * 3
+
+
+@program(2)
+def set_slice(x):
+    c = Container(x)
+    c[1:2] = 5
+    return c.x * 3
+
+
+@program(2)
+def delete_item(x):
+    c = Container(x)
+    del c[1]
+    return c.x * 3
+
+
+@program(2)
+def loop(x):
+    total = x
+    for item in Container(x):
+        total = total + item
+    return total * 3
+
+
+@program(2)
+def iterator(x):
+    first, second = iter(Container(x))
+    return first * second
+
+
+@program(2)
+def next_item(x):
+    return next(Container(x)) * 3
+
+
+@program(2)
+def absolute(x):
+    return abs(Number(x)) * 3
+
+
+# -- attributes -----------------------------------------------------------------------------------
+class Attributes(Noted):
+    def __getattr__(self, name):
+        y = self.__dict__["x"] + 1
+        note("getattr", name)
+        return y * 2
+
+    @property
+    def prop(self):
+        return None
+
+    @prop.setter
+    def prop(self, value):
+        self.x = self.noted("setter") + value
+
+
+class Stores:
+    def __init__(self, x):
+        object.__setattr__(self, "x", x)
+
+    def __setattr__(self, name, value):
+        y = self.x + value
+        note("setattr", name)
+        object.__setattr__(self, name, y * 2)
+
+    def __delattr__(self, name):
+        y = self.x + 1
+        note("delattr", name)
+        object.__setattr__(self, "deleted", y * 2)
+
+
+@program(2)
+def missing_attribute(x):
+    return Attributes(x).other * 3
+
+
+@program(2)
+def missing_method(x):
+    return Attributes(x).other.sum() * 3
+
+
+@program(2)
+def setter(x):
+    a = Attributes(x)
+    a.prop = 4
+    return a.x * 3
+
+
+@program(2)
+def store(x):
+    s = Stores(x)
+    s.y = x * 2
+    return s.y * 3
+
+
+@program(2)
+def delete(x):
+    s = Stores(x)
+    del s.y
+    return s.deleted * 3
+
+
+@pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
+def test_program(function, graphs, breaks):
+    expected = seen(function)
+    capturing, captured = compiled(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # a fault of ours
+        for _ in range(2):
+            found = seen(capturing)
+            for wanted, got in zip(expected, found):
+                assert same(wanted, got), f"{wanted!r} != {got!r}"
+    places = [(b.code, b.location) for r in captured.context.records for b in r.breaks]
+    assert len(captured.op_counts) == graphs, (captured.op_counts, places)
+    assert len(places) == breaks, places
