@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from fxgraph.aot import (
     asks_for_gradients,
     needs_autograd,
 )
+from fxgraph.aot.split import SplitGraph, split
 
 
 class OpByOp:
@@ -46,3 +48,45 @@ def under_autograd(
         return compile_training(gm, example_inputs)
     except (Unfunctionalizable, UndifferentiableHere) as error:
         return OpByOp(gm, f"{reason}, and {error}", autograd=True)
+
+
+def whole_or_split(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    compile_whole: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]],
+) -> Callable[..., Any]:
+    """The compiled graph; where it must run op by op for some of its nodes, what stands between
+    those is compiled.
+    """
+    whole = compile_whole(gm, example_inputs)
+    if not isinstance(whole, OpByOp):
+        return whole
+    parts = split(gm, example_inputs, compile_whole)
+    if parts is None:
+        return whole
+    parts.compile_report = _report_of(whole, parts)
+    return parts
+
+
+def _report_of(whole: OpByOp, parts: SplitGraph) -> dict[str, Any]:
+    (why,) = whole.compile_report["notes"]
+    why = why.removeprefix("the graph runs op by op: ")
+    compiled = [part for part in parts.parts if part.compiled is not None]
+    reports = [getattr(part.compiled, "compile_report", None) or {} for part in compiled]
+    fallbacks: Counter[str] = Counter()
+    for report in reports:
+        fallbacks.update(report.get("fallback_ops") or {})
+    return {
+        "autograd": None,
+        "fallback_ops": dict(fallbacks),
+        "kernels": sum(report.get("kernels") or 0 for report in reports),
+        "stages": {},
+        "notes": [
+            f"the graph is compiled in {len(compiled)} parts, around what runs as it is: {why}",
+            *[
+                f"part {number}: {note}"
+                for number, report in enumerate(reports)
+                for note in report.get("notes") or ()
+            ],
+        ],
+    }

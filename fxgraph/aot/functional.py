@@ -96,7 +96,7 @@ class FunctionalGraph:
     def symbols(self) -> dict[Any, int]:
         """Symbol (of fxgraph.symbols) -> the number of the input that is its value."""
         nodes = (node for node in self.graph_module.graph.nodes if node.op == "placeholder")
-        vals = [node.meta.get("val") for node in nodes]
+        vals: list[Any] = [node.meta.get("val") for node in nodes]
         return {val.node._expr: i for i, val in enumerate(vals) if is_symbol(val)}
 
 
@@ -159,7 +159,7 @@ def flat_graph(module: GraphModule, frame: FunctionalGraph | None = None) -> Fun
     )
 
 
-_GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
+GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
 _APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "retain_grad"})
 
@@ -167,24 +167,31 @@ _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "ret
 def asks_for_gradients(gm: GraphModule) -> str | None:
     """The call by which the graph, or a body in it, works with gradients itself, or None."""
     for node in gm.graph.nodes:
-        if node.op == "call_function":
-            if node.target is torch.autograd.backward:
-                return "the graph calls backward"
-            own = getattr(node.target, "__func__", None) is _APPLY
-            observed = own and node.target.__self__ is BackwardHookFunction  # its node is asked for
-            if own and (observed or not node.meta.get("traceable")):  # by capture, which tried it
-                return f"{node.target.__self__.__qualname__} has a backward of its own"
-            if is_checkpoint(node) and node.args[3].get("use_reentrant"):
-                return "a reentrant checkpoint runs backward by itself"
-        elif node.op == "get_attr":
+        if node.op == "get_attr":
             body = fetch_attribute(gm, node.target)
             reason = asks_for_gradients(body) if isinstance(body, GraphModule) else None
-            if reason:
-                return reason
-        elif node.op == "call_method" and node.target in _AUTOGRAD_CALLS:
-            return f"the graph calls {node.target}"
-        if node.kwargs.get("requires_grad") is True:
-            return f"{node.name} is made with requires_grad=True"
+        else:
+            reason = works_with_gradients(node)
+        if reason:
+            return reason
+    return None
+
+
+def works_with_gradients(node: Node) -> str | None:
+    """Why autograd itself must run this node, or None."""
+    if node.op == "call_function":
+        if node.target is torch.autograd.backward:
+            return "the graph calls backward"
+        own = getattr(node.target, "__func__", None) is _APPLY
+        observed = own and node.target.__self__ is BackwardHookFunction  # its node is asked for
+        if own and (observed or not node.meta.get("traceable")):  # by capture, which tried it
+            return f"{node.target.__self__.__qualname__} has a backward of its own"
+        if is_checkpoint(node) and node.args[3].get("use_reentrant"):
+            return "a reentrant checkpoint runs backward by itself"
+    elif node.op == "call_method" and node.target in _AUTOGRAD_CALLS:
+        return f"the graph calls {node.target}"
+    if node.kwargs.get("requires_grad") is True:
+        return f"{node.name} is made with requires_grad=True"
     return None
 
 
@@ -196,7 +203,7 @@ def needs_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> str | None
     """
     enabled = torch.is_grad_enabled()
     for node in gm.graph.nodes:
-        if node.op == "call_function" and node.target in _GRAD_SWITCHES:
+        if node.op == "call_function" and node.target in GRAD_SWITCHES:
             enabled = enabled or not node.args or node.args[0] is True
     if not enabled:
         return None
@@ -250,4 +257,5 @@ __all__ = [
     "is_view",
     "needs_autograd",
     "root_of",
+    "works_with_gradients",
 ]

@@ -112,6 +112,10 @@ def world(call: Any, make: Callable[[], list[torch.Tensor]], use: Use) -> list[A
     return seen
 
 
+def _strings(seen: Any) -> list[str]:
+    return [item for item in seen if isinstance(item, str)]
+
+
 def assert_same(one: Any, other: Any, where: str = "", loose: bool = False) -> None:
     if isinstance(one, torch.Tensor):
         assert isinstance(other, torch.Tensor), f"{where}: {one} {other}"
@@ -123,7 +127,7 @@ def assert_same(one: Any, other: Any, where: str = "", loose: bool = False) -> N
         for key, value in one.items():
             assert_same(value, other[key], f"{where} {key}", loose)
     elif isinstance(one, (list, tuple)) and not isinstance(one, torch.Size):
-        assert len(one) == len(other), f"{where}: {one} {other}"
+        assert len(one) == len(other), f"{where}: {_strings(one)} and {_strings(other)}"
         for i, (a, b) in enumerate(zip(one, other)):
             assert_same(a, b, f"{where}[{i}]", loose)
     else:

@@ -1,0 +1,201 @@
+"""A graph in parts: runs of nodes that can be compiled, and between them nodes that autograd or
+Python must run themselves.
+
+    y = x.sin() * 2                      part 0: compiled
+    z = torch.cond(p, f, g, (y,))        part 1: run as it is
+    w = z[0]
+    return w.exp() + y                   part 2: compiled, takes w and y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxgraph.aot.functional import GRAD_SWITCHES, works_with_gradients
+from fxgraph.args import map_aggregate
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.interpreter import Interpreter
+from fxgraph.node import Node
+
+Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+_MODES = ("autocast", "inference_mode", "set_default_dtype")
+
+
+@dataclass
+class Part:
+    """nodes: in order. module: their graph, which takes the results of `inputs` and returns a tuple
+    of those of `outputs`; None if they run one by one.
+    """
+
+    nodes: list[Node]
+    inputs: list[Node]
+    outputs: list[Node]
+    module: GraphModule | None = None
+    compiled: Callable[..., Any] | None = None
+
+
+class SplitGraph:
+    """Calls the parts in order; takes all inputs. `compile_report` has their notes."""
+
+    def __init__(self, gm: GraphModule, parts: list[Part]) -> None:
+        self.module = gm
+        self.parts = parts
+        self.placeholders = gm.graph.find_nodes(op="placeholder")
+        self.attributes = gm.graph.find_nodes(op="get_attr")
+        self.result = gm.graph.output_node().args[0]
+        self.dead = _last_uses(gm, parts)
+        self.compile_report: dict[str, Any] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        interpreter = Interpreter(self.module)
+        env = interpreter.env = dict(zip(self.placeholders, inputs))
+        env.update((node, interpreter.run_node(node)) for node in self.attributes)
+        for part, dead in zip(self.parts, self.dead):
+            if part.compiled is None or not _as_compiled(part, env):
+                for node in part.nodes:
+                    env[node] = interpreter.run_node(node)
+            else:
+                bound = getattr(part.compiled, "binds_static", False)
+                given = [env[n] for n in part.inputs if not (bound and n.meta.get("static"))]
+                env.update(zip(part.outputs, part.compiled(*given)))
+            for node in dead:
+                env.pop(node, None)
+        return map_aggregate(self.result, lambda a: env[a] if isinstance(a, Node) else a)
+
+
+def split(gm: GraphModule, example_inputs: Sequence[Any], compile_part: Compile) -> Any:
+    """A SplitGraph with compiled parts, or None where nothing is gained or it cannot be done."""
+    apart = {node for node in gm.graph.nodes if _apart(node)}
+    if not apart or any(_switches_mode(node) for node in gm.graph.nodes):
+        return None
+    parts = _parts(gm, apart)
+    real = dict(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
+    grad_mode = torch.is_grad_enabled()
+    try:
+        for part in parts:
+            if part.module is None:
+                _switch_grad_mode(part)
+            else:
+                examples = [real.get(n, n.meta.get("example_value")) for n in part.inputs]
+                part.compiled = compile_part(part.module, examples)
+    finally:
+        torch.set_grad_enabled(grad_mode)
+    return SplitGraph(gm, parts) if any(part.compiled for part in parts) else None
+
+
+def _apart(node: Node) -> bool:
+    """Whether the node is for autograd's engine or a control flow operator to run."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    return (
+        isinstance(node.target, torch._ops.HigherOrderOperator)
+        or node.target is torch.autograd.grad
+        or node.target in GRAD_SWITCHES
+        or works_with_gradients(node) is not None
+    )
+
+
+def _switches_mode(node: Node) -> bool:
+    name = getattr(node.target, "__name__", "")
+    return node.op == "call_function" and any(mode in name for mode in _MODES)
+
+
+def _switch_grad_mode(part: Part) -> None:
+    for node in part.nodes:
+        if node.target in GRAD_SWITCHES and node.args:
+            torch.set_grad_enabled(node.args[0] is True)
+
+
+def _parts(gm: GraphModule, apart: set[Node]) -> list[Part]:
+    """What hands on something else than tensors is run as it is, too."""
+    while True:
+        runs: list[tuple[bool, list[Node]]] = []
+        for node in gm.graph.nodes:
+            if node.op in ("placeholder", "get_attr", "output"):
+                continue
+            alone = node in apart
+            if not runs or runs[-1][0] != alone:
+                runs.append((alone, []))
+            runs[-1][1].append(node)
+        parts = [_part(nodes) for _, nodes in runs]
+        more = {
+            node
+            for (alone, nodes), part in zip(runs, parts)
+            if not alone
+            for node in nodes
+            if (node in part.outputs and not _is_tensor(node))
+            or any(n in part.inputs and not _is_tensor(n) for n in node.all_input_nodes)
+        }
+        if not more:
+            break
+        apart |= more
+    for (alone, _), part in zip(runs, parts):
+        if not alone and part.outputs:
+            part.module = _module(gm, part)
+    return parts
+
+
+def _is_tensor(node: Node) -> bool:
+    return node.op == "placeholder" or isinstance(node.meta.get("example_value"), torch.Tensor)
+
+
+def _part(nodes: list[Node]) -> Part:
+    inside = set(nodes)
+    inputs = dict.fromkeys(
+        given
+        for node in nodes
+        for given in node.all_input_nodes
+        if given not in inside and given.op != "get_attr"
+    )
+    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+    return Part(nodes, list(inputs), outputs)
+
+
+def _module(gm: GraphModule, part: Part) -> GraphModule:
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    for node in part.inputs:
+        made[node] = graph.placeholder(node.name)
+        made[node].meta.update(node.meta)
+
+    def copy(node: Node) -> Node:
+        if node not in made:  # an attribute
+            made[node] = graph.node_copy(node, copy)
+        return made[node]
+
+    for node in part.nodes:
+        for given in node.all_input_nodes:
+            copy(given)
+        made[node] = graph.node_copy(node, copy)
+    graph.output(tuple(made[node] for node in part.outputs))
+    module = GraphModule(gm, graph)
+    module.meta.update(gm.meta)
+    return module
+
+
+def _last_uses(gm: GraphModule, parts: list[Part]) -> list[list[Node]]:
+    """For each part, the results that nothing needs after it."""
+    kept = set(gm.graph.output_node().all_input_nodes)
+    dead: list[list[Node]] = []
+    for part in reversed(parts):
+        mentioned = dict.fromkeys([*part.inputs, *part.nodes])
+        dead.append([node for node in mentioned if node not in kept])
+        kept.update(mentioned)
+    return dead[::-1]
+
+
+def _as_compiled(part: Part, env: dict[Node, Any]) -> bool:
+    """Whether the inputs are as capture saw them, which decides how a part was compiled."""
+    for node in part.inputs:
+        if node.op != "placeholder":
+            seen, now = node.meta["example_value"], env[node]
+            if (seen.dtype, seen.shape, seen.stride(), seen.requires_grad) != (
+                now.dtype, now.shape, now.stride(), now.requires_grad,
+            ):  # fmt: skip
+                return False
+    return True
