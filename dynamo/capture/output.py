@@ -110,7 +110,7 @@ class OutputGraph:
         # theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
-        self.guarded_class_attrs: set[tuple[type, str]] = set()
+        self.guarded_class_attrs: set[tuple[int, str]] = set()  # id of the class, name
         self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
 
     # -- state ----------------------------------------------------------------------------------

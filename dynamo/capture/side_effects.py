@@ -87,8 +87,9 @@ class SideEffects:
         self._fence: int | None = None  # what was tracked before must not change
         self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
         self.tracked: list[Value] = []
-        self.class_stores: dict[tuple[type, str], Value] = {}  # what was stored in classes
-        self.made_classes: dict[type, Value] = {}  # classes that the frame makes
+        # By id: a metaclass may make its classes unhashable.
+        self.class_stores: dict[tuple[int, str], Value] = {}  # what was stored in classes
+        self.made_classes: dict[int, Value] = {}  # classes that the frame makes
         # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
         # Value | DELETED)
         self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
@@ -230,7 +231,8 @@ class SideEffects:
             bases = value.python_type().__mro__
         except Unsupported:  # nobody knows its type: it is not of a class that the frame makes
             return
-        yield from (self.made_classes[base] for base in bases if base in self.made_classes)
+        made = (self.made_classes.get(id(base)) for base in bases)
+        yield from (value for value in made if value is not None)
 
     def distinct_sources(self) -> list[tuple[Source, ...]]:
         """Groups of outside objects of one type of which one changed: they must stay different

@@ -141,6 +141,8 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         _load()
     if issubclass(type(obj), Value):  # isinstance asks the object, too
         raise TypeError(f"{obj!r} is already a Value")
+    if type(type(obj)).__hash__ is None:  # a class that no table of ours can hold
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if type(obj) in CONSTANT_TYPES:
         return _build_constant(tx, obj, source)
     known = tx.output.known_value(obj, source)

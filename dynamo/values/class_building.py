@@ -88,7 +88,7 @@ def _new_class(tx: Interpreter, cls: type, make: Make, parts: Sequence[Value]) -
     value = NewClassValue(cls, make, parts)
     tx.output.side_effects.track_new(value)
     tx.output.remember(cls, None, value)
-    tx.output.side_effects.made_classes[cls] = value
+    tx.output.side_effects.made_classes[id(cls)] = value
     return value
 
 
@@ -310,7 +310,22 @@ class DescriptorValue(Value):
         codegen.load_callable(lambda: codegen.load_const(self.kind))
         for arg in self.args:
             codegen(arg)
+            _name_first(codegen, arg)
         codegen.call(len(self.args))
+
+
+def _name_first(codegen: Codegen, function: Value) -> None:
+    """Descriptors copy the function's name and text when they are made, before the function's
+    attributes are replayed.
+    """
+    stored = codegen.output.side_effects.stored_attrs(function)
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        value = stored.get(name)
+        if isinstance(value, Value) and value.is_constant():
+            codegen.copy(1)
+            codegen(value)
+            codegen.swap(2)
+            codegen.store_attr(name)
 
 
 _PROPERTY_PARTS = {"getter": 0, "setter": 1, "deleter": 2}

@@ -33,7 +33,7 @@ class StoredClassAttr:
 def stored_class_attr(tx: Interpreter, cls: type, name: str) -> StoredClassAttr | None:
     """The attribute of a class that the captured code changed, if no other class hides it."""
     for owner in cls.__mro__:
-        changed = tx.output.side_effects.class_stores.get((owner, name))
+        changed = tx.output.side_effects.class_stores.get((id(owner), name))
         if changed is not None:
             return StoredClassAttr(changed)
         if name in owner.__dict__:

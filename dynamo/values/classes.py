@@ -19,7 +19,7 @@ from dynamo.sources import AttrSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.class_stores import stored_class_attr
-from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
     MISSING,
     SLOT_TYPES,
@@ -37,6 +37,7 @@ from dynamo.values.exceptions import (
     raise_python,
 )
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
+from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
 from dynamo.values.raised import ExceptionValue, has_own_fields, make_natively
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
@@ -157,7 +158,7 @@ class ClassValue(Value):
         if class_lookup(type(self.cls), "__setattr__") is not type.__setattr__:
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
-        tx.output.side_effects.class_stores[self.cls, name] = value
+        tx.output.side_effects.class_stores[id(self.cls), name] = value
 
     # -- as a container (enums, generic aliases) ------------------------------------------------
     def unpack(self, tx: Interpreter) -> list[Value]:
@@ -228,9 +229,14 @@ class ClassValue(Value):
     def _enum_member(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
+        from dynamo.values.builtins import real_object
+
         if len(args) != 1 or kwargs:
             raise Unsupported(breaks.NotCallable(self.describe()))
-        return tx.wrap(call_real(tx, self.cls, args[0].as_constant()))
+        missing = getattr(class_lookup(self.cls, "_missing_"), "__func__", None)
+        if isinstance(missing, types.FunctionType) and not is_trusted_function(missing):
+            raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
+        return tx.wrap(call_real(tx, self.cls, real_object(args[0])))
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_object(self.cls, self.cls.__name__)
@@ -606,7 +612,8 @@ def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None
 @subclass_builder(type)
 def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     """A class, guarded by identity. Attributes of classes that users may change are tracked."""
-    if obj.__mro__ is None:  # seen by its metaclass while it is made
+    # Seen by its metaclass while it is made, or not to be looked up in any table of ours.
+    if obj.__mro__ is None or type(obj).__hash__ is None:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.guard(source, "id", obj)
     value = ClassValue(obj, source)
@@ -637,9 +644,16 @@ class EnumValue(ConstantValue):
             raise_python(tx, AttributeError, text)
         if isinstance(found, property) and type(found) is property:
             return bind(tx, self, found, name)
-        return (
-            tx.wrap(real) if is_literal(real) or not callable(real) else super().getattr(tx, name)
-        )
+        if getattr(real, "__self__", None) is self.value:
+            return super().getattr(tx, name)
+        return tx.wrap(real)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        """With a tuple, for a member that is one."""
+        known, real = constant_or_none(other)
+        if not known:
+            return None
+        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

@@ -112,17 +112,17 @@ def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> No
     """Assume what the type of `value` holds under `name`: once for all instances of the type."""
     cls = value.python_type()
     guarded = tx.output.guarded_class_attrs
-    if (cls, name) in guarded or is_trusted_class(cls):
+    if (id(cls), name) in guarded or is_trusted_class(cls):
         return
     if value.source is not None:
-        guarded.add((cls, name))
+        guarded.add((id(cls), name))
         payload = (name, None) if found is MISSING else (name, found, True)
         tx.guard(value.source, "type_attr", payload)
         return
     source = class_value(tx, cls).source
     if source is None:
         return
-    guarded.add((cls, name))
+    guarded.add((id(cls), name))
     if found is MISSING and class_lookup(type(cls), name) is not MISSING:  # of the metaclass
 
         def has_none(value: Any) -> bool:

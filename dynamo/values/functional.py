@@ -307,7 +307,11 @@ class SingleDispatchValue(LruCacheValue):
     """
 
     def chosen(self, tx: Interpreter, cls: type) -> Value:
-        real = self.real.dispatch(cls)
+        for registry in gc.get_referents(self.real.registry):  # of a mapping proxy
+            known = tx.output.values_by_id.get(id(registry))
+            if known is not None and tx.output.side_effects.is_dirty(known[1]):
+                raise Unsupported(breaks.UncapturedCall(self.real.__qualname__))
+        real = call_real(tx, self.real.dispatch, cls)
 
         def dispatches_as_captured(function: Any) -> bool:
             return function.dispatch(cls) is real

@@ -460,9 +460,95 @@ PROGRAMS = {
         def f(x):
             return (
                 x + 1, refused(sorted, iterable=[1]), refused(vars, 42), refused(format, Format(), ""), refused(iter, 42, 42),
-                refused(type, "A", [], {}), refused(type, "A", (), [1]), refused(itertools.product, 0, repeat=1, foo=2),
+                refused(type, "A", [], {}), refused(type, "A", (), [1]),
                 refused(dict, **{S("a"): 1}),
             )
+        ---
+        run(T(3))
+        """,
+    ),
+    "members_that_hold_classes": (
+        1,
+        "",
+        """
+        class Kind(enum.Enum):
+            number = int
+            text = str
+        class Point(tuple, enum.Enum):
+            first = (1, 2)
+        def f(x):
+            return x + 1, Kind.number.value is int, Kind.text.value(3), Point.first == (1, 2), (1, 2) == Point.first, Kind(int)
+        ---
+        run(T(3))
+        """,
+    ),
+    "members_that_were_missing": (
+        1,
+        "NOT_CALLABLE",
+        """
+        class Kind(enum.Enum):
+            one = 1
+            @classmethod
+            def _missing_(cls, value):
+                log.append(value)
+                return cls.one
+        def f(x):
+            y = x + 1
+            return y, Kind(7)
+        ---
+        run(T(3))
+        run(T(3))
+        """,
+    ),
+    "singledispatch_registered_in_the_frame": (
+        1,
+        "ATTRIBUTE_ACCESS UNCAPTURED_CALL",
+        """
+        @functools.singledispatch
+        def kind(v): return "base"
+        def f(x):
+            y = x + 1
+            before = kind("text")
+            @kind.register(str)
+            class Text:
+                def __init__(self, v): self.v = v
+            return y, before, kind("text").v, kind(3)
+        ---
+        run(T(3))[:2]
+        """,
+    ),
+    "descriptors_copy_names": (
+        1,
+        "",
+        """
+        def f(x):
+            def named(v):
+                "Its text."
+                return v
+            @classmethod
+            @functools.wraps(named)
+            def wrapper(*args): return args
+            class A:
+                g = wrapper
+            return x + 1, A
+        ---
+        vars(run(T(3))[1])["g"].__doc__
+        vars(run(T(3))[1])["g"].__name__
+        """,
+    ),
+    "unhashable_classes": (
+        1,
+        "UNKNOWN_OBJECT",
+        """
+        class Meta(type):
+            def __eq__(cls, other): return True
+        class A(metaclass=Meta):
+            n = 1
+        class B: pass
+        def f(x):
+            B.k = 2
+            y = x + 1
+            return y, A.n, A().n, B.k
         ---
         run(T(3))
         """,
