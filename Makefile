@@ -37,6 +37,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.inference
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.capture
+	$(BIN)/python -m benchmarks.dynamic
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
