@@ -73,6 +73,7 @@ def _report_of(whole: OpByOp, parts: SplitGraph) -> dict[str, Any]:
     why = why.removeprefix("the graph runs op by op: ")
     compiled = [part for part in parts.parts if part.compiled is not None]
     reports = [getattr(part.compiled, "compile_report", None) or {} for part in compiled]
+    count = f"{len(compiled)} part{'s' if len(compiled) > 1 else ''}"
     fallbacks: Counter[str] = Counter()
     for report in reports:
         fallbacks.update(report.get("fallback_ops") or {})
@@ -82,7 +83,7 @@ def _report_of(whole: OpByOp, parts: SplitGraph) -> dict[str, Any]:
         "kernels": sum(report.get("kernels") or 0 for report in reports),
         "stages": {},
         "notes": [
-            f"the graph is compiled in {len(compiled)} parts, around what runs as it is: {why}",
+            f"the graph is compiled in {count}, around what runs as it is: {why}",
             *[
                 f"part {number}: {note}"
                 for number, report in enumerate(reports)
