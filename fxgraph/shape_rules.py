@@ -58,7 +58,7 @@ def _convolution(
     for i in range(spatial):
         reach = dilation[i] * (weight.shape[i + 2] - 1) + 1
         size.append((x.shape[i + 2] + 2 * padding[i] - reach) // stride[i] + 1)
-    if min(size) <= 0 or x.shape[1] != weight.shape[1] * groups:
+    if any(n <= 0 for n in size) or x.shape[1] != weight.shape[1] * groups:
         return None
     return [_meta(x, size, _contiguous(size))]
 
@@ -155,3 +155,11 @@ RULES: dict[Any, Callable[..., list[Meta] | None]] = {
     },
     **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
 }
+# Rules that hold for symbolic sizes, too; torch's rule for convolution guards the batch size, by
+# which it would choose among kernels.
+SYMBOLIC_RULES = {aten.convolution.default: _convolution}
+
+
+def rules_for(mode: Any) -> dict[Any, Callable[..., list[Meta] | None]]:
+    """The rules that a FakeTensorMode may use: most do not know about symbols."""
+    return RULES if mode.shape_env is None else SYMBOLIC_RULES

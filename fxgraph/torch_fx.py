@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
 from fxgraph.node import Node, map_arg
-from fxgraph.shape_rules import RULES
+from fxgraph.shape_rules import rules_for
 
 
 def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
@@ -114,8 +114,8 @@ class _FakeMode(FakeTensorMode):
         return self.dispatch(func, types, args, kwargs or {})
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rule = RULES.get(func)
-        if rule is not None and not kwargs and self.shape_env is None:
+        rule = rules_for(self).get(func)
+        if rule is not None and not kwargs:
             tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
             if all(isinstance(t, FakeTensor) and t.fake_mode is self for t in tensors):
                 metas = rule(*args)

@@ -22,8 +22,8 @@ from torch._subclasses.fake_tensor import (
 
 from fxgraph.aot.functional import Unfunctionalizable
 from fxgraph.args import leaves
-from fxgraph.shape_rules import RULES
 from fxgraph.shape_rules import Meta as _Meta
+from fxgraph.shape_rules import rules_for
 from fxgraph.symbols import hint_of
 
 _FAKE_TYPES = (FakeTensor,)
@@ -55,7 +55,7 @@ class FakePropagation:
             base = args[0] if view else None
             made = [None if meta is None else self.make(*meta, base) for meta in metas]
             return made[0] if single else tuple(made)
-        rule = RULES.get(op) if self.mode.shape_env is None else None
+        rule = rules_for(self.mode).get(op)
         if rule is not None and key is not None and not kwargs:
             ruled = rule(*args)
             if ruled is not None:

@@ -1,0 +1,139 @@
+"""Forward and backward over sizes that vary: two compiles, gradients as in eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+from backends.aot_eager import aot_eager
+from backends.inductor import inductor
+from tests.dynamo.dynamic_support import Counting, same
+
+TABLE = torch.randn(11, 6)
+KERNEL = torch.randn(4, 3, 3, 3)
+
+
+def attention(x, w):
+    q = k = v = x @ w
+    return F.scaled_dot_product_attention(q[None], k[None], v[None])
+
+
+# (x of size (n, 6) with a gradient, w of size (6, 6) with one) -> anything
+PROGRAMS = {
+    "matmul": lambda x, w: x @ w,
+    "gelu": lambda x, w: F.gelu(x @ w).sum(0),
+    "mean": lambda x, w: (x @ w).mean(),
+    "mean_by_hand": lambda x, w: (x @ w).sum() / x.size(0),
+    "softmax": lambda x, w: (x @ w).softmax(0),
+    "layer_norm": lambda x, w: F.layer_norm(x @ w, (6,)),
+    "attention": attention,
+    "broadcast": lambda x, w: x[:, None] * w[None],
+    "expand": lambda x, w: w.unsqueeze(0).expand(x.size(0), 6, 6) * x[:, :, None],
+    "cat": lambda x, w: torch.cat([x, w]) * 2,
+    "slice": lambda x, w: (x @ w)[1:] * (x @ w)[:-1].detach(),
+    "view": lambda x, w: (x @ w).view(-1, 2, 3),
+    "flat": lambda x, w: (x @ w).reshape(-1),
+    "transpose": lambda x, w: (x @ w).t().contiguous().cumsum(1),
+    "two_outputs": lambda x, w: (x @ w, x.sum()),
+    "with_a_size": lambda x, w: ((x @ w) * x.size(0), x.size(0)),
+    "gather": lambda x, w: x.gather(1, torch.zeros(x.size(0), 2, dtype=torch.long)) @ w[:2],
+    "loss": lambda x, w: F.cross_entropy(x @ w, torch.zeros(x.size(0), dtype=torch.long)),
+    "norm": lambda x, w: (x @ w).norm(dim=1),
+    "max": lambda x, w: (x @ w).max(0).values,
+    "power": lambda x, w: (x @ w) ** 2 * x.numel(),
+    "where": lambda x, w: torch.where(x > 0, x @ w, x),
+    "pad": lambda x, w: F.pad(x @ w, (0, 0, 1, 1)),
+    "repeat": lambda x, w: x.repeat(2, 1) @ w,
+    "index": lambda x, w: (x @ w)[torch.tensor([0, 2])],
+}
+
+
+def compare(fn, calls, backend, compiles=2):
+    counting = Counting(backend)
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for args in calls:
+        results = []
+        for function in (fn, compiled):
+            given = [
+                a.detach().clone().requires_grad_(a.is_floating_point())
+                if isinstance(a, torch.Tensor)
+                else a
+                for a in args
+            ]
+            out = function(*given)
+            tensors = [
+                t for t in (out if isinstance(out, tuple) else (out,)) if not isinstance(t, int)
+            ]
+            torch.autograd.backward([t.sum() * (i + 1) for i, t in enumerate(tensors)])
+            grads = [a.grad for a in given if isinstance(a, torch.Tensor)]
+            results.append(([t.detach() for t in tensors], grads))
+        same(*results)
+    assert len(counting.graphs) == compiles
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    torch.manual_seed(0)
+    fn = PROGRAMS[name]
+    calls = [(torch.randn(n, 6), torch.randn(6, 6)) for n in (4, 7, 3, 9)]
+    compare(lambda x, w: fn(x, w), calls, aot_eager)
+
+
+@pytest.mark.parametrize("name", ["gelu", "attention", "view", "loss", "with_a_size"])
+def test_program_on_inductor(name):
+    torch.manual_seed(0)
+    fn = PROGRAMS[name]
+    calls = [(torch.randn(n, 6), torch.randn(6, 6)) for n in (4, 7, 3)]
+    compare(lambda x, w: fn(x, w), calls, inductor)
+
+
+def test_convolution():
+    sizes = [(2, 3, 8, 10), (3, 3, 12, 6), (5, 3, 6, 14)]
+    calls = [(torch.randn(*size), KERNEL) for size in sizes]
+    compare(lambda x, w: F.conv2d(x, w, padding=1).relu().mean((2, 3)), calls, aot_eager)
+
+
+@pytest.mark.parametrize("backend", [aot_eager, inductor])
+def test_numbers(backend):
+    calls = [(torch.randn(3), k, a) for k, a in ((5, 0.1), (6, 0.2), (9, 0.3), (2, -1.5))]
+    compare(lambda x, k, a: (x * k).sin() * a + k, calls, backend)
+
+
+def test_gradients_of_other_strides():
+    counting = Counting(aot_eager)
+    compiled = dynamo.compile(lambda x: (x * 2).sin(), backend=counting, fullgraph=True)
+    for n in (3, 5, 8):
+        x = torch.randn(n, 4, requires_grad=True)
+        gradient = torch.randn(4, n).t()
+        (wanted,) = torch.autograd.grad((x * 2).sin(), x, gradient)
+        (found,) = torch.autograd.grad(compiled(x), x, gradient)
+        torch.testing.assert_close(wanted, found)
+    assert len(counting.graphs) == 2
+
+
+def test_second_derivatives():
+    compiled = dynamo.compile(lambda x: (x**3).sum() / x.size(0), backend=Counting(aot_eager))
+    for n in (3, 5, 8):
+        x = torch.randn(n, requires_grad=True)
+        (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        same(6 * x.detach() / n, second)
+
+
+def test_a_growing_cache():
+    def fn(x, cache, w):
+        cache = torch.cat([cache, x @ w])
+        return cache, cache.mean(0)
+
+    counting = Counting(aot_eager)
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    w = torch.randn(4, 4)
+    mine = theirs = torch.randn(2, 4)
+    for _ in range(10):
+        x = torch.randn(1, 4)
+        theirs, wanted = fn(x, theirs, w)
+        mine, found = compiled(x, mine, w)
+        same((theirs, wanted), (mine, found))
+    assert len(counting.graphs) == 2
