@@ -33,7 +33,7 @@ _ARITHMETIC = {
     operator.mul: aten.mul.Tensor,
     operator.truediv: aten.div.Tensor,
     operator.pow: aten.pow.Tensor_Tensor,
-    torch._sym_sqrt: aten.sqrt.default,
+    torch.sym_sqrt: aten.sqrt.default,
 }
 _SCALED = {aten.add.Tensor, aten.sub.Tensor}  # with alpha
 # self + value * one / other, and with a product in place of the quotient
@@ -59,6 +59,17 @@ def float_inputs(functional: FunctionalGraph) -> list[int]:
     """Numbers of the inputs that are floats."""
     nodes = functional.graph_module.graph.find_nodes(op="placeholder")
     return [i for i, node in enumerate(nodes) if _is_float(node.meta.get("val"))]
+
+
+def uses_floats(functional: FunctionalGraph) -> bool:
+    """Whether operators on tensors take numbers that are no constants and no sizes."""
+    nodes = functional.graph_module.graph.nodes
+    return any(
+        isinstance(arg.meta.get("val"), torch.SymFloat)
+        for node in nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+        for arg in node.all_input_nodes
+    )
 
 
 def _is_float(value: Any) -> bool:
@@ -117,6 +128,8 @@ class _Rewrite:
 
     def _number(self, node: Node) -> Node:
         """Arithmetic on numbers."""
+        if node.target is torch.sym_float and len(node.args) == 1:
+            return self._float64(node.args[0])
         target = _ARITHMETIC.get(node.target)
         if target is None or node.kwargs:
             raise _OtherUse
@@ -124,10 +137,14 @@ class _Rewrite:
         return self._call(target, args, self._scalar(torch.float64))
 
     def _float64(self, arg: Any) -> Node:
-        if isinstance(arg, Node):
-            if arg not in self.numbers:
-                raise _OtherUse
+        if isinstance(arg, Node) and arg in self.numbers:
             return self.made[arg]
+        if isinstance(arg, Node):  # a size
+            if not isinstance(arg.meta.get("val"), torch.SymInt):
+                raise _OtherUse
+            args = (self.made[arg],)
+            target, double = aten.scalar_tensor.default, torch.float64
+            return self._call(target, args, self._scalar(double), dtype=double)
         if not isinstance(arg, (int, float)):
             raise _OtherUse
         like = {"dtype": torch.float64, "device": torch.device("cpu")}

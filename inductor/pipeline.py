@@ -36,7 +36,7 @@ from fxgraph.aot.runtime import same_sharing
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
-from inductor.floats import WithFloats, float_inputs, floats_as_tensors
+from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.ir import Program
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
@@ -83,7 +83,8 @@ class Compilation:
 def _functionalize(c: Compilation) -> None:
     if c.functional is None:  # a part of a training graph is functional already
         c.functional = functionalize(c.gm, c.inputs, keep=LOWERINGS)
-    if numbers := float_inputs(c.functional):
+    numbers = float_inputs(c.functional)
+    if numbers or uses_floats(c.functional):
         functional = floats_as_tensors(c.functional)
         if functional is not None:
             c.functional, c.floats = functional, numbers

@@ -73,7 +73,12 @@ class _Run:
         """The argument tree with nodes replaced by what they were lowered to."""
         if isinstance(arg, (list, tuple)):
             return [self._value(a) for a in arg]
-        return self.env[arg] if hasattr(arg, "op") and hasattr(arg, "graph") else arg
+        if not (hasattr(arg, "op") and hasattr(arg, "graph")):
+            return arg
+        value = self.env[arg]
+        if isinstance(value, _Opaque):
+            raise Undecided(f"{value.text}, which is no integer")
+        return value
 
     def _placeholder(self, node: Any) -> Any:
         program, val = self.ctx.program, node.meta.get("val")
@@ -119,9 +124,11 @@ class _Run:
         return Tensor.of(buffer)
 
     def _call(self, node: Any) -> Any:
-        target = node.target
-        if isinstance(node.meta.get("val"), torch.SymInt):
-            size = self.ctx.sizes.of(node.meta["val"])
+        target, val = node.target, node.meta.get("val")
+        if isinstance(val, torch.SymFloat | torch.SymBool):
+            return _Opaque(str(val))
+        if isinstance(val, torch.SymInt):
+            size = self.ctx.sizes.of(val)
             if self.ctx.bound.issuperset(s.name for s in symbols(size)):
                 return size
         args = self._value(node.args)
@@ -230,6 +237,13 @@ class _Run:
             for t in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(t, Tensor) and t.window is None and t is not source:
                     self.ctx.realize(t)
+
+
+class _Opaque:
+    """A number that is no size. It may stand in the graph, if only sizes are computed from it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 def _representable(args: Any, val: Any) -> bool:

@@ -10,7 +10,17 @@ import sympy
 import torch
 
 from fxgraph import expressions
-from inductor.sizes import Extent, Size, Symbol, Undecided, divided, largest, modulo, smallest
+from inductor.sizes import (
+    Extent,
+    Size,
+    Symbol,
+    Undecided,
+    ceil_div,
+    divided,
+    largest,
+    modulo,
+    smallest,
+)
 
 UNKNOWN_HINT = 1024  # a size that depends on data
 
@@ -48,10 +58,51 @@ class GraphSizes:
             return int(expr)
         if expr.is_Symbol:
             return self._symbol(expr, env)
+        if isinstance(expr, expressions.Rounded):
+            return self._rounded(expr, env)
         rule = _RULES.get(type(expr))
         if rule is None:
             raise Undecided(f"sizes like {expr}")
         return rule([self._size(arg, env) for arg in expr.args])
+
+    def _rounded(self, expr: Any, env: Any) -> Extent:
+        """floor(2.0 * s0) and the like, where doubles are exact (below 2**52)."""
+        kind, inner = expr.args[0].name, expr.args[1]
+        whole = self._whole(inner, env)
+        if whole is not None:
+            return whole
+        parts = self._fraction(inner, env)
+        if parts is None or kind not in ("floor", "trunc", "ceil") or not parts[0] >= 0:
+            raise Undecided(f"sizes like {expr}")
+        return ceil_div(*parts) if kind == "ceil" else divided(*parts)
+
+    def _whole(self, expr: Any, env: Any) -> Extent | None:
+        """The size that a float is, exactly; None if it may have a fraction."""
+        if expr.is_Float or expr.is_Integer:
+            return int(expr) if float(expr).is_integer() else None
+        if not isinstance(expr, expressions.Real):
+            return self._size(expr, env) if expr.is_integer else None
+        combine = _OF_WHOLE.get(expr.args[0].name)
+        args = [self._whole(arg, env) for arg in expr.args[1:]]
+        return None if combine is None or None in args else combine(*args)
+
+    def _fraction(self, expr: Any, env: Any) -> tuple[Extent, int] | None:
+        """(a, b) with the float being a / b, a positive number b; rounding it is then exact."""
+        if not isinstance(expr, expressions.Real) or len(expr.args) != 3:
+            return None
+        name: str = expr.args[0].name
+        left, right = expr.args[1], expr.args[2]
+        if name == "mul":
+            for one, other in ((left, right), (right, left)):
+                a = self._whole(one, env)
+                top, bottom = float(other).as_integer_ratio() if other.is_Float else (0, 1)
+                if a is not None and top > 0 and bottom <= 1 << 20 and top <= 1 << 20:
+                    return a * top, bottom
+        if name == "truediv":
+            a, b = self._whole(left, env), self._whole(right, env)
+            if a is not None and isinstance(b, int) and b > 0:
+                return a, b
+        return None
 
     def _symbol(self, symbol: Any, env: Any) -> Size:
         if not symbol.is_integer:
@@ -80,6 +131,15 @@ def _quotient(function: Callable[[Extent, Extent], Extent]) -> Callable[[list[Ex
 
     return rule
 
+
+# Functions of floats that give integers for integers.
+_OF_WHOLE: dict[str, Callable[..., Extent]] = {
+    "float": lambda a: a,
+    "neg": lambda a: -a,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+}
 
 _RULES: dict[Any, Callable[[list[Extent]], Extent]] = {
     sympy.Add: lambda args: sum(args),
