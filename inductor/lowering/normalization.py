@@ -175,7 +175,11 @@ def _training(
 
     new_mean = update(mean, flat_mu, False) if mean is not None else None
     new_var = update(var, flat_var, True) if var is not None else None
-    return out, flat_mu, flat_rstd, new_mean, new_var
+    statistics = ctx.val()[1:3]
+    saved_mean, saved_rstd = (
+        convert(ctx, t, val.dtype) for t, val in zip((flat_mu, flat_rstd), statistics, strict=True)
+    )
+    return out, saved_mean, saved_rstd, new_mean, new_var
 
 
 def _bessel(count: Extent, momentum: float, dtype: torch.dtype) -> Value:

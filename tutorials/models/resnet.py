@@ -69,20 +69,24 @@ class ResNet(nn.Module):
     """Images (N, 3, H, W) -> class scores (N, classes)."""
 
     def __init__(
-        self, block: type[BasicBlock | Bottleneck], layers: tuple[int, ...], classes: int = 1000
+        self,
+        block: type[BasicBlock | Bottleneck],
+        layers: tuple[int, ...],
+        classes: int = 1000,
+        width: int = 64,
     ) -> None:
         super().__init__()
-        self.in_channels = 64
-        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.in_channels = width
+        self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.layer1 = self._stage(block, 64, layers[0], 1)
-        self.layer2 = self._stage(block, 128, layers[1], 2)
-        self.layer3 = self._stage(block, 256, layers[2], 2)
-        self.layer4 = self._stage(block, 512, layers[3], 2)
+        self.layer1 = self._stage(block, width, layers[0], 1)
+        self.layer2 = self._stage(block, 2 * width, layers[1], 2)
+        self.layer3 = self._stage(block, 4 * width, layers[2], 2)
+        self.layer4 = self._stage(block, 8 * width, layers[3], 2)
         self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(512 * block.expansion, classes)
+        self.fc = nn.Linear(8 * width * block.expansion, classes)
 
     def _stage(
         self, block: type[BasicBlock | Bottleneck], width: int, count: int, stride: int
