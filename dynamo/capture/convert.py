@@ -371,6 +371,12 @@ class Capture:
             if isinstance(stop.reason, breaks.DebuggerEntered):
                 self._leave_to_debugger(stop)
                 continue
+            too_long = isinstance(stop.reason, breaks.LoopLimit) and not output.op_count
+            if too_long and origin(self.frame.f_code) is not None:
+                # It goes on behind such a break, and still no tensor operation is in sight.
+                self._record_break(stop, graph_break=False)
+                self.context.records.append(self.record)
+                raise SkipFrame
             if len(root.trail) > len(self.trail):
                 self.trail = root.trail
             try:

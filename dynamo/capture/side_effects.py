@@ -98,7 +98,7 @@ class SideEffects:
     def fenced(
         self, reason: Callable[[str], breaks.Break] = breaks.BodySideEffect
     ) -> Iterator[None]:
-        """Inside, changing anything that exists already raises Unsupported: reason(what it does)."""
+        """Inside, changing what exists already raises Unsupported: reason(what it does)."""
         before = self._fence, self._crossed
         self._fence, self._crossed = len(self.tracked), reason
         try:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import collections
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
+from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
@@ -24,7 +25,7 @@ from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refi
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import key_of, unhashable
-from dynamo.values.operators import as_index, compare_op, equal
+from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.standins import fail_as
 
@@ -49,9 +50,7 @@ class SequenceValue(BuiltinObject):
         """A sequence from outside; its type is guarded by the caller."""
         tx.guard(source, "length", len(real))
         items = (
-            tx.wrap(x)
-            if type(x) is torch.SymInt
-            else Pending(tx, x, cls.item_source(source, i))
+            tx.wrap(x) if type(x) is torch.SymInt else Pending(tx, x, cls.item_source(source, i))
             for i, x in enumerate(real)
         )
         return cls(items, source)
@@ -126,41 +125,57 @@ class SequenceValue(BuiltinObject):
     def plain_name(self) -> str:
         return "tuple" if issubclass(self.cls, tuple) else self.cls.__name__
 
+    def live_items(self, tx: Interpreter) -> Iterator[Value]:
+        """The items one by one: what is done with one may change the sequence."""
+        i = 0
+        while i < len(self.contents):
+            yield self.item(tx, i)
+            i += 1
+
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(any(equal(tx, v, item) for v in self.items(tx)))
+        return ConstantValue(any(equal(tx, v, item) for v in self.live_items(tx)))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if not isinstance(other, SequenceValue) or self.plain_name != other.plain_name:
             return None
         if op in ("==", "!=") and len(self.contents) != len(other.contents):
             return ConstantValue(op == "!=")
-        for left, right in zip(self.items(tx), other.items(tx)):
-            if not equal(tx, left, right):
-                if op in ("==", "!="):
-                    return ConstantValue(op == "!=")
-                return compare_op(tx, op, left, right)
-        return compare_op(
-            tx, op, ConstantValue(len(self.contents)), ConstantValue(len(other.contents))
-        )
+        i = 0
+        while i < min(len(self.contents), len(other.contents)):
+            if not equal(tx, self.item(tx, i), other.item(tx, i)):
+                break
+            i += 1
+        sizes = len(self.contents), len(other.contents)
+        if i >= min(sizes):
+            return ConstantValue(COMPARE_FUNCTIONS[op](*sizes))
+        if op in ("==", "!="):
+            return ConstantValue(op == "!=")
+        return compare_op(tx, op, self.item(tx, i), other.item(tx, i))
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         if op == "+" and not reflected:
             if isinstance(other, SequenceValue) and other.plain_name == self.plain_name:
                 return self.rebuilt([*self.contents, *other.contents])
         elif op == "*" and is_index(tx, other):
-            return self.rebuilt(self.contents * as_index(tx, other))
+            return self.rebuilt(self.repeated(tx, as_index(tx, other)))
         return None
+
+    def repeated(self, tx: Interpreter, times: int) -> list[Any]:
+        """The contents times `times`, if capture can hold them."""
+        if len(self.contents) * times > config.loop_limit:
+            raise Unsupported(breaks.LoopLimit(config.loop_limit))
+        return self.contents * times
 
     def py_index(self, tx, item, start=None, stop=None):
         first = 0 if start is None else as_index(tx, start)
         last = len(self.contents) if stop is None else as_index(tx, stop)
         for i in range(len(self.contents))[first:last]:
-            if equal(tx, self.item(tx, i), item):
+            if i < len(self.contents) and equal(tx, self.item(tx, i), item):
                 return ConstantValue(i)
         fail_as(tx, self.cls.index, self, item)
 
     def py_count(self, tx, item):
-        return ConstantValue(sum(equal(tx, v, item) for v in self.items(tx)))
+        return ConstantValue(sum(equal(tx, v, item) for v in self.live_items(tx)))
 
     def py___reversed__(self, tx):
         from dynamo.values.iterators import ReversedIterator
@@ -341,7 +356,7 @@ class MutableSequence(SequenceValue):
             return self
         if op == "*=" and is_index(tx, other):
             self.restructuring(tx)
-            self.contents *= as_index(tx, other)
+            self.contents = self.repeated(tx, as_index(tx, other))
             return self
         return super().binary(tx, op, other, reflected)
 
@@ -370,11 +385,10 @@ class MutableSequence(SequenceValue):
         return item
 
     def py_remove(self, tx, item):
-        size = len(self.contents)
-        for i in range(size):
-            if equal(tx, self.item(tx, i), item):
+        for i, own in enumerate(self.live_items(tx)):
+            if equal(tx, own, item):
                 self.restructuring(tx)
-                del self.contents[i]
+                del self.contents[i : i + 1]
                 return
         fail_as(tx, self.cls.remove, self, item)
 
@@ -395,6 +409,7 @@ class MutableSequence(SequenceValue):
 
 class ListValue(MutableSequence):
     cls = list
+    touched = False  # a change was recorded since this was reset
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if isinstance(key, SliceValue):
@@ -421,14 +436,20 @@ class ListValue(MutableSequence):
     def py_sort(self, tx, *, key=None, reverse=None):
         items = self.items(tx)
         self.changing(tx)
-        self.contents = []  # as the program sees it while it is being sorted
+        self.contents, self.touched = [], False  # as the program sees it while it is being sorted
         try:
             sort_in_place(tx, items, key, reverse)
-            changed = bool(self.contents)
+            changed, touched = bool(self.contents), self.touched
         finally:
             self.contents = list(items)
         if changed:
             raise_python(tx, ValueError, "list modified during sort")
+        if touched:  # whether Python notices depends on its memory
+            raise Unsupported(breaks.ItemMutation(f"{self.describe()} during its sort"))
+
+    def changing(self, tx: Interpreter) -> None:
+        super().changing(tx)
+        self.touched = True
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.build_list(self.emit_items(codegen))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.keys import calls_methods
+from dynamo.values.keys import calls_methods, check_hashes
 
 if TYPE_CHECKING:
     from dynamo.reconstruct import Codegen
@@ -33,12 +33,13 @@ class DictChanges:
         self.steps: list[Change] = []
         self._written: dict[Hashable, Change] = {}  # the assignments to keys that are still there
         self.hashes_objects = False  # see Value.hashes_objects
+        self._objects: list[Hashable] = []  # the keys that are hashed by methods
 
     def values(self) -> list[Value]:
         return [arg for step in self.steps for arg in step.args]
 
     def set(self, hashed: Hashable, key: Value, value: Value) -> None:
-        self.hashes_objects |= calls_methods([hashed])
+        self._note(hashed)
         known = self._written.get(hashed)
         if known is None:
             known = self._written[hashed] = Change("__setitem__", key, value)
@@ -46,7 +47,7 @@ class DictChanges:
         known.args = (known.args[0], value)
 
     def delete(self, hashed: Hashable, key: Value) -> None:
-        self.hashes_objects |= calls_methods([hashed])
+        self._note(hashed)
         written = self._written.pop(hashed, None)
         if written is not None:  # what was stored needs not be made
             written.args = (written.args[0], ConstantValue(None))
@@ -63,11 +64,17 @@ class DictChanges:
         self._written = {}
         self.steps = [Change("clear")]
 
+    def _note(self, hashed: Hashable) -> None:
+        if calls_methods([hashed]):
+            self.hashes_objects = True
+            self._objects.append(hashed)
+
     def replay(self, codegen: Codegen, target: Value, cls: type | None) -> Callable[[], None]:
         """Push the operands of all steps; the returned function emits them.
 
         cls: whose methods are called on an instance of a subclass, past any that it overrides.
         """
+        check_hashes(self._objects)
         writes = [self._push(codegen, step, target, cls) for step in reversed(self.steps)]
 
         def write() -> None:

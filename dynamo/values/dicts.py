@@ -22,8 +22,8 @@ from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refi
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.dict_changes import DictChanges
-from dynamo.values.exceptions import raise_python
-from dynamo.values.keys import calls_methods, key_of, unhashable
+from dynamo.values.exceptions import RaisedException, raise_python
+from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.operators import equal
 from dynamo.values.standins import fail_as
 
@@ -83,7 +83,7 @@ class DictValue(BuiltinObject):
             else:
                 key_value, value_source = self._keyed_by_object(tx, key, i)
                 value = Pending(tx, item, value_source)
-                entries[key_of(tx, key_value)] = (key_value, value)
+                entries[_key_from_outside(tx, key_value)] = (key_value, value)
         self.entries = entries
         return entries
 
@@ -245,10 +245,11 @@ class DictValue(BuiltinObject):
         if op == "|=":
             self.py_update(tx, other)
             return self
-        if op != "|" or reflected or not isinstance(other, DictValue):
+        if op != "|" or not isinstance(other, DictValue) or (reflected and self.cls is dict):
             return None
-        result = self.py_copy(tx)
-        result.py_update(tx, other)
+        left, right = (other, self) if reflected else (self, other)
+        result = self.fresh(dict(left.load_all(tx)))
+        result.py_update(tx, right)
         return result
 
     def fresh(self, entries: dict[Hashable, Entry]) -> DictValue:
@@ -318,6 +319,7 @@ class DictValue(BuiltinObject):
     def emit_dict(self, codegen: Codegen) -> None:
         if self.real is not None:
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        check_hashes(self.entries)
         for key, value in self.entries.values():
             emit_item(codegen, key)
             emit_item(codegen, value)
@@ -328,6 +330,7 @@ class DictValue(BuiltinObject):
         if not self.hashes_objects():
             self.emit_dict(codegen)
             return
+        check_hashes(self.entries)
         for key, value in self.entries.values():
             emit_item(codegen, key)
             emit_item(codegen, value)
@@ -348,6 +351,14 @@ class DictValue(BuiltinObject):
         if self.changes is not None:
             return self.changes.replay(codegen, self, None)
         return refill(codegen, self, "update", lambda: self.emit_content(codegen))
+
+
+def _key_from_outside(tx: Interpreter, key: Value) -> Hashable:
+    """Of a key that was hashed long ago; now, it may be another object."""
+    try:
+        return key_of(tx, key)
+    except RaisedException:
+        raise Unsupported(breaks.UncapturedCall(f"__hash__ of {key.describe()}")) from None
 
 
 def pairs_of(tx: Interpreter, value: Value) -> list[tuple[Value, Value]]:

@@ -177,6 +177,13 @@ def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
     return itertools.islice(iterator, position, None)
 
 
+def _reversed_at(sequence: Any, position: int) -> Iterator[Any]:
+    """reversed(sequence) whose next item is sequence[position]."""
+    iterator = reversed(sequence)
+    iterator.__setstate__(position)  # type: ignore[attr-defined]
+    return iterator
+
+
 class ReversedIterator(IteratorValue):
     kind: type = type(reversed([]))
 
@@ -192,8 +199,11 @@ class ReversedIterator(IteratorValue):
         return self.owner.item(tx, self.position + 1)
 
     def rebuild(self) -> Rebuilt:
-        rest = ListValue(self.owner.contents[: self.position + 1])
-        return reversed, [rest]
+        if type(self.owner) not in (ListValue, TupleValue):
+            return reversed, [ListValue(self.owner.contents[: self.position + 1])]
+        if self.position == len(self.owner.contents) - 1:
+            return reversed, [self.owner]
+        return _reversed_at, [self.owner, ConstantValue(self.position)]
 
 
 class ItemsIterator(IteratorValue):
@@ -605,7 +615,9 @@ class CallIterator(IteratorValue):
         from dynamo.values.operators import equal
 
         item = tx.call_function(self.function, [], {})
-        return None if equal(tx, item, self.sentinel) else item
+        if self.exhausted:  # by the function itself
+            return None
+        return None if equal(tx, self.sentinel, item) else item
 
     def rebuild(self) -> Rebuilt:
         return iter, [self.function, self.sentinel]

@@ -7,10 +7,11 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import is_literal
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
@@ -53,6 +54,29 @@ class EqualityKey:
         tx = self.output.running
         with without_effects(tx, "__eq__", self.value):
             return equal(tx, self.value, value)
+
+    def check_hash(self) -> None:
+        """Raises Unsupported if the object hashes in another way than when it became a key."""
+        output = self.output
+        horizon, output.horizon = output.horizon, config.loop_limit
+        try:
+            found: Any = self.value.hash_key(output.running)
+        except RaisedException:
+            found = None
+        finally:
+            output.horizon = horizon
+        if found is None or hash(found) != self.hashed:
+            what = f"{self.value.describe()}, whose hash changed while it is a key,"
+            raise Unsupported(breaks.CannotReconstruct(what))
+
+
+def check_hashes(keys: Iterable[Hashable]) -> None:
+    """A container with these keys is made again: that hashes them once more."""
+    for key in keys:
+        if isinstance(key, EqualityKey):
+            key.check_hash()
+        elif isinstance(key, (tuple, frozenset)):
+            check_hashes(key)
 
 
 def _literal(key: Any) -> Value:

@@ -281,6 +281,9 @@ def as_index(tx: Interpreter, value: Value) -> int:
     """operator.index(value), as an int known while capturing."""
     if value.is_constant():
         return call_real(tx, operator.index, value.as_constant())
+    storage = getattr(value, "storage", None)
+    if storage is not None and storage.python_type_is(int):
+        return storage.as_constant()  # its class is not asked
     if value.has_special(tx, "__index__"):
         answer = value.call_method(tx, "__index__", [], {})
         if not answer.python_type_is(int):

@@ -6,6 +6,9 @@ import operator
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.config import config
+from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -102,12 +105,17 @@ class RangeValue(BuiltinObject):
         return (False, None)
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.real)
+        return call_real(tx, len, self.real)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.real)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return self.real
 
     def unpack(self, tx: Interpreter) -> list[Value]:
+        if self.real[config.loop_limit :]:
+            raise Unsupported(breaks.LoopLimit(config.loop_limit))
         return [ConstantValue(i) for i in self.real]
 
     def iterate(self, tx: Interpreter) -> Value:

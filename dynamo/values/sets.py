@@ -22,7 +22,7 @@ from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
-from dynamo.values.keys import calls_methods, key_of, unhashable
+from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -172,6 +172,7 @@ class FrozenSetValue(BuiltinObject):
 
     def emit_members(self, codegen: Codegen) -> None:
         """Push an iterable that makes an empty set this one, with its order."""
+        check_hashes(self.members)
         made_of = self._recipe()
         if isinstance(made_of, frozenset):
             codegen.load_const(made_of)

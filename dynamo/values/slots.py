@@ -16,13 +16,16 @@ from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, BuiltinMethod, BuiltinValue, SlotValue
 from dynamo.values.classes import ClassValue, builtin_init, construct, new_instance
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import MutableSequence
 from dynamo.values.descriptors import class_value
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_handler
 from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import same_object
 from dynamo.values.raised import ExceptionValue
+from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, storage_slot
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ def _dispatch(
         return _object_slot(tx, receiver, name, found, args, kwargs)
     if isinstance(receiver, BuiltinObject) and receiver.method(name) is not None:
         return receiver.call_method(tx, name, args, kwargs)
-    if name in ("__init__", "__init_subclass__"):
+    if name == "__init_subclass__" or (name == "__init__" and not _is_filled(receiver)):
         return None
     if isinstance(receiver, PureObjectValue):
         return receiver.call_method(tx, name, args, kwargs)
@@ -181,6 +184,11 @@ _OBJECT_SLOTS: dict[str, Callable[..., Value | None]] = {
     "__subclasshook__": _order,
     "__class__": _class,
 }
+
+
+def _is_filled(receiver: Value) -> bool:
+    """Whether the __init__ of the value's type gives it its content."""
+    return isinstance(receiver, (DictValue, MutableSequence, SetValue))
 
 
 # -- containers -----------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
@@ -87,6 +89,10 @@ def immutable_storage(
     """What base.__new__(cls, *args) stores, for a base whose instances are made with their content;
     None for other classes.
     """
+    # By a method that takes the arguments, too.
+    initialized = any("__init__" in vars(base) for base in cls.__mro__[:-1])
+    if issubclass(cls, (tuple, frozenset)) and (len(args) > 1 or kwargs) and not initialized:
+        raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__} with these arguments"))
     if issubclass(cls, tuple):
         return TupleValue(args[0].unpack(tx) if args else [])
     if issubclass(cls, frozenset):

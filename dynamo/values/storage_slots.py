@@ -12,7 +12,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import DequeValue, ListValue
+from dynamo.values.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
 from dynamo.values.exceptions import call_handler
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_op
@@ -77,7 +77,7 @@ def storage_slot(
     if name in ("update", "setdefault", "pop") and isinstance(storage, OrderedDictValue):
         return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
     result = storage.call_method(tx, name, args, kwargs)
-    return receiver if result is storage else result
+    return _answer(result, receiver)
 
 
 def _is_number(value: ConstantValue) -> bool:
@@ -87,7 +87,10 @@ def _is_number(value: ConstantValue) -> bool:
 def _answer(result: Value | None, receiver: ObjectValue) -> Value:
     if result is None:
         return ConstantValue(NotImplemented)
-    return receiver if result is receiver.storage else result
+    if result is not receiver.storage:
+        return result
+    # What is immutable gives itself only if it is of the plain type.
+    return TupleValue(list(result.contents)) if isinstance(result, TupleValue) else receiver
 
 
 def _operator(
@@ -121,6 +124,8 @@ def _ordered_dict_method(tx, receiver, storage, name, args, kwargs):
 
 def container_init(tx, storage, *args, **kwargs):
     """list.__init__, dict.__init__, ... on what an instance stores."""
+    if isinstance(storage, (ListValue, SetValue)) and (len(args) > 1 or kwargs):
+        raise Unsupported(breaks.UncapturedCall(f"{storage.cls.__name__}.__init__"))
     if isinstance(storage, DequeValue):
         _deque_init(tx, storage, *args, **kwargs)
     elif isinstance(storage, (ListValue, SetValue)):

@@ -150,7 +150,9 @@ def _all_frames(faults: list[str]) -> Iterator[None]:
 
     convert._report_fault = report  # type: ignore[assignment]
     root._report_fault = report  # type: ignore[assignment]
-    with dynamo.config.patch(rewrite_all_frames=True):
+    # Numbers that vary have tests of their own; as symbols, a thousand of them take minutes here.
+    settings = {"automatic_dynamic_shapes": False, "loop_limit": 20_000}
+    with dynamo.config.patch(rewrite_all_frames=True, **settings):
         yield
 
 

@@ -159,6 +159,32 @@ PROGRAMS = {
         run(T(2), K(True))
         run(T(2), K(False))
     """,
+    "keys_that_change_their_hash": """
+        class K:
+            bad = False
+            def __hash__(self):
+                if self.bad: raise ValueError("hash")
+                return 1
+        def f(x, d, s):
+            y, k = x + 1, K()
+            e = {k: 1}
+            d[k] = 2
+            s.add(k)
+            k.bad = True
+            try: e.pop(k)
+            except ValueError as error: return y, str(error), e, len(d)
+        d, s = {}, set()
+        ---
+        run(T(2), d, s)
+    """,
+    "unions_of_the_right_class": """
+        def f(x):
+            d = collections.defaultdict(int, a=1)
+            o = collections.OrderedDict(b=2)
+            return x + 1, {"c": 3} | d, {"a": 3} | o, d | o, o | d, d | {}, type({} | {})
+        ---
+        run(T(2))
+    """,
     "keys_that_clear_the_dict": """
         class K:
             def __init__(self, d): self.d = d
@@ -173,6 +199,148 @@ PROGRAMS = {
             return x + len(d), list(d.values())
         ---
         run(T(2))
+    """,
+    # -- sequences ----------------------------------------------------------------------------
+    "lists_that_change_while_they_are_compared": """
+        def f(x):
+            class C:
+                def __init__(self, l): self.l = l
+                def __eq__(self, other):
+                    self.l.clear()
+                    return NotImplemented
+            a, b, c = [], [], []
+            a.append(C(b))
+            b.append(C(a))
+            c.append(C(c))
+            d = [C(a), 1, 2]
+            d[0].l = d
+            return x + 1, a == b, c == [1], d.count(1), d
+        ---
+        run(T(2))
+    """,
+    "lists_that_change_while_they_are_searched": """
+        def f(x, how):
+            class C:
+                def __init__(self, l): self.l = l
+                def __eq__(self, other):
+                    self.l.clear()
+                    return False
+            l = []
+            l += [C(l), 1, 2]
+            y = x + 1
+            return y, how(l), l
+        def attempt(how):
+            try: return run(T(2), how)
+            except (ValueError, IndexError) as e: return str(e)
+        ---
+        [attempt(h) for h in (lambda l: 1 in l, lambda l: l.index(1), lambda l: l.remove(1), lambda l: l.count(2))]
+    """,
+    "containers_that_are_made_again": """
+        def f(x, l, d, s, q):
+            l.__init__([1, x])
+            d.__init__({"b": 2}, c=3)
+            s.__init__([5])
+            q.__init__([1, 2], 1)
+            m = [1, 2]
+            m.__init__()
+            return x + 1, m
+        l, d, s, q = [1, 2], {"a": 1}, {1}, collections.deque([1, 2, 3])
+        ---
+        run(T(2), l, d, s, q)
+    """,
+    "subclasses_that_give_plain_tuples": """
+        class P(tuple): pass
+        def f(x, p):
+            y = x + 1
+            made = [p * 1, p + (), () + p, p[:], p[0:], 1 * p]
+            return y, made, [type(m) is tuple for m in made], [m is p for m in made]
+        ---
+        run(T(2), P((1, 2)))
+    """,
+    "constructors_that_take_no_keywords": """
+        class A(tuple): pass
+        class B(list): pass
+        class C(frozenset): pass
+        class D(tuple):
+            def __init__(self, items, k=1): self.k = k
+        def f(x):
+            y, seen = x + 1, []
+            for make in (lambda: A(sequence=()), lambda: B(sequence=()), lambda: C(sequence=()), lambda: B([1], [2]),
+                         lambda: A([1], 2), lambda: D([1], k=3).k):
+                try: seen.append(make())
+                except TypeError as e: seen.append(type(e).__name__)
+            return y, seen
+        ---
+        run(T(2))
+    """,
+    "reversed_lists_go_on": """
+        def f(x, l):
+            y = x + 1
+            a, b, c = reversed(l), reversed(l), reversed((1, 2, 3))
+            next(a), next(c)
+            dynamo.graph_break()
+            l[0] = 10
+            return y * 2, list(a), list(b), list(c)
+        import dynamo
+        ---
+        run(T(2), [1, 2, 3])
+    """,
+    "sorts_that_are_noticed": """
+        def f(x, act):
+            l = [3, 1, 2]
+            y = x + 1
+            def key(v):
+                act(l)
+                return v
+            try: l.sort(key=key)
+            except ValueError as e: return y, str(e), l
+            return y, l
+        ---
+        run(T(2), lambda l: l.append(1))
+        run(T(2), lambda l: l.clear())
+        run(T(2), lambda l: None)
+    """,
+    "ranges_as_long_as_they_like": """
+        def f(x, n):
+            r = range(n)
+            try: size = len(r)
+            except OverflowError as e: size = str(e)
+            return x + 1, size, bool(r), r[-1], n // 2 in r, [v for v, _ in zip(r, "ab")], [1] * 3
+        ---
+        run(T(2), 10**30)
+        run(T(2), 5)
+    """,
+    "int_subclasses_as_indices": """
+        class I(int):
+            def __index__(self): return int(self) + 1
+        def f(x, i):
+            return x[operator.index(i)], [1, 2, 3][i], i.__index__(), "abc"[i]
+        ---
+        run(T(3), I(1))
+    """,
+    "functions_that_exhaust_their_iterator": """
+        def f(x):
+            deep = []
+            def give():
+                if deep: return 2
+                deep.append(1)
+                list(it)
+                return 1
+            it = iter(give, 2)
+            return x + 1, list(it), next(it, "end")
+        ---
+        run(T(2))
+    """,
+    "numbers_that_vary_and_who_they_are": """
+        def f(x, a, b):
+            return x + 1, a is b, a is None, a is a, a is not b
+        v, w = 2.5, 1000
+        ---
+        run(T(2), v, v)
+        run(T(2), w, w)
+        run(T(2), 1, 1)
+        run(T(2), 2, 2)
+        run(T(2), v, v + 1)
     """,
     "methods_with_too_many_arguments": """
         def f(x, d):
