@@ -289,9 +289,7 @@ def as_index(tx: Interpreter, value: Value) -> int:
         if not answer.python_type_is(int):
             raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.__index__"))
         return as_index(tx, answer)
-    storage = getattr(value, "storage", None)  # of an int's subclass
-    constant = (value if storage is None else storage).as_constant()
-    return operator.index(constant)
+    return operator.index(value.as_constant())
 
 
 def constant_or_none(value: Value) -> tuple[bool, Any]:
