@@ -104,6 +104,8 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         return None
     if isinstance(module, str) and _is_helper_module(module):
         return None  # inlined where it helps, but not compiled for its own sake
+    if _some_builtin_is_replaced():
+        return _keep_while_replaced(code)
     older = _hook.cache_entries(code, context)
     if _inside_transform():
         return _keep_inside_transform(code)
@@ -145,6 +147,25 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         log_times.debug("%s %s: %s", record.compile_id, record.name, spent)
     context.records.append(record)
     return guarded
+
+
+# Builtins that capture itself is made of: who replaces one (a test with a mock) counts its calls.
+_RELIED_ON = tuple(
+    (name, vars(builtins)[name])
+    for name in ("isinstance", "issubclass", "len", "type", "getattr", "hasattr", "int", "str")
+    + ("list", "dict", "tuple", "set", "id", "repr", "iter", "next", "zip", "map", "any", "all")
+)
+
+
+def _keep_while_replaced(code: types.CodeType) -> Any:
+    """The frame runs as it is as long as one of them is replaced."""
+    guards = GuardSet()
+    guards.add(GlobalsSource(), "predicate", _some_builtin_is_replaced)
+    return _hook.GuardedCode(code, guards.build(), True, None)
+
+
+def _some_builtin_is_replaced(_: Any = None) -> bool:
+    return any(vars(builtins).get(name) is not real for name, real in _RELIED_ON)
 
 
 def _inside_transform() -> bool:
@@ -382,7 +403,7 @@ class Capture:
             try:
                 if self._could_break_later(root, stop):
                     continue
-                rewritten = rewrite(root, stop, self.record)
+                rewritten = self._rewrite(root, stop)
             except RestartAnalysis as restart:  # see values/unread.py
                 self.restart = restart
                 continue
@@ -392,6 +413,12 @@ class Capture:
             if stop.is_break:
                 self._record_break(stop)
             return rewritten
+
+    def _rewrite(self, root: RootInterpreter, stop: Stop) -> Rewritten:
+        try:
+            return rewrite(root, stop, self.record)
+        except RecursionError:  # a value is nested too deeply to be made again
+            raise Unsupported(breaks.InlineDepth(config.inline_depth_limit)) from None
 
     def _check_fullgraph(self, stop: Stop) -> None:
         if stop.is_break and (self.context.fullgraph or stop.forbidden):
