@@ -37,7 +37,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from dynamo.bytecode import Instruction, normalize, real_stack, versions
-from dynamo.bytecode.assemble import CodeShape, assemble, stack_depths
+from dynamo.bytecode.assemble import LABEL, CodeShape, assemble, stack_depths
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import Native, Positions, Region, decode
 from dynamo.bytecode.emit import Emitter, frame_prologue
@@ -109,9 +109,14 @@ class _Template:
         return copies
 
 
-# An item that a call leaves on the stack: True: its result; False: a parameter; (function, count):
-# function(result, *parameters), of so many parameters.
-Pushed = bool | tuple[Callable[..., Any], int]
+# An item that a call leaves on the stack. True: its result. False: a parameter. (function, count):
+# function(result, *parameters), of so many parameters. (function, count, error): the result, or
+# function(*parameters) where the call raises `error`; None for a function ends the loop.
+Pushed = (
+    bool
+    | tuple[Callable[..., Any], int]
+    | tuple[Callable[..., Any] | None, int, type[BaseException]]
+)
 
 
 def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
@@ -151,6 +156,7 @@ class _Continuation:
     called: bool  # by a continuation, not by the loop that runs what breaks return
     call: int = -1
     after_call: int = -1
+    exhausted: int = -1  # of a call that FOR_ITER makes: where the loop's end goes on
     pushed: tuple[Pushed, ...] = (True,)
 
 
@@ -174,6 +180,25 @@ def pushed_by_call(code: CodeType, instr: Instruction) -> tuple[Pushed, ...] | N
     """What the call in a continuation's prologue leaves on the stack; None: not that call."""
     made = _continuations.get(code)
     return made.pushed if made is not None and _is_own_call(made, instr) else None
+
+
+def end_of_loop(code: CodeType, instr: Instruction) -> Instruction:
+    """Where a loop goes on that ends at `instr`: FOR_ITER, or its call in a continuation."""
+    made = _continuations.get(code)
+    if made is None or not _is_own_call(made, instr):
+        assert instr.target is not None, "jumps have targets"
+        return instr.target
+    native = made.places.index(made.exhausted)
+    return next(found for found in normalize(code) if found.native == native)
+
+
+def after_call(code: CodeType, instr: Instruction) -> Instruction:
+    """Where a frame goes on behind a call, which may be its own in a continuation."""
+    made = _continuations.get(code)
+    if made is None or not _is_own_call(made, instr):
+        return normalize(code)[instr.index + 1]
+    native = made.places.index(made.after_call)
+    return next(found for found in normalize(code) if found.native == native)
 
 
 def parameter_names(stack: Sequence[Item], local_names: Sequence[str]) -> tuple[str, ...]:
@@ -235,7 +260,7 @@ def make_call_code(
     its result.
     """
     instr = _resumable(code, index)
-    template, place, after = _locate_call(code, instr)
+    template, place, after, exhausted = _locate_call(code, instr)
     key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called, callee.key)
     known = template.made.get(key)
     if known is not None:
@@ -248,17 +273,22 @@ def make_call_code(
     real = _real_items(instr, stack, below_call=True)
     _check_depth(template, after, len(real) + len(callee.pushed), instr)
     body = template.copy()
-    call = _call(callee, arguments, body[place].handler, instr.positions)
-    natives = [*_entry(shape, real, instr.lineno), *call, *body]
-    call[-1].target = body[after]
-    at = next(native for native in call if native.op == "CALL")
+    call = _Call(callee, arguments, body[place].handler, instr.positions, len(real))
+    natives = [*_entry(shape, real, instr.lineno), *call.natives, *body]
+    for native in call.goes_on:
+        native.target = body[after]
+    if call.ends_loop is not None:
+        call.ends_loop.target = body[exhausted]
+    at = next(native for native in call.natives if native.op == "CALL")
     at.offset = place
     made, places, kept = _assembled(natives, shape)
     template.made[key] = made
     number = next(i for i, native in enumerate(kept) if native is at)
     _continuations.set(
         made,
-        _Continuation(template, instr.lineno, places, called, number, after, callee.pushed),
+        _Continuation(
+            template, instr.lineno, places, called, number, after, exhausted, callee.pushed
+        ),
     )
     return made
 
@@ -289,7 +319,7 @@ def _check_depth(template: _Template, place: int, depth: int, instr: Instruction
 def _assembled(natives: list[Native], shape: CodeShape) -> tuple[CodeType, list[int], list[Native]]:
     """The code, the template's places of its instructions, and those instructions."""
     depths = stack_depths(natives)
-    kept = [native for native in natives if id(native) in depths[0]]
+    kept = [native for native in natives if id(native) in depths[0] and native.op != LABEL]
     places = [native.offset for native in kept]
     return assemble(natives, shape, depths), places, kept
 
@@ -311,17 +341,23 @@ def _is_own_call(made: _Continuation, instr: Instruction) -> bool:
     return made.call == instr.native and instr.op == "CALL"
 
 
-def _locate_call(code: CodeType, instr: Instruction) -> tuple[_Template, int, int]:
-    """The template of `code`, the place of its call, and the place behind it."""
+def _locate_call(code: CodeType, instr: Instruction) -> tuple[_Template, int, int, int]:
+    """The template of `code`, the place of its call, the place behind it, and that at the end of
+    the loop if FOR_ITER makes the call.
+    """
     made = _continuations.get(code)
     if made is not None and _is_own_call(made, instr):
-        return made.template, made.places[made.call], made.after_call
+        return made.template, made.places[made.call], made.after_call, made.exhausted
     template, place = _locate(code, instr)
     # A conditional jump finds the truth that it asked for on the stack.
     following = instr if instr.op in _JUMPS else normalize(code)[instr.index + 1]
     # NULLs that are pending then are pushed in between.
     nulls = len(following.pending_nulls) - len(instr.pending_nulls)
-    return template, place, _locate(code, following)[1] - nulls
+    exhausted = -1
+    if instr.op == "FOR_ITER":
+        assert instr.target is not None, "jumps have targets"
+        exhausted = _locate(code, instr.target)[1]
+    return template, place, _locate(code, following)[1] - nulls, exhausted
 
 
 def _shape(
@@ -378,44 +414,117 @@ def _jump(lineno: int | None) -> Native:
     return emit.natives[-1]
 
 
-def _call(
-    callee: Callee, arguments: Sequence[str], handler: Region | None, positions: Positions
-) -> list[Native]:
-    """Call the callee's continuation, push what the call pushes, and jump (target still open)."""
-    emit = Emitter()
-    emit.set_location(None, positions)
-    if callee.code.co_freevars:
-        emit.load_callable(lambda: emit.load_fast_and_clear(".callee"))
-    else:
-        function = FunctionType(callee.code, callee.namespace)
-        emit.load_callable(lambda: emit.load_const(function))
-    for name in arguments:
-        emit.load_fast_and_clear(name)
-    emit.call(len(arguments))
-    emit.natives[-1].handler = handler
-    if callee.pushed != (True,):
-        emit.store_fast(".result")
-        _push(emit, callee.pushed, handler)
-    emit.jump(emit.label())
-    return emit.natives
+class _Call:
+    """The natives that call the callee's continuation, push what the call pushes, and jump.
 
+    goes_on: the jumps to what is behind the call; ends_loop: the one to the end of the loop.
+    depth: of the stack below the call.
+    """
 
-def _push(emit: Emitter, pushed: Sequence[Pushed], handler: Region | None) -> None:
-    """Push what a call leaves on the stack."""
-    parameters = iter(parameters_of(pushed))
-    for item in pushed:
-        if isinstance(item, tuple):
-            function, count = item
-            emit.load_callable(functools.partial(emit.load_const, function))
-            emit.load_fast_and_clear(".result")
-            for _ in range(count):
-                emit.load_fast_and_clear(next(parameters))
-            emit.call(1 + count)
-            emit.natives[-1].handler = handler
+    def __init__(
+        self,
+        callee: Callee,
+        arguments: Sequence[str],
+        handler: Region | None,
+        positions: Positions,
+        depth: int,
+    ) -> None:
+        self.emit = Emitter()
+        self.handler = handler
+        self.goes_on: list[Native] = []
+        self.ends_loop: Native | None = None
+        self.emit.set_location(None, positions)
+        caught = next((i for i in callee.pushed if isinstance(i, tuple) and len(i) == 3), None)
+        failed = self.emit.label()
+        self._load_callee(callee, arguments)
+        if caught is None:
+            self._call(len(arguments))
         else:
-            emit.load_fast_and_clear(".result" if item else next(parameters))
-    if not any(pushed):
-        emit.delete_fast(".result")
+            with self.emit.exception_region(failed, depth):
+                self.emit.call(len(arguments))
+        if callee.pushed != (True,):
+            self.emit.store_fast(".result")
+            self._push(callee.pushed)
+        self._jump()
+        if caught is not None:
+            self.emit.place(failed)
+            self._catch(*caught, callee.pushed)
+
+    @property
+    def natives(self) -> list[Native]:
+        return self.emit.natives
+
+    def _load_callee(self, callee: Callee, arguments: Sequence[str]) -> None:
+        emit = self.emit
+        if callee.code.co_freevars:
+            emit.load_callable(lambda: emit.load_fast_and_clear(".callee"))
+        else:
+            function = FunctionType(callee.code, callee.namespace)
+            emit.load_callable(lambda: emit.load_const(function))
+        for name in arguments:
+            emit.load_fast_and_clear(name)
+
+    def _call(self, count: int) -> None:
+        self.emit.call(count)
+        self.natives[-1].handler = self.handler
+
+    def _jump(self) -> None:
+        self.emit.jump(self.emit.label())
+        self.goes_on.append(self.natives[-1])
+
+    def _push(self, pushed: Sequence[Pushed]) -> None:
+        """Push what a call leaves on the stack."""
+        emit, parameters = self.emit, iter(parameters_of(pushed))
+        for item in pushed:
+            if isinstance(item, tuple) and len(item) == 2:
+                function, count = item
+                emit.load_callable(functools.partial(emit.load_const, function))
+                emit.load_fast_and_clear(".result")
+                for _ in range(count):
+                    emit.load_fast_and_clear(next(parameters))
+                self._call(1 + count)
+            elif item is False:
+                emit.load_fast_and_clear(next(parameters))
+            else:
+                emit.load_fast_and_clear(".result")
+        if not any(pushed):
+            emit.delete_fast(".result")
+
+    def _catch(
+        self,
+        function: Callable[..., Any] | None,
+        count: int,
+        error: type[BaseException],
+        pushed: Sequence[Pushed],
+    ) -> None:
+        """exception -- what is pushed instead, or the end of the loop."""
+        emit, matches = self.emit, self.emit.label()
+        start = len(self.natives)
+        emit.store_fast(".error")
+        emit.load_callable(lambda: emit.load_const(isinstance))
+        emit.load_fast(".error")
+        emit.load_const(error)
+        emit.call(2)
+        emit.pop_jump_if_true(matches)
+        emit.load_fast_and_clear(".error")
+        emit.reraise()
+        emit.place(matches)
+        emit.delete_fast(".error")
+        if function is None:
+            emit.pop_top()  # the iterator
+            emit.jump(emit.label())
+            self.ends_loop = self.natives[-1]
+        else:
+            emit.load_callable(lambda: emit.load_const(function))
+            for name in parameters_of(pushed)[:count]:
+                emit.load_fast_and_clear(name)
+            emit.call(count)
+            emit.store_fast(".result")
+            self._push([True if isinstance(item, tuple) else item for item in pushed])
+            self._jump()
+        for native in self.natives[start:]:
+            if native.op in ("CALL", "RERAISE"):
+                native.handler = self.handler
 
 
 def _explicit_super(natives: list[Native], code: CodeType) -> tuple[list[Native], list[int]]:

@@ -28,6 +28,8 @@ from dynamo.resume import (
     Callee,
     CannotResume,
     Item,
+    after_call,
+    end_of_loop,
     is_called,
     make_call_code,
     make_resume_code,
@@ -313,13 +315,15 @@ class BreakEmitter:
 
     @contextlib.contextmanager
     def _handled(self, codegen: Codegen) -> Iterator[None]:
-        """The user's innermost exception handler around what is emitted inside."""
+        """The user's innermost exception handler around what is emitted inside, and before it what
+        catches exceptions of special methods.
+        """
         frame = next((f for f in reversed(self.frames) if f.instr.handler is not None), None)
-        if frame is None:
+        level = -1 if frame is None else frame.level
+        catching = [f for f in reversed(self.frames[:-1]) if f.caught and f.level >= level]
+        if frame is None and not catching:
             yield
             return
-        handler = frame.instr.handler
-        assert handler is not None
         caught, after = codegen.label(), codegen.label()
         with codegen.exception_region(caught, depth=0):
             yield
@@ -329,6 +333,19 @@ class BreakEmitter:
         elif self.nested:
             codegen.return_value()  # not reached
         codegen.place(caught)
+        for catcher in catching:
+            self._catch(codegen, catcher)
+        if frame is None:
+            codegen.reraise()
+        else:
+            self._handle(codegen, frame)
+        if falls_through:
+            codegen.place(after)
+
+    def _handle(self, codegen: Codegen, frame: BrokenFrame) -> None:
+        """exception -- (goes on at the handler in `frame`)"""
+        handler = frame.instr.handler
+        assert handler is not None
         drop_entries(codegen, frame.level)
         codegen.store_fast("__exception")
         stack = frame.kept[: handler.depth]
@@ -338,8 +355,31 @@ class BreakEmitter:
             stack.append((Item.VALUE, "__lasti"))
         stack.append((Item.VALUE, "__exception"))
         self._continue(codegen, handler.target, stack, frame)
-        if falls_through:
-            codegen.place(after)
+
+    def _catch(self, codegen: Codegen, frame: BrokenFrame) -> None:
+        """exception -- exception; one that the call in `frame` catches goes on behind it."""
+        caught, other = frame.caught, codegen.label()
+        assert caught is not None
+        codegen.store_fast("__exception")
+        codegen.load_callable(lambda: codegen.load_const(isinstance))
+        codegen.load_fast("__exception")
+        codegen.load_const(caught.error)
+        codegen.call(2)
+        codegen.pop_jump_if_false(other)
+        codegen.delete_fast("__exception")
+        below = frame.kept[: frame.split]
+        if caught.function is None:
+            self._continue(codegen, end_of_loop(frame.code, frame.instr), below[:-1], frame)
+        else:
+            codegen.load_callable(lambda: codegen.load_const(caught.function))
+            for local in frame.pushed_locals():
+                codegen.load_fast(local)
+            codegen.call(len(caught.operands))
+            codegen.store_fast("__result_0")
+            following = after_call(frame.code, frame.instr)
+            self._continue(codegen, following, [*below, (Item.VALUE, "__result_0")], frame)
+        codegen.place(other)
+        codegen.load_fast_and_clear("__exception")
 
     def _bound(self, frame: BrokenFrame) -> set[str]:
         """Locals that have a value after the instruction."""

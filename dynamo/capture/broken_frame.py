@@ -14,7 +14,7 @@ from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
 from dynamo.capture.dropping import holds_suspended
 from dynamo.capture.handlers_flow import PreviousException
-from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Finished
+from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
 from dynamo.errors import Unsupported
 from dynamo.resume import Item, Pushed, parameters_of, pushed_by_call
 from dynamo.sources import LocalSource
@@ -111,11 +111,14 @@ class BrokenFrame:
     @property
     def pushed_form(self) -> tuple[Pushed, ...]:
         return tuple(
-            (value.function, len(value.operands))
-            if isinstance(value, Finished)
-            else value is RESULT
+            value.form if isinstance(value, Finished) else value is RESULT
             for value in self.pushed or ()
         )
+
+    @property
+    def caught(self) -> Caught | None:
+        """What the current call makes of an exception."""
+        return next((value for value in self.pushed or () if isinstance(value, Caught)), None)
 
     def kept_in_call(self) -> list[str]:
         """The locals that the frame may read behind its current call.
@@ -194,9 +197,10 @@ def _pushed(tx: Interpreter, callee: Interpreter | None) -> list[Value | Lazy] |
     pushed: list[Value | Lazy] = []
     for item in own:
         if isinstance(item, tuple):
-            function, count = item
-            operands = [next(values) for _ in range(count)]
-            pushed.append(Finished(function, [_realized(tx, v) for v in operands]))
+            function, count, *error = item
+            operands = [_realized(tx, next(values)) for _ in range(count)]
+            made = Caught(error[0], function, operands) if error else Finished(function, operands)
+            pushed.append(made)
         else:
             pushed.append(RESULT if item else next(values))
     return pushed

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.capture.checks import assume_truth
-from dynamo.capture.interpreter import RESULT, Finished
+from dynamo.capture.interpreter import RESULT, Caught, Finished
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource
@@ -125,6 +125,7 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
     iterator = tx.peek()
+    tx.ends_with(iterator, "__next__", [Caught(StopIteration)])
     try:
         item = iterator.next_value(tx)
     except Unsupported as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo.capture.inlining import push_call
-from dynamo.capture.interpreter import NULL, RESULT, UNBOUND
+from dynamo.capture.interpreter import NULL, UNBOUND, Caught
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
@@ -20,6 +20,7 @@ from dynamo.values.cell import CellValue
 from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.containers import from_constant
 from dynamo.values.exceptions import raise_python
+from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -224,15 +225,16 @@ def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
         push_call(tx, getter, [owner], {})
     else:
         tx.ends_with(owner, "__getattr__")
+        if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
+            operands = [owner, ConstantValue(instr.argval)]
+            tx.ends_with(owner, instr.argval, [Caught(AttributeError, fallback, operands)])
         tx.push(owner.getattr(tx, instr.argval))
 
 
 @handler
 def LOAD_METHOD(tx: Interpreter, instr: Instruction) -> None:
     """obj -- callable NULL: the bound method carries its receiver itself."""
-    owner = tx.pop()
-    tx.ends_with(owner, "__getattr__", (RESULT, NULL))
-    tx.push(owner.getattr(tx, instr.argval))
+    tx.push(tx.pop().getattr(tx, instr.argval))
     tx.push(NULL)
 
 

@@ -79,13 +79,37 @@ RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
 class Finished(NullValue):
     """Stands for function(what a call returns, *operands), see Interpreter.pushed."""
 
-    def __init__(self, function: Callable[..., Any], operands: Sequence[Value] = ()) -> None:
+    def __init__(self, function: Callable[..., Any] | None, operands: Sequence[Value] = ()) -> None:
         super().__init__()
         self.function = function
         self.operands = operands
 
     def children(self) -> Sequence[Value]:
         return self.operands
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """See dynamo.resume.Pushed."""
+        return self.function, len(self.operands)
+
+
+class Caught(Finished):
+    """Stands for what a call returns, or function(*operands) where it raises `error`; without a
+    function, that ends the loop whose FOR_ITER it is.
+    """
+
+    def __init__(
+        self,
+        error: type[BaseException],
+        function: Callable[..., Any] | None = None,
+        operands: Sequence[Value] = (),
+    ) -> None:
+        super().__init__(function, operands)
+        self.error = error
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        return (*super().form, self.error)
 
 
 UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
@@ -132,8 +156,8 @@ class Interpreter:
         # nothing else: RESULT, Finished, or Values. None: it does more, so that a break cannot
         # stand in here.
         self.pushed: Sequence[Value] | None = None
-        # (value, special method, what is pushed, step): the current instruction is done with it.
-        self._last_special: tuple[Value, str, Sequence[Value], int] | None = None
+        # (step, value, special method -> what is pushed): the instruction is done with one of them.
+        self._ends: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
         self.result: Value | None = None
@@ -170,18 +194,18 @@ class Interpreter:
         raise RaisedException(value)
 
     def ends_with(self, value: Value, name: str, pushed: Sequence[Value] = (RESULT,)) -> None:
-        """If the current instruction calls this special method of `value`, it does nothing behind
-        it but to push `pushed`.
+        """If the current instruction calls this special method of `value` (or the getter of this
+        property), it does nothing behind it but to push `pushed`.
         """
-        self._last_special = (value, name, pushed, self.began)
+        if self._ends is None or self._ends[0] != self.began or self._ends[1] is not value:
+            self._ends = (self.began, value, {})
+        self._ends[2][name] = pushed
 
     def pushed_for(self, value: Value, name: str) -> Sequence[Value] | None:
         """What `ends_with` said of this call, once."""
-        last = self._last_special
-        if last is None or last[0] is not value or last[1] != name or last[3] != self.began:
+        if self._ends is None or self._ends[0] != self.began or self._ends[1] is not value:
             return None
-        self._last_special = None
-        return last[2]
+        return self._ends[2].pop(name, None)
 
     # -- stack ----------------------------------------------------------------------------------
     def push(self, value: Value | Lazy) -> None:

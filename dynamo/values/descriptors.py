@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.bytecode import versions
+from dynamo.capture.inlining import finish_call
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source, TypeSource
@@ -194,7 +195,10 @@ def _bind_property(tx: Interpreter, value: Value, found: property, name: str) ->
     source = class_attr_source(tx, value, name)
     if source is not None:
         source = AttrSource(source, "fget")
-    return tx.call_function(tx.wrap(found.fget, source), [value], {})
+    getter, pushed = tx.wrap(found.fget, source), tx.pushed_for(value, name)
+    if pushed is not None:
+        return finish_call(tx, getter, [value], {}, pushed)
+    return tx.call_function(getter, [value], {})
 
 
 def _bind_static(tx: Interpreter, value: Value, found: staticmethod, name: str) -> Value:

@@ -121,6 +121,13 @@ class ObjectValue(Value):
         source = class_attr_source(tx, self, name)
         return tx.wrap(found.fget, None if source is None else AttrSource(source, "fget"))
 
+    def fallback(self, tx: Interpreter) -> Any:
+        """The function `__getattr__` of the class; None where there is none, or more around it."""
+        getter = guarded_lookup(tx, self, "__getattribute__")
+        found = guarded_lookup(tx, self, "__getattr__")
+        plain = isinstance(found, types.FunctionType)
+        return found if plain and not isinstance(getter, types.FunctionType) else None
+
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
         """object.__getattribute__, and __getattr__ if that finds nothing."""
         fallback = guarded_lookup(tx, self, "__getattr__")

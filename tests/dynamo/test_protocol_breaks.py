@@ -447,6 +447,152 @@ def delete(x):
     return s.deleted * 3
 
 
+# -- exceptions that Python catches itself --------------------------------------------------------
+class Counting:
+    """An iterator that breaks in each turn."""
+
+    def __init__(self, x, n, error=StopIteration):
+        self.x, self.n, self.error = x, n, error
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        y = self.x + 1
+        note("next", self.n)
+        if self.n == 0:
+            raise self.error
+        self.n -= 1
+        return y * self.n
+
+
+@dynamo.disable
+def take(iterator):
+    LOG.append("take")
+    return next(iterator)
+
+
+class Taking(Counting):
+    """What ends the loop is raised where the graph breaks."""
+
+    def __next__(self):
+        y = self.x + 1
+        return y * take(self.n)
+
+
+@program(4, breaks=4)
+def loop_over_an_iterator(x):
+    total = x
+    for item in Counting(x, 3):
+        total = total + item
+    return total * 2
+
+
+@program(4, breaks=3)
+def loop_that_ends_at_the_break(x):
+    total = x
+    for item in Taking(x, iter([3, 4])):
+        total = total + item
+    return total * 2
+
+
+@program(3, breaks=3)
+def loop_that_raises(x):
+    total = x
+    for item in Counting(x, 2, KeyError):
+        total = total + item
+    return total * 2
+
+
+@program(3, breaks=3)
+def loop_that_raises_and_is_caught(x):
+    total = x
+    try:
+        for item in Counting(x, 2, KeyError):
+            total = total + item
+    except KeyError:
+        return total
+    return total * 2
+
+
+@program(4, breaks=3)
+def loop_in_a_callee(x):
+    return loop_that_ends_at_the_break(x) + 1
+
+
+class Module(torch.nn.Module):
+    """nn.Module has a __getattr__: properties of modules are followed by it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    @property
+    def scaled(self):
+        y = self.weight * 2
+        note("scaled")
+        return y + 1
+
+    @property
+    def missing(self):
+        note("missing")
+        return self.nothing
+
+    def forward(self, x):
+        return x * self.scaled * 2
+
+
+class Fallback(Module):
+    def __getattr__(self, name):
+        return 5 if name == "missing" else super().__getattr__(name)
+
+
+@dynamo.disable
+def fails():
+    raise AttributeError("at the break")
+
+
+class Failing:
+    def __init__(self, x):
+        self.x = x
+
+    @property
+    def prop(self):
+        y = self.x + 1
+        fails()
+        return y
+
+    def __getattr__(self, name):
+        y = self.__dict__["x"] * 3
+        note("fallback", name)
+        return y + 1
+
+
+MODULE, FALLBACK = Module(), Fallback()
+
+
+@program(2)
+def property_of_a_module(x):
+    return MODULE(x) + 1
+
+
+@program(0)
+def property_that_misses_an_attribute(x):
+    return MODULE.missing + x
+
+
+@program(0, breaks=1)
+def property_with_a_fallback(x):
+    """A continuation that catches runs as it is."""
+    return FALLBACK.missing + x
+
+
+@program(4, breaks=2)
+def property_that_fails_at_the_break(x):
+    """What is called instead is a frame of its own."""
+    return Failing(x).prop * 2
+
+
 @pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
 def test_program(function, graphs, breaks):
     expected = seen(function)
