@@ -119,7 +119,7 @@ def _apply(tx, owner, *args, **kwargs):
         trace_body(tx, ForwardValue(owner, needs), nest, kwargs, same_fake, False)
     result = call_in_graph(tx, "call_function", owner.cls.apply, args, kwargs)
     if traceable:
-        _mark(result, owner.cls)
+        _mark(result, owner.cls, args)
     return result
 
 
@@ -132,12 +132,21 @@ def _tries(tx: Interpreter, function: Value, nest: Any, kwargs: dict[str, Value]
     return True
 
 
-def _mark(result: Value, cls: type) -> None:
-    """Mark the node that calls apply, from what it returned."""
-    leaf = result.wrapped()[0] if isinstance(result, TupleValue) else result
-    if isinstance(leaf, TensorValue):
+def _mark(result: Value, cls: type, args: Sequence[Value]) -> None:
+    """Mark the node that calls apply, from what it returned; "views": its memory is that of an
+    argument, but not by a view that autograd knows.
+    """
+    leaves = result.wrapped() if isinstance(result, TupleValue) else [result]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorValue)]
+    given = {_memory(arg) for arg in args if isinstance(arg, TensorValue)}
+    for leaf in tensors:
         node = leaf.node
         while node.target is operator.getitem:
             node = node.args[0]
         if getattr(node.target, "__self__", None) is cls:
-            node.meta["traceable"] = True
+            shared = any(_memory(one) in given for one in tensors)
+            node.meta["traceable"] = "views" if shared else "fresh"
+
+
+def _memory(tensor: TensorValue) -> int:
+    return tensor.fake.untyped_storage()._cdata

@@ -164,27 +164,28 @@ _APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "retain_grad"})
 
 
-def asks_for_gradients(gm: GraphModule) -> str | None:
+def asks_for_gradients(gm: GraphModule, nested: bool = False) -> str | None:
     """The call by which the graph, or a body in it, works with gradients itself, or None."""
     for node in gm.graph.nodes:
         if node.op == "get_attr":
             body = fetch_attribute(gm, node.target)
-            reason = asks_for_gradients(body) if isinstance(body, GraphModule) else None
+            reason = asks_for_gradients(body, True) if isinstance(body, GraphModule) else None
         else:
-            reason = works_with_gradients(node)
+            reason = works_with_gradients(node, nested)
         if reason:
             return reason
     return None
 
 
-def works_with_gradients(node: Node) -> str | None:
-    """Why autograd itself must run this node, or None."""
+def works_with_gradients(node: Node, nested: bool = False) -> str | None:
+    """Why autograd itself must run this node, or None. `nested`: it is a node of a body."""
     if node.op == "call_function":
         if node.target is torch.autograd.backward:
             return "the graph calls backward"
         own = getattr(node.target, "__func__", None) is _APPLY
         observed = own and node.target.__self__ is BackwardHookFunction  # its node is asked for
-        if own and (observed or not node.meta.get("traceable")):  # by capture, which tried it
+        traceable = node.meta.get("traceable")  # says capture, which tried it
+        if own and (observed or not traceable or (nested and traceable == "views")):
             return f"{node.target.__self__.__qualname__} has a backward of its own"
         if is_checkpoint(node) and node.args[3].get("use_reentrant"):
             return "a reentrant checkpoint runs backward by itself"

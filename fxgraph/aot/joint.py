@@ -107,6 +107,7 @@ def _traced(
             if mutation.metadata:
                 raise Unfunctionalizable(f"the sizes of input {mutation.index} change in place")
         _mark_detached(finished)
+        _check_views(gm, finished)
         plain = undifferentiated(tracer, gm, inputs, finished)
         if plain is not None:
             return plain
@@ -175,6 +176,16 @@ class _Cutting(TracingInterpreter):
             if self.tracer.view_of(twin).alias.version != version:
                 raise Unfunctionalizable("an output that the graph uses is written")
         return map_aggregate(result, lambda leaf: known.get(id(leaf), leaf))
+
+
+def _check_views(gm: GraphModule, finished: Finish) -> None:
+    """A view that comes from a function with a backward of its own must have that as its history:
+    made again from its base, it would not.
+    """
+    if not any(node.meta.get("traceable") == "views" for node in gm.graph.nodes):
+        return
+    if any(spec.kind.startswith("alias") and not spec.detached for spec in finished.specs):
+        raise Unfunctionalizable("it returns a view of a function with a backward of its own")
 
 
 def _mark_detached(finished: Finish) -> None:

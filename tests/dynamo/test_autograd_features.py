@@ -131,6 +131,19 @@ def once(x, y):
     return Once.apply(x, y).exp()
 
 
+def view_of_input(x, y):
+    return GradCoeff.apply(x, -0.1)
+
+
+def view_of_value(x, y):
+    return GradCoeff.apply(Exp.apply(x * y), -0.1)
+
+
+def view_of_output(x, y):
+    z = x * y
+    return z + GradCoeff.apply(z, -0.1), GradCoeff.apply(z, 2.0), z
+
+
 def leaves(dtype=torch.float64):
     torch.manual_seed(0)
     return [torch.randn(4, dtype=dtype, requires_grad=True) for _ in range(2)]
@@ -158,6 +171,22 @@ def test_custom_function(function, backend):
         found = torch.autograd.grad((compiled(*inputs) * weights).sum(), inputs)
         torch.testing.assert_close(found, expected)
     assert not op_by_op(compiled)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", [view_of_input, view_of_value, view_of_output])
+def test_returned_view_of_custom_function(function, backend):
+    """The view's gradient goes through the function, not straight to what it is a view of."""
+    compiled = compiled_with(function, backend)
+    inputs = leaves()
+
+    def gradients(run):
+        results = run(*inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        total = sum((k + 1) * result.square().sum() for k, result in enumerate(results))
+        return torch.autograd.grad(total, inputs, allow_unused=True)
+
+    torch.testing.assert_close(gradients(compiled), gradients(function))
 
 
 @pytest.mark.parametrize("function", [exp, grad_coeff, sigmoid])
