@@ -63,7 +63,7 @@ def shown(tx: Interpreter, value: Value, made: dict[int, Any] | None = None) -> 
     from dynamo.values.sets import FrozenSetValue
 
     made = {} if made is None else made
-    if value.is_constant():
+    if value.is_constant() or value.is_symbolic():
         return value.as_constant()
     if id(value) in made:
         return made[id(value)]
