@@ -59,7 +59,7 @@ def DELETE_NAME(tx: Interpreter, instr: Instruction) -> None:
     if not isinstance(tx, ClassBody):
         raise Unsupported(breaks.UnsupportedOpcode(instr.op))
     if instr.argval not in tx.namespace:
-        raise_python(tx, NameError, f"name {instr.argval!r} is not defined")
+        raise_python(tx, NameError, f"name {instr.argval!r} is not defined", name=instr.argval)
     del tx.namespace[instr.argval]
 
 
@@ -82,7 +82,7 @@ def _load_deref(tx: Interpreter, name: str) -> Value:
     value = tx.cells[name].load(tx)
     if value is None:
         text = f"cannot access free variable {name!r} where it is not associated with a value in"
-        raise_python(tx, NameError, f"{text} enclosing scope")
+        raise_python(tx, NameError, f"{text} enclosing scope", name=name)
     return value
 
 

@@ -127,9 +127,10 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         context.records.append(record)
         return None
     start = time.perf_counter()
+    capture = Capture(frame, context, record)
     with preserved_state():
         try:
-            rewritten = Capture(frame, context, record).run()
+            rewritten = capture.run()
             if rewritten.code is code:
                 return _keep_original(frame, context, rewritten, record)
             guarded = finish(frame, rewritten, record)
@@ -141,6 +142,8 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         except Exception as error:
             _report_fault(record, context, error)
             return None
+        finally:
+            capture.release()
     record.times["total"] = time.perf_counter() - start
     if log_times.isEnabledFor(logging.DEBUG):
         spent = ", ".join(f"{phase} {seconds:.4f} s" for phase, seconds in record.times.items())
@@ -354,6 +357,7 @@ class Capture:
         self.frame = frame
         self.context = context
         self.record = record
+        self.outputs: list[OutputGraph] = []  # of all attempts
         self.restart: RestartAnalysis | None = None
         self.backoff = 1
         # While backing off: the last step at which a break is known to fit, and the first at
@@ -367,11 +371,21 @@ class Capture:
         self.seen = context.history.frame(frame.f_code, fresh=not older)
         self.seen.general = self.seen.general or len(older) >= max(config.recompile_limit - 1, 1)
 
+    def release(self) -> None:
+        """Let go of the program's objects: what is left of an attempt is freed by the garbage
+        collector, later than the program wants to see them go.
+        """
+        for output in self.outputs:
+            output.release()
+        if self.restart is not None:
+            self.restart.__traceback__ = self.restart.__context__ = None
+
     def run(self) -> Rewritten:
         """Attempt until one succeeds."""
         while True:
             output = OutputGraph(self.context, self.frame.f_globals, self.seen)
             output.unrolls = self.unrolls
+            self.outputs.append(output)
             start = time.perf_counter()
             try:
                 with restored_state():

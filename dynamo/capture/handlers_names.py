@@ -19,8 +19,9 @@ from dynamo.values.base import Value
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.containers import from_constant
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.objects import ObjectValue
+from dynamo.values.raised import name_attribute
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -145,6 +146,7 @@ def load_deref(tx: Interpreter, instr: Instruction) -> None:
                 NameError,
                 f"cannot access free variable {instr.argval!r} where it is not associated with a "
                 "value in enclosing scope",
+                name=instr.argval,
             )
         raise_unbound(tx, instr.argval)
     tx.push(value)
@@ -181,7 +183,7 @@ def load_global(tx: Interpreter, name: str) -> Value:
         raise Unsupported(breaks.AttributeAccess("a namespace of builtins of its own", name))
     if name in _BUILTINS:
         return tx.wrap(_BUILTINS[name], AttrSource(ModuleSource("builtins"), name))
-    raise_python(tx, NameError, f"name {name!r} is not defined")
+    raise_python(tx, NameError, f"name {name!r} is not defined", name=name)
 
 
 @handler("LOAD_GLOBAL")
@@ -200,7 +202,7 @@ def DELETE_GLOBAL(tx: Interpreter, instr: Instruction) -> None:
     name = instr.argval
     stored = tx.output.side_effects.load_global(tx.f_globals, name)
     if stored is DELETED or (stored is None and name not in tx.f_globals):
-        raise_python(tx, NameError, f"name {name!r} is not defined")
+        raise_python(tx, NameError, f"name {name!r} is not defined", name=name)
     tx.output.side_effects.store_global(tx.f_globals, tx.globals_dict_source(), name, DELETED)
 
 
@@ -220,21 +222,34 @@ def LOAD_ASSERTION_ERROR(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
     owner = tx.pop()
-    getter = owner.getter(tx, instr.argval)
+    try:
+        _load_attr(tx, owner, instr.argval)
+    except RaisedException as error:
+        name_attribute(tx, error.value, owner, instr.argval)
+        raise
+
+
+def _load_attr(tx: Interpreter, owner: Value, name: str) -> None:
+    getter = owner.getter(tx, name)
     if getter is not None:
         push_call(tx, getter, [owner], {})
     else:
         tx.ends_with(owner, "__getattr__")
         if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
-            operands = [owner, ConstantValue(instr.argval)]
-            tx.ends_with(owner, instr.argval, [Caught(AttributeError, fallback, operands)])
-        tx.push(owner.getattr(tx, instr.argval))
+            operands = [owner, ConstantValue(name)]
+            tx.ends_with(owner, name, [Caught(AttributeError, fallback, operands)])
+        tx.push(owner.getattr(tx, name))
 
 
 @handler
 def LOAD_METHOD(tx: Interpreter, instr: Instruction) -> None:
     """obj -- callable NULL: the bound method carries its receiver itself."""
-    tx.push(tx.pop().getattr(tx, instr.argval))
+    owner = tx.pop()
+    try:
+        tx.push(owner.getattr(tx, instr.argval))
+    except RaisedException as error:
+        name_attribute(tx, error.value, owner, instr.argval)
+        raise
     tx.push(NULL)
 
 

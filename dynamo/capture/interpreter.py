@@ -207,6 +207,13 @@ class Interpreter:
             return None
         return self._ends[2].pop(name, None)
 
+    def release(self) -> None:
+        """Let go of all values: capture has ended."""
+        self.locals.clear()
+        self.stack.clear()
+        self.cells.clear()
+        self.result = self.exc_info = self._last_special = None
+
     # -- stack ----------------------------------------------------------------------------------
     def push(self, value: Value | Lazy) -> None:
         self.stack.append(value)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.context import CompileContext
     from dynamo.values.base import Value
+    from dynamo.values.raised import TracebackValue
     from dynamo.values.tensor import TensorValue
 
 # Functions and classes that live in these packages are not rebound behind our back: reading one of
@@ -110,10 +111,21 @@ class OutputGraph:
         # theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
+        self.interpreters: list[Interpreter] = []  # that of the compiled frame
+        self.tracebacks: dict[int, TracebackValue] = {}  # by the identity of their frames
         self.guarded_class_attrs: set[tuple[int, str]] = set()  # id of the class, name
         self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
 
     # -- state ----------------------------------------------------------------------------------
+    def release(self) -> None:
+        """Let go of everything outside the frame: capture of it has ended."""
+        for tx in self.interpreters:
+            tx.release()
+        self.values_by_source.clear()
+        self.values_by_id.clear()
+        self.side_effects.tracked.clear()
+        self.handled_outside = None
+
     @property
     def epoch(self) -> int:
         """Grows with everything that cannot be done twice: nodes and side effects (not guards)."""
@@ -197,11 +209,7 @@ class OutputGraph:
         """A placeholder for the number of a symbol, in front of the tensors."""
         first = next(iter(self.graph.nodes), None)
         after = [item.node for item in self.inputs if not isinstance(item.example, torch.Tensor)]
-        with (
-            self.graph.inserting_after(after[-1])
-            if after
-            else self.graph.inserting_before(first)
-        ):
+        with self.graph.inserting_after(after[-1]) if after else self.graph.inserting_before(first):
             node = self.graph.placeholder(info.symbol.name)
         value = value_of(self.symbols.env, info.symbol)
         node.meta.update(val=value, example_value=value, source=readable_name(info.source))

@@ -74,6 +74,7 @@ class RootInterpreter(Interpreter):
         self, output: OutputGraph, frame: Any, restart: RestartAnalysis | None = None
     ) -> None:
         super().__init__(output, frame.f_code, frame.f_globals)
+        output.interpreters.append(self)
         output.running = self
         self.frame = frame
         self.restart = restart

@@ -344,10 +344,13 @@ class SlotValue(Value):
 # -- attributes and types -------------------------------------------------------------------------
 @handles(getattr)
 def _getattr(tx, owner, name, default=None):
+    from dynamo.values.raised import name_attribute
+
     try:
         return owner.getattr(tx, _attr_name(tx, name))
     except RaisedException as error:
         if default is None or not is_exception(error, AttributeError):
+            name_attribute(tx, error.value, owner, name.as_constant())
             raise
         return default
 

@@ -7,6 +7,7 @@ except* ValueError as e: ...          CHECK_EG_MATCH: split the group, handle on
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.raised import ExceptionValue, Frames, with_frames
+from dynamo.values.raised import ExceptionValue, traceback_of
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -66,17 +67,21 @@ class GroupValue(ExceptionValue):
         codegen.build_tuple(len(self.args))
         codegen(self.message)
         codegen(self.exceptions)
-        codegen.load_const(self.frames)
+        codegen(traceback_of(codegen.output, self.frames))
         codegen.call(5)
 
 
 def new_group(
-    cls: type[BaseExceptionGroup], args: tuple, message: str, exceptions: tuple, frames: Frames
+    cls: type[BaseExceptionGroup],
+    args: tuple,
+    message: str,
+    exceptions: tuple,
+    traceback: types.TracebackType | None,
 ) -> BaseException:
     """A group without its class's own __init__ (that was captured)."""
     group = BaseExceptionGroup.__new__(cls, message, exceptions)
     group.args = args
-    return with_frames(group, frames)
+    return group.with_traceback(traceback)
 
 
 def make_group(tx: Interpreter, cls: type, args: Sequence[Value]) -> Value:
@@ -185,7 +190,7 @@ def prepare_reraise(tx: Interpreter, original: Value, exceptions: Sequence[Value
 
 
 def _same_metadata(tx: Interpreter, item: Value, original: GroupValue) -> bool:
-    if not isinstance(item, ExceptionValue) or item.frames != original.frames:
+    if not isinstance(item, ExceptionValue) or item.frames is not original.frames:
         return False
 
     def linked(value: ExceptionValue, name: str) -> Any:

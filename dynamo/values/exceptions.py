@@ -36,13 +36,18 @@ class RaisedException(Exception):
         return self.value.describe()
 
 
-def raise_python(tx: Interpreter, exception: type[BaseException], *args: Any) -> NoReturn:
-    """Raise a Python exception of the program with constant arguments."""
+def raise_python(
+    tx: Interpreter, exception: type[BaseException], *args: Any, **fields: str
+) -> NoReturn:
+    """Raise a Python exception of the program with constant arguments. fields: what Python sets
+    besides (`name` of a NameError).
+    """
     from dynamo.values.constant import ConstantValue
     from dynamo.values.raised import make_exception
 
     values = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
-    raise RaisedException(make_exception(tx, exception, values))
+    known = {name: ConstantValue(field) for name, field in fields.items()}
+    raise RaisedException(make_exception(tx, exception, values, known))
 
 
 def new_raised(tx: Interpreter, cls: Value, args: Sequence[Value] = ()) -> Value:

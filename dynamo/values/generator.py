@@ -431,11 +431,8 @@ def throw_method(generator: Resumable, tx: Interpreter, kind: Value, *rest: Valu
 
 def thrown(tx: Interpreter, kind: Value, *rest: Value) -> Value:
     """The exception that throw(value), throw(type) or throw(type, value, traceback) raises."""
-    if (
-        len(rest) > 1
-        and not is_none(rest[1])
-        and getattr(rest[1], "exception", None) is not rest[0]
-    ):
+    frames = getattr(rest[0], "frames", ()) if rest else ()
+    if len(rest) > 1 and not is_none(rest[1]) and getattr(rest[1], "frames", None) is not frames:
         raise Unsupported(breaks.AttributeMutation(kind.describe(), "__traceback__"))
     known, cls = kind.identity()
     if known and isinstance(cls, type) and issubclass(cls, BaseException):

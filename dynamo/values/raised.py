@@ -18,6 +18,7 @@ from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.output import OutputGraph
     from dynamo.reconstruct import Codegen
     from dynamo.sources import Source
 
@@ -34,9 +35,9 @@ class ExceptionValue(ObjectValue):
         self.args = args
         # What the C class's own __init__ was last called with; None: it was not.
         self.init: tuple[list[Value], dict[str, Value]] | None = None
+        self.complete = True  # False: Python would have set fields that are not known here
         self.links: dict[str, Value] = {}
         self.frames: Frames = ()
-        self.traceback: TracebackValue | None = None
         self.args_tuple: tuple[list[Value], Value] | None = None
 
     def children(self) -> Sequence[Value]:
@@ -47,7 +48,7 @@ class ExceptionValue(ObjectValue):
         if name == "args":
             return self._args_tuple()
         if name == "__traceback__":
-            return self._traceback()
+            return traceback_of(tx.output, self.frames)
         if name in _LINKS:
             default = ConstantValue(False if name == "__suppress_context__" else None)
             return self.links.get(name, default)
@@ -62,7 +63,7 @@ class ExceptionValue(ObjectValue):
 
     def _field(self, name: str) -> Value:
         """What __init__ of the C class made of its arguments (StopIteration.value, errno, ...)."""
-        if self.init is None:
+        if self.init is None or not self.complete:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         args, kwargs = self.init
         if name in kwargs:
@@ -80,13 +81,6 @@ class ExceptionValue(ObjectValue):
         if held is None or held[0] is not self.args:
             held = self.args_tuple = (self.args, TupleValue(self.args))
         return held[1]
-
-    def _traceback(self) -> Value:
-        if not self.frames:
-            return ConstantValue(None)
-        if self.traceback is None or self.traceback.frames is not self.frames:
-            self.traceback = TracebackValue(self)
-        return self.traceback
 
     def py_with_traceback(self, tx, traceback):
         self.setattr(tx, "__traceback__", traceback)
@@ -117,7 +111,7 @@ class ExceptionValue(ObjectValue):
             super().setattr(tx, name, value)
 
     def _set_traceback(self, tx: Interpreter, value: Value) -> None:
-        if isinstance(value, TracebackValue) and value.exception is self:
+        if isinstance(value, TracebackValue):
             self.frames = value.frames
         elif value.is_constant() and value.as_constant() is None:
             self.frames = ()
@@ -153,10 +147,12 @@ class ExceptionValue(ObjectValue):
             return self.cls.__name__
 
     def reconstruct(self, codegen: Codegen) -> None:
+        if not self.complete:
+            raise Unsupported(breaks.CannotReconstruct(self.describe()))
         codegen.load_callable(lambda: codegen.load_const(new_exception))
         emit_class(codegen, self.cls)
         codegen(self._args_tuple())
-        codegen.load_const(self.frames)
+        codegen(traceback_of(codegen.output, self.frames))
         if self.init is None or not has_own_fields(self.cls):
             codegen.call(3)
             return
@@ -186,12 +182,13 @@ class ExceptionValue(ObjectValue):
 
 
 class TracebackValue(Value):
-    """The __traceback__ of an exception that the frame made."""
+    """A __traceback__ of exceptions that the frame made; the same tuple of frames is the same
+    object.
+    """
 
-    def __init__(self, exception: ExceptionValue) -> None:
+    def __init__(self, frames: Frames) -> None:
         super().__init__()
-        self.exception = exception
-        self.frames = exception.frames
+        self.frames = frames
 
     def python_type(self) -> type:
         return types.TracebackType
@@ -199,20 +196,26 @@ class TracebackValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
-    def children(self) -> Sequence[Value]:
-        return (self.exception,)
-
     def reconstruct(self, codegen: Codegen) -> None:
-        if self.frames is not self.exception.frames:  # raised again since
-            raise Unsupported(breaks.CannotReconstruct(self.describe()))
-        codegen(self.exception)
-        codegen.load_attr("__traceback__")
+        codegen.load_callable(lambda: codegen.load_const(make_traceback))
+        codegen.load_const(self.frames)
+        codegen.call(1)
+
+
+def traceback_of(output: OutputGraph, frames: Frames) -> Value:
+    """The traceback of an exception that went through `frames`; None for one not yet raised."""
+    if not frames:
+        return ConstantValue(None)
+    known = output.tracebacks.get(id(frames))
+    if known is None:
+        known = output.tracebacks[id(frames)] = TracebackValue(frames)
+    return known
 
 
 def new_exception(
     cls: type[BaseException],
     args: tuple[Any, ...],
-    frames: Frames = (),
+    traceback: types.TracebackType | None = None,
     init_args: tuple[Any, ...] | None = None,
     init_kwargs: dict[str, Any] | None = None,
 ) -> BaseException:
@@ -224,7 +227,7 @@ def new_exception(
     if init_args is not None:
         base.__init__(exception, *init_args, **(init_kwargs or {}))
     exception.args = args
-    return with_frames(exception, frames)
+    return exception.with_traceback(traceback)
 
 
 _FIELDS = (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -240,7 +243,8 @@ def is_own_field(cls: type, name: str) -> bool:
 
 
 def has_own_fields(cls: type) -> bool:
-    return builtin_base(cls).__init__ not in (BaseException.__init__, Exception.__init__)
+    base: Any = builtin_base(cls)
+    return base.__init__ not in (BaseException.__init__, Exception.__init__)
 
 
 def _is_c(cls: type) -> bool:
@@ -256,34 +260,56 @@ def make_natively(cls: type, args: Sequence[Value]) -> bool:
     return issubclass(cls, (SyntaxError, UnicodeError)) and len(args) > 1
 
 
-def with_frames(exception: BaseException, frames: Frames) -> BaseException:
-    """The exception, with a traceback that shows `frames`."""
+def make_traceback(frames: Frames) -> types.TracebackType | None:
+    """A traceback that shows `frames`."""
+    traceback = None
     for code, line in reversed(frames):
-        frame = _frame_of(code)
-        exception.__traceback__ = types.TracebackType(exception.__traceback__, frame, -1, line)
-    return exception
+        traceback = types.TracebackType(traceback, _frame_of(code, line), -1, line)
+    return traceback
 
 
-def _frame_of(code: types.CodeType) -> types.FrameType:
-    """A frame to be shown in a traceback: name and file are those of `code`."""
+def _frame_of(code: types.CodeType, line: int) -> types.FrameType:
+    """A frame to be shown in a traceback: name and file are those of `code`, at `line`."""
     shown = _this_frame.__code__.replace(
         co_name=code.co_name,
         co_qualname=code.co_qualname,
         co_filename=code.co_filename,
         co_firstlineno=code.co_firstlineno,
+        co_linetable=_all_at(line - code.co_firstlineno, len(_this_frame.__code__.co_code) // 2),
     )
     namespace = {"__name__": __name__, "_getframe": sys._getframe}
     return types.FunctionType(shown, namespace)()
+
+
+def _all_at(delta: int, units: int) -> bytes:
+    """A line table in which all `units` of code are `delta` lines behind the first one."""
+    table = bytearray()
+    for done in range(0, units, 8):
+        table.append(0x80 | 13 << 3 | min(units - done, 8) - 1)  # line without columns
+        number = abs(delta) << 1 | (delta < 0) if not done else 0
+        while number > 63:
+            table.append(64 | number & 63)
+            number >>= 6
+        table.append(number)
+    return bytes(table)
 
 
 def _this_frame() -> types.FrameType:
     return _getframe()  # type: ignore[name-defined] # noqa: F821
 
 
-def make_exception(tx: Interpreter, cls: type[BaseException], args: Sequence[Value]) -> Value:
-    """The Value of a new exception of a built-in class."""
+def make_exception(
+    tx: Interpreter,
+    cls: type[BaseException],
+    args: Sequence[Value],
+    fields: dict[str, ConstantValue] | None = None,
+) -> Value:
+    """The Value of a new exception of a built-in class, which Python itself raises."""
     value = ExceptionValue(cls, list(args))
-    value.init = list(args), {}
+    value.init = list(args), dict(fields or {})
+    # These tell of what they complain, too.
+    tells = cls is NameError or issubclass(cls, (AttributeError, ImportError))
+    value.complete = bool(fields) or not tells
     return tx.output.side_effects.track_new(value)
 
 
@@ -292,3 +318,16 @@ def build_exception(tx: Interpreter, obj: BaseException, source: Source | None) 
     from dynamo.values.objects import build_object
 
     return build_object(tx, obj, source)
+
+
+def name_attribute(tx: Interpreter, error: Any, owner: Value, name: str) -> None:
+    """An AttributeError that leaves `owner.name` tells so, if it tells nothing else yet."""
+    if not isinstance(error, ExceptionValue) or not issubclass(error.cls, AttributeError):
+        return
+    effects = tx.output.side_effects
+    given = error.init[1] if error.init is not None else {}
+    if {"name", "obj"} & (given.keys() | effects.stored_attrs(error).keys()):
+        return
+    effects.store_attr(error, "name", ConstantValue(name))
+    effects.store_attr(error, "obj", owner)
+    error.complete = True

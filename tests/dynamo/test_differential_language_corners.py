@@ -224,6 +224,41 @@ PROGRAMS: dict[str, Program] = {
         [(e.name, e.args) for e in got[3][:2]], got[3][2].value, got[2][0].errno, got[2][1].strerror
         """,
     ),
+    "exceptions_that_share_a_traceback": (
+        1,
+        """
+        def f(x):
+            group = ExceptionGroup('g', [ValueError(1), TypeError(2)])
+            try: raise group
+            except ExceptionGroup: pass
+            match, rest = group.split(ValueError)
+            other = KeyError().with_traceback(group.__traceback__)
+            same = [e.__traceback__ is group.__traceback__ for e in (match, rest, other)]
+            return x + 1, same, group, match, rest, other
+        ---
+        got = run(T(2))
+        [e.__traceback__ is got[2].__traceback__ for e in got[3:]], got[2].__traceback__.tb_lineno
+        """,
+    ),
+    "errors_tell_of_the_attribute_or_name": (
+        1,
+        """
+        class C:
+            def __getattr__(self, name): raise AttributeError(name)
+            @property
+            def broken(self): return self.inner
+        def f(x):
+            errors = []
+            for read in (lambda: C().one, lambda: x.two, lambda: getattr(C(), 'three'),
+                         lambda: C().broken, lambda: C().four(), lambda: nowhere):
+                try: read()
+                except (AttributeError, NameError) as e: errors.append(e)
+            return x + 1, [e.name for e in errors], [type(e.obj) for e in errors[:5]], errors[0]
+        ---
+        got = run(T(2))
+        got[3].name, type(got[3].obj).__name__, got[3].args
+        """,
+    ),
     "contexts_in_a_circle": (
         1,
         """

@@ -335,7 +335,7 @@ PROGRAMS: dict[str, Program] = {
         """,
     ),
     "exception_in_except": (
-        0,
+        1,
         """
         def f(x):
             try:
@@ -348,7 +348,7 @@ PROGRAMS: dict[str, Program] = {
         """,
     ),
     "error_attrs": (
-        0,
+        None,
         """
         def f(x):
             out = []
