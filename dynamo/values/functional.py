@@ -4,6 +4,7 @@ methodcaller; typing.
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import operator
@@ -242,10 +243,12 @@ def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 def build_mapping_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """Read-only view of a dict; its content is copied for guarding."""
     tx.guard(source, "type", types.MappingProxyType)
-    if not all(type(held) is dict for held in gc.get_referents(obj)):
+    kinds = {type(held) for held in gc.get_referents(obj)}
+    if not kinds <= {dict, collections.OrderedDict}:
         raise Unsupported(breaks.UnknownObject("mappingproxy"))  # of a mapping with methods
-    inner = None if source is None else CallSource(source, dict, "dict")
-    return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(dict(obj), inner), source))
+    kind = kinds.pop() if kinds else dict
+    inner = None if source is None else CallSource(source, kind, kind.__name__)
+    return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(kind(obj), inner), source))
 
 
 class PureObjectValue(Value):
