@@ -54,7 +54,7 @@ DECOMPOSED = (
 
 # What autograd calls for the operators above, and for those that stay whole.
 DECOMPOSED_BACKWARD = (
-    "binary_cross_entropy_backward", "elu_backward", "embedding_dense_backward", "gelu_backward",
+    "binary_cross_entropy_backward", "elu_backward", "gelu_backward",
     "glu_backward", "hardshrink_backward", "hardsigmoid_backward", "hardswish_backward",
     "hardtanh_backward", "huber_loss_backward", "leaky_relu_backward", "log_sigmoid_backward",
     "_log_softmax_backward_data", "logit_backward", "mish_backward", "mse_loss_backward",

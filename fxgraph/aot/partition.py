@@ -27,16 +27,11 @@ aten = torch.ops.aten
 # Inputs stay alive anyway, as a rule: parameters, and what the caller holds.
 _INPUT_SHARE = 0.01
 _COPY_SHARE = 1.1  # of inputs that their owner may write, a copy is made
+# Besides what torch tags as pointwise: operators that move or make elements.
 _CHEAP = frozenset(
     getattr(aten, name)
-    for name in (
-        "add", "sub", "mul", "div", "neg", "abs", "relu", "sign", "reciprocal", "sqrt", "rsqrt",
-        "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not",
-        "bitwise_and", "bitwise_or", "bitwise_not", "where", "maximum", "minimum", "clamp",
-        "clamp_min", "clamp_max", "_to_copy", "full", "full_like", "scalar_tensor", "arange",
-        "sigmoid", "tanh", "exp", "clone", "square", "floor", "ceil", "round", "cat",
-    )
-)  # fmt: skip
+    for name in ("_to_copy", "arange", "cat", "clone", "full", "full_like", "scalar_tensor")
+)
 
 
 @dataclass
@@ -180,7 +175,9 @@ def _cheap(node: Node) -> bool:
         return False
     if effects.of(node).impure():
         return False
-    return is_view(target) or getattr(target, "overloadpacket", None) in _CHEAP
+    if is_view(target) or getattr(target, "overloadpacket", None) in _CHEAP:
+        return True
+    return torch.Tag.pointwise in getattr(target, "tags", ())
 
 
 def _copied(joint: Graph, node: Node, write: Node | None, mine: bool) -> Node:

@@ -275,21 +275,6 @@ def test_hooks_and_accumulation():
     torch.testing.assert_close(w.grad, 3 * once)
 
 
-def test_saved_tensor_hooks_see_what_is_saved():
-    x = r(3)
-    call, training = compiled(lambda x: torch.sin(x).exp(), x)
-    packed = []
-
-    def pack(t):
-        packed.append(t.shape)
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        y = call(x)
-    y.sum().backward()
-    assert len(packed) == len(training.saved)
-
-
 @pytest.mark.parametrize("run_backward_first", [False, True])
 def test_what_is_saved_lives_as_long_as_the_graph(run_backward_first):
     leaf = r(64)
