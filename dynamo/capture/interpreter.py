@@ -209,10 +209,7 @@ class Interpreter:
 
     def release(self) -> None:
         """Let go of all values: capture has ended."""
-        self.locals.clear()
-        self.stack.clear()
-        self.cells.clear()
-        self.result = self.exc_info = self._last_special = None
+        vars(self).clear()
 
     # -- stack ----------------------------------------------------------------------------------
     def push(self, value: Value | Lazy) -> None:
