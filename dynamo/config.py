@@ -24,6 +24,14 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
     "barren_limit": (64, "after how many captures in a row without a graph a function is left"),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
+    "capture_scalar_outputs": (
+        False,
+        "item() and tolist() of tensors are captured: numbers that only the call knows",
+    ),
+    "capture_dynamic_output_shape_ops": (
+        False,
+        "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
+    ),
     "disable": (os.environ.get("DYNAMO_DISABLE", "") not in ("", "0"), "compile nothing"),
     "rewrite_all_frames": (
         False,

@@ -24,9 +24,10 @@ import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from dynamo import breaks
 from dynamo.bytecode.cache import CodeMap
 from dynamo.config import config
-from dynamo.errors import ConstraintViolation
+from dynamo.errors import ConstraintViolation, Unsupported
 from dynamo.shape_guards import ShapePayload
 from dynamo.sources import (
     AttrSource,
@@ -334,9 +335,43 @@ class FrameSymbols:
         assert self._nodes is not None, "a symbol exists"
         return self._nodes.of(value)
 
+    # -- numbers that only the call knows ---------------------------------------------------------
+    def allow_data(self) -> None:
+        """Have fake tensors give symbols for data, where config says so."""
+        scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
+        if self.allowed and (scalars or sizes):
+            self.env.allow_scalar_outputs = scalars
+            self.env.allow_dynamic_output_shape_ops = sizes
+
+    def has_fresh(self) -> bool:
+        """Whether the last operation made symbols for data."""
+        return self._env is not None and bool(self._env.pending_fresh_unbacked_symbols)
+
+    def bind_fresh(self, node: Node, result: Any) -> None:
+        """The symbols that `node` made are read from what it gives."""
+        assert self._nodes is not None, "a symbol exists"
+        fresh = self.env.pending_fresh_unbacked_symbols
+        if isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
+            self._nodes.known[result.node.expr] = node
+        elif isinstance(result, torch.Tensor):
+            for dim, size in enumerate(result.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr in fresh:
+                    made = self._create(torch.ops.aten.sym_size.int, (node, dim))
+                    made.meta["val"] = made.meta["example_value"] = size
+                    self._nodes.known[size.node.expr] = made
+        fresh.clear()
+
+    def close(self) -> None:
+        """Capture is over: in a backend, data has no symbols."""
+        if self._env is not None:
+            self._env.allow_scalar_outputs = False
+            self._env.allow_dynamic_output_shape_ops = False
+
     def _placeholder(self, symbol: sympy.Symbol) -> Node:
         known = self.inputs.get(symbol)
         if known is None:
+            if self.env.symbols[symbol].source is None:
+                raise Unsupported(breaks.DataDependentValue(f"the number {symbol}"))
             known = self.inputs[symbol] = self.output.add_symbol(self.env.symbols[symbol])
         return known
 
@@ -404,10 +439,10 @@ def _is_argument(source: Source) -> bool:
 
 
 def _fits(value: Any) -> bool:
-    """An int in 63 bits, or a float that is equal to itself."""
+    """An int in 63 bits, or a float that sympy can stand for: zero has a sign in Python only."""
     if type(value) is int:
         return -(2**62) < value < 2**62
-    return value == value and value not in (float("inf"), float("-inf"))
+    return value == value and value not in (0.0, float("inf"), float("-inf"))
 
 
 __all__ = [

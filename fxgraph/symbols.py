@@ -69,7 +69,9 @@ class DataDependent(RuntimeError):
 
     def __init__(self, condition: Any, names: str) -> None:
         self.condition = condition
-        super().__init__(f"cannot decide {names}: it depends on data that exists only at run time")
+        super().__init__(
+            f"cannot decide {names}, which depends on data (torch._check tells what is known): that"
+        )
 
 
 @dataclass
@@ -454,6 +456,7 @@ class ShapeEnv:
         number = sum(info.hint is None for info in self.symbols.values())
         symbol = sympy.Symbol(f"u{number}", real=True)
         self._register(SymbolInfo(symbol, None, None, None, symbol.name))
+        self.pending_fresh_unbacked_symbols.append(symbol)
         return torch.SymFloat(SymNode(symbol, self, float))
 
     def create_unbacked_symbool(self) -> torch.SymBool:

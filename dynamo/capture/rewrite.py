@@ -156,6 +156,7 @@ class FrameRewriter:
         output, context = self.output, self.output.context
         graph = output.graph
         inputs = self._used_inputs()
+        output.symbols.close()
         module = GraphModule(output.root, graph)
         if config.verify_graphs:
             verify(graph)

@@ -72,6 +72,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.class_building",
     "dynamo.values.threads",
     "dynamo.values.autograd_function",
+    "dynamo.values.read_numbers",
     "dynamo.values.transforms",
     "dynamo.values.higher_order",
     "dynamo.values.checkpoint",

@@ -63,6 +63,11 @@ class SymbolValue(Value):
             return self.as_constant()
         return self.output.symbols.node(self.symbolic)
 
+    @property
+    def node(self) -> Any:
+        """As a result of the graph."""
+        return self.as_proxy()
+
     def describe(self) -> str:
         return f"{self.python_type().__name__} {self.env.describe(self.symbolic.node.expr)}"
 
@@ -86,7 +91,11 @@ class SymbolValue(Value):
                 raise_python(tx, ZeroDivisionError, _ZERO[op, float in _types(left, right)])
             if op in ("<<", ">>") and bool(right < 0):
                 raise_python(tx, ValueError, "negative shift count")
-            return number_value(tx, rule(left, right))
+            try:
+                made = rule(left, right)
+            except ArithmeticError as error:  # of the numbers themselves, see _power
+                raise_python(tx, type(error), *error.args)
+            return number_value(tx, made)
 
     def _folded(self, tx: Interpreter, op: str, other: Any, reflected: bool) -> Value:
         """What the operator gives of the number of this call."""
@@ -162,8 +171,9 @@ class SymbolValue(Value):
             return
         symbols = sorted(expr.free_symbols, key=str)
         sources = [self.env.symbols[symbol].source for symbol in symbols]
-        if any(source is None for source in sources):
-            raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        if any(source is None for source in sources):  # the graph gives it
+            codegen.graph_output(self)  # type: ignore[arg-type]
+            return
         if expr.is_Symbol:
             codegen.load_source(sources[0])
             return

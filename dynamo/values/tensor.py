@@ -29,7 +29,7 @@ from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_F
 from fxgraph import Node
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.args import leaves
-from fxgraph.symbols import DataDependent
+from fxgraph.symbols import DataDependent, is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.capture.control import RestartAnalysis
@@ -222,6 +222,10 @@ class TensorValue(Value):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
+        if name in READ_METHODS and not args and not kwargs:
+            number = READ_METHODS[name](tx, self)
+            if number is not None:
+                return number
         special = SPECIAL_METHODS.get(name)
         if special is not None:
             return special(tx, self, *args, **kwargs)
@@ -397,12 +401,17 @@ def call_in_graph(
         if not _is_plain(result):
             kind = type(result).__name__
             raise Unsupported(breaks.UncapturedCall(f"{name}, which returns a {kind}"))
+        if is_symbolic(result) and tx.output.symbols.has_fresh():
+            node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
+            tx.output.symbols.bind_fresh(node, result)
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
         known = tx.output.fake_value(result)
         if known is not None and not _changes_something(op, target):
             return known
     node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
+    if tx.output.symbols.has_fresh():
+        tx.output.symbols.bind_fresh(node, result)
     return wrap_result(tx, node, result)
 
 
@@ -531,6 +540,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     if op == "call_method":
         target = getattr(fake_args[0], target)
         fake_args = fake_args[1:]
+    tx.output.symbols.allow_data()
     try:
         with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
             return target(*fake_args, **fake_kwargs)
@@ -593,6 +603,9 @@ def _requires_grad_(
     return call_in_graph(tx, "call_method", "requires_grad_", [tensor, *given], {})
 
 
+# Method without arguments that reads the tensor -> `(tx, tensor) -> Value | None`, None where it is
+# not captured as a number; values/read_numbers.py.
+READ_METHODS: dict[str, Callable[..., Value | None]] = {}
 # Method -> `(tx, tensor, *args, **kwargs) -> Value`; values/tensor_methods.py adds to it.
 SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
     "__len__": _len,
