@@ -18,7 +18,7 @@ from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source, T
 from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_real, raise_python
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -188,8 +188,20 @@ def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Valu
     return MethodValue(tx.wrap(found, class_attr_source(tx, value, name)), value)
 
 
+def refuse_property(
+    tx: Interpreter, value: Value, accessor: Callable[..., Any], *args: Any
+) -> None:
+    """Raise what a property without this accessor raises, in Python's words where they are asked of
+    an object that exists: not every property knows its name.
+    """
+    real = getattr(value, "real", None)
+    if real is not None:
+        call_real(tx, accessor, real, *args)
+
+
 def _bind_property(tx: Interpreter, value: Value, found: property, name: str) -> Value:
     if found.fget is None:
+        refuse_property(tx, value, found.__get__)
         type_name = value.python_type().__qualname__
         raise_python(tx, AttributeError, f"property {name!r} of {type_name!r} object has no getter")
     source = class_attr_source(tx, value, name)

@@ -37,6 +37,7 @@ from dynamo.values.descriptors import (
     guarded_lookup,
     is_data_descriptor,
     is_slot,
+    refuse_property,
 )
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
@@ -198,6 +199,7 @@ class ObjectValue(Value):
         found = guarded_lookup(tx, self, name)
         if isinstance(found, property):
             if found.fset is None:
+                refuse_property(tx, self, found.__set__, None)
                 text = f"property {name!r} of {self.cls.__qualname__!r} object has no setter"
                 raise_python(tx, AttributeError, text)
             source = class_attr_source(tx, self, name)
@@ -239,6 +241,7 @@ class ObjectValue(Value):
         found = guarded_lookup(tx, self, name)
         if isinstance(found, property):
             if found.fdel is None:
+                refuse_property(tx, self, found.__delete__)
                 text = f"property {name!r} of {self.cls.__qualname__!r} object has no deleter"
                 raise_python(tx, AttributeError, text)
             source = class_attr_source(tx, self, name)

@@ -553,6 +553,22 @@ PROGRAMS = {
         run(T(3))
         """,
     ),
+    "properties_without_a_name": (
+        1,
+        "",
+        """
+        class A: pass
+        A.p = property()
+        a = A()
+        def refused(function, *args):
+            try: return function(*args)
+            except AttributeError as error: return str(error)
+        def f(x, a):
+            return x + 1, refused(getattr, a, "p"), refused(setattr, a, "p", 1), refused(delattr, a, "p")
+        ---
+        run(T(3), a)
+        """,
+    ),
     "class_dict_after_store": (
         1,
         "ATTRIBUTE_ACCESS",
