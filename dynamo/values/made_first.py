@@ -74,7 +74,7 @@ def make_module(
 
 
 def _is_literal(value: Value) -> bool:
-    return value.is_constant() and is_literal(value.as_constant())
+    return (value.is_constant() or value.is_symbolic()) and is_literal(value.as_constant())
 
 
 def _maker(
