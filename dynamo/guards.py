@@ -127,7 +127,7 @@ class GuardSet:
                 self.add(source, to, guard.payload)
 
     def __iter__(self) -> Iterator[Guard]:
-        return iter(self._guards.values())
+        yield from self._guards.values()
 
     def __len__(self) -> int:
         return len(self._guards)

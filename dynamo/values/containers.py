@@ -8,6 +8,7 @@ holds its items and is built again from them. Methods are the functions named `p
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -567,6 +568,21 @@ class DequeValue(MutableSequence):
         from dynamo.values.iterators import DequeIterator
 
         return DequeIterator(self)
+
+    def live_items(self, tx: Interpreter) -> Iterator[Value]:
+        state = self.state
+        for item in super().live_items(tx):
+            yield item
+            if self.state != state:
+                raise_python(tx, RuntimeError, "deque mutated during iteration")
+
+    def py_index(self, tx, item, start=None, stop=None):
+        where = slice(*(None if bound is None else as_index(tx, bound) for bound in (start, stop)))
+        chosen = range(len(self.contents))[where]
+        for i, own in zip(chosen, itertools.islice(self.live_items(tx), chosen.start, None)):
+            if equal(tx, own, item):
+                return ConstantValue(i)
+        fail_as(tx, collections.deque.index, self, item)
 
     def py_insert(self, tx, index, item):
         if len(self.contents) == self.maxlen:

@@ -185,20 +185,32 @@ def _reversed_at(sequence: Any, position: int) -> Iterator[Any]:
 
 
 class ReversedIterator(IteratorValue):
-    kind: type = type(reversed([]))
-
     def __init__(self, owner: SequenceValue) -> None:
         super().__init__()
         self.owner = owner
         self.position = len(owner.contents) - 1
+        self.state = owner.state if isinstance(owner, DequeValue) else 0
+
+    def python_type(self) -> type:
+        owner = self.owner
+        plain = owner.cls if isinstance(owner, (ListValue, DequeValue)) else tuple
+        return type(reversed(plain()))
 
     def step(self, tx: Interpreter) -> Value | None:
+        if isinstance(self.owner, DequeValue) and self.owner.state != self.state:
+            self.exhausted = True
+            raise_python(tx, RuntimeError, "deque mutated during iteration")
         if not 0 <= self.position < len(self.owner.contents):
             return None
         self.position -= 1
         return self.owner.item(tx, self.position + 1)
 
     def rebuild(self) -> Rebuilt:
+        if isinstance(self.owner, DequeValue):
+            if self.owner.state != self.state:
+                raise Unsupported(breaks.CannotReconstruct("an iterator whose deque has changed"))
+            drawn = len(self.owner.contents) - 1 - self.position
+            return self.python_type(), [self.owner, ConstantValue(drawn)]
         if type(self.owner) not in (ListValue, TupleValue):
             return reversed, [ListValue(self.owner.contents[: self.position + 1])]
         if self.position == len(self.owner.contents) - 1:

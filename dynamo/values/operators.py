@@ -121,6 +121,12 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = 
         if last:
             _end_with(tx, value, methods[i:], after_binary, asked, left, right)
         result = value.binary(tx, symbol, other, reflected)
+        storage: Any = _built_in_part(value, other)
+        if result is None and storage is not None and not value.is_constant():
+            result = value.binary(tx, symbol, storage, reflected)
+            if storage is result:  # () + p: of the plain type
+                plain: Any = storage
+                result = plain.rebuilt(list(plain.contents))
         if result is not None:
             return result
     _must_know(left, "binary", binary_dunder(op, False))
@@ -202,6 +208,8 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool =
         if last:
             _end_with(tx, value, methods[i:], after_compare, op, left, right)
         result = value.compare(tx, symbol, other)
+        if result is None:
+            result = _compare_bare(tx, symbol, value, other)
         if result is not None:
             return result
     for value, dunder in ((left, COMPARE_DUNDERS[op]), (right, COMPARE_DUNDERS[SWAPPED[op]])):
@@ -214,6 +222,22 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool =
         f"{op!r} not supported between instances of "
         f"{left.python_type().__name__!r} and {right.python_type().__name__!r}",
     )
+
+
+def _built_in_part(value: Value, other: Value) -> Value | None:
+    """What a method of the built-in type of `value` sees of an instance of a subclass of one."""
+    return None if hasattr(value, "storage") else getattr(other, "storage", None)
+
+
+def _compare_bare(tx: Interpreter, op: str, value: Value, other: Value) -> Value | None:
+    storage = _built_in_part(value, other)
+    if storage is None:
+        return None
+    if value.is_constant() and storage.is_constant():
+        method = getattr(value.python_type(), COMPARE_DUNDERS[op])
+        answer = method(value.as_constant(), storage.as_constant())
+        return None if answer is NotImplemented else ConstantValue(answer)
+    return value.compare(tx, op, storage)
 
 
 def _must_know(value: Value, method: str, dunder: str) -> None:

@@ -55,6 +55,8 @@ def storage_slot(
 ) -> Value | None:
     """Base.name(receiver, *args, **kwargs)."""
     storage: Any = receiver.storage
+    if isinstance(storage, DequeValue) and name in _DEQUE_COPIES:
+        raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
     handler = _HANDLERS.get(name)
     if handler is not None:
         return call_handler(tx, name, handler, [storage, *args], kwargs)
@@ -64,8 +66,6 @@ def storage_slot(
         if foreign and _is_number(storage) and (name in _OPERATORS or name in _COMPARISONS):
             return ConstantValue(NotImplemented)
         return storage.call_method(tx, name, operands, kwargs)
-    if isinstance(storage, DequeValue) and name in _DEQUE_COPIES:
-        raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
     if name in _COMPARISONS and len(args) == 1:
         return _answer(storage.compare(tx, _COMPARISONS[name], bare(args[0])), receiver)
     if name in _OPERATORS and len(args) == 1:

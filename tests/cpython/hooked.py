@@ -15,6 +15,7 @@ import contextlib
 import gc
 import importlib
 import importlib.util
+import itertools
 import multiprocessing
 import os
 import sys
@@ -122,13 +123,21 @@ def run(module: str, hooked: bool, only: str, started: Any) -> Outcome:
         loaded = importlib.import_module(full_name(module))
         gc.collect()  # tests collect garbage often; what torch holds is none of theirs
         gc.freeze()
-        for case in _cases(unittest.defaultTestLoader.loadTestsFromModule(loaded)):
-            if only in case.id():
+        cases = [
+            case
+            for case in _cases(unittest.defaultTestLoader.loadTestsFromModule(loaded))
+            if only in case.id()
+        ]
+        for kind, group in itertools.groupby(cases, type):
+            kind.setUpClass()
+            for case in group:
                 started(case.id())
                 outcome.ran.append(case.id())
                 if hooked:
                     _compile(case)
                 case.run(result)
+            kind.tearDownClass()
+            kind.doClassCleanups()
     outcome.seconds = time.perf_counter() - begin
     for kind, rows in (("failed", result.failures), ("error", result.errors)):
         for test, text in rows:

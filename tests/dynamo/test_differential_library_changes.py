@@ -285,6 +285,50 @@ PROGRAMS = {
         ---
         run(T(2), [1, 2, 3])
     """,
+    "deques_that_change_while_they_are_searched": """
+        def f(x, how):
+            class C:
+                def __init__(self, d): self.d = d
+                def __eq__(self, other):
+                    self.d.append(1)
+                    return False
+            d = collections.deque([0])
+            d.append(C(d))
+            y, r = x + 1, reversed(d)
+            try: how(d)
+            except RuntimeError as e: return y, str(e), len(d), type(r).__name__
+        ---
+        [run(T(2), h) for h in (lambda d: 5 in d, lambda d: d.index(5), lambda d: d.count(5))]
+        run(T(2), lambda d: [d.append(1) for _ in reversed(d)])
+    """,
+    "reversed_deques_go_on": """
+        def f(x, d):
+            y, r = x + 1, reversed(d)
+            next(r)
+            dynamo.graph_break()
+            d[0] = 10
+            return y * 2, list(r)
+        import dynamo
+        class D(collections.deque): pass
+        ---
+        run(T(2), collections.deque([1, 2, 3]))
+        (lambda d: type(dynamo.compile(lambda x: (x + 1, d.__copy__()), backend="eager")(T(2))[1]))(D([1]))
+    """,
+    "plain_values_beside_subclasses": """
+        class L(list): pass
+        class D(dict): pass
+        class S(set): pass
+        class I(int):
+            def __lt__(self, other): return NotImplemented
+        class C(collections.Counter): pass
+        def f(x):
+            c, d, l, s, i = C("aab"), D(a=1), L([1, 2]), S([1]), I(3)
+            return (x + 1, {"a": 2, "b": 1} == c, c == {"a": 2, "b": 1}, c != {"a": 2}, {"a": 1} == d, {"a": 1} != d,
+                    [1, 2] == l, [1, 3] > l, [0] + l, {1} == s, {1, 2} > s, {2} | s, i < 4, 4 > i, 3 == i, sorted([i, 1]),
+                    type({1: 2} | d) is dict, d == {"a": 2})
+        ---
+        run(T(2))
+    """,
     "sorts_that_are_noticed": """
         def f(x, act):
             l = [3, 1, 2]
