@@ -35,7 +35,24 @@ SLOW = [
     "test_subclassinit",
 ]
 # Only `make cpython` runs these.
-FULL: list[str] = []
+FULL = [
+    "test_compare",
+    "test_contextlib_async",
+    "test_decorators",
+    "test_dictcomps",
+    "test_except_star",
+    "test_exception_group",
+    "test_extcall",
+    "test_genexps",
+    "test_global",
+    "test_grammar",
+    "test_listcomps",
+    "test_opcodes",
+    "test_pow",
+    "test_setcomps",
+    "test_with",
+    "test_yield_from",
+]
 
 _FRAMES = "compares frame objects: a rewritten frame is followed by its continuations"
 _TRACING = "counts the lines that sys.settrace sees; a traced frame is not captured line by line"
