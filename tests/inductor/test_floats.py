@@ -24,9 +24,9 @@ PROGRAMS = {
 
 
 CASES = [(name, torch.float32) for name in PROGRAMS] + [
-    ("alpha", torch.bfloat16),
-    ("addcdiv", torch.float64),
-    ("divided", torch.bfloat16),
+    pytest.param("alpha", torch.bfloat16, marks=pytest.mark.slow),
+    pytest.param("addcdiv", torch.float64, marks=pytest.mark.slow),
+    pytest.param("divided", torch.bfloat16, marks=pytest.mark.slow),
 ]
 
 

@@ -52,7 +52,12 @@ def stepped(name, leaves, compiled):
     return sum(r["kernels"] for r in report._reports())
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+FAST = ("SGD", "Adam with foreach")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in FAST else pytest.mark.slow) for n in OPTIMIZERS]
+)
 def test_few_kernels(name):
     dynamo.reset()
     leaves, twins = parameters(6), parameters(6)
