@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -274,9 +274,6 @@ class DispatchedFunction(Value):
 
     def truth(self, tx: Interpreter) -> bool:
         return True
-
-    def hash_key(self, tx: Interpreter) -> Hashable:
-        return self.function
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         known, real = other.identity()
