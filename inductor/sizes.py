@@ -4,7 +4,7 @@ A size is an int or a `Size`, a sum of products of atoms with integer coefficien
 form, so that sizes that are equal by rearrangement are equal objects. An atom is one of
 
     Symbol(name, low, high, hint)   a number that a call brings; low <= it <= high
-    Quotient("//" or "%", a, b)     a // b or a % b, b > 0, rounded towards minus infinity
+    Quotient("//" or "%", a, b)     a // b or a % b, rounded towards minus infinity
     Extreme("max" or "min", a, b)
 
 `==` says what holds by form: unequal forms may have equal values (s0 and s1, in one call). The
@@ -346,7 +346,7 @@ def split(size: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def divided(a: Extent, b: Extent) -> Extent:
-    """a // b, b > 0."""
+    """a // b, b not 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     whole, rest = split(a, b)
@@ -355,14 +355,14 @@ def divided(a: Extent, b: Extent) -> Extent:
     if isinstance(rest, Size) and len(rest.terms) == 1:
         ((monomial, c),) = rest.terms.items()
         inner = monomial[0] if len(monomial) == 1 and c == 1 else None
-        if isinstance(inner, Quotient) and inner.sign == "//":
+        if isinstance(inner, Quotient) and inner.sign == "//" and known_le(1, b):
             return whole + divided(inner.a, inner.b * b)
     rest, b = _reduced(rest, b)
     return whole + Size.of(Quotient("//", rest, b))
 
 
 def modulo(a: Extent, b: Extent) -> Extent:
-    """a % b, b > 0."""
+    """a % b with the sign of b, b not 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     _, rest = split(a, b)

@@ -122,16 +122,6 @@ def _power(args: list[Extent]) -> Extent:
     return base**power
 
 
-def _quotient(function: Callable[[Extent, Extent], Extent]) -> Callable[[list[Extent]], Extent]:
-    def rule(args: list[Extent]) -> Extent:
-        a, b = args
-        if not b > 0:
-            raise Undecided("division by a negative size")
-        return function(a, b)
-
-    return rule
-
-
 # Functions of floats that give integers for integers.
 _OF_WHOLE: dict[str, Callable[..., Extent]] = {
     "float": lambda a: a,
@@ -145,8 +135,8 @@ _RULES: dict[Any, Callable[[list[Extent]], Extent]] = {
     sympy.Add: lambda args: sum(args),
     sympy.Mul: lambda args: prod(args),  # type: ignore[arg-type]
     sympy.Pow: _power,
-    expressions.FloorDiv: _quotient(divided),
-    expressions.Mod: _quotient(modulo),
+    expressions.FloorDiv: lambda args: divided(*args),
+    expressions.Mod: lambda args: modulo(*args),
     expressions.Max: lambda args: largest(*args),
     expressions.Min: lambda args: smallest(*args),
 }
