@@ -142,7 +142,7 @@ PROGRAMS: dict[str, tuple[str, int]] = {
         a.requires_grad
         run(a)
         """,
-        1,
+        2,  # of a tensor that requires no gradient, and of one that does
     ),
 }
 

@@ -123,8 +123,8 @@ PROGRAMS = {
         """,
     ),
     "weakref_proxy": (
-        0,
-        "",
+        1,
+        "UNKNOWN_OBJECT",
         """
         import weakref
         class A:
