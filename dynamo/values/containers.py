@@ -579,7 +579,8 @@ class DequeValue(MutableSequence):
     def py_index(self, tx, item, start=None, stop=None):
         where = slice(*(None if bound is None else as_index(tx, bound) for bound in (start, stop)))
         chosen = range(len(self.contents))[where]
-        for i, own in zip(chosen, itertools.islice(self.live_items(tx), chosen.start, None)):
+        # The items first: the last one, too, may have changed the deque.
+        for own, i in zip(itertools.islice(self.live_items(tx), chosen.start, None), chosen):
             if equal(tx, own, item):
                 return ConstantValue(i)
         fail_as(tx, collections.deque.index, self, item)
@@ -591,6 +592,11 @@ class DequeValue(MutableSequence):
 
     def py_pop(self, tx):
         return super().py_pop(tx)
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        result = super().binary(tx, op, other, reflected)
+        self._trim(left=True)
+        return result
 
     def py_remove(self, tx, item):
         state = self.state

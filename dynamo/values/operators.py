@@ -313,7 +313,7 @@ def as_index(tx: Interpreter, value: Value) -> int:
         if not answer.python_type_is(int):
             raise Unsupported(breaks.UncapturedCall(f"{value.python_type().__name__}.__index__"))
         return as_index(tx, answer)
-    return operator.index(value.as_constant())
+    return call_real(tx, operator.index, value.as_constant())
 
 
 def constant_or_none(value: Value) -> tuple[bool, Any]:

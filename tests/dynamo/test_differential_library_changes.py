@@ -299,7 +299,22 @@ PROGRAMS = {
             except RuntimeError as e: return y, str(e), len(d), type(r).__name__
         ---
         [run(T(2), h) for h in (lambda d: 5 in d, lambda d: d.index(5), lambda d: d.count(5))]
+        run(T(2), lambda d: (d.popleft(), d.index(5)))
         run(T(2), lambda d: [d.append(1) for _ in reversed(d)])
+    """,
+    "deques_with_a_longest_length": """
+        def f(x, d, n):
+            d *= n
+            e = collections.deque("ab", 3)
+            e *= 2
+            return x + 1, e, e * 3, raised(lambda: range([]))
+        def raised(act):
+            try: act()
+            except TypeError as e: return str(e)
+        d = collections.deque([1, 2], maxlen=3)
+        ---
+        run(T(2), d, 2)
+        run(T(2), d, 0)
     """,
     "reversed_deques_go_on": """
         def f(x, d):
