@@ -311,6 +311,11 @@ def call_on_symbols(
     tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """A call of a pure function of numbers, some of them symbols; None: as of constants."""
+    if function is divmod and len(args) == 2:
+        return _divmod(tx, *args)
+    if function in _OF_CONSTANTS:
+        known = [ConstantValue(arg.as_constant()) if arg.is_symbolic() else arg for arg in args]
+        return tx.wrap(function).call(tx, known, kwargs)
     rule = _FUNCTIONS.get(function)
     if rule is None or kwargs:
         return None
@@ -320,6 +325,19 @@ def call_on_symbols(
     with deciding():
         made = rule(*numbers)
         return None if made is None else number_value(tx, made)
+
+
+# Need the numbers themselves.
+_OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, repr, ascii])
+
+
+def _divmod(tx: Interpreter, left: Value, right: Value) -> Value | None:
+    from dynamo.values.containers import TupleValue
+    from dynamo.values.operators import binary_op
+
+    if number_of(left) is None or number_of(right) is None:
+        return None
+    return TupleValue([binary_op(tx, op, left, right) for op in ("//", "%")])
 
 
 def _as_int(number: Any) -> Any:
@@ -348,7 +366,12 @@ def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
 
 
 def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda number: function(_plain(number)) if int not in _types(number) else _plain(number)
+    def rule(number: Any, *digits: Any) -> Any:
+        if digits:
+            return None
+        return function(_plain(number)) if int not in _types(number) else _plain(number)
+
+    return rule
 
 
 def _math(name: str) -> Callable[[Any], Any]:
