@@ -46,6 +46,3 @@ def _training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., A
     if isinstance(training, FunctionalGraph):
         return SpentCallable(lambda *inputs: run_functional(training, inputs), training.spent)
     return training_callable(training, run_flat(training.forward), run_backward)
-
-
-aot_eager.dynamic_shapes = True  # type: ignore[attr-defined]

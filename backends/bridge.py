@@ -27,6 +27,7 @@ def bridge(backend: str | Callable[..., Any]) -> Callable[..., Any]:
         return compiler(to_torch_fx(gm), list(example_inputs), **options)
 
     bridged.__name__ = f"bridge_{backend if isinstance(backend, str) else _name(backend)}"
+    bridged.dynamic_shapes = False  # type: ignore[attr-defined]  # torch's symbols are not ours
     return bridged
 
 

@@ -12,6 +12,3 @@ from fxgraph import GraphModule
 @register_backend
 def eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     return gm.forward
-
-
-eager.dynamic_shapes = True  # type: ignore[attr-defined]

@@ -48,4 +48,3 @@ inductor.modes = {  # type: ignore[attr-defined]
     "max-autotune": {},
     "max-autotune-no-cudagraphs": {},
 }
-inductor.dynamic_shapes = True  # type: ignore[attr-defined]

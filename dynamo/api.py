@@ -55,8 +55,8 @@ def compile(
     found = resolve(backend, mode, options)  # errors show at the decorator, not at the first call
     if dynamic and not takes_symbols(found):
         warnings.warn(
-            "dynamic=True has no effect with this backend, which does not declare "
-            "`dynamic_shapes = True`: each new size compiles again "
+            "dynamic=True has no effect with this backend, which declares "
+            "`dynamic_shapes = False`: each new size compiles again "
             "(up to dynamo.config.recompile_limit).",
             stacklevel=2,
         )

@@ -414,9 +414,9 @@ class FrameSymbols:
 
 
 def takes_symbols(backend: Any) -> bool:
-    """Whether the backend declares that its graphs may have symbols: `dynamic_shapes = True`."""
+    """Whether its graphs may have symbols: unless the backend declares `dynamic_shapes = False`."""
     function = getattr(backend, "func", backend)  # of a functools.partial
-    return bool(getattr(function, "dynamic_shapes", False))
+    return bool(getattr(function, "dynamic_shapes", True))
 
 
 def _can_vary(tensor: torch.Tensor) -> bool:
