@@ -235,8 +235,19 @@ class ClassValue(Value):
             raise Unsupported(breaks.NotCallable(self.describe()))
         missing = getattr(class_lookup(self.cls, "_missing_"), "__func__", None)
         if isinstance(missing, types.FunctionType) and not is_trusted_function(missing):
-            raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
+            return self._found_or_missing(tx, args[0])
         return tx.wrap(call_real(tx, self.cls, real_object(args[0])))
+
+    def _found_or_missing(self, tx: Interpreter, value: Value) -> Value:
+        """A member by its value, or the one that the class's own _missing_ gives."""
+        members: Any = self.cls
+        for member in members:
+            if member._value_ == value.as_constant():
+                return tx.wrap(member)
+        found = self.call_method(tx, "_missing_", [value], {})
+        if not isinstance(found, EnumValue) or type(found.value) is not self.cls:
+            raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
+        return found
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_object(self.cls, self.cls.__name__)
@@ -456,6 +467,8 @@ class SuperValue(Value):
         return (self.receiver,)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__class__":  # of the super object itself
+            return tx.wrap(super)
         receiver = self.receiver
         start, on_class = self._start()
         found = class_lookup(start, name, after=self.after)

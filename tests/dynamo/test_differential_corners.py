@@ -483,8 +483,8 @@ PROGRAMS = {
         """,
     ),
     "members_that_were_missing": (
-        1,
-        "NOT_CALLABLE",
+        2,
+        "",
         """
         class Kind(enum.Enum):
             one = 1
@@ -565,6 +565,18 @@ PROGRAMS = {
             except AttributeError as error: return str(error)
         def f(x, a):
             return x + 1, refused(getattr, a, "p"), refused(setattr, a, "p", 1), refused(delattr, a, "p")
+        ---
+        run(T(3), a)
+        """,
+    ),
+    "class_of_super": (
+        1,
+        "",
+        """
+        class A:
+            def g(self): return super().__class__
+        a = A()
+        def f(x, a): return x + 1, a.g() is super
         ---
         run(T(3), a)
         """,
