@@ -50,9 +50,10 @@ class SequenceValue(BuiltinObject):
     def from_real(cls, tx: Interpreter, real: Sequence[Any], source: Source | None) -> Any:
         """A sequence from outside; its type is guarded by the caller."""
         tx.guard(source, "length", len(real))
+        base: Any = cls.cls
         items = (
             tx.wrap(x) if type(x) is torch.SymInt else Pending(tx, x, cls.item_source(source, i))
-            for i, x in enumerate(real)
+            for i, x in enumerate(base.__iter__(real))  # past a subclass's own
         )
         return cls(items, source)
 

@@ -302,6 +302,18 @@ PROGRAMS = {
         run(T(2), lambda d: (d.popleft(), d.index(5)))
         run(T(2), lambda d: [d.append(1) for _ in reversed(d)])
     """,
+    "subclasses_with_their_own_iteration": """
+        class L(list):
+            def __iter__(self): raise TypeError("never")
+        class D(collections.deque):
+            def __iter__(self): raise TypeError("never")
+        class P(tuple):
+            def __iter__(self): return iter("ab")
+        def f(x, l, d, p):
+            return x + 1, l[0], len(l), d[-1], p[1], list(p), l.count(2)
+        ---
+        run(T(2), L([1, 2]), D([3, 4]), P((5, 6)))
+    """,
     "deques_with_a_longest_length": """
         def f(x, d, n):
             d *= n
