@@ -294,7 +294,11 @@ def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     real = getattr(value, "real", None)
     if real is None:
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-    return tx.wrap(found.__get__(real), AttrSource(value.source, name))
+    try:
+        held = found.__get__(real)
+    except AttributeError:  # Python has words for it
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name)) from None
+    return tx.wrap(held, AttrSource(value.source, name))
 
 
 def _literal_part(tx: Interpreter, value: Any, found: Any) -> Value | None:

@@ -13,7 +13,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import class_lookup
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class ExceptionValue(ObjectValue):
             return BuiltinMethod(self, name)
         if is_own_field(self.cls, name):
             stored = tx.output.side_effects.load_attr(self, name)
-            return stored if isinstance(stored, Value) else self._field(name)
+            return stored if isinstance(stored, Value) else self._field(tx, name)
         return super().getattr(tx, name)
 
-    def _field(self, name: str) -> Value:
+    def _field(self, tx: Interpreter, name: str) -> Value:
         """What __init__ of the C class made of its arguments (StopIteration.value, errno, ...)."""
         if self.init is None or not self.complete:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
@@ -71,7 +71,7 @@ class ExceptionValue(ObjectValue):
         if name in _FIRST_ARGUMENT and len(args) == 1 and not kwargs:
             return args[0]
         real = builtin_base(self.cls)(*(a.as_constant() for a in args))
-        return ConstantValue(getattr(real, name))
+        return tx.wrap(call_real(tx, getattr, real, name))
 
     def _args_tuple(self) -> Value:
         """`args` is one object until it is assigned."""
