@@ -69,10 +69,8 @@ class _Contribution:
                 self.made[node] = self._copy(node)
         results = nodes[-1].args[0]
         self.gradients = [k for k in segment.gradients if training.sources[k].intersection(present)]
-        taken: set[Node] = set()
-        self.graph.output(
-            tuple(own_memory(self.graph, self._of(results[k]), taken) for k in self.gradients)
-        )
+        found = [self._of(results[k]) for k in self.gradients]
+        self.graph.output(own_memory(self.graph, found, [self.made[node] for node in tangents]))
         self.graph.eliminate_dead_code()
         used = [bool(self.made[node].users) or is_symbol(node.meta["val"]) for node in placeholders]
         for node, wanted in zip(placeholders, used):

@@ -217,17 +217,26 @@ def _backward(
     for node in joint.nodes:
         if node in wanted and node not in made:
             made[node] = graph.node_copy(node, made.__getitem__)
-    taken: set[Node] = set()
-    graph.output(tuple(own_memory(graph, made[node], taken) for node in gradients))
+    results = [made[node] for node in gradients]
+    graph.output(own_memory(graph, results, [made[node] for node in tangents]))
     return graph
 
 
-def own_memory(graph: Graph, node: Node, taken: set[Node]) -> Node:
-    """A gradient that is memory of the caller's, or of another gradient, is copied."""
-    root = root_of(node)
-    if root.op in ("placeholder", "get_attr") or root in taken:
-        copy = graph.call_function(aten.clone.default, (node,))
-        copy.meta.update(node.meta)
-        node = root = copy
-    taken.add(root)
-    return node
+def own_memory(
+    graph: Graph, gradients: Sequence[Node], tangents: Collection[Node]
+) -> tuple[Node, ...]:
+    """Gradients that are memory of the caller's, or of another gradient, are copied; but a tangent
+    is passed on once as it came, which autograd knows to share.
+    """
+    taken: set[Node] = set()
+    results = []
+    for node in gradients:
+        root = root_of(node)
+        passed_on = node in tangents and node not in taken
+        if not passed_on and (root.op in ("placeholder", "get_attr") or root in taken):
+            copy = graph.call_function(aten.clone.default, (node,))
+            copy.meta.update(node.meta)
+            node = root = copy
+        taken.add(root)
+        results.append(node)
+    return tuple(results)

@@ -149,14 +149,24 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
 
 variable_list CompiledNode::run(const Variant& variant, const variable_list& tangents) {
   c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
-  auto given = py::reinterpret_steal<py::object>(arguments(variant, tangents));
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  auto given = py::reinterpret_steal<py::object>(arguments(variant, tangents, copies));
   auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(variant.backward, given.ptr()));
   if (!results) throw python_error();
-  return gradients(results, variant.gradients, num_outputs());
+  variable_list found = gradients(results, variant.gradients, num_outputs());
+  // A tangent that is passed on as it came keeps the strides with which it came.
+  for (at::Tensor& gradient : found) {
+    for (const auto& [copy, tangent] : copies) {
+      if (gradient.defined() && gradient.is_alias_of(copy) && gradient.sizes().equals(copy.sizes()) && gradient.strides().equals(copy.strides()))
+        gradient = tangent;
+    }
+  }
+  return found;
 }
 
-// The list that a backward takes.
-PyObject* CompiledNode::arguments(const Variant& variant, const variable_list& tangents) {
+// The list that a backward takes. `copies` gets the tangents that had to be copied: (copy, tangent).
+PyObject* CompiledNode::arguments(const Variant& variant, const variable_list& tangents,
+                                  std::vector<std::pair<at::Tensor, at::Tensor>>& copies) {
   variable_list tensors;
   tensors.reserve(variant.saved.size() + variant.tangents.size());
   {
@@ -167,7 +177,10 @@ PyObject* CompiledNode::arguments(const Variant& variant, const variable_list& t
       tensors.push_back(saved_[i].unpack(getptr()));
     }
   }
-  for (uint32_t k : variant.tangents) tensors.push_back(fitted(tangents[k], segment().tangents[k]));
+  for (uint32_t k : variant.tangents) {
+    tensors.push_back(fitted(tangents[k], segment().tangents[k]));
+    if (!tensors.back().is_same(tangents[k])) copies.emplace_back(tensors.back(), tangents[k]);
+  }
   auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
   if (!list) throw python_error();
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "step.h"
@@ -49,7 +50,8 @@ class CompiledNode : public Node {
  private:
   variable_list run(const Variant& variant, const variable_list& tangents);
   variable_list derive(const variable_list& tangents);
-  PyObject* arguments(const Variant& variant, const variable_list& tangents);
+  PyObject* arguments(const Variant& variant, const variable_list& tangents,
+                      std::vector<std::pair<at::Tensor, at::Tensor>>& copies);
   void check(const std::vector<bool>& present) const;
   const Training& training() const { return *step_->training; }
   const Segment& segment() const { return training().segments[number_]; }
