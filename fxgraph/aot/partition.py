@@ -225,18 +225,18 @@ def _backward(
 def own_memory(
     graph: Graph, gradients: Sequence[Node], tangents: Collection[Node]
 ) -> tuple[Node, ...]:
-    """Gradients that are memory of the caller's, or of another gradient, are copied; but a tangent
-    is passed on once as it came, which autograd knows to share.
+    """Gradients that are memory of the caller's, or of another gradient, are copied; but one view
+    of a tangent may be handed on, to whoever it is for, as autograd's own backwards do.
     """
-    taken: set[Node] = set()
+    taken: dict[Node, Node] = {}
     results = []
     for node in gradients:
         root = root_of(node)
-        passed_on = node in tangents and node not in taken
+        passed_on = root in tangents and taken.get(root, node) is node
         if not passed_on and (root.op in ("placeholder", "get_attr") or root in taken):
             copy = graph.call_function(aten.clone.default, (node,))
             copy.meta.update(node.meta)
             node = root = copy
-        taken.add(root)
+        taken[root] = node
         results.append(node)
     return tuple(results)
