@@ -107,8 +107,11 @@ class SymbolValue(Value):
         number = number_of(other)
         if number is None:
             return None
+        compare = COMPARE_FUNCTIONS[op]
         with deciding():
-            return number_value(tx, COMPARE_FUNCTIONS[op](self.symbolic, number))
+            if not _is_exact(number):
+                return ConstantValue(compare(self.as_constant(), number))
+            return number_value(tx, compare(_plain(self.symbolic), _plain(number)))
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:
         number = _plain(self.symbolic)
@@ -320,7 +323,7 @@ def call_on_symbols(
     if rule is None or kwargs:
         return None
     numbers = [number_of(arg) for arg in args]
-    if any(number is None for number in numbers):
+    if any(number is None or not _is_exact(number) for number in numbers):
         return None
     with deciding():
         made = rule(*numbers)
