@@ -480,7 +480,7 @@ class Taking(Counting):
         return y * take(self.n)
 
 
-@program(4, breaks=4)
+@program(3, breaks=3)
 def loop_over_an_iterator(x):
     total = x
     for item in Counting(x, 3):
