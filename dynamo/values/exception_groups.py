@@ -67,7 +67,7 @@ class GroupValue(ExceptionValue):
         codegen.build_tuple(len(self.args))
         codegen(self.message)
         codegen(self.exceptions)
-        codegen(traceback_of(codegen.output, self.frames))
+        codegen(traceback_of(codegen.output, self.frames, self.tail))
         codegen.call(5)
 
 

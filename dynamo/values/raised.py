@@ -38,6 +38,7 @@ class ExceptionValue(ObjectValue):
         self.complete = True  # False: Python would have set fields that are not known here
         self.links: dict[str, Value] = {}
         self.frames: Frames = ()
+        self.tail: TracebackValue | None = None  # that it was given: the last of the frames
         self.args_tuple: tuple[list[Value], Value] | None = None
 
     def children(self) -> Sequence[Value]:
@@ -48,7 +49,7 @@ class ExceptionValue(ObjectValue):
         if name == "args":
             return self._args_tuple()
         if name == "__traceback__":
-            return traceback_of(tx.output, self.frames)
+            return traceback_of(tx.output, self.frames, self.tail)
         if name in _LINKS:
             default = ConstantValue(False if name == "__suppress_context__" else None)
             return self.links.get(name, default)
@@ -112,9 +113,9 @@ class ExceptionValue(ObjectValue):
 
     def _set_traceback(self, tx: Interpreter, value: Value) -> None:
         if isinstance(value, TracebackValue):
-            self.frames = value.frames
+            self.frames, self.tail = value.frames, value
         elif value.is_constant() and value.as_constant() is None:
-            self.frames = ()
+            self.frames, self.tail = (), None
         else:
             raise Unsupported(breaks.AttributeMutation(self.describe(), "__traceback__"))
 
@@ -152,7 +153,7 @@ class ExceptionValue(ObjectValue):
         codegen.load_callable(lambda: codegen.load_const(new_exception))
         emit_class(codegen, self.cls)
         codegen(self._args_tuple())
-        codegen(traceback_of(codegen.output, self.frames))
+        codegen(traceback_of(codegen.output, self.frames, self.tail))
         if self.init is None or not has_own_fields(self.cls):
             codegen.call(3)
             return
@@ -183,12 +184,13 @@ class ExceptionValue(ObjectValue):
 
 class TracebackValue(Value):
     """A __traceback__ of exceptions that the frame made; the same tuple of frames is the same
-    object.
+    object. `tail`: another, which the last of the frames are.
     """
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, tail: TracebackValue | None = None) -> None:
         super().__init__()
         self.frames = frames
+        self.tail = tail
 
     def python_type(self) -> type:
         return types.TracebackType
@@ -198,17 +200,26 @@ class TracebackValue(Value):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(make_traceback))
-        codegen.load_const(self.frames)
-        codegen.call(1)
+        own = len(self.frames) - (len(self.tail.frames) if self.tail is not None else 0)
+        codegen.load_const(self.frames[:own])
+        codegen(self.tail if self.tail is not None else ConstantValue(None))
+        codegen.call(2)
+
+    def children(self) -> Sequence[Value]:
+        return () if self.tail is None else (self.tail,)
 
 
-def traceback_of(output: OutputGraph, frames: Frames) -> Value:
+def traceback_of(
+    output: OutputGraph, frames: Frames, tail: TracebackValue | None = None
+) -> Value:
     """The traceback of an exception that went through `frames`; None for one not yet raised."""
     if not frames:
         return ConstantValue(None)
     known = output.tracebacks.get(id(frames))
     if known is None:
-        known = output.tracebacks[id(frames)] = TracebackValue(frames)
+        if tail is not None and len(tail.frames) >= len(frames):
+            tail = None
+        known = output.tracebacks[id(frames)] = TracebackValue(frames, tail)
     return known
 
 
@@ -260,9 +271,10 @@ def make_natively(cls: type, args: Sequence[Value]) -> bool:
     return issubclass(cls, (SyntaxError, UnicodeError)) and len(args) > 1
 
 
-def make_traceback(frames: Frames) -> types.TracebackType | None:
-    """A traceback that shows `frames`."""
-    traceback = None
+def make_traceback(
+    frames: Frames, traceback: types.TracebackType | None = None
+) -> types.TracebackType | None:
+    """A traceback that shows `frames`, and then what `traceback` does."""
     for code, line in reversed(frames):
         traceback = types.TracebackType(traceback, _frame_of(code, line), -1, line)
     return traceback
