@@ -132,7 +132,7 @@ def run_body(tx: Interpreter, target: Any, args: tuple[Any, ...]) -> Any:
 
     Some nests of transforms fail on fake tensors only; small real ones take their place.
     """
-    with dispatch_keys_kept():
+    with dispatch_keys_kept(), _without_cache(tx.output.fake_mode):
         try:
             return run_fake(tx, "call_function", target, args, {})
         except Unsupported as error:
@@ -145,6 +145,18 @@ def run_body(tx: Interpreter, target: Any, args: tuple[Any, ...]) -> Any:
         if result is not None:
             return result[0]
     raise Unsupported(reason)
+
+
+@contextmanager
+def _without_cache(mode: Any) -> Iterator[None]:
+    """torch keeps the metadata of fake results for all modes of the process; of what a transform
+    runs, it keeps whether a result requires grad too, which does not hold elsewhere.
+    """
+    before, mode.cache_enabled = mode.cache_enabled, False
+    try:
+        yield
+    finally:
+        mode.cache_enabled = before and mode.shape_env is None  # symbols do without, too
 
 
 def _is_fault_of_fakes(text: str) -> bool:
