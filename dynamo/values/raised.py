@@ -209,9 +209,7 @@ class TracebackValue(Value):
         return () if self.tail is None else (self.tail,)
 
 
-def traceback_of(
-    output: OutputGraph, frames: Frames, tail: TracebackValue | None = None
-) -> Value:
+def traceback_of(output: OutputGraph, frames: Frames, tail: TracebackValue | None = None) -> Value:
     """The traceback of an exception that went through `frames`; None for one not yet raised."""
     if not frames:
         return ConstantValue(None)
