@@ -76,6 +76,15 @@ def functionalize(
             result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
         inputs.check_writes()
         finished = Finish(tracer, inputs, result)
+    functional = functional_graph(tracer, gm, inputs, finished)
+    functional.stages["functionalize"] = time.perf_counter() - start
+    return functional
+
+
+def functional_graph(
+    tracer: Tracer, gm: GraphModule, inputs: Inputs, finished: Finish
+) -> FunctionalGraph:
+    """What was traced of `gm`, as one graph."""
     tracer.graph.output(tuple(finished.values))
     tracer.graph.eliminate_dead_code()
     return FunctionalGraph(
@@ -85,7 +94,6 @@ def functionalize(
         structure=finished.structure,
         source=gm,
         same_inputs=inputs.same,
-        stages={"functionalize": time.perf_counter() - start},
     )
 
 

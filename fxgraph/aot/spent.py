@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot.functional import FunctionalGraph, Unfunctionalizable
-from fxgraph.aot.functionalize import Finish, Inputs, module_of
+from fxgraph.aot.functionalize import Finish, Inputs, functional_graph
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
 from fxgraph.graph_module import GraphModule
@@ -53,17 +53,9 @@ def undifferentiated(
     }
     if any(spec.kind != "fresh" and n in spent for n, spec in enumerate(finished.specs)):
         raise Unfunctionalizable("a view of what the graph differentiated is returned")
-    tracer.graph.output(tuple(finished.values))
-    tracer.graph.eliminate_dead_code()
-    return FunctionalGraph(
-        graph_module=module_of(tracer, tracer.graph, gm),
-        outputs=finished.specs,
-        input_mutations=finished.mutations,
-        structure=finished.structure,
-        source=gm,
-        same_inputs=inputs.same,
-        spent=spent,
-    )
+    functional = functional_graph(tracer, gm, inputs, finished)
+    functional.spent = spent
+    return functional
 
 
 def _refusals(inputs: Inputs, values: Sequence[torch.Tensor]) -> list[Any]:
