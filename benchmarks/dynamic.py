@@ -1,11 +1,13 @@
 """Sizes that vary: GPT-2 over twenty lengths, and size-generic kernels beside static ones.
 
-    python -m benchmarks.dynamic             # both tables
+    python -m benchmarks.dynamic             # all tables
     python -m benchmarks.dynamic --kernels   # the second one
+    python -m benchmarks.dynamic --guards    # the third one
 
 First table: each compiler in a process of its own with empty caches calls the model once with each
 length, compiling included; then again with each, when all is compiled. Second: a function compiled
 for one size and compiled for any, called in turns at that size; processor time of one thread.
+Third: what it costs to check the guards of a frame, with and without symbols.
 """
 
 from __future__ import annotations
@@ -167,18 +169,71 @@ def kernels_table(seconds: float) -> str:
     return tabulate(rows, headers=["kernel", "generic / static"], tablefmt="github")
 
 
+# --- guards ---------------------------------------------------------------------------------------
+
+
+def _attend(q: Any, k: Any, v: Any) -> Any:
+    weights = torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1)
+    return (weights @ v).transpose(1, 2).reshape(q.shape[0], q.shape[2], -1)
+
+
+GUARDED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "x + 1": (lambda x: x + 1, ((5, 7),)),
+    "x + y": (lambda x, y: x + y, ((5, 7), (5, 7))),
+    "attention": (_attend, ((2, 4, 9, 8),) * 3),
+    "halves": (lambda x: x[: x.shape[0] // 2] + x[x.shape[0] // 2 :], ((6, 7),)),
+    "six tensors": (lambda *xs: sum(xs), ((5, 7),) * 6),
+}
+
+
+def guards_table(seconds: float) -> str:
+    rows = []
+    for name, (fn, sizes) in GUARDED.items():
+        inputs = tuple(torch.randn(size) for size in sizes)
+        static, generic = (_check(fn, inputs, dynamic, seconds) for dynamic in (False, True))
+        rows.append([name, f"{static:.2f}", f"{generic:.2f}", f"{generic - static:.2f}"])
+    headers = ["guards of", "static, us", "generic, us", "for symbols, us"]
+    return tabulate(rows, headers=headers, tablefmt="github")
+
+
+def _check(fn: Callable[..., Any], inputs: tuple[Any, ...], dynamic: bool, seconds: float) -> float:
+    """Processor microseconds of one check, called from Python: the median of batches."""
+    import dynamo
+    from dynamo import _hook
+
+    compiled = dynamo.compile(fn, dynamic=dynamic, backend="eager", fullgraph=True)
+    compiled(*inputs)
+    (entry,) = _hook.cache_entries(fn.__code__, compiled.context)
+    check, variadic = entry.guard_tree.check, fn.__code__.co_flags & 4  # CO_VARARGS
+    given = ((inputs,) if variadic else inputs, fn.__globals__, {}, ())
+    assert check(*given)
+    batches = []
+    end = time.perf_counter() + seconds / 2
+    while time.perf_counter() < end or len(batches) < 9:
+        start = time.thread_time()
+        for _ in range(1000):
+            check(*given)
+        batches.append((time.thread_time() - start) * 1e3)
+    return statistics.median(batches)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--child")
     parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--guards", action="store_true")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each kernel")
     options = parser.parse_args()
     if options.child:
         print(json.dumps(child(options.child)))
         return
-    if not options.kernels:
+    every = not options.kernels and not options.guards
+    if every:
         print(lengths_table(), end="\n\n")
-    print(kernels_table(options.seconds))
+    if every or options.kernels:
+        print(kernels_table(options.seconds), end="\n\n")
+    if every or options.guards:
+        print(guards_table(options.seconds))
 
 
 if __name__ == "__main__":

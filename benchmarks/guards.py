@@ -11,18 +11,24 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from tabulate import tabulate
 
 from dynamo.guards import GuardSet, GuardTree
+from dynamo.shape_guards import ShapePayload
 from dynamo.sources import (
     DictItemSource,
     GlobalSource,
     InstanceDictSource,
     LocalSource,
     Source,
+    TensorSizeSource,
+    TensorStrideSource,
 )
+from fxgraph.symbols import ShapeEnv
 
 X, SELF = LocalSource("x", 0), LocalSource("self", 1)
 HOOKS = (
@@ -97,7 +103,25 @@ def single_guards() -> list[list[object]]:
         for guard in guards:
             guard_set.add(*guard)
         rows.append([label, measure(guard_set.build(), (x,) * 10, 20000) - empty])
+    rows.append(["tensor of two symbolic sizes", measure(symbolic(x).build(), (x,), 20000) - empty])
     return rows
+
+
+def symbolic(x: torch.Tensor) -> GuardSet:
+    """A tensor whose sizes are symbols: their ranges, a stride, and two conditions of the code."""
+    env = ShapeEnv()
+    read: list[tuple[Any, Source]] = []
+    for dim, size in enumerate(x.shape):
+        where = TensorSizeSource(X, dim)
+        read.append((env.new_symbol(size, f"x.size({dim})", source=where), where))
+    rows, columns = (value for value, _ in read)
+    read.append((columns, TensorStrideSource(X, 0)))
+    env.evaluate((rows // 2 <= columns).node.expr)
+    env.evaluate((rows * columns < 100).node.expr)
+    guards = GuardSet()
+    guards.add(X, "tensor", (x, [None, None], [None, 1]))
+    guards.add(None, "shapes", ShapePayload(SimpleNamespace(env=env, read=read)))  # type: ignore[arg-type]
+    return guards
 
 
 def deep_mlp(blocks: int) -> list[list[object]]:

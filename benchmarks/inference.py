@@ -175,6 +175,9 @@ def row(subject: str, peer: dict[str, float], ours: dict[str, float]) -> list[st
     def micro(result: dict[str, float], key: str) -> str:
         return f"{result[key] * 1e6:.1f}" if key in result else "-"
 
+    def mebibytes(result: dict[str, float], key: str) -> str:
+        return f"{result[key]:.1f}" if key in result else "-"
+
     return [
         subject,
         seconds(peer, "compile"),
@@ -184,10 +187,13 @@ def row(subject: str, peer: dict[str, float], ours: dict[str, float]) -> list[st
         seconds(ours, "warm"),
         ratio(ours.get("warm"), peer.get("warm")),
         micro(ours, "eager_call"),
+        micro(peer, "call"),
         micro(ours, "call"),
         speed(peer),
         speed(ours),
-        ratio(ours.get("peak"), ours.get("eager_peak")),
+        mebibytes(ours, "eager_peak"),
+        mebibytes(peer, "peak"),
+        mebibytes(ours, "peak"),
     ]
 
 
@@ -200,10 +206,13 @@ HEADERS = [
     "ours",
     "ratio",
     "call us: eager",
+    "torch.compile",
     "ours",
     "speed over eager: torch.compile",
     "ours",
-    "peak memory: ours/eager",
+    "peak MiB: eager",
+    "torch.compile",
+    "ours",
 ]
 
 

@@ -97,6 +97,21 @@ class Scoped(Generic[_P, _R]):
     def __get__(self, instance: Any, owner: Any = None) -> Callable[..., _R]: ...
     def __getattr__(self, name: str) -> Any: ...
 
+@final
+class Next:
+    """`function(*args)`: the call with which a continuation wants to be continued."""
+
+    def __init__(self, function: Callable[..., Any], /, *args: Any) -> None: ...
+
+@final
+class GoOn:
+    """Calls a function, and what it returns as long as that is a Next. The caller's stack does not
+    keep the arguments: only for CALL of code that we made."""
+
+    def __call__(self, function: Callable[..., Any], /, *args: Any) -> Any: ...
+
+go_on: Final[GoOn]
+
 def compiled(fn: Callable[_P, _R], context: Any, convert: _Convert) -> Compiled[_P, _R]:
     """`fn`, compiled. convert(frame, context) answers a GuardedCode, None (leave this code as it
     is, but not what it calls) or SKIP_RECURSIVELY (nor what it calls). `context` owns the compiled

@@ -227,6 +227,20 @@ BarrenFunction = _reason(
     "{0} broke {1} times in a row without a tensor operation in between: its rest runs as it is",
     "compile the functions that compute instead, or raise dynamo.config.barren_limit",
 )
+ReadingLoop = _reason(
+    "ReadingLoop",
+    "READING_LOOP",
+    "a loop reads values of tensors in each turn, with few operations ({0}) in between: it runs as "
+    "it is",
+    "keep the values in tensors, set dynamo.config.capture_scalar_outputs, or, to have a graph for "
+    "each turn, lower dynamo.config.reading_loop_limit",
+)
+RaisingCalls = _reason(
+    "RaisingCalls",
+    "RAISING_CALLS",
+    "{0} was captured for {1} calls that all raised: other calls run as they are",
+    "check the arguments before the call, or raise dynamo.config.recompile_limit",
+)
 DebuggerEntered = _reason(
     "DebuggerEntered",
     "DEBUGGER",
@@ -275,9 +289,21 @@ BodyRaises = _reason(
     "the body of a transform, branch or loop raises {0}, which is caught outside of it",
     "check the arguments before the call, outside of the body",
 )
+NeverAwaited = _reason(
+    "NeverAwaited",
+    "NEVER_AWAITED",
+    "nothing awaits the coroutine of {0}, of which Python warns",
+    "await the coroutine, or do not make it",
+)
 HandledOutside = _reason(
     "HandledOutside",
     "HANDLED_OUTSIDE",
     "a caller is handling {0}, which an exception raised or asked for here leads back to",
     "leave the `except` block before the call, or do not raise an exception in it",
+)
+ObjectDies = _reason(
+    "ObjectDies",
+    "OBJECT_DIES",
+    "{0} may end here, which a finalizer or a weak reference notices",
+    "drop the object outside the compiled function",
 )

@@ -23,10 +23,18 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
     "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
     "barren_limit": (64, "after how many captures in a row without a graph a function is left"),
+    "reading_loop_limit": (
+        16,
+        "a loop that reads tensors in each turn runs as it is if a turn has no more operations",
+    ),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
+    "symbol_limit": (
+        200,
+        "how many symbols one frame may have; sizes and numbers beyond it are constants",
+    ),
     "capture_scalar_outputs": (
         False,
-        "item() and tolist() of tensors are captured: numbers that only the call knows",
+        "item(), int(), x[t] and the like are captured: numbers that only the call knows",
     ),
     "capture_dynamic_output_shape_ops": (
         False,

@@ -29,3 +29,4 @@ class CompileContext:
     history: History = field(default_factory=History)  # the sizes seen, by code object
     # How often in a row a function and its continuations were captured without a graph.
     barren: CodeMap[int] = field(default_factory=CodeMap)
+    raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise

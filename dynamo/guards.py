@@ -12,10 +12,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo._guards import GlobalState, GuardTree
+from dynamo._guards import GlobalState, GuardTree, accumulates
 from dynamo.sources import Source
 
-__all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree"]
+__all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree", "accumulates"]
 
 # kind -> meaning of `payload`. The names are those that csrc/guard_leaves.cpp knows.
 # "Weakly": when the object dies, the tree becomes invalid (`is_valid`) and never passes again.
@@ -36,6 +36,10 @@ KINDS = {
     "static_tensor": (
         "value is the tensor `payload` itself (held weakly), and its sizes, strides, dtype, "
         "device and requires_grad are unchanged"
+    ),
+    "accumulates": (
+        "autograd does nothing with the tensor's gradient but to accumulate it: it is a leaf "
+        "without hooks, on it or on its AccumulateGrad node"
     ),
     "length": "len(value) == payload, for list, tuple, dict, set, deque",
     "dict_keys": (
@@ -145,11 +149,22 @@ class GuardSet:
         return GuardTree(builder.nodes, builder.guards)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A source as the tree's reports name it."""
+
+    source: Source
+
+    @property
+    def name(self) -> str:
+        return str(self.source)
+
+
 class _TreeBuilder:
     """Gives each source one node, so that what sources share is fetched once."""
 
     def __init__(self) -> None:
-        self.nodes: list[tuple[int, str, Any, Source | None]] = []
+        self.nodes: list[tuple[int, str, Any, _Shown | None]] = []
         self.guards: list[tuple[int, str, Any]] = []
         self._of_source: dict[Source, int] = {}
         self._of_step: dict[Hashable, int] = {}
@@ -190,6 +205,6 @@ class _TreeBuilder:
         step = (parent, kind, type(key), key)
         index = self._of_step.get(step)
         if index is None:
-            self.nodes.append((parent, kind, key, source))
+            self.nodes.append((parent, kind, key, None if source is None else _Shown(source)))
             index = self._of_step[step] = len(self.nodes)  # node 0 is the root
         return index

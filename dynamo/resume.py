@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
 
+from dynamo._hook import go_on
 from dynamo.bytecode import Instruction, normalize, real_stack, versions
 from dynamo.bytecode.assemble import LABEL, CodeShape, assemble, stack_depths
 from dynamo.bytecode.cache import CodeMap
@@ -158,6 +159,7 @@ class _Continuation:
     after_call: int = -1
     exhausted: int = -1  # of a call that FOR_ITER makes: where the loop's end goes on
     pushed: tuple[Pushed, ...] = (True,)
+    arguments: tuple[str, ...] = ()  # what the callee's arguments are for the user
 
 
 _templates: CodeMap[_Template] = CodeMap()
@@ -168,6 +170,25 @@ def origin(code: CodeType) -> Origin | None:
     """The function that a continuation continues, and where; None for any other code."""
     made = _continuations.get(code)
     return Origin(made.template.code(), made.lineno) if made is not None else None
+
+
+def users_name(code: CodeType, parameter: str) -> str:
+    """What a parameter of a continuation is for the user: a local of the function that it continues
+    or of one that this was calling, or what an expression had given by then.
+    """
+    if parameter.startswith(".stack"):
+        function = origin(code)
+        line = "" if function is None else f" of line {function.lineno}"
+        return f"intermediate value {parameter.removeprefix('.stack')}{line}"
+    made = _continuations.get(code)
+    if made is None or not parameter.startswith(".argument"):
+        return parameter
+    return made.arguments[int(parameter.removeprefix(".argument"))]
+
+
+def _names_in(callee: Callee) -> tuple[str, ...]:
+    names = callee.code.co_varnames[: callee.arguments]
+    return tuple([users_name(callee.code, name) for name in names])
 
 
 def is_called(code: CodeType) -> bool:
@@ -244,6 +265,53 @@ def make_resume_code(
     return made
 
 
+def make_loop_code(
+    code: CodeType,
+    index: int,
+    *,
+    stack: Sequence[Item],
+    local_names: Sequence[str],
+    results: Sequence[str],
+) -> CodeType:
+    """The loop whose FOR_ITER is the canonical instruction `index`, as a function that returns the
+    tuple of the locals `results` at its end. Its parameters are those of `make_resume_code`.
+    """
+    instr = _resumable(code, index)
+    template, place = _locate(code, instr)
+    assert instr.target is not None, "jumps have targets"
+    end = _locate(code, instr.target)[1]
+    key = ("loop", place, instr.pending_nulls, tuple(stack), tuple(local_names), tuple(results))
+    known = template.made.get(key)
+    if known is not None:
+        return known
+    shape = _shape(template.shape, parameter_names(stack, local_names), local_names)
+    real = _real_items(instr, stack)
+    _check_depth(template, place, len(real), instr)
+    entry = [*_entry(shape, real, instr.lineno), _jump(instr.lineno)]
+    body = template.copy()
+    entry[-1].target = body[place]
+    left = _leave_loop(template.depths[end] or 0, results, instr.positions)
+    for native in body:
+        if native.target is body[end]:
+            native.target = left[0]
+    made = _assembled([*entry, *body[:end], *left, *body[end:]], shape)[0]
+    template.made[key] = made
+    return made
+
+
+def _leave_loop(depth: int, results: Sequence[str], positions: Positions) -> list[Native]:
+    """Return the locals; what is on the stack may be NULL, which a local can take."""
+    emit = Emitter()
+    emit.set_location(None, positions)
+    for _ in range(depth):
+        emit.store_fast(".dropped")
+    for name in results:
+        emit.load_fast(name)
+    emit.build_tuple(len(results))
+    emit.return_value()
+    return emit.natives
+
+
 def make_call_code(
     code: CodeType,
     index: int,
@@ -287,7 +355,15 @@ def make_call_code(
     _continuations.set(
         made,
         _Continuation(
-            template, instr.lineno, places, called, number, after, exhausted, callee.pushed
+            template,
+            instr.lineno,
+            places,
+            called,
+            number,
+            after,
+            exhausted,
+            callee.pushed,
+            _names_in(callee),
         ),
     )
     return made
@@ -327,6 +403,8 @@ def _assembled(natives: list[Native], shape: CodeShape) -> tuple[CodeType, list[
 def _locate(code: CodeType, instr: Instruction) -> tuple[_Template, int]:
     """The template of `code`, and the place in it where the frame goes on at `instr`."""
     made = _continuations.get(code)
+    if made is not None and _is_own_call(made, instr):
+        raise CannotResume(f"{code.co_qualname} has not started at {instr}")
     if made is not None:
         template, place = made.template, made.places[instr.native]
     else:
@@ -438,10 +516,10 @@ class _Call:
         failed = self.emit.label()
         self._load_callee(callee, arguments)
         if caught is None:
-            self._call(len(arguments))
+            self._call(1 + len(arguments))
         else:
             with self.emit.exception_region(failed, depth):
-                self.emit.call(len(arguments))
+                self.emit.call(1 + len(arguments))
         if callee.pushed != (True,):
             self.emit.store_fast(".result")
             self._push(callee.pushed)
@@ -456,11 +534,11 @@ class _Call:
 
     def _load_callee(self, callee: Callee, arguments: Sequence[str]) -> None:
         emit = self.emit
+        emit.load_callable(lambda: emit.load_const(go_on))
         if callee.code.co_freevars:
-            emit.load_callable(lambda: emit.load_fast_and_clear(".callee"))
+            emit.load_fast_and_clear(".callee")
         else:
-            function = FunctionType(callee.code, callee.namespace)
-            emit.load_callable(lambda: emit.load_const(function))
+            emit.load_const(FunctionType(callee.code, callee.namespace))
         for name in arguments:
             emit.load_fast_and_clear(name)
 

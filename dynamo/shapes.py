@@ -31,6 +31,7 @@ from dynamo.errors import ConstraintViolation, Unsupported
 from dynamo.shape_guards import ShapePayload
 from dynamo.sources import (
     AttrSource,
+    InstanceDictSource,
     LocalSource,
     Source,
     TensorSizeSource,
@@ -38,8 +39,8 @@ from dynamo.sources import (
     readable_name,
 )
 from fxgraph import Node
-from fxgraph.aot.fake import FakePropagation
 from fxgraph.expression_nodes import ExpressionNodes, function_of
+from fxgraph.fake_results import make_fake
 from fxgraph.symbols import ShapeEnv, SymbolInfo
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class FrameSymbols:
         self.automatic = (
             takes and context.dynamic is not False and config.automatic_dynamic_shapes
         ) or (takes and context.dynamic is True)
-        self.at_once = takes and (context.dynamic is True or seen.general)
+        self.at_once = self.automatic and (context.dynamic is True or seen.general)
         self.allowed = takes and context.dynamic is not False
         self.root: Any = None  # the frame's own interpreter
         self._env: ShapeEnv | None = None
@@ -225,6 +226,9 @@ class FrameSymbols:
         else:
             seen.update(tensor)
         varying = {dim: why for dim in range(tensor.dim()) if (why := self._why(tensor, dim, seen))}
+        if varying and self._is_full() and not getattr(tensor, _MARKED, ()):
+            self._say_full(readable_name(source))
+            return None
         strides = [dim for dim, stride in enumerate(seen.strides) if stride is None]
         if not varying and not (strides and self.automatic):
             return None
@@ -233,6 +237,13 @@ class FrameSymbols:
             for dim, size in enumerate(tensor.shape)
         ]
         return self._fake(tensor, source, sizes, strides)
+
+    def _is_full(self) -> bool:
+        """Whether the frame has as many symbols as it may: guards and algebra grow with them."""
+        return self._env is not None and len(self._env.symbols) >= config.symbol_limit
+
+    def _say_full(self, name: str) -> None:
+        self.reasons.append(f"{name} is constant: the frame has config.symbol_limit symbols")
 
     def _why(self, tensor: torch.Tensor, dim: int, seen: SeenTensor) -> str | None:
         """Why the size is a symbol; None: it is a constant."""
@@ -289,9 +300,9 @@ class FrameSymbols:
                 strides[dim] = env.new_symbol(stride, readable_name(where), 2, None, where)
                 self.read.append((strides[dim], where))
             done.append(dim)
-        make = FakePropagation(self.output.fake_mode).make
         offset = int(tensor.storage_offset())
-        fake = make(tensor.dtype, tuple(sizes), tuple(strides), offset, tensor.device)
+        meta = tensor.dtype, tuple(sizes), tuple(strides), offset, tensor.device
+        fake = make_fake(self.output.fake_mode, *meta)
         if tensor.requires_grad:
             fake.requires_grad_()
             if not tensor.is_leaf:
@@ -318,6 +329,9 @@ class FrameSymbols:
             return None
         if not _fits(value):
             return None
+        if self._is_full():
+            self._say_full(readable_name(source))
+            return None
         why = self.seen.why.get(name) or "dynamic=True"
         self.reasons.append(f"{readable_name(source)} is a symbol: {why}")
         text = readable_name(source)
@@ -336,12 +350,20 @@ class FrameSymbols:
         return self._nodes.of(value)
 
     # -- numbers that only the call knows ---------------------------------------------------------
+    def reads_captured(self) -> bool:
+        """Whether a number that is read from a tensor becomes a symbol."""
+        wanted = config.capture_scalar_outputs or self.output.guesses
+        return wanted and self.allowed and not self.output.bodies
+
     def allow_data(self) -> None:
         """Have fake tensors give symbols for data, where config says so."""
         scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
+        if self.output.guesses:
+            scalars = sizes = True
         if self.allowed and (scalars or sizes):
             self.env.allow_scalar_outputs = scalars
             self.env.allow_dynamic_output_shape_ops = sizes
+            self.env.pending_fresh_unbacked_symbols.clear()  # of an operation that failed
 
     def has_fresh(self) -> bool:
         """Whether the last operation made symbols for data."""
@@ -430,7 +452,7 @@ def _is_argument(source: Source) -> bool:
     """An argument of the frame, or an item in one (not the attribute of an object)."""
     step: Source | None = source
     while step is not None:
-        if isinstance(step, AttrSource):
+        if isinstance(step, AttrSource | InstanceDictSource):
             return False
         if isinstance(step, LocalSource):
             return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
@@ -72,6 +72,14 @@ class Source:
         raise NotImplementedError(type(self))
 
     def __str__(self) -> str:
+        """The name in terms of the user's own variables."""
+        root: Source = self
+        while root.base is not None:
+            root = root.base
+        if isinstance(root, LocalSource):
+            for ours, theirs in root.renamed:
+                if self.name.startswith(ours):
+                    return theirs + self.name.removeprefix(ours)
         return self.name
 
 
@@ -114,6 +122,8 @@ class LocalSource(Source):
     local: str
     index: int
     is_cell: bool = False  # the argument is also a cell variable: load goes through the cell
+    # In frames of our own: (how a name begins, how it begins for the user).
+    renamed: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def accessor(self) -> Accessor:
@@ -364,6 +374,11 @@ class ModuleItemSource(DictItemSource):
         emit.binary_subscr()
 
 
+def _keys_in_place(mapping: dict) -> list[Any]:
+    """Past a subclass's own iteration, and an OrderedDict's order."""
+    return list(dict.keys(mapping))
+
+
 @source_type
 class DictKeySource(ChainedSource):
     """The index-th key of a dict, in order (for keys that are not constants)."""
@@ -379,7 +394,7 @@ class DictKeySource(ChainedSource):
         return f"list({self.origin.name})[{self.index}]"
 
     def load(self, emit: Emitter) -> None:
-        emit.load_callable(lambda: emit.load_const(list))
+        emit.load_callable(lambda: emit.load_const(_keys_in_place))
         load_shared(self.origin, emit)
         emit.call(1)
         emit.load_const(self.index)
@@ -536,9 +551,10 @@ class TensorStrideSource(ChainedSource):
         emit.call(1)
 
 
-_VARIABLE = re.compile(r"\b[LGC]\['(\w+)'\]")
+_VARIABLE = re.compile(r"\b[LGC]\['([^']+)'\]")
+_ATTRIBUTE = re.compile(r"\.__dict__\['([^\W\d]\w*)'\]")
 
 
 def readable_name(source: Source) -> str:
     """The name as the user would write it: x.size(0) for L['x'].size(0)."""
-    return _VARIABLE.sub(r"\1", source.name)
+    return _ATTRIBUTE.sub(r".\1", _VARIABLE.sub(r"\1", str(source)))

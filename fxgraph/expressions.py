@@ -367,6 +367,9 @@ def relation(kind: str, a: Expr, b: Expr) -> Boolean:
     """
     if kind in ("gt", "ge"):
         kind, a, b = {"gt": "lt", "ge": "le"}[kind], b, a
+    left, right = _symbol_plus(a), _symbol_plus(b)
+    if left is not None and right is not None and left[0] != right[0]:
+        return _of_symbols(kind, *left, *right)
     difference = sympy.expand(a - b)
     if kind == "lt":
         kind, difference = "le", difference + 1
@@ -384,6 +387,26 @@ def relation(kind: str, a: Expr, b: Expr) -> Boolean:
         # rest*common + constant <= 0: the constant is rounded up.
         constant = Integer(constant + (1 if odd else 0))
     return _written(kind, rest, constant)
+
+
+def _symbol_plus(expr: Expr) -> tuple[Expr | None, int] | None:
+    """(symbol or None, number) of an expression that is no more than their sum."""
+    if expr.is_Symbol:
+        return expr, 0
+    if expr.is_Integer:
+        return None, int(expr)
+    if expr.is_Add and len(expr.args) == 2 and expr.args[0].is_Integer and expr.args[1].is_Symbol:
+        return expr.args[1], int(expr.args[0])
+    return None
+
+
+def _of_symbols(kind: str, a: Expr | None, m: int, b: Expr | None, n: int) -> Boolean:
+    """a + m KIND b + n without the algebra; KIND is eq, ne, lt or le."""
+    more = n - m - (kind == "lt")
+    made = {"eq": sympy.Eq, "ne": sympy.Ne, "lt": sympy.Le, "le": sympy.Le}[kind]
+    if a is None:
+        made, a, b, more = sympy.Ge if made is sympy.Le else made, b, None, -more
+    return made(a, Integer(more) if b is None else b + more, evaluate=False)
 
 
 def _written(kind: str, rest: Expr, constant: Expr) -> Boolean:
@@ -418,11 +441,11 @@ def negated(condition: Boolean) -> Boolean:
     if isinstance(condition, sympy.Not):
         return condition.args[0]
     if isinstance(condition, sympy.Eq | sympy.Ne | sympy.Le | sympy.Ge) and is_integral(condition):
-        kind, difference = difference_of(condition)
-        if kind == "le":
-            return relation("gt", difference, Integer(0))
-        return relation("ne" if kind == "eq" else "eq", difference, Integer(0))
+        return relation(_OPPOSITES[type(condition)], *condition.args)
     return sympy.Not(condition, evaluate=False)
+
+
+_OPPOSITES: dict[Any, str] = {sympy.Eq: "ne", sympy.Ne: "eq", sympy.Le: "gt", sympy.Ge: "lt"}
 
 
 def is_condition(expr: Any) -> bool:
@@ -430,6 +453,7 @@ def is_condition(expr: Any) -> bool:
     return isinstance(expr, Boolean) and not expr.is_Symbol
 
 
+@functools.lru_cache(maxsize=4096)
 def is_integral(expr: Any) -> bool:
     """Whether no float takes part in `expr`."""
     return not expr.has(Real, Rounded, sympy.Float)

@@ -16,6 +16,7 @@ from torch._prims_common import suggest_memory_format
 aten = torch.ops.aten
 # dtype, size, stride, storage offset, device
 Meta = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int, torch.device]
+Rule = Callable[..., Sequence[Meta | None] | None]
 
 
 def _meta(like: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> Meta:
@@ -37,7 +38,40 @@ def _row_major(tensor: torch.Tensor) -> bool:
     return tensor.stride(1) != 1 or tensor.shape[1] > 1
 
 
-def _convolution(
+def _channels_last(tensor: torch.Tensor) -> bool:
+    """In the order of channels-last, and not in that of rows, too."""
+    if tensor.dim() != 4 or tensor.numel() == 0 or tensor.is_contiguous():
+        return False
+    wanted = _channels_last_strides(tensor.shape)
+    dims = zip(tensor.shape, tensor.stride(), wanted)
+    return all(size == 1 or one == other for size, one, other in dims)
+
+
+def _channels_last_strides(size: Sequence[int]) -> list[int]:
+    _, c, h, w = size
+    return [c * h * w, 1, c * w, c]
+
+
+def _convolution_strides(
+    x: torch.Tensor, weight: torch.Tensor, dilation: Sequence[int], transposed: bool
+) -> Callable[[Sequence[int]], list[int]] | None:
+    """How convolutions of these lay out what they give: whichever kernel serves (which depends on
+    the batch size), the order of dimensions is the same.
+    """
+    plain = x.device.type == "cpu" and x.dtype == weight.dtype
+    if not plain or x.dim() < 3 or x.dim() != weight.dim():
+        return None
+    if _row_major(x) and _row_major(weight):
+        return _contiguous
+    spread = transposed or any(n != 1 for n in dilation)
+    if x.dim() != 4 or x.dtype != torch.float32 or spread:
+        return None
+    if all(_row_major(t) or _channels_last(t) for t in (x, weight)):
+        return _channels_last_strides
+    return None
+
+
+def convolution(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -49,10 +83,8 @@ def _convolution(
     groups: int,
 ) -> list[Meta] | None:
     spatial = x.dim() - 2
-    plain = x.device.type == "cpu" and not transposed and x.dtype == weight.dtype
-    if not plain or spatial < 1 or not (_row_major(x) and _row_major(weight)):
-        return None
-    if not len(stride) == len(padding) == len(dilation) == spatial:
+    strides = _convolution_strides(x, weight, dilation, transposed)
+    if strides is None or transposed or not len(stride) == len(padding) == len(dilation) == spatial:
         return None
     size = [x.shape[0], weight.shape[0]]
     for i in range(spatial):
@@ -60,7 +92,32 @@ def _convolution(
         size.append((x.shape[i + 2] + 2 * padding[i] - reach) // stride[i] + 1)
     if any(n <= 0 for n in size) or x.shape[1] != weight.shape[1] * groups:
         return None
-    return [_meta(x, size, _contiguous(size))]
+    return [_meta(x, size, strides(size))]
+
+
+def convolution_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> list[Meta | None] | None:
+    strides = _convolution_strides(x, weight, dilation, transposed)
+    if strides is None or grad.dtype != x.dtype or grad.device != x.device:
+        return None
+    channels = [weight.shape[1] * groups if transposed else weight.shape[0]]
+    results = (
+        _meta(x, x.shape, strides(x.shape)),
+        _meta(weight, weight.shape, strides(weight.shape)),
+        _meta(x, channels, (1,)),
+    )
+    return [meta if wanted else None for meta, wanted in zip(results, output_mask)]
 
 
 def _batch_norm_inference(
@@ -104,12 +161,12 @@ def _native_batch_norm(
     return [_meta(x, x.shape, stride), channel, channel]
 
 
-_FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
+FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
 
 def _unary(x: torch.Tensor) -> list[Meta] | None:
     """Pointwise on a float tensor whose memory is in row-major order."""
-    plain = x.dtype in _FLOATS and x.is_contiguous() and x.numel() > 0
+    plain = x.dtype in FLOATS and x.is_contiguous() and x.numel() > 0
     # Not x's strides: where a size is 1, those may be anything.
     return [_meta(x, x.shape, _contiguous(x.shape))] if plain else None
 
@@ -124,9 +181,11 @@ def _binary(x: Any, y: Any) -> list[Meta] | None:
     return _unary(x) if type(y) in (int, float) else None
 
 
-# Overload -> rule over its arguments; the list has one entry per result.
-RULES: dict[Any, Callable[..., list[Meta] | None]] = {
-    aten.convolution.default: _convolution,
+# Overload -> rule over its arguments; the list has one entry per result. For plain sizes; those
+# for symbolic ones are in symbolic_rules.py.
+RULES: dict[Any, Rule] = {
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
     aten.native_batch_norm.default: _native_batch_norm,
     **{
@@ -155,11 +214,3 @@ RULES: dict[Any, Callable[..., list[Meta] | None]] = {
     },
     **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
 }
-# Rules that hold for symbolic sizes, too; torch's rule for convolution guards the batch size, by
-# which it would choose among kernels.
-SYMBOLIC_RULES = {aten.convolution.default: _convolution}
-
-
-def rules_for(mode: Any) -> dict[Any, Callable[..., list[Meta] | None]]:
-    """The rules that a FakeTensorMode may use: most do not know about symbols."""
-    return RULES if mode.shape_env is None else SYMBOLIC_RULES

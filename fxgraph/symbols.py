@@ -31,6 +31,7 @@ compilation. Symbols of sizes are named s0, s1, ...; data-dependent ones u0, u1,
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ __all__ = [
     "ShapeEnv",
     "ShapeGuard",
     "SymbolInfo",
+    "depends_on_data",
     "expr_of",
     "hint_of",
     "is_symbol",
@@ -121,6 +123,7 @@ class ShapeEnv:
         self._simplified: dict[Expr, Expr] = {}
         self._static: dict[Any, bool | None] = {}
         self._suppressed = 0
+        self._named: Counter[str] = Counter()  # symbols by the letter of their names
         # -- for torch ----------------------------------------------------------------------------
         self.allow_scalar_outputs = False
         self.allow_dynamic_output_shape_ops = False
@@ -140,15 +143,13 @@ class ShapeEnv:
         source: Any = None,
     ) -> torch.SymInt:
         """A symbol whose value is `hint` while compiling, known to lie in [low, high]."""
-        number = sum(info.hint is not None and not info.is_float for info in self.symbols.values())
-        symbol = _symbol(f"s{number}", low)
+        symbol = _symbol(self._new_name("s"), low)
         self._register(SymbolInfo(symbol, hint, low, high, name, source, (low, high)))
         return self.symint(symbol)
 
     def new_float(self, hint: float, name: str, source: Any = None) -> torch.SymFloat:
         """A symbol for a Python float."""
-        number = sum(info.is_float for info in self.symbols.values())
-        symbol = sympy.Symbol(f"f{number}", real=True)
+        symbol = sympy.Symbol(self._new_name("f"), real=True)
         self._register(SymbolInfo(symbol, hint, None, None, name, source))
         return torch.SymFloat(SymNode(symbol, self, float))
 
@@ -156,11 +157,14 @@ class ShapeEnv:
         self, name: str = "", low: int | None = None, high: int | None = None
     ) -> torch.SymInt:
         """A symbol for an integer that depends on data."""
-        number = sum(info.hint is None for info in self.symbols.values())
-        symbol = _symbol(f"u{number}", low)
+        symbol = _symbol(self._new_name("u"), low)
         self._register(SymbolInfo(symbol, None, low, high, name or symbol.name, None, (low, high)))
         self.pending_fresh_unbacked_symbols.append(symbol)
         return self.symint(symbol)
+
+    def _new_name(self, letter: str) -> str:
+        self._named[letter] += 1
+        return f"{letter}{self._named[letter] - 1}"
 
     def _register(self, info: SymbolInfo) -> None:
         self.symbols[info.symbol] = info
@@ -171,6 +175,10 @@ class ShapeEnv:
         """The torch.SymInt of an expression; an int where it is one."""
         expr = self.simplify(sympy.sympify(expr))
         return int(expr) if expr.is_Integer else torch.SymInt(SymNode(expr, self, int))
+
+    def has_data(self) -> bool:
+        """Whether a symbol depends on data."""
+        return any(info.hint is None for info in self.symbols.values())
 
     # -- what is known ----------------------------------------------------------------------------
     def simplify(self, expr: Any) -> Any:
@@ -281,7 +289,8 @@ class ShapeEnv:
 
     def _difference_bounds(self, difference: Expr) -> Bounds:
         low, high = self.bounds(difference)
-        if (low is None or low <= 0) and (high is None or high >= 0) and difference.is_Add:
+        open_ = (low is None or low <= 0) and (high is None or high >= 0)
+        if open_ and difference.is_Add and any(map(_is_product, difference.args)):
             # s0*s1 - s0 says little about s0*(s1 - 1).
             factored = sympy.factor_terms(difference)
             if factored.is_Mul:
@@ -289,6 +298,11 @@ class ShapeEnv:
                 low = low2 if low is None else low if low2 is None else max(low, low2)
                 high = high2 if high is None else high if high2 is None else min(high, high2)
         return low, high
+
+    @property
+    def guards_suppressed(self) -> bool:
+        """Whether decisions are not guarded now."""
+        return self._suppressed > 0
 
     # -- decisions --------------------------------------------------------------------------------
     def evaluate(self, condition: Any, fallback: bool | None = None) -> bool:
@@ -419,6 +433,13 @@ class ShapeEnv:
         if isinstance(left, expressions.Mod) and right.is_Integer:
             self.replacements[left] = right
 
+    def rename(self, symbol: sympy.Symbol, known: sympy.Symbol) -> None:
+        """`symbol` is another name for `known`."""
+        self.version += 1
+        self._static.clear()
+        self._simplified.clear()
+        self.replacements[symbol] = known
+
     def _age(self, symbol: sympy.Symbol) -> tuple[bool, int]:
         info = self.symbols[symbol]
         return info.hint is None, list(self.symbols).index(symbol)
@@ -453,8 +474,7 @@ class ShapeEnv:
         return self.new_unbacked()
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
-        number = sum(info.hint is None for info in self.symbols.values())
-        symbol = sympy.Symbol(f"u{number}", real=True)
+        symbol = sympy.Symbol(self._new_name("u"), real=True)
         self._register(SymbolInfo(symbol, None, None, None, symbol.name))
         self.pending_fresh_unbacked_symbols.append(symbol)
         return torch.SymFloat(SymNode(symbol, self, float))
@@ -526,6 +546,11 @@ def _equal(expr: Expr, value: Any) -> Boolean:
     return sympy.Eq(expr, sympy.sympify(value), evaluate=False)
 
 
+def _is_product(term: Expr) -> bool:
+    """Whether more than a number is multiplied."""
+    return bool(term.is_Pow or (term.is_Mul and sum(not arg.is_number for arg in term.args) > 1))
+
+
 def _parts_to_fix(expr: Expr) -> list[Expr]:
     """What to guard to know `expr`: itself, or, of an expression with floats, its symbols."""
     if is_integral(expr):
@@ -552,6 +577,11 @@ def expr_of(value: Any) -> Any:
 def is_symbolic(value: Any) -> bool:
     """Whether `value` is a torch.SymInt, SymFloat or SymBool."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def depends_on_data(value: Any) -> bool:
+    """Whether a number is symbolic and has no value while compiling."""
+    return is_symbolic(value) and value.node.shape_env.hint(value.node.expr) is None
 
 
 def is_symbol(value: Any) -> bool:

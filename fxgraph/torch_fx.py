@@ -9,7 +9,7 @@ import builtins
 import functools
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from fxgraph.fake_results import FakeResults, key_of, make_fake
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
 from fxgraph.node import Node, map_arg
-from fxgraph.shape_rules import rules_for
+from fxgraph.shape_rules import Meta
+from fxgraph.symbolic_rules import rules_for
 
 
 def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
@@ -95,7 +97,7 @@ def _plain(arg: Any) -> Any:
 
 
 class _FakeMode(FakeTensorMode):
-    """A FakeTensorMode for plain sizes that does not load torch's own compiler.
+    """A FakeTensorMode that does not load torch's own compiler.
 
     FakeTensorMode imports torch._dynamo (0.8 s) to read two flags, to wrap __torch_dispatch__, and
     to name where tensors come from.
@@ -106,6 +108,12 @@ class _FakeMode(FakeTensorMode):
         return False
 
     supports_higher_order_operators = True
+    # Results by symbolic sizes; torch's own cache serves plain ones.
+    remembers = True
+
+    @functools.cached_property
+    def results(self) -> FakeResults:
+        return FakeResults()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, torch._ops.HigherOrderOperator) and not _has_fake_rule(func):
@@ -114,20 +122,42 @@ class _FakeMode(FakeTensorMode):
         return self.dispatch(func, types, args, kwargs or {})
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rule = rules_for(self).get(func)
-        if rule is not None and not kwargs:
-            tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-            if all(isinstance(t, FakeTensor) and t.fake_mode is self for t in tensors):
-                metas = rule(*args)
-                if metas is not None:
-                    made = tuple([self.make(*meta) for meta in metas])
-                    return made if len(made) > 1 else made[0]
-        return super().dispatch(func, types, args, kwargs or {})
+        kwargs = kwargs or {}
+        if self.shape_env is None:
+            metas = self._ruled(func, args, kwargs)
+            if metas is None:
+                return super().dispatch(func, types, args, kwargs)
+            made = tuple([meta and make_fake(self, *meta) for meta in metas])
+            return made if len(made) > 1 else made[0]
+        if not self.remembers or not _depends_on_metadata_only(func):
+            return super().dispatch(func, types, args, kwargs)
+        return self._remembered(func, types, args, kwargs)
 
-    def make(self, dtype: Any, size: Any, stride: Any, offset: int, device: Any) -> FakeTensor:
-        """A fake tensor with this metadata. offset must be 0."""
-        elem = torch.empty_strided(size, stride, dtype=dtype, device="meta")
-        return FakeTensor(self, elem, device)
+    def _ruled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Sequence[Meta | None] | None:
+        """What our own rule says of the results."""
+        rule = rules_for(self).get(func)
+        if rule is None or kwargs:
+            return None
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        ours = all(isinstance(t, FakeTensor) and t.fake_mode is self for t in tensors)
+        return rule(*args) if ours else None
+
+    def _remembered(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What `func` gives, run once for all calls with the same symbolic sizes."""
+        key = key_of(func, args, kwargs)
+        base = args[0] if func.is_view else None
+        made = self.results.make(self, key, base)
+        if made is not NotImplemented:
+            return made
+        metas = self._ruled(func, args, kwargs) if key is not None else None
+        if metas is not None:
+            self.results.add_metas(key, metas)
+            return self.results.make(self, key, base)
+        result = super().dispatch(func, types, args, kwargs)
+        env: Any = self.shape_env
+        if key is not None and not env.guards_suppressed:
+            self.results.add(key, result)
+        return result
 
     def from_tensor(self, tensor: torch.Tensor, **options: Any) -> Any:
         """The fake of a tensor, the same each time; fakes share memory as their tensors do."""
@@ -157,6 +187,32 @@ class _FakeMode(FakeTensorMode):
             entry = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
             known[storage._cdata] = entry
         return entry[1]
+
+
+@functools.cache
+def _depends_on_metadata_only(func: Any) -> bool:
+    """Whether an operator gives new tensors, or views of its first argument, whose metadata
+    follows from that of its arguments.
+    """
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace not in ("aten", "prims"):
+        return False
+    data = (
+        torch.Tag.data_dependent_output,
+        torch.Tag.dynamic_output_shape,
+        torch.Tag.inplace_view,
+    )
+    if func._schema.is_mutable or any(tag in func.tags for tag in data):
+        return False
+    if not all("Tensor" in str(one.type) for one in func._schema.returns):
+        return False  # aten.size and its kin, which the dispatcher may not even know
+    composite = "CompositeImplicitAutograd"
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
+        return False
+    returned = [one.alias_info is not None for one in func._schema.returns]
+    if not func.is_view:
+        return not any(returned)
+    viewed = [arg.alias_info is not None for arg in func._schema.arguments]
+    return viewed[0] and sum(viewed) == 1 and all(returned)
 
 
 def _has_fake_rule(operator: Any) -> bool:

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
+from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbol
+from fxgraph.symbols import hint_of, is_symbol
 
 aten = torch.ops.aten
 _ARITHMETIC = {
@@ -53,6 +54,14 @@ _OF_TENSORS = {
         ("pow", "Tensor_Scalar", "Tensor_Tensor"),
     )
 }
+# What takes a number in its own type, not in that in which it computes: what is compared or stored.
+_COMPARED = {
+    getattr(aten, name).Scalar: getattr(aten, name).Tensor
+    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+_FILLED = {aten.full.default, aten.full_like.default, aten.fill.Scalar}
+_CHOSEN = {aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar}
+_STORE = {*_COMPARED, *_FILLED, *_CHOSEN, aten.masked_fill.Scalar, aten.scalar_tensor.default}
 
 
 def float_inputs(functional: FunctionalGraph) -> list[int]:
@@ -92,6 +101,19 @@ class _OtherUse(Exception):
     """A number is used in a way that has no form here."""
 
 
+def _constant(node: Node) -> float | None:
+    """The number that the graph was specialised for, if `node` is one."""
+    val = node.meta.get("val")
+    if not isinstance(val, torch.SymFloat) or val.node.expr.free_symbols:
+        return None
+    return float(hint_of(val))
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """What an operator with results of `dtype` computes in."""
+    return torch.float32 if dtype.itemsize < 4 else dtype
+
+
 class _Rewrite:
     def __init__(self, gm: GraphModule) -> None:
         self.old = gm.graph
@@ -99,23 +121,32 @@ class _Rewrite:
         self.fake_mode = gm.meta["fake_mode"]
         self.made: dict[Node, Node] = {}
         self.numbers: set[Node] = set()  # of the old graph, that are tensors now
+        self.constants: dict[Node, float] = {}  # numbers that the graph was specialised for
         self.casts: dict[tuple[Node, torch.dtype], Node] = {}
 
     def run(self) -> Graph:
         for node in self.old.nodes:
+            if (constant := _constant(node)) is not None:
+                self.constants[node] = constant
+                if node.op != "placeholder":
+                    continue
             if node.op == "placeholder" and _is_float(node.meta.get("val")):
-                new = self.graph.node_copy(node, self.made.__getitem__)
+                new = self.graph.node_copy(node, self._made)
                 new.meta["val"] = self._scalar(torch.float64)
-                self.numbers.add(node)
+                if constant is None:
+                    self.numbers.add(node)
             elif isinstance(node.meta.get("val"), torch.SymFloat):
                 new = self._number(node)
                 self.numbers.add(node)
             elif any(arg in self.numbers for arg in node.all_input_nodes):
                 new = self._operator(node)
             else:
-                new = self.graph.node_copy(node, self.made.__getitem__)
+                new = self.graph.node_copy(node, self._made)
             self.made[node] = new
         return self.graph
+
+    def _made(self, node: Node) -> Any:
+        return self.constants[node] if node in self.constants else self.made[node]
 
     def _scalar(self, dtype: torch.dtype) -> torch.Tensor:
         with self.fake_mode:
@@ -130,15 +161,27 @@ class _Rewrite:
         """Arithmetic on numbers."""
         if node.target is torch.sym_float and len(node.args) == 1:
             return self._float64(node.args[0])
+        if node.target is aten._local_scalar_dense.default:
+            return self._read(self._made(node.args[0]))
         target = _ARITHMETIC.get(node.target)
         if target is None or node.kwargs:
             raise _OtherUse
         args = tuple(self._float64(arg) for arg in node.args)
         return self._call(target, args, self._scalar(torch.float64))
 
+    def _read(self, tensor: Node) -> Node:
+        """The number in a tensor."""
+        value = tensor.meta["val"]
+        if value.dim() or value.device.type != "cpu":
+            raise _OtherUse
+        double = torch.float64
+        return self._call(aten._to_copy.default, (tensor,), self._scalar(double), dtype=double)
+
     def _float64(self, arg: Any) -> Node:
         if isinstance(arg, Node) and arg in self.numbers:
             return self.made[arg]
+        if arg in self.constants:
+            arg = self.constants[arg]
         if isinstance(arg, Node):  # a size
             if not isinstance(arg.meta.get("val"), torch.SymInt):
                 raise _OtherUse
@@ -155,51 +198,89 @@ class _Rewrite:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
             raise _OtherUse
-        if not value.dtype.is_floating_point:
+        dtype = value.dtype
+        if node.target in _COMPARED:
+            dtype = node.args[0].meta["val"].dtype
+        if not dtype.is_floating_point:
             raise _OtherUse
-        args = [self._operand(arg, value.dtype) for arg in node.args]
-        kwargs = {name: self._operand(arg, value.dtype) for name, arg in node.kwargs.items()}
-        new = self._in_tensors(node.target, args, kwargs)
+        new = self._stored(node, dtype)
+        if new is None:
+            args = [self._operand(arg, _wide(dtype)) for arg in node.args]
+            kwargs = {name: self._operand(arg, _wide(dtype)) for name, arg in node.kwargs.items()}
+            new = self._in_tensors(node.target, args, kwargs)
         if new.meta["val"].dtype != value.dtype:
             new = self._call(aten._to_copy.default, (new,), value, dtype=value.dtype)
         new.meta = {**node.meta, "val": new.meta["val"]}
         return new
 
+    def _stored(self, node: Node, dtype: torch.dtype) -> Node | None:
+        """An operator that compares or stores a number, in `dtype`; None for any other."""
+        target: Any = node.target
+        if target not in _STORE:
+            return None
+        args = [self._operand(arg, dtype) for arg in node.args]
+        if target in _COMPARED:
+            return self._apply(_COMPARED[target], *args)
+        if target in _CHOSEN:
+            return self._apply(
+                aten.where.self, args[0], *(self._tensor(a, dtype) for a in args[1:])
+            )
+        if target is aten.masked_fill.Scalar:
+            return self._apply(aten.masked_fill.Tensor, *args)
+        if target is aten.scalar_tensor.default:
+            number = (self.made[node.args[0]],)
+            return self._call(aten._to_copy.default, number, self._scalar(dtype), dtype=dtype)
+        # Ones times the number, which keeps -0.0 and nan.
+        ones = self._apply(target, args[0], 1.0, **node.kwargs)
+        return self._apply(aten.mul.Tensor, ones, args[1])
+
+    def _tensor(self, operand: Any, dtype: torch.dtype) -> Any:
+        """The operand, a constant as a tensor without dimensions."""
+        if isinstance(operand, Node):
+            return operand
+        like = {"dtype": dtype, "device": torch.device("cpu")}
+        return self._call(aten.full.default, ([], operand), self._scalar(dtype), **like)
+
     def _in_tensors(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Node:
         if target in _WITH_VALUE and len(args) == 3 and kwargs.keys() == {"value"}:
             this, one, other = args
-            scaled = self._arithmetic(aten.mul.Tensor, one, kwargs["value"])
-            scaled = self._arithmetic(_WITH_VALUE[target], scaled, other)
-            return self._arithmetic(aten.add.Tensor, this, scaled)
+            scaled = self._apply(aten.mul.Tensor, one, kwargs["value"])
+            scaled = self._apply(_WITH_VALUE[target], scaled, other)
+            return self._apply(aten.add.Tensor, this, scaled)
+        if target is aten.rsub.Scalar and 2 <= len(args) <= 3:  # number - tensor * alpha
+            left, right, alpha = args[1], args[0], [*args, kwargs.pop("alpha", 1)][2]
+            scaled = right if alpha == 1 else self._apply(aten.mul.Tensor, right, alpha)
+            return self._apply(aten.sub.Tensor, left, scaled)
         if target not in _OF_TENSORS or len(args) != 2:
             raise _OtherUse
         left, right = args
         if target in _SCALED and kwargs.keys() == {"alpha"}:
-            right = self._arithmetic(aten.mul.Tensor, right, kwargs["alpha"])
+            right = self._apply(aten.mul.Tensor, right, kwargs["alpha"])
         elif kwargs:
             raise _OtherUse
-        return self._arithmetic(_OF_TENSORS[target], left, right)
+        return self._apply(_OF_TENSORS[target], left, right)
 
     def _operand(self, arg: Any, dtype: torch.dtype) -> Any:
-        """A tensor as it is; a number in the type that an operator with results of `dtype` computes
-        in.
-        """
+        """A tensor as it is; a number that varies as one of `dtype`."""
+        if isinstance(arg, (list, tuple)):  # of sizes
+            return map_aggregate(arg, lambda leaf: self._operand(leaf, dtype))
         if not isinstance(arg, Node):
             return arg
         if arg not in self.numbers:
-            return self.made[arg]
-        wide = torch.float32 if dtype.itemsize < 4 else dtype
-        if (arg, wide) not in self.casts:
+            return self._made(arg)
+        if (arg, dtype) not in self.casts:
             args = (self.made[arg],)
-            cast = self._call(aten._to_copy.default, args, self._scalar(wide), dtype=wide)
-            self.casts[arg, wide] = cast
-        return self.casts[arg, wide]
+            cast = self._call(aten._to_copy.default, args, self._scalar(dtype), dtype=dtype)
+            self.casts[arg, dtype] = cast
+        return self.casts[arg, dtype]
 
-    def _arithmetic(self, target: Callable[..., Any], left: Any, right: Any) -> Node:
-        values = [one.meta["val"] if isinstance(one, Node) else one for one in (left, right)]
+    def _apply(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
+        values = map_aggregate(
+            args, lambda leaf: leaf.meta["val"] if isinstance(leaf, Node) else leaf
+        )
         with self.fake_mode:
-            value = target(*values)
-        return self._call(target, (left, right), value)
+            value = target(*values, **kwargs)
+        return self._call(target, args, value, **kwargs)
 
 
 class WithFloats:

@@ -280,6 +280,17 @@ class Index:
             if isinstance(atom, _Quotient):
                 yield from atom.dividend.atoms()
 
+    def sizes(self) -> Iterator[Extent]:
+        """Every size in it: constants, coefficients, divisors, extents."""
+        yield self.const
+        yield from self.terms.values()
+        for atom in self.terms:
+            if isinstance(atom, _Quotient):
+                yield atom.divisor
+                yield from atom.dividend.sizes()
+            else:
+                yield atom.size
+
     def variables(self) -> set[Var]:
         return {a for a in self.atoms() if isinstance(a, Var)}
 

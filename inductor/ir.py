@@ -15,7 +15,7 @@ import torch
 
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ops import Access, Tape, Value, ops, print_tape
-from inductor.sizes import Extent, Symbol, product
+from inductor.sizes import Extent, Size, Symbol, product, symbols
 
 Indices = tuple[Index, ...]
 
@@ -128,6 +128,14 @@ class Loops:
     def writes(self) -> tuple[str, ...]:
         return (self.target.name,)
 
+    @property
+    def symbols(self) -> set[str]:
+        """The symbols whose values it needs."""
+        sizes = [v.size for v in (*self.dims, *self.reduced)]
+        sizes += [n for index in (self.index, *self.tape.indices()) for n in index.sizes()]
+        sizes += [v.attr for v in self.tape.values if isinstance(v.attr, Size)]
+        return {s.name for s in symbols(sizes)}
+
     def __str__(self) -> str:
         dims = ", ".join(f"{v.name}<{v.size}" for v in self.dims)
         red = ", ".join(f"{v.name}<{v.size}" for v in self.reduced)
@@ -150,6 +158,7 @@ class AtenCall:
     mutates: tuple[str, ...] = ()  # buffers that the operator writes in place
     # symbols that the results define: (name, number of the result, dimension; None: the result)
     binds: tuple[tuple[str, int, int | None], ...] = ()
+    asserts: bool = False  # raises unless the data is as everything after it expects
     bundle: None = None
 
     @property
@@ -159,6 +168,13 @@ class AtenCall:
     @property
     def writes(self) -> tuple[str, ...]:
         return tuple(b.name for b in self.outputs if b is not None) + self.mutates
+
+    @property
+    def symbols(self) -> set[str]:
+        """The symbols whose values it needs."""
+        sizes = [self.args, self.kwargs]
+        sizes += [[w.size, w.stride, w.offset] for w in windows(sizes)]
+        return {s.name for s in symbols(sizes)}
 
     def __str__(self) -> str:
         names = ", ".join(b.name if b else "_" for b in self.outputs)
@@ -174,6 +190,10 @@ class Check(AtenCall):
     error: str = "RuntimeError"
     message: str = ""
     sizes: tuple[Extent, ...] = ()  # what "{0}", "{1}", ... in the message stand for
+
+    @property
+    def symbols(self) -> set[str]:
+        return super().symbols | {s.name for s in symbols(self.sizes)}
 
 
 Step = Loops | AtenCall

@@ -257,13 +257,14 @@ def compile_training(
     c.functional = training.forward
     forward = _compiled(c)
     compiled_report: dict[str, Any] = dict(forward.compile_report)
+    chosen = c.options  # `c` itself holds the inputs of the first call
 
     def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
         count = len(functional.graph_module.graph.find_nodes(op="placeholder"))
-        part = Compilation(None, [None] * count, [False] * count, c.options, functional)
+        part = Compilation(None, [None] * count, [False] * count, chosen, functional)
         compiled = _compiled(part)
         compiled_report.update(_both(compiled_report, compiled.compile_report))
-        return lambda given: compiled(*given)
+        return getattr(compiled, "take", None) or (lambda given: compiled(*given))
 
     statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
     step = training_callable(training, forward, backward, statics)

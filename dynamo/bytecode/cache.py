@@ -7,10 +7,12 @@ neither a dict nor WeakKeyDictionary will do. Values must not refer strongly to 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from types import CodeType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_watched: dict[int, weakref.ref[CodeType]] = {}  # by their own ids
 
 
 class CodeMap(Generic[T]):
@@ -34,3 +36,16 @@ class CodeMap(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def when_gone(code: CodeType, call: Callable[[], None]) -> None:
+    """call() when `code` is freed. (weakref.finalize is Python code of another module, which would
+    be captured where it runs, and its registry is searched as a whole.)
+    """
+
+    def gone(ref: weakref.ref[CodeType]) -> None:
+        del _watched[id(ref)]
+        call()
+
+    ref = weakref.ref(code, gone)
+    _watched[id(ref)] = ref

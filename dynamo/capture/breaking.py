@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
+from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.control import SkipFrame
+from dynamo.capture.dropping import reachable
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL
-from dynamo.capture.stand_ins import TRUTH, calling, performing, while_handling
+from dynamo.capture.stand_ins import TRUTH, calling, handing_on, performing, while_handling
 from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.errors import Unsupported
 from dynamo.reconstruct import Codegen
@@ -32,8 +34,10 @@ from dynamo.resume import (
     end_of_loop,
     is_called,
     make_call_code,
+    make_loop_code,
     make_resume_code,
     origin,
+    pushed_by_call,
 )
 from dynamo.values.base import Value
 from dynamo.values.exception_groups import split_now
@@ -65,10 +69,6 @@ _NO_NATIVE = frozenset(["POP_EXCEPT"])
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 
 
-class Next(tuple):
-    """(function, arguments): the call with which a continuation wants to be continued."""
-
-
 class BreakEmitter:
     """Emits everything after the graph call for a frame that breaks at `stop.instr`."""
 
@@ -77,8 +77,9 @@ class BreakEmitter:
         self.stop = stop
         self.instr = instr
         callees = [*stop.chain[1:], None]
+        shown = reachable(stop.chain[-1].stack)
         self.frames = [
-            BrokenFrame(tx, level, callee)
+            BrokenFrame(tx, level, callee, shown)
             for level, (tx, callee) in enumerate(zip(stop.chain, callees))
         ]
         self.outer, self.inner = self.frames[0], self.frames[-1]
@@ -109,6 +110,8 @@ class BreakEmitter:
         side_effects([value for frame in self.frames for value in frame.roots()])
         for name in reversed(restored):
             codegen.store_fast(name)
+        for name in self.outer.dropped_arguments():
+            codegen.delete_fast(name)
         self._clear_temporaries(codegen)
         self._perform(codegen, operands)
 
@@ -165,6 +168,8 @@ class BreakEmitter:
             self._conditional(codegen, operands)
         elif op in _OR_POP:
             self._jump_or_pop(codegen, operands)
+        elif self.stop.loop is not None:
+            self._whole_loop(codegen, operands)
         elif op == "FOR_ITER":
             self._for_iter(codegen, operands)
         elif op == "JUMP":
@@ -177,6 +182,9 @@ class BreakEmitter:
             self._continue(codegen, self._next(), [*below, *results])
 
     def _next(self) -> Instruction:
+        code = self.inner.code
+        if pushed_by_call(code, self.instr) == (True,):
+            return after_call(code, self.instr)
         return self.inner.tx.program[self.instr.index + 1][1]
 
     def _native(self, codegen: Codegen, operands: list[str]) -> None:
@@ -314,11 +322,14 @@ class BreakEmitter:
         return [(Item.VALUE, "__result_0"), (Item.VALUE, "__result_1")]
 
     @contextlib.contextmanager
-    def _handled(self, codegen: Codegen) -> Iterator[None]:
-        """The user's innermost exception handler around what is emitted inside, and before it what
-        catches exceptions of special methods.
+    def _handled(
+        self, codegen: Codegen, frames: Sequence[BrokenFrame] | None = None
+    ) -> Iterator[None]:
+        """The user's innermost exception handler (of `frames`) around what is emitted inside, and
+        before it what catches exceptions of special methods.
         """
-        frame = next((f for f in reversed(self.frames) if f.instr.handler is not None), None)
+        frames = self.frames if frames is None else frames
+        frame = next((f for f in reversed(frames) if f.instr.handler is not None), None)
         level = -1 if frame is None else frame.level
         catching = [f for f in reversed(self.frames[:-1]) if f.caught and f.level >= level]
         if frame is None and not catching:
@@ -447,6 +458,89 @@ class BreakEmitter:
         codegen.place(exhausted)
         self._continue(codegen, self.instr.target, below)
 
+    # -- a whole loop -----------------------------------------------------------------------------
+    def _whole_loop(self, codegen: Codegen, operands: list[str]) -> None:
+        """locals = loop(*stack, *locals), with the hook off; then what is behind the loop."""
+        inner, end = self.inner, self.instr.target
+        assert end is not None, "jumps have targets"
+        below, bound = inner.kept[: inner.split], set(inner.locals)
+        if any(item is Item.HANDLING for item, _ in below):
+            raise Unsupported(self.stop.reason)
+        iterator = operands[0] if self.apart else "__iterator"
+        if not self.apart:
+            codegen.store_fast(iterator)
+        names = sorted(inner.live[self.instr.index] & bound)
+        results = sorted(inner.live[end.index] & bound)
+        code = make_loop_code(
+            inner.code,
+            self.instr.index,
+            stack=[*(item for item, _ in below), Item.VALUE],
+            local_names=names,
+            results=results,
+        )
+        inner.outliving -= {*names} - {*results}  # they end with the loop
+        kept = [local for _, local in below if local]
+        with self._raised_in_loop(codegen):
+            if self.nested:
+                codegen.set_location(None, self.outer.instr.positions)
+            count = len(kept) + 1 + len(names)
+            self._load_loop(codegen, code, count)
+            for local in kept:
+                codegen.load_fast(local)
+            for local in (iterator, *map(inner.local, names)):
+                codegen.load_fast_and_clear(local)
+            codegen.call(count + (len(self.frames) > 2))
+        codegen.unpack_sequence(len(results))
+        for name in results:
+            codegen.store_fast(inner.local(name))
+        self._continue(codegen, end, below)
+
+    def _load_loop(self, codegen: Codegen, code: CodeType, count: int) -> None:
+        """Push what is called; with frames in between, which stand-ins are for, the loop is the
+        first argument.
+        """
+        between = self.frames[1:-1]
+        if not between:
+
+            def load() -> None:
+                codegen.load_callable(lambda: codegen.load_const(_hook.disabled))
+                self._push_loop(codegen, code)
+                codegen.call(1)
+
+            codegen.load_callable(load)
+            return
+        caller = between[-1]
+        function = handing_on(caller.code, caller.tx.f_globals, caller.instr, count)
+        for frame in reversed(between[:-1]):
+            function = calling(frame.code, frame.tx.f_globals, frame.instr, function)
+        first = _hook.disabled(function)
+        codegen.load_callable(lambda: codegen.load_const(first))
+        self._push_loop(codegen, code)
+
+    def _push_loop(self, codegen: Codegen, code: CodeType) -> None:
+        inner = self.inner
+        if not code.co_freevars:
+            codegen.load_const(FunctionType(code, inner.tx.f_globals))
+        elif self.nested:
+            self._push_callee(codegen, inner, code)
+        else:
+            codegen.make_function(code, code.co_freevars)
+
+    @contextlib.contextmanager
+    def _raised_in_loop(self, codegen: Codegen) -> Iterator[None]:
+        """The handlers of the callers around the loop, which has its own inside."""
+        if self.nested:
+            with self._handled(codegen, self.frames[:-1]):
+                yield
+            return
+        raised, after = codegen.label(), codegen.label()
+        with codegen.exception_region(raised, depth=0):
+            yield
+        codegen.jump(after)
+        codegen.place(raised)
+        leave_traceback(codegen)
+        codegen.place(after)
+
     # -- the continuation -----------------------------------------------------------------------
     def _continue(
         self,
@@ -455,14 +549,15 @@ class BreakEmitter:
         stack: Sequence[Kept],
         frame: BrokenFrame | None = None,
     ) -> None:
-        """return continuation(*stack, *locals)
+        """return go_on(continuation, *stack, *locals)
 
         A continuation returns the call instead, as a Next, to the function's own frame, which makes
-        it: a loop with a break inside does not nest deeper with every turn.
+        it: a loop with a break inside does not nest deeper with every turn. Nothing of what is
+        passed stays in this frame: the continuation alone holds it, as the function did.
         """
         assert target is not None, "jumps have targets"
         frame = frame or self.inner
-        names = sorted(frame.live[target.index] & self._bound(frame))
+        names = frame.names_at(target, self._bound(frame))
         try:
             resume, passed = self._chain_code(frame, target, stack, names)
         except CannotResume:
@@ -471,39 +566,27 @@ class BreakEmitter:
             raise SkipFrame from None
         if resume is self.root.code and not self.root.output.op_count:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
+        codegen.load_callable(
+            lambda: codegen.load_const(_hook.Next if self.returns_next else _hook.go_on)
+        )
         if resume.co_freevars:
-
-            def load() -> None:
-                codegen.make_function(resume, resume.co_freevars)
+            codegen.make_function(resume, resume.co_freevars)
         else:
-            function = self.root.output.continuation(resume, self.root.f_globals)
-
-            def load() -> None:
-                function.load(codegen.emit)
-
-        if self.returns_next:
-            codegen.load_callable(lambda: codegen.load_const(Next))
-            load()
-        else:
-            codegen.load_callable(load)
-        for argument in passed:
-            if isinstance(argument, str):
+            self.root.output.continuation(resume, self.root.f_globals).load(codegen.emit)
+        for i, argument in enumerate(passed):
+            if not isinstance(argument, str):
+                self._push_callee(codegen, *argument)
+            elif argument in passed[i + 1 :]:
                 codegen.load_fast(argument)
             else:
-                self._push_callee(codegen, *argument)
-        own = set(self.outer.locals) | self._bound(self.outer)
-        for local in dict.fromkeys(a for a in passed if isinstance(a, str) and a not in own):
-            codegen.delete_fast(local)
+                codegen.load_fast_and_clear(argument)
         if self.returns_next:
-            codegen.build_tuple(len(passed))
-            codegen.build_tuple(2)
-            codegen.call(1)
+            codegen.call(1 + len(passed))
             codegen.return_value()
             return
         raised = codegen.label()
         with codegen.exception_region(raised, depth=0):
-            codegen.call(len(passed))
-            self._run_continuations(codegen)
+            codegen.call(1 + len(passed))
         codegen.return_value()
         codegen.place(raised)
         leave_traceback(codegen)
@@ -551,29 +634,3 @@ class BreakEmitter:
         codegen.load_const(None)
         codegen.load_fast(callee.closure)
         codegen.call(5)
-
-    def _run_continuations(self, codegen: Codegen) -> None:
-        """while type(result) is Next: result = result[0](*result[1])"""
-        again, end = codegen.label(), codegen.label()
-        codegen.place(again)
-        codegen.store_fast("__result")
-        codegen.load_callable(lambda: codegen.load_const(type))
-        codegen.load_fast("__result")
-        codegen.call(1)
-        codegen.load_const(Next)
-        codegen.is_op()
-        codegen.pop_jump_if_false(end)
-        codegen.load_callable(lambda: self._push_part(codegen, 0))
-        self._push_part(codegen, 1)
-        codegen.load_const(None)
-        codegen.store_fast("__result")
-        codegen.call_function_ex(False)
-        codegen.jump(again)
-        codegen.place(end)
-        codegen.load_fast("__result")
-
-    @staticmethod
-    def _push_part(codegen: Codegen, index: int) -> None:
-        codegen.load_fast("__result")
-        codegen.load_const(index)
-        codegen.binary_subscr()

@@ -9,10 +9,12 @@ from __future__ import annotations
 from types import CellType
 from typing import TYPE_CHECKING
 
+import torch
+
 from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
-from dynamo.capture.dropping import holds_suspended
+from dynamo.capture.dropping import outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
 from dynamo.errors import Unsupported
@@ -22,6 +24,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 
 if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
 
@@ -33,9 +36,18 @@ _KEEP_ALL = frozenset(["WITH_EXCEPT_START"])
 
 
 class BrokenFrame:
-    """`callee` is the next inner frame; None: the instruction that breaks is this frame's."""
+    """`callee` is the next inner frame; None: the instruction that breaks is this frame's.
 
-    def __init__(self, tx: Interpreter, level: int, callee: Interpreter | None) -> None:
+    shown: by id, what may be held by others once the instruction has run.
+    """
+
+    def __init__(
+        self,
+        tx: Interpreter,
+        level: int,
+        callee: Interpreter | None,
+        shown: dict[int, Value | Lazy],
+    ) -> None:
         self.tx = tx
         self.code = tx.code
         self.level = level
@@ -52,10 +64,14 @@ class BrokenFrame:
         # What the instruction itself or anything after it (its handler, too) may read.
         self.live = live_before(self.code)
         live = self.live[self.instr.index]
+        # Python keeps variables that nothing reads any more: so do we where that can be noticed.
+        self.outliving = {
+            name for name, value in tx.locals.items() if outlives(tx.output, value, shown)
+        }
         self.locals = {
             name: value
             for name, value in tx.locals.items()
-            if name in live or holds_suspended(tx.output, value)
+            if name in live or name in self.outliving
         }
         self.cells = dict(tx.cells) if level else {n: c for n, c in tx.cells.items() if n in live}
         if level == 0:
@@ -121,13 +137,12 @@ class BrokenFrame:
         return next((value for value in self.pushed or () if isinstance(value, Caught)), None)
 
     def kept_in_call(self) -> list[str]:
-        """The locals that the frame may read behind its current call.
+        """The locals that the frame goes on with behind its current call.
 
         What the call in a continuation's prologue pushes is passed apart (see `_pushed`).
         """
-        names = self.live[self.instr.index] & set(self.locals)
         own = parameters_of(pushed_by_call(self.code, self.instr) or ())
-        return sorted(names.difference(own))
+        return self.names_at(self.instr, set(self.locals).difference(own))
 
     def keep_stack(self, codegen: Codegen) -> None:
         self.kept = [
@@ -168,6 +183,24 @@ class BrokenFrame:
             codegen(value)
             codegen.store_fast(local)
 
+    def names_at(self, target: Instruction, bound: set[str]) -> list[str]:
+        """Which of the variables that have a value there the frame goes on with at `target`."""
+        return sorted(bound & (self.live[target.index] | self.outliving))
+
+    def dropped_arguments(self) -> list[str]:
+        """Arguments of the compiled frame that it does not hold any more, and tensors that nothing
+        reads.
+        """
+        dropped = []
+        for name, argument in self.tx.output.root_frame.arguments.items():
+            value = self.tx.locals.get(name)
+            if name in self.locals or name in self.code.co_cellvars:
+                continue
+            replaced = value is None or not _in_place(name, value)
+            if replaced or (isinstance(value, Value) and isinstance(argument.obj, torch.Tensor)):
+                dropped.append(name)
+        return dropped
+
     def moved_locals(self) -> list[str]:
         """Variables of the compiled frame itself that have to be stored again."""
         return [name for name, value in self.locals.items() if not _in_place(name, value)]
@@ -198,13 +231,9 @@ def _pushed(tx: Interpreter, callee: Interpreter | None) -> list[Value | Lazy] |
     for item in own:
         if isinstance(item, tuple):
             function, count, *error = item
-            operands = [_realized(tx, next(values)) for _ in range(count)]
+            operands = [next(values) for _ in range(count)]  # not looked at: that may run code
             made = Caught(error[0], function, operands) if error else Finished(function, operands)
             pushed.append(made)
         else:
             pushed.append(RESULT if item else next(values))
     return pushed
-
-
-def _realized(tx: Interpreter, value: Value | Lazy) -> Value:
-    return value.realize(tx) if isinstance(value, Lazy) else value

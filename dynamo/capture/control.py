@@ -24,12 +24,18 @@ class RestartAnalysis(Exception):
         reason: Any,
         user_stack: list[traceback.FrameSummary],
         forbidden: bool = False,
+        loop: Any = None,
     ) -> None:
         super().__init__(step, reason)
         self.step = step
         self.reason = reason
         self.user_stack = user_stack
         self.forbidden = forbidden  # inside of dynamo.error_on_graph_break(True)
+        self.loop = loop  # which begins there and runs natively as a whole
+
+
+class TrialOver(BaseException):
+    """What a trial was for is known, or will not be (capture/reading_loops.py)."""
 
 
 class Arrived(BaseException):

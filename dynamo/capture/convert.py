@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import gc
 import inspect
 import itertools
@@ -21,7 +22,6 @@ import time
 import traceback
 import types
 import warnings
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,13 @@ from torch.utils._device import DeviceContext
 from dynamo import _hook, breaks, rules
 from dynamo.break_regions import enter_region, leave_region, set_regions
 from dynamo.bytecode import Instruction, normalize
-from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.cache import CodeMap, when_gone
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import class_body, handlers_calls, handlers_data, handlers_flow  # noqa: F401
-from dynamo.capture.control import RestartAnalysis, SkipFrame
+from dynamo.capture.control import RestartAnalysis, SkipFrame, TrialOver
+from dynamo.capture.dropping import held_alone
 from dynamo.capture.output import OutputGraph
+from dynamo.capture.reading_loops import trial_for
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.capture.root import RootInterpreter, Stop, read_modes
 from dynamo.capture.stand_ins import is_stand_in
@@ -81,6 +83,8 @@ _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
 _BUILTINS = vars(builtins)
 # Builtins that see the caller's locals when they get fewer arguments than this.
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
+# Calls that raise may say little about those that do not: so many of them count as one entry.
+_RAISED_PER_ENTRY = 4
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -117,7 +121,8 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if older:
         record.recompile_reason = _recompile_reason(frame, older[0])
         log_recompiles.debug("%s %s: %s", record.compile_id, record.name, record.recompile_reason)
-    if len(older) >= config.recompile_limit:
+    raised = sum(entry.compile_id in context.raised for entry in older)
+    if max(len(older) - raised, raised // _RAISED_PER_ENTRY) >= config.recompile_limit:
         _limit_reached(record, context, older)
         return None
     left = None if context.fullgraph else _left_as_it_is(frame, context)
@@ -131,8 +136,10 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     with preserved_state():
         try:
             rewritten = capture.run()
+            if capture.raises:
+                context.raised.add(record.compile_id)
             if rewritten.code is code:
-                return _keep_original(frame, context, rewritten, record)
+                return _keep_original(frame, context, rewritten, record, capture.only_now)
             guarded = finish(frame, rewritten, record)
             _count_barren(code, context, record)
         except (SkipFrame, RecursionError):  # the latter is near where the program itself comes to
@@ -289,6 +296,11 @@ def _recompile_reason(frame: Any, entry: Any) -> str:
 def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence[Any]) -> None:
     """The function runs eagerly where no entry serves; worth a word if one has a graph."""
     ids = {entry.compile_id for entry in older}
+    if ids <= context.raised:
+        reason = breaks.RaisingCalls(record.name, len(older))
+        stack = [traceback.FrameSummary(record.filename, record.lineno, record.name)]
+        record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
+        context.records.append(record)
     compiled = any(known.graphs for known in context.records if known.compile_id in ids)
     message = (
         f"{record.name} ({record.filename}:{record.lineno}) was compiled "
@@ -302,15 +314,18 @@ def _limit_reached(record: FrameRecord, context: CompileContext, older: Sequence
 
 
 def _keep_original(
-    frame: Any, context: CompileContext, rewritten: Rewritten, record: FrameRecord
+    frame: Any, context: CompileContext, rewritten: Rewritten, record: FrameRecord, only_now: bool
 ) -> Any:
     """A frame without tensor operations runs as it is for arguments like these; others may lead to
-    some.
+    some. `only_now`: what sets these apart is not known.
 
     Library frames below the compiled function are left alone for good: most of them are helpers.
     """
     if context.records and frame.f_code.co_filename.startswith(_LIBRARIES):
         return None
+    _guard_symbols(rewritten.output, record)
+    if only_now:
+        rewritten.output.guards.add(GlobalsSource(), "predicate", _never)
     tree = rewritten.output.guards.build()
     return _hook.GuardedCode(frame.f_code, tree, True, record.compile_id)
 
@@ -328,20 +343,32 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
         output.guards.add(source, "not_among", statics)
     for group in output.side_effects.distinct_sources():
         output.guards.add(None, "not_aliased", group)
-    if output.symbols.active:
-        output.symbols.check_marks()
-        output.guards.add(None, "shapes", output.symbols.guard_payload())
-        record.symbols = list(dict.fromkeys(output.symbols.reasons))
-        for text in record.symbols:
-            log_recompiles.debug("%s %s: %s", record.compile_id, record.name, text)
+    _guard_symbols(output, record)
     tree = output.guards.build()
     record.guards = list(tree.describe())
     record.times["guards"] = time.perf_counter() - start
     if log_guards.isEnabledFor(logging.DEBUG):
         log_guards.debug("%s %s\n%s", record.compile_id, record.name, "\n".join(record.guards))
-    frame.f_globals.update(output.installed)
-    weakref.finalize(rewritten.code, _unpublish, frame.f_globals, list(output.installed))
+    if output.installed:
+        frame.f_globals.update(output.installed)
+        names = list(output.installed)
+        when_gone(rewritten.code, functools.partial(_unpublish, frame.f_globals, names))
     return _hook.GuardedCode(rewritten.code, tree, rewritten.needs_hook, record.compile_id)
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def _guard_symbols(output: OutputGraph, record: FrameRecord) -> None:
+    """What was assumed of the sizes and numbers that vary."""
+    if not output.symbols.active:
+        return
+    output.symbols.check_marks()
+    output.guards.add(None, "shapes", output.symbols.guard_payload())
+    record.symbols = list(dict.fromkeys(output.symbols.reasons))
+    for text in record.symbols:
+        log_recompiles.debug("%s %s: %s", record.compile_id, record.name, text)
 
 
 def _unpublish(namespace: dict[str, Any], names: list[str]) -> None:
@@ -357,9 +384,12 @@ class Capture:
         self.frame = frame
         self.context = context
         self.record = record
+        self.alone = held_alone(frame.f_locals_array)
         self.outputs: list[OutputGraph] = []  # of all attempts
         self.restart: RestartAnalysis | None = None
         self.backoff = 1
+        self.raises = False  # the call that is captured ends in an exception
+        self.only_now = False  # and no guard says which other calls do
         # While backing off: the last step at which a break is known to fit, and the first at
         # which it does not.
         self.fits = -1
@@ -368,6 +398,7 @@ class Capture:
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
         self.unrolls = not older
+        self.leaves_loops = True  # see capture/reading_loops.py
         self.seen = context.history.frame(frame.f_code, fresh=not older)
         self.seen.general = self.seen.general or len(older) >= max(config.recompile_limit - 1, 1)
 
@@ -384,7 +415,7 @@ class Capture:
         """Attempt until one succeeds."""
         while True:
             output = OutputGraph(self.context, self.frame.f_globals, self.seen)
-            output.unrolls = self.unrolls
+            output.unrolls, output.alone = self.unrolls, self.alone
             self.outputs.append(output)
             start = time.perf_counter()
             try:
@@ -399,8 +430,8 @@ class Capture:
                 self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
             if stop.instr is not None and any(not it.exhausted for it in output.unrolled):
                 # The loop breaks again: from the start, and without unrolling.
-                self.unrolls, self.restart, self.too_late, self.trail = False, None, None, []
-                self.fits, self.backoff = -1, 1
+                self.unrolls = False
+                self._start_over()
                 continue
             self._check_fullgraph(stop)
             if isinstance(stop.reason, breaks.DebuggerEntered):
@@ -412,6 +443,8 @@ class Capture:
                 self._record_break(stop, graph_break=False)
                 self.context.records.append(self.record)
                 raise SkipFrame
+            if self._leaves_loop(stop):
+                continue
             if len(root.trail) > len(self.trail):
                 self.trail = root.trail
             try:
@@ -422,11 +455,44 @@ class Capture:
                 self.restart = restart
                 continue
             except Unsupported as error:
-                self._back_off(root, stop, error)
+                if stop.loop:
+                    self.leaves_loops = False
+                    self._start_over()
+                else:
+                    self._back_off(root, stop, error)
                 continue
             if stop.is_break:
                 self._record_break(stop)
+            self.raises = stop.terminal
+            # What an instruction assumed that raises is not guarded.
+            self.only_now = stop.terminal and self._instr_decides(stop)
             return rewritten
+
+    def _start_over(self) -> None:
+        """From the start, in another way: what earlier attempts found does not hold any more."""
+        self.restart, self.too_late, self.trail = None, None, []
+        self.fits, self.backoff = -1, 1
+
+    def _leaves_loop(self, stop: Stop) -> bool:
+        """Break before the loop that reads at `stop`, if it is better left as it is."""
+        trial = trial_for(stop) if self.leaves_loops and self.too_late is None else None
+        if trial is None:
+            return False
+        output = OutputGraph(self.context, self.frame.f_globals, self.seen)
+        output.unrolls = self.unrolls
+        output.observe(trial)
+        self.outputs.append(output)
+        with contextlib.suppress(TrialOver, RestartAnalysis, SkipFrame), restored_state():
+            RootInterpreter(output, self.frame).execute()
+        if not trial.says_whole:
+            return False
+        reason = breaks.ReadingLoop(trial.operations)
+        self.restart = RestartAnalysis(trial.entered, reason, stop.user_stack, loop=trial.loop)
+        return True
+
+    @staticmethod
+    def _instr_decides(stop: Stop) -> bool:
+        return stop.instr is not None and stop.instr.op not in ("RAISE_VARARGS", "RERAISE")
 
     def _rewrite(self, root: RootInterpreter, stop: Stop) -> Rewritten:
         try:

@@ -1,55 +1,273 @@
-"""Generators that the captured code drops while they are suspended in `try` or `with`.
+"""Objects whose end the program notices, and that the captured code drops.
 
-Python closes a generator when its last reference goes away, and closing runs its `finally` blocks.
-Values are not counted; instead, as long as such generators exist (OutputGraph.suspended), each
+Python ends an object when its last reference goes away: it closes a generator that is suspended in
+`try` or `with`, warns of a coroutine that never ran, calls `__del__`, and clears weak references.
+Values are not counted; instead, as long as there are such objects (OutputGraph.watched), each
 instruction is followed by a look whether they can still be reached.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterable
+import types
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
+from dynamo.bytecode import Instruction, normalize
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
+from dynamo.sources import LocalSource
 from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+from dynamo.values.constant import CONSTANT_TYPES
 from dynamo.values.exceptions import RaisedException
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.capture.output import OutputGraph
 
-Path = list[Value]  # from a root to the generator, each held by the one before
+Held = Value | Lazy
+Path = list[Held]  # from a root to the object, each held by the one before
+
+# Many things refer to these weakly, and nothing depends on when they go.
+_UNNOTICED = (
+    *(type, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.CodeType),
+    *(types.ModuleType, types.MethodType),
+)
+_CONTAINERS = (list, tuple, set, frozenset, dict)
+_LOOKED_AT = 64  # items of a container
 
 
-def close_dropped(tx: Interpreter) -> None:
-    """Close the suspended generators that nothing holds any more."""
+class Watched:
+    """An object whose end the program notices."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None  # how it was held when it was last looked for
+
+    def is_at(self, value: Held) -> bool:
+        raise NotImplementedError
+
+    def end(self, tx: Interpreter) -> None:
+        """Nothing holds it any more."""
+        raise NotImplementedError
+
+
+class SuspendedGenerator(Watched):
+    """A generator of the captured code, whose closing runs code, or a coroutine."""
+
+    def __init__(self, generator: Any) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def is_at(self, value: Held) -> bool:
+        return value is self.generator
+
+    def end(self, tx: Interpreter) -> None:
+        try:
+            self.generator.drop(tx)
+        except RaisedException:
+            what = f"{self.generator.describe()}.close"
+            raise Unsupported(breaks.UncapturedCall(what)) from None
+        tx.output.watched.pop(id(self.generator), None)
+
+
+class WeaklyReferenced(Watched):
+    """An object of the captured code that has weak references (values/weak_references.py)."""
+
+    def __init__(self, target: Value, reference: Any) -> None:
+        super().__init__()
+        self.target = target
+        self.reference = reference
+
+    def is_at(self, value: Held) -> bool:
+        return value is self.target
+
+    def end(self, tx: Interpreter) -> None:
+        if path_to(_neighbours(self.target), self) is not None:
+            return  # it holds itself: only the garbage collector ends it
+        self.reference.die()
+        tx.output.watched.pop(id(self.target))
+        tx.output.plain_references.pop(id(self.target))
+
+
+class Outside(Watched):
+    """An argument that may be held by the frame alone. Its end is Python's: where captured code
+    drops it, the graph breaks.
+    """
+
+    def __init__(self, output: OutputGraph, argument: Lazy) -> None:
+        super().__init__()
+        self.output = output
+        self.obj, self.source = argument.obj, argument.source
+
+    def is_at(self, value: Held) -> bool:
+        if isinstance(value, Lazy):
+            return value.obj is self.obj
+        known = self.output.values_by_id.get(id(self.obj))
+        if known is not None and known[1] is value:
+            return True
+        return self.source is not None and self.output.values_by_source.get(self.source) is value
+
+    def end(self, tx: Interpreter) -> None:
+        if tx.parent is not None or not tx.done:  # it ends by itself with the compiled frame
+            raise Unsupported(breaks.ObjectDies(type(self.obj).__name__))
+
+
+# -- what is watched -------------------------------------------------------------------------------
+def held_alone(arguments: Sequence[Any]) -> frozenset[int]:
+    """The ids of the objects that only the frame holds whose arguments these are: its fast locals
+    and this sequence, which holds all of them.
+    """
+    counts = Counter(map(id, arguments))
+    # Besides: the variable below, and the argument of getrefcount.
+    return frozenset(id(obj) for obj in arguments if getrefcount(obj) <= 2 * counts[id(obj)] + 2)
+
+
+def watch_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
+    """Arguments of the compiled frame. Only a continuation may hold them alone: those of a function
+    are held by its caller, too.
+    """
+    if output.context.fullgraph or not output.continues:
+        return
+    for value in arguments:
+        alone = id(value.obj) in output.alone
+        if has_finalizer(value.obj) or (alone and _has_weak_references(value.obj)):
+            output.watched[id(value.obj)] = Outside(output, value)
+
+
+def watch_target(output: OutputGraph, target: Value, reference: Any) -> None:
+    """An object has got a weak reference."""
+    if target.source is None:
+        output.watched[id(target)] = WeaklyReferenced(target, reference)
+    elif isinstance(target.source, LocalSource) and output.continues:
+        argument = output.root_frame.arguments[target.source.local]
+        if id(argument.obj) in output.alone:
+            output.watched[id(argument.obj)] = Outside(output, argument)
+
+
+def has_finalizer(obj: Any) -> bool:
+    """Whether the end of the object runs code of the program's."""
+    if type(obj) in CONSTANT_TYPES or issubclass(type(obj), _UNNOTICED):
+        return False
+    if type(obj) is types.GeneratorType:
+        frame = obj.gi_frame
+        if frame is None or inspect.getgeneratorstate(obj) != inspect.GEN_SUSPENDED:
+            return False
+        return any(i.offset == frame.f_lasti and cleans_up(i) for i in normalize(frame.f_code))
+    return any("__del__" in vars(cls) for cls in type.mro(type(obj)))
+
+
+def cleans_up(instr: Instruction) -> bool:
+    """Whether closing a generator that is suspended here runs code of the user's. (Later versions
+    surround each generator with a handler of their own.)
+    """
+    handler = instr.handler
+    while handler is not None:
+        op = handler.target.op
+        if op not in ("CLEANUP_THROW", "CALL_INTRINSIC_1"):
+            return True
+        handler = handler.target.handler if op == "CLEANUP_THROW" else None
+    return False
+
+
+def _has_weak_references(obj: Any) -> bool:
+    """Weak references of the program's to an object that can go at any time."""
+    if issubclass(type(obj), _UNNOTICED) or not weakref.getweakrefcount(obj):
+        return False
+    return not all(_is_ours(reference) for reference in weakref.getweakrefs(obj))
+
+
+def _is_ours(reference: Any) -> bool:
+    """Guards and torch's tables notice an object's end, and nobody notices them."""
+    owner = getattr(getattr(reference, "__callback__", None), "__self__", None)
+    return type(owner).__module__ == "dynamo._guards" or type(reference).__module__.startswith(
+        "torch."
+    )
+
+
+def is_noticed(obj: Any, depth: int = 2) -> bool:
+    """Whether the program may notice when `obj` ends, as far as can be seen from it."""
+    kind = type(obj)
+    if kind in CONSTANT_TYPES or issubclass(kind, _UNNOTICED):
+        return False
+    if kind in _CONTAINERS and depth:
+        items = obj.values() if kind is dict else obj
+        first = itertools.islice(items, _LOOKED_AT + 1)
+        return len(obj) > _LOOKED_AT or any(is_noticed(item, depth - 1) for item in first)
+    return not issubclass(kind, torch.Tensor) or _has_weak_references(obj)
+
+
+def _is_object(value: Held) -> bool:
+    """Not a literal, nor a tensor: memory is better freed early than a loop's code made twice, for
+    turns that start with the variable and without it.
+    """
+    try:
+        kind = type(value.obj) if isinstance(value, Lazy) else value.python_type()
+    except Unsupported:
+        return True
+    return kind not in CONSTANT_TYPES and not issubclass(kind, torch.Tensor)
+
+
+def outlives(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
+    """Whether a variable that nothing reads any more has to keep `value` nevertheless.
+
+    shown: by id, what may be held by others once the instruction has run at which the graph breaks.
+    """
+    if not isinstance(value, Held):
+        return False
+    if id(value) in shown and _is_object(value):
+        return True
+    source = value.source
+    if isinstance(source, LocalSource) and not source.is_cell:
+        return is_noticed(output.root_frame.arguments[source.local].obj)
+    if source is not None and not isinstance(value, Lazy):
+        exists, obj = value.identity()
+        if exists and (has_finalizer(obj) or _has_weak_references(obj)):
+            return True
+    return any(path_to([value], watched) is not None for watched in output.watched.values())
+
+
+# -- the look --------------------------------------------------------------------------------------
+def end_dropped(tx: Interpreter) -> None:
+    """End the watched objects that nothing holds any more."""
     frames = _frames(tx)
     if frames is None:
         return
     output = tx.output
-    for generator in list(output.suspended):
-        path = output.suspended[generator]
-        if path is not None and _holds(frames, path):
+    for watched in list(output.watched.values()):
+        if watched.path is not None and _holds(frames, watched.path):
             continue
-        path = path_to(_roots(output, frames), generator)
-        if path is not None:
-            output.suspended[generator] = path
-            continue
-        try:
-            generator.close(tx)  # type: ignore[attr-defined]
-        except RaisedException:
-            raise Unsupported(breaks.UncapturedCall(f"{generator.describe()}.close")) from None
-        output.suspended.pop(generator, None)
+        watched.path = path_to(_roots(output, frames), watched)
+        if watched.path is None:
+            watched.end(tx)
 
 
-def holds_suspended(output: OutputGraph, value: Any) -> bool:
-    """Whether dropping `value` may close a generator."""
-    if not output.suspended or not isinstance(value, Value):
-        return False
-    return any(path_to([value], generator) is not None for generator in output.suspended)
+def known_alive(tx: Interpreter, value: Value) -> bool:
+    """Whether a value of the captured code's that has weak references is still there for sure."""
+    watched = tx.output.watched.get(id(value))
+    if not isinstance(watched, WeaklyReferenced):
+        return True
+    frames = [tx]
+    while (parent := frames[-1].parent) is not None:
+        frames.append(parent)
+    return path_to(_roots(tx.output, frames), watched) is not None
+
+
+def left_by(frame: Interpreter) -> list[Value]:
+    """What the traceback of an exception holds that leaves `frame`, of which it shows the locals:
+    looked at only while there is something to be noticed.
+    """
+    if not frame.output.watched:
+        return []
+    held = (*frame.locals.values(), *frame.cells.values())
+    return [value for value in held if isinstance(value, Value)]
 
 
 def _frames(tx: Interpreter) -> list[Interpreter] | None:
@@ -71,30 +289,32 @@ def _held(frame: Interpreter) -> Iterable[Any]:
     return (*frame.stack, *frame.locals.values(), *frame.cells.values(), frame.exc_info, *waiting)
 
 
-def _roots(output: OutputGraph, frames: list[Interpreter]) -> list[Value]:
+def _roots(output: OutputGraph, frames: list[Interpreter]) -> Iterator[Held]:
     effects = output.side_effects
-    roots = [value for frame in frames for value in _held(frame)]
+    roots: list[Any] = [value for frame in frames for value in _held(frame)]
     roots += [v for v in effects.tracked if v.mutation.dirty and not v.mutation.new]
     roots += [new for _, _, new in effects.globals.values() if new is not DELETED]
     roots += [value for call in effects.calls for value in call.values()]
-    return [value for value in roots if isinstance(value, Value)]
+    return (value for value in roots if isinstance(value, Held))
 
 
-def _neighbours(value: Value) -> list[Value]:
+def _neighbours(value: Held) -> list[Held]:
+    if isinstance(value, Lazy):
+        return []
     attrs = () if value.mutation is None else value.mutation.attrs.values()
-    return [v for v in (*value.children(), *attrs) if isinstance(v, Value)]
+    return [v for v in (*value.held(), *attrs) if isinstance(v, Held)]
 
 
-def path_to(roots: Iterable[Value], target: Value) -> Path | None:
+def path_to(roots: Iterable[Held], target: Watched) -> Path | None:
     """How one of `roots` holds `target`; None: it does not."""
-    found: dict[int, tuple[Value, Value | None]] = {}
-    todo: list[tuple[Value, Value | None]] = [(root, None) for root in roots]
+    found: dict[int, tuple[Held, Held | None]] = {}
+    todo: list[tuple[Held, Held | None]] = [(root, None) for root in roots]
     while todo:
         value, holder = todo.pop()
         if id(value) in found:
             continue
         found[id(value)] = (value, holder)
-        if value is target:
+        if target.is_at(value):
             path = [value]
             while holder is not None:
                 path.append(holder)
@@ -102,6 +322,18 @@ def path_to(roots: Iterable[Value], target: Value) -> Path | None:
             return path[::-1]
         todo.extend((neighbour, value) for neighbour in _neighbours(value))
     return None
+
+
+def reachable(roots: Iterable[Any]) -> dict[int, Held]:
+    """By id, what `roots` hold."""
+    found: dict[int, Held] = {}
+    todo = [root for root in roots if isinstance(root, Held)]
+    while todo:
+        value = todo.pop()
+        if id(value) not in found:
+            found[id(value)] = value
+            todo += _neighbours(value)
+    return found
 
 
 def _holds(frames: list[Interpreter], path: Path) -> bool:

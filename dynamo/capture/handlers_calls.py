@@ -9,13 +9,13 @@ from dynamo import breaks
 from dynamo.capture.handlers_async import async_gen_wrap, stop_iteration_error
 from dynamo.capture.handlers_data import mapping_keys, shown_name
 from dynamo.capture.handlers_groups import prep_reraise_star
-from dynamo.capture.inlining import is_continuation, push_call
+from dynamo.capture.inlining import push_call
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.exceptions import raise_python
-from dynamo.values.function import NestedFunctionValue
+from dynamo.values.function import GoOnValue, NestedFunctionValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -31,8 +31,8 @@ def _pop_callable(tx: Interpreter, args: list[Value]) -> tuple[Value, list[Value
 
 @handler
 def CALL(tx: Interpreter, instr: Instruction) -> None:
-    if is_continuation(tx.stack[-instr.arg - 2]):
-        # Not looked at on the way.
+    if isinstance(tx.stack[-instr.arg - 2], GoOnValue):
+        # Not looked at on the way to the continuation.
         args: list[Any] = tx.stack[len(tx.stack) - instr.arg :]
         del tx.stack[len(tx.stack) - instr.arg :]
     else:

@@ -12,7 +12,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import new_raised, raise_python
+from dynamo.values.exceptions import is_caught, new_raised, raise_python
 from dynamo.values.last_calls import checked_bool, checked_iterator
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _classes(tx: Interpreter, value: Value) -> tuple[type, ...]:
 @handler
 def CHECK_EXC_MATCH(tx: Interpreter, instr: Instruction) -> None:
     classes = _classes(tx, tx.pop())
-    tx.push(ConstantValue(issubclass(tx.peek().python_type(), classes)))
+    tx.push(ConstantValue(is_caught(tx.peek().python_type(), classes)))
 
 
 @handler

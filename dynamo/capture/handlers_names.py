@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
+from dynamo._hook import go_on
 from dynamo.capture.inlining import push_call
 from dynamo.capture.interpreter import NULL, UNBOUND, Caught
 from dynamo.capture.registry import handler
@@ -61,7 +62,7 @@ def LOAD_CONST(tx: Interpreter, instr: Instruction) -> None:
     value = instr.argval
     if type(value) in CONSTANT_TYPES:
         tx.push(ConstantValue(value))
-    elif type(value) is FunctionType:  # in continuations
+    elif type(value) is FunctionType or value is go_on:  # in continuations
         tx.push(tx.wrap(value))
     else:
         tx.push(from_constant(value))

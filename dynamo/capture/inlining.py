@@ -12,9 +12,7 @@ from dynamo.bytecode import normalize
 from dynamo.capture.interpreter import RESULT, Interpreter
 from dynamo.config import config
 from dynamo.errors import Unsupported
-from dynamo.resume import is_called
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
 from dynamo.values.exceptions import raise_python
 
 if TYPE_CHECKING:
@@ -38,12 +36,6 @@ def _can_be_continued(function: FunctionValue) -> bool:
     return package not in ("dynamo", "warnings") and SEES_ITS_FRAME.isdisjoint(
         function.code.co_names
     )
-
-
-def is_continuation(function: Value | Lazy) -> bool:
-    """Whether the call goes on in the middle of a callee."""
-    real = function.obj if isinstance(function, Lazy) else getattr(function, "function", None)
-    return type(real) is types.FunctionType and is_called(real.__code__)
 
 
 def push_call(

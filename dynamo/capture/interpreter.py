@@ -17,6 +17,7 @@ What Values use of it (`tx` in their methods):
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import sys
 import traceback
@@ -30,7 +31,7 @@ from dynamo.break_regions import break_is_error
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
 from dynamo.capture.control import Arrived
-from dynamo.capture.dropping import close_dropped
+from dynamo.capture.dropping import end_dropped, left_by
 from dynamo.capture.output import is_trusted
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
@@ -45,7 +46,7 @@ from dynamo.sources import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
-from dynamo.values.exceptions import RaisedException
+from dynamo.values.exceptions import Entry, RaisedException
 
 if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
@@ -79,13 +80,15 @@ RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
 class Finished(NullValue):
     """Stands for function(what a call returns, *operands), see Interpreter.pushed."""
 
-    def __init__(self, function: Callable[..., Any] | None, operands: Sequence[Value] = ()) -> None:
+    def __init__(
+        self, function: Callable[..., Any] | None, operands: Sequence[Value | Lazy] = ()
+    ) -> None:
         super().__init__()
         self.function = function
         self.operands = operands
 
     def children(self) -> Sequence[Value]:
-        return self.operands
+        return [operand for operand in self.operands if isinstance(operand, Value)]
 
     @property
     def form(self) -> tuple[Any, ...]:
@@ -102,7 +105,7 @@ class Caught(Finished):
         self,
         error: type[BaseException],
         function: Callable[..., Any] | None = None,
-        operands: Sequence[Value] = (),
+        operands: Sequence[Value | Lazy] = (),
     ) -> None:
         super().__init__(function, operands)
         self.error = error
@@ -139,6 +142,7 @@ class Interpreter:
         function_source: Source | None = None,
     ) -> None:
         self.output = output
+        output.frames.add(self)
         self.code = code
         self.program = program_of(code)
         self.f_globals = f_globals
@@ -151,6 +155,7 @@ class Interpreter:
         self.locals: dict[str, Value | Lazy] = {}
         self.cells: dict[str, CellValue] = {}  # cell and free variables
         self.exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
+        self.entry: Entry | None = None  # of the last exception that was raised here
         self.began = output.steps  # the step at which the current instruction began
         # What the caller's current instruction pushes for this call, bottom first, where it does
         # nothing else: RESULT, Finished, or Values. None: it does more, so that a break cannot
@@ -248,8 +253,8 @@ class Interpreter:
         self.index += 1
         try:
             handler(self, instr)
-            if self.output.suspended:
-                close_dropped(self)
+            if self.output.watched:
+                end_dropped(self)
         except RaisedException as error:
             self.trace(error, instr)
             self.unwind(error, instr)
@@ -275,6 +280,8 @@ class Interpreter:
     def arrive(self) -> None:
         """Step `output.horizon` comes next."""
         self.current = self.program[self.index][1]
+        if self.output.trial is not None:
+            self.output.trial.observe(self)
         if self.began == self.output.stop_at:
             raise Arrived(self)
         if self.began >= config.loop_limit:
@@ -295,15 +302,28 @@ class Interpreter:
         if not raised_again:
             if not error.linked:
                 value.link_context(self, self.handled_exception())
-            value.frames = ((self.code, self.lineno), *value.frames)
+            positions = self.current.positions
+            self.entry = Entry(self.code, self.f_globals, positions, positions[0])
+            value.frames = (self.entry, *value.frames)
             error.grew = True
+        elif value.frames and value.frames[0] is self.entry:
+            self.entry.left = self._line_left(instr)
         error.linked = True
+
+    def _line_left(self, instr: Instruction) -> int | None:
+        """The line at which the frame is left by what `instr` raises again."""
+        lasti = self.peek(instr.arg) if instr.op == "RERAISE" and instr.arg else None
+        if lasti is None or not lasti.is_constant():
+            return instr.positions[0]
+        # That of the instruction which raised it: this one belongs to no line.
+        return next(itertools.islice(self.code.co_positions(), lasti.as_constant(), None))[0]
 
     def unwind(self, error: RaisedException, instr: Instruction) -> None:
         """Go to the handler of `instr`, or leave the frame with the exception."""
         handler = instr.handler
         if handler is None:
             self.done = True
+            error.value.left = (*error.value.left, *left_by(self))
             raise error
         if error.grew and not self.output.side_effects.is_new(error.value):
             # Whoever catches an exception from outside may look at its traceback.

@@ -10,6 +10,7 @@ import itertools
 import re
 import sys
 import types
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from dynamo import breaks
 from dynamo.capture.checks import Checks
 from dynamo.capture.inference_blocks import InferenceBlocks
 from dynamo.capture.order import can_fail
+from dynamo.capture.reading_loops import Trial
 from dynamo.capture.side_effects import SideEffects
 from dynamo.capture.subgraph import Subgraph, check_local, version_of
 from dynamo.config import config
@@ -41,7 +43,9 @@ from fxgraph.symbols import SymbolInfo
 from fxgraph.torch_fx import fake_tensor_mode
 
 if TYPE_CHECKING:
+    from dynamo.capture.dropping import Watched
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.root import RootInterpreter
     from dynamo.context import CompileContext
     from dynamo.values.base import Value
     from dynamo.values.raised import TracebackValue
@@ -73,6 +77,8 @@ class OutputGraph:
     def __init__(
         self, context: CompileContext, frame_globals: dict[str, Any], seen: SeenFrame | None = None
     ) -> None:
+        from dynamo.values.tokens import TokenKeys
+
         self.context = context
         self.symbols = FrameSymbols(self, context, seen or SeenFrame())
         self.frame_globals = frame_globals
@@ -88,15 +94,18 @@ class OutputGraph:
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.default_dtype = torch.get_default_dtype()
+        self.token_keys = TokenKeys()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
         self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
         self.running: Any = None  # the interpreter whose instruction is being executed
         self.steps = 0  # instructions executed so far, over all interpreters
-        # Generators suspended where their end would run code, and how they are held
-        # (capture/dropping.py).
-        self.suspended: dict[Value, list[Value] | None] = {}
+        # By id: objects whose end the program notices (capture/dropping.py).
+        self.watched: dict[int, Watched] = {}
+        self.continues = False  # the frame is a continuation
+        self.alone: frozenset[int] = frozenset()  # ids of the arguments that nothing else holds
         self.inference = InferenceBlocks()
         self.checks = Checks(self)
+        self.trial: Trial | None = None
         self.stop_at = -1  # the number of steps after which capture stops, if it is to
         # Whether loops that broke in an earlier turn may be captured to their end, and those that
         # are (values/resumed_iterators.py).
@@ -111,7 +120,8 @@ class OutputGraph:
         # theirs.
         self.values_by_source: dict[Source, Value] = {}
         self.values_by_id: dict[int, tuple[Any, Value]] = {}
-        self.interpreters: list[Interpreter] = []  # that of the compiled frame
+        self.root_frame: RootInterpreter  # that of the compiled frame
+        self.frames: weakref.WeakSet[Interpreter] = weakref.WeakSet()  # all of them
         self.tracebacks: dict[int, TracebackValue] = {}  # by the identity of their frames
         self.guarded_class_attrs: set[tuple[int, str]] = set()  # id of the class, name
         self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
@@ -119,12 +129,9 @@ class OutputGraph:
     # -- state ----------------------------------------------------------------------------------
     def release(self) -> None:
         """Let go of everything outside the frame: capture of it has ended."""
-        for tx in self.interpreters:
+        for tx in self.frames:
             tx.release()
-        self.values_by_source.clear()
-        self.values_by_id.clear()
-        self.side_effects.tracked.clear()
-        self.handled_outside = None
+        vars(self).clear()
 
     @property
     def epoch(self) -> int:
@@ -139,6 +146,15 @@ class OutputGraph:
         """Have the interpreter that comes to this step raise Arrived."""
         self.stop_at = step
         self.horizon = min(step, config.loop_limit)
+
+    def observe(self, trial: Trial) -> None:
+        """Have the interpreters look up before every step."""
+        self.trial, self.horizon = trial, 0
+
+    @property
+    def guesses(self) -> bool:
+        """Whether this is a trial, in which data may be anything."""
+        return self.trial is not None and self.trial.is_behind(self)
 
     # -- guards ---------------------------------------------------------------------------------
     def assume_nothing_handled(self) -> None:

@@ -12,9 +12,12 @@ import torch
 from dynamo import breaks
 from dynamo.break_regions import regions, set_regions
 from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame
+from dynamo.capture.dropping import watch_arguments
 from dynamo.capture.interpreter import Interpreter, breakable_chain
+from dynamo.capture.users_names import renamed
 from dynamo.config import config
 from dynamo.errors import Unsupported
+from dynamo.resume import origin
 from dynamo.sources import ClosureCellSource, LocalSource
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue, build_cell
@@ -61,6 +64,7 @@ class Stop:
     terminal: bool = False
     chain: list[Interpreter] = field(default_factory=list)
     forbidden: bool = False  # inside of dynamo.error_on_graph_break(True)
+    loop: Any = None  # instr begins this loop, which runs natively as a whole
 
     @property
     def is_break(self) -> bool:
@@ -74,7 +78,7 @@ class RootInterpreter(Interpreter):
         self, output: OutputGraph, frame: Any, restart: RestartAnalysis | None = None
     ) -> None:
         super().__init__(output, frame.f_code, frame.f_globals)
-        output.interpreters.append(self)
+        output.root_frame = self
         output.running = self
         self.frame = frame
         self.restart = restart
@@ -85,6 +89,7 @@ class RootInterpreter(Interpreter):
         if restart is not None:
             output.stop_before(restart.step)
         self.modes = read_modes()  # at the frame's entry
+        self.arguments: dict[str, Lazy] = {}
         self._bind_locals(frame)
         self._bind_closure(frame)
 
@@ -98,8 +103,10 @@ class RootInterpreter(Interpreter):
                 break
             obj = frame.f_locals_array[index]
             if obj is not null:
-                source = LocalSource(name, index, name in cells)
-                self.locals[name] = Lazy(obj, source)
+                source = LocalSource(name, index, name in cells, renamed(frame, name))
+                self.locals[name] = self.arguments[name] = Lazy(obj, source)
+        self.output.continues = origin(code) is not None
+        watch_arguments(self.output, self.arguments.values())
 
     def _bind_closure(self, frame: Any) -> None:
         for index, (name, cell) in enumerate(zip(frame.f_code.co_freevars, frame.closure or ())):
@@ -137,7 +144,9 @@ class RootInterpreter(Interpreter):
             )
         terminal = isinstance(restart.reason, breaks.UncaughtException)
         user_stack = restart.user_stack or tx.user_stack()
-        return Stop(tx.current, restart.reason, user_stack, terminal, chain, restart.forbidden)
+        return Stop(
+            tx.current, restart.reason, user_stack, terminal, chain, restart.forbidden, restart.loop
+        )
 
     def _step(self) -> Stop | None:
         output = self.output

@@ -14,7 +14,9 @@ Stand-ins are not compiled.
 
 from __future__ import annotations
 
+import dis
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import CodeType, FunctionType
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo.bytecode import versions
 from dynamo.bytecode.assemble import CodeShape, assemble
 from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.decode import Positions
 from dynamo.bytecode.emit import Emitter, frame_prologue
 from dynamo.bytecode.opcodes import stack_effect
 
@@ -51,6 +54,21 @@ def calling(
     for name in names:
         emit.load_fast_and_clear(name)
     emit.call(len(names))
+    emit.return_value()
+    return _function(code, namespace, names, emit)
+
+
+def handing_on(
+    code: CodeType, namespace: dict[str, Any], instr: Instruction, count: int
+) -> FunctionType:
+    """Stands for a frame that calls its first argument on the other ones, which are `count`."""
+    emit = Emitter()
+    emit.set_location(None, instr.positions)
+    names = [".function", *(f".argument{i}" for i in range(count))]
+    emit.load_callable(lambda: emit.load_fast_and_clear(names[0]))
+    for name in names[1:]:
+        emit.load_fast_and_clear(name)
+    emit.call(count)
     emit.return_value()
     return _function(code, namespace, names, emit)
 
@@ -86,6 +104,23 @@ def performing(
         body()
     emit.return_value()
     return _function(code, namespace, [*names, _HANDLED] if handling else names, emit)
+
+
+def showing(
+    code: CodeType, namespace: dict[str, Any], positions: Positions, left: int | None
+) -> tuple[FunctionType, int]:
+    """A function whose frame it returns, for a traceback: it was at `positions` (the instruction at
+    the offset that comes with it), and was left at the line `left`.
+    """
+    emit = Emitter()
+    emit.set_location(None, positions)
+    emit.load_callable(lambda: emit.load_const(sys._getframe))
+    emit.call(0)
+    emit.set_location(left)
+    emit.return_value()
+    function = _function(code, namespace, (), emit)
+    calls = [found.offset for found in dis.get_instructions(function) if found.opname == "CALL"]
+    return function, calls[0]
 
 
 def while_handling(

@@ -151,8 +151,10 @@ static PyObject *call_instead(Thread *thread, Frame *frame, PyFunctionObject *fu
         args[k++] = value;
     }
     thread->pass = (PyCodeObject *)function->func_code;
+    thread->passing = frame;
     result = PyObject_Vectorcall((PyObject *)function, args, n_pos, n_names ? names : NULL);
     thread->pass = NULL;
+    thread->passing = NULL;
 done:
     Py_XDECREF(names);
     PyMem_Free(args);
@@ -417,11 +419,25 @@ static Py_NO_INLINE PyObject *eval_call(Thread *thread, PyThreadState *tstate, F
     return result;
 }
 
+/* `frame` runs in the place of another one, which has handed its arguments over. */
+static void leave_arguments(Thread *thread)
+{
+    Frame *frame = thread->passing;
+    thread->passing = NULL;
+    for (int i = 0; frame != NULL && i < frame_code(frame)->co_nlocalsplus; i++) {
+        Py_CLEAR(frame->localsplus[i]);
+    }
+}
+
 PyObject *hook_eval(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     Thread *thread = &current_thread;
+    if (thread->given.code != NULL && thread->given.code == frame_code(frame) && !throwflag) {
+        take_given(thread, frame);
+    }
     if (thread->pass != NULL && thread->pass == frame_code(frame)) {
         thread->pass = NULL;
+        leave_arguments(thread);
         return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
     }
     if (!throwflag && frame_is_fresh_call(frame)) {

@@ -3,7 +3,9 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <sstream>
@@ -261,13 +263,53 @@ class StaticTensorLeaf : public Leaf {
   TensorCheck check_;
 };
 
+bool has_items(PyObject* dict) {  // hooks that were removed leave an empty one
+  return dict != nullptr && PyDict_Check(dict) && PyDict_GET_SIZE(dict) > 0;
+}
+
+// 1, 0, or -1 with an exception set.
+int only_accumulates(PyObject* tensor) {
+  if (!is_tensor(tensor)) return 0;
+  auto* variable = reinterpret_cast<THPVariable*>(tensor);
+  if (has_items(variable->backward_hooks) || has_items(variable->post_accumulate_grad_hooks)) return 0;
+  try {
+    const at::Tensor& unpacked = THPVariable_Unpack(tensor);
+    if (unpacked.grad_fn()) return 0;
+    auto* meta = torch::autograd::impl::get_autograd_meta(unpacked);
+    if (meta == nullptr) return 1;
+    if (meta->cpp_hooks_list_ != nullptr && !meta->cpp_hooks_list_->empty()) return 0;
+    auto node = torch::autograd::impl::try_get_grad_accumulator(unpacked);
+    return !node || (node->pre_hooks().empty() && node->post_hooks().empty());
+  } catch (const std::exception& error) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, error.what());
+    return -1;
+  }
+}
+
+class AccumulatesLeaf : public Leaf {
+ public:
+  int check(PyObject* value) const override { return only_accumulates(value); }
+  std::string expected() const override {
+    return "is a leaf of autograd without hooks, its AccumulateGrad node has none";
+  }
+  std::string difference(PyObject*) const override {
+    return "has a history now, or hooks on it or on its AccumulateGrad node";
+  }
+};
+
 }  // namespace
+
+PyObject* accumulates(PyObject*, PyObject* tensor) {
+  int answer = only_accumulates(tensor);
+  return answer < 0 ? nullptr : PyBool_FromLong(answer);
+}
 
 std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload,
                                        Liveness* liveness) {
   try {
     if (kind == "tensor") return std::make_unique<TensorLeaf>(payload, liveness);
     if (kind == "static_tensor") return std::make_unique<StaticTensorLeaf>(payload, liveness);
+    if (kind == "accumulates") return std::make_unique<AccumulatesLeaf>();
   } catch (const std::exception& error) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, error.what());
     throw PythonError();

@@ -142,6 +142,7 @@ class Tree {
 // guard_leaves.cpp, guard_tensor.cpp, guard_globals.cpp; nullptr for an unknown kind.
 std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
+PyObject* accumulates(PyObject* module, PyObject* tensor);
 std::unique_ptr<Leaf> make_global_leaf(const std::string& kind, PyObject* payload);
 bool init_global_state(PyObject* module);
 

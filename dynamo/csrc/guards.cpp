@@ -172,8 +172,14 @@ bool init_tree_type() {
   return PyType_Ready(&tree_type) == 0;
 }
 
+PyMethodDef module_methods[] = {
+    {"accumulates", accumulates, METH_O,
+     "accumulates(tensor) -> bool: what a guard of this kind asks of it."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "dynamo._guards",
-                          "The guard tree, in C++ against torch.", -1, nullptr};
+                          "The guard tree, in C++ against torch.", -1, module_methods};
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-/* What the C files of the frame hook share. Read in this order: thread.c, cache.c, eval_frame.c, compiled.c, module.c.
+/* What the C files of the frame hook share. Read in this order: thread.c, cache.c, eval_frame.c,
+ * hand_over.c, compiled.c, module.c.
  *
  * All of it runs under the GIL. The rule that keeps it sound: any call that may run Python code (a guard, convert, even
  * a DECREF) may also change or drop cache entries, so whatever is used afterwards is held by a reference of its own.
@@ -36,6 +37,13 @@ typedef struct {
     _PyFrameEvalFunction before; /* and the one that ours chained to before */
 } Saved;
 
+/* Arguments that the frame of `code` which begins next takes from its caller; see hand_over.c. */
+typedef struct {
+    PyCodeObject *code; /* borrowed, compared only; NULL: none */
+    PyObject **args;
+    Py_ssize_t n;
+} Given;
+
 typedef struct {
     Mode mode;
     Saved manual_scope; /* of set_state */
@@ -45,6 +53,8 @@ typedef struct {
     int hushed;     /* > 0: inside convert, with the user's trace function silenced */
     int converting; /* > 0: inside convert; compiled functions then run as their originals */
     PyCodeObject *pass; /* borrowed, compared only: a call of this code is compiled code that was just dispatched to */
+    Frame *passing;     /* the frame whose arguments such a call has; NULL: they are a caller's */
+    Given given;
     char *stack_low, *stack_limit; /* see stack_exhausted; NULL until known */
     Frame *chained;     /* the frame that was handed to the previous evaluation function */
 } Thread;
@@ -144,6 +154,13 @@ extern PyObject *null_sentinel, *skip_recursively;
 int eval_frame_init(void);
 PyObject *hook_eval(PyThreadState *tstate, Frame *frame, int throwflag);
 PyObject *raise_miss(PyCodeObject *code, int had_entries);
+
+/* --- hand_over.c -------------------------------------------------------------------------------------------------- */
+
+extern PyTypeObject Next_Type, GoOn_Type;
+
+void take_given(Thread *thread, Frame *frame);
+PyObject *make_go_on(void);
 
 /* --- compiled.c: the callables ------------------------------------------------------------------------------------ */
 

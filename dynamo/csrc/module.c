@@ -241,6 +241,8 @@ static PyTypeObject Sentinel_Type = {
     .tp_repr = (reprfunc)sentinel_repr,
 };
 
+static PyObject *go_on;
+
 static PyObject *make_sentinel(const char *name)
 {
     Sentinel *self = PyObject_New(Sentinel, &Sentinel_Type);
@@ -253,8 +255,8 @@ static PyObject *make_sentinel(const char *name)
 static int init_once(void)
 {
     static int done = 0;
-    PyTypeObject *types[] = {&Sentinel_Type, &GuardedCode_Type, &Slot_Type,    &Table_Type,
-                             &FrameView_Type, &Compiled_Type,    &Scoped_Type};
+    PyTypeObject *types[] = {&Sentinel_Type, &GuardedCode_Type, &Slot_Type, &Table_Type, &FrameView_Type,
+                             &Compiled_Type, &Scoped_Type,      &Next_Type, &GoOn_Type};
     if (done) {
         return 0;
     }
@@ -265,7 +267,8 @@ static int init_once(void)
     }
     null_sentinel = make_sentinel("NULL");
     skip_recursively = make_sentinel("SKIP_RECURSIVELY");
-    if (null_sentinel == NULL || skip_recursively == NULL || cache_init() < 0 || eval_frame_init() < 0 ||
+    go_on = make_go_on();
+    if (null_sentinel == NULL || go_on == NULL || skip_recursively == NULL || cache_init() < 0 || eval_frame_init() < 0 ||
         compiled_init() < 0) {
         return -1;
     }
@@ -284,6 +287,8 @@ static int exec_module(PyObject *module)
         PyModule_AddObjectRef(module, "Frame", (PyObject *)&FrameView_Type) < 0 ||
         PyModule_AddObjectRef(module, "Compiled", (PyObject *)&Compiled_Type) < 0 ||
         PyModule_AddObjectRef(module, "Scoped", (PyObject *)&Scoped_Type) < 0 ||
+        PyModule_AddObjectRef(module, "Next", (PyObject *)&Next_Type) < 0 ||
+        PyModule_AddObjectRef(module, "go_on", go_on) < 0 ||
         PyModule_AddObjectRef(module, "NULL", null_sentinel) < 0 ||
         PyModule_AddObjectRef(module, "SKIP_RECURSIVELY", skip_recursively) < 0) {
         return -1;

@@ -12,6 +12,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards import accumulates
 from dynamo.values import torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.bodies import opened, wrap_nest
@@ -84,7 +85,7 @@ def _differentiate(
     if not leaves:
         raise _refuse("there is no leaf, or autograd raises")
     for leaf in leaves:
-        tx.guard(leaf.source, "predicate", takes_its_gradient)
+        tx.guard(leaf.source, "accumulates", None)
     settings = {"retain_graph": retain_graph.as_constant(), "allow_unused": True}
     if given is not None:
         settings["grad_outputs"] = tuple(_proxy(one) for one in given)
@@ -143,15 +144,9 @@ def _leaves_below(tx: Interpreter, outputs: Sequence[TensorValue]) -> list[Tenso
                 seen.add(following)
                 todo.append(following)
     for leaf in leaves:
-        if leaf.real is not None and not takes_its_gradient(leaf.real):
+        if leaf.real is not None and not accumulates(leaf.real):
             raise Unsupported(breaks.OutsideHistory(leaf.describe()))
     return list(dict.fromkeys(leaves))
-
-
-def takes_its_gradient(tensor: torch.Tensor) -> bool:
-    """Autograd does nothing with the gradient of the tensor but to accumulate it."""
-    hooks = tensor._backward_hooks or tensor._post_accumulate_grad_hooks
-    return tensor.grad_fn is None and not hooks
 
 
 def _copied_strides(

@@ -34,6 +34,7 @@ class Value:
     replays_when_new: bool = False
     # The graph computes it: `truth_later` may say where its truth will be.
     read_later: bool = False
+    left: Sequence[Value] = ()  # of an exception: what the frames hold that it left
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -201,6 +202,10 @@ class Value:
             items.append(item)
         return items
 
+    def unpack_hinted(self, tx: Interpreter) -> list[Value]:
+        """All items, for what asks for their number first."""
+        return self.unpack(tx)
+
     # -- how it is made again -------------------------------------------------------------------
     def reconstruct(self, codegen: Codegen) -> None:
         """Emit code that pushes the value. Called only for values without a source that is still
@@ -227,6 +232,10 @@ class Value:
     def children(self) -> Sequence[Value]:
         """Values held by this one, which live as long as it does (for liveness of side effects)."""
         return ()
+
+    def held(self) -> Sequence[Value]:
+        """Values that do not end before this one does (capture/dropping.py)."""
+        return (*self.children(), *self.left)
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

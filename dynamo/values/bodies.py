@@ -153,10 +153,12 @@ def _without_cache(mode: Any) -> Iterator[None]:
     runs, it keeps whether a result requires grad too, which does not hold elsewhere.
     """
     before, mode.cache_enabled = mode.cache_enabled, False
+    remembered, mode.remembers = mode.remembers, False
     try:
         yield
     finally:
         mode.cache_enabled = before and mode.shape_env is None  # symbols do without, too
+        mode.remembers = remembered
 
 
 def _is_fault_of_fakes(text: str) -> bool:

@@ -9,7 +9,6 @@ import enum
 import inspect
 import itertools
 import types
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +27,7 @@ from dynamo.values.containers import (
     TupleValue,
     sort_in_place,
 )
+from dynamo.values.descriptors import MISSING, guarded_lookup
 from dynamo.values.dicts import (
     DefaultDictValue,
     DictValue,
@@ -55,14 +55,14 @@ def new(tx: Interpreter, value: Value) -> Any:
 # -- containers -----------------------------------------------------------------------------------
 @handles(list)
 def _list(tx, iterable=None):
-    return new(tx, ListValue([] if iterable is None else list(iterable.unpack(tx))))
+    return new(tx, ListValue([] if iterable is None else list(iterable.unpack_hinted(tx))))
 
 
 @handles(tuple)
 def _tuple(tx, iterable=None):
     if type(iterable) is TupleValue:
         return iterable
-    return TupleValue([] if iterable is None else iterable.unpack(tx))
+    return TupleValue([] if iterable is None else iterable.unpack_hinted(tx))
 
 
 @handles(set)
@@ -85,6 +85,8 @@ def _frozenset(tx, iterable=None):
 
 @handles(dict)
 def _dict(tx, /, *args, **kwargs):
+    if len(args) > 1:
+        fail_as(tx, dict, *args)
     result = new(tx, DictValue({}))
     result.py_update(tx, *args, **kwargs)
     return result
@@ -92,6 +94,8 @@ def _dict(tx, /, *args, **kwargs):
 
 @handles(collections.OrderedDict)
 def _ordered_dict(tx, /, *args, **kwargs):
+    if len(args) > 1:
+        fail_as(tx, collections.OrderedDict, *args)
     result = new(tx, OrderedDictValue({}))
     result.py_update(tx, *args, **kwargs)
     return result
@@ -101,6 +105,8 @@ def _ordered_dict(tx, /, *args, **kwargs):
 def _defaultdict(tx, factory=None, /, *args, **kwargs):
     if not is_none(factory) and not TABLE[callable](tx, factory).as_constant():
         raise_python(tx, TypeError, "first argument must be callable or None")
+    if len(args) > 1:
+        fail_as(tx, collections.defaultdict, ConstantValue(None), *args)
     result = new(tx, DefaultDictValue({}, factory=factory))
     result.py_update(tx, *args, **kwargs)
     return result
@@ -197,7 +203,9 @@ def _zip(tx, *iterables, strict=None):
 
 
 @handles(map)
-def _map(tx, function, *iterables):
+def _map(tx, function, /, *iterables):
+    if not iterables:
+        call_real(tx, map, None)
     return iterators.MapIterator(function, [i.iterate(tx) for i in iterables])
 
 
@@ -211,15 +219,19 @@ def _reversed(tx, owner):
     if isinstance(owner, ObjectValue):
         if owner.is_python_special(tx, "__reversed__"):
             return owner.special(tx, "__reversed__")
+        if guarded_lookup(tx, owner, "__getitem__") is MISSING:
+            raise_python(tx, TypeError, f"{owner.cls.__name__!r} object is not reversible")
         return polyfill(tx, polyfills.reversed_items, owner)
     if isinstance(owner, SequenceValue):
         return iterators.ReversedIterator(owner)
     if owner.python_type() in (enum.EnumMeta,):
         return iterators.ItemsIterator(owner.unpack(tx)[::-1])
-    if isinstance(owner, (DictValue, DictView, RangeValue)):
+    if isinstance(owner, RangeValue):
+        return iterators.RangeIterator(owner.real[::-1])
+    if isinstance(owner, (DictValue, DictView)):
         return iterators.ItemsIterator(owner.unpack(tx)[::-1])
     if owner.is_constant() and isinstance(owner.as_constant(), (str, bytes)):
-        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
+        return iterators.ReversedIterator(TupleValue(owner.unpack(tx)))
     if hasattr(owner, "fake"):
         return owner.call_method(tx, "__reversed__", [], {})  # a tensor, flipped
     raise_python(tx, TypeError, f"{owner.python_type().__name__!r} object is not reversible")
@@ -312,49 +324,9 @@ def _repeat(tx, item, times=None):
     return iterators.RepeatIterator(item, None if times is None else as_index(tx, times))
 
 
-@handles(itertools.count)
-def _count(tx, start=None, step=None):
-    return iterators.CountIterator(start or ConstantValue(0), step or ConstantValue(1))
-
-
 @handles(itertools.cycle)
 def _cycle(tx, iterable):
     return iterators.CycleIterator(iterable.iterate(tx))
-
-
-def _combinatoric(function: Any) -> Any:
-    """product, permutations, ...: the real one, over positions."""
-
-    def call(tx, *args, **kwargs):
-        pools, rest = _pools(tx, function, args)
-        positions = [range(len(pool)) for pool in pools]
-        options = {k: v.as_constant() for k, v in kwargs.items()}
-        chosen = call_real(tx, lambda: list(function(*positions, *rest, **options)))
-        if function is itertools.product:
-            pools = pools * options.get("repeat", 1)
-            rows = [[pool[i] for pool, i in zip(pools, row)] for row in chosen]
-        else:
-            rows = [[pools[0][i] for i in row] for row in chosen]
-        return iterators.ItemsIterator([TupleValue(row) for row in rows])
-
-    return call
-
-
-def _pools(
-    tx: Interpreter, function: Any, args: Sequence[Value]
-) -> tuple[list[list[Value]], list[Any]]:
-    if function is itertools.product:
-        return [a.unpack(tx) for a in args], []
-    return [args[0].unpack(tx)], [a.as_constant() for a in args[1:]]
-
-
-for _function in (
-    itertools.product,
-    itertools.permutations,
-    itertools.combinations,
-    itertools.combinations_with_replacement,
-):
-    TABLE[_function] = _combinatoric(_function)
 
 
 @handles(itertools.tee)

@@ -87,10 +87,36 @@ def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str
     from dynamo.values.containers import from_constant
 
     real = [real_object(a) for a in args]
+    if function in (inspect.signature, inspect.getfullargspec):
+        guard_parameters(tx, *args)
     result = call_real(tx, function, *real, **{k: real_object(v) for k, v in kwargs.items()})
     if type(result) in (list, dict, set) and is_json(result):
         return from_constant(result)  # made by the frame, free to change
     return tx.wrap(result)
+
+
+def guard_parameters(tx: Interpreter, *functions: Value) -> None:
+    """Assume that the functions keep the defaults of their parameters."""
+    from dynamo.values.function import MethodValue, UserFunctionValue
+
+    for value in functions:
+        while isinstance(value, MethodValue):
+            value = value.function
+        if isinstance(value, UserFunctionValue):
+            tx.guard(value.source, "predicate", _has_defaults_of(value.function))
+            if "__wrapped__" in vars(value.function):
+                guard_parameters(tx, value.getattr(tx, "__wrapped__"))
+
+
+def _has_defaults_of(function: types.FunctionType) -> Callable[[Any], bool]:
+    defaults, named = function.__defaults__, dict(function.__kwdefaults__ or {})
+
+    def check(other: Any) -> bool:
+        now = other.__kwdefaults__ or {}
+        same = now.keys() == named.keys() and all(now[name] is named[name] for name in named)
+        return same and other.__defaults__ is defaults
+
+    return check
 
 
 def is_json(value: Any) -> bool:
@@ -247,12 +273,13 @@ class BuiltinMethod(Value):
             return self.receiver
         if name == "__name__":
             return ConstantValue(self.name)
-        if name == "__qualname__" and self.found is None:
-            return ConstantValue(getattr(self.receiver.python_type(), self.name).__qualname__)
         if name == "__call__":
             return BuiltinMethod(self, name, getattr(self.python_type(), name))
-        if name in _OF_SLOTS and hasattr(self.found, name):
-            return tx.wrap(getattr(self.found, name))
+        found = self.found
+        if found is None and name != "__objclass__":  # which methods do not tell
+            found = getattr(self.receiver.python_type(), self.name, None)
+        if name in _OF_SLOTS and hasattr(found, name):
+            return tx.wrap(getattr(found, name))
         kind = self.python_type()
         if hasattr(kind, name):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
@@ -411,8 +438,9 @@ def _super(tx, cls=None, owner=None):
     if not isinstance(after, type):
         kind = type(after).__name__
         raise_python(tx, TypeError, f"super() argument 1 must be a type, not {kind}")
-    if owner is not None:
-        _check_super(tx, after, owner)
+    if owner is None:
+        raise Unsupported(breaks.UncapturedCall("super() of a class alone"))
+    _check_super(tx, after, owner)
     return SuperValue(after, owner)
 
 
@@ -549,18 +577,17 @@ def _globals(tx):
 # -- the operator module --------------------------------------------------------------------------
 def _register_operators() -> None:
     for symbol, function in BINARY_FUNCTIONS.items():
-        TABLE[function] = lambda tx, left, right, s=symbol: binary_op(tx, s, left, right)
+        TABLE[function] = lambda tx, left, right, *, s=symbol: binary_op(tx, s, left, right)
     for symbol, function in COMPARE_FUNCTIONS.items():
-        TABLE[function] = lambda tx, left, right, s=symbol: compare_op(tx, s, left, right)
+        TABLE[function] = lambda tx, left, right, *, s=symbol: compare_op(tx, s, left, right)
     for symbol, unary in UNARY_FUNCTIONS.items():
-        TABLE[unary] = lambda tx, value, s=symbol: unary_op(tx, s, value)
+        TABLE[unary] = lambda tx, value, *, s=symbol: unary_op(tx, s, value)
     TABLE[operator.contains] = lambda tx, container, item: contains_op(tx, item, container)
     TABLE[operator.is_] = lambda tx, a, b: ConstantValue(same_object(a, b))
     TABLE[operator.is_not] = lambda tx, a, b: ConstantValue(not same_object(a, b))
     TABLE[operator.getitem] = lambda tx, owner, key: owner.getitem(tx, key)
     TABLE[operator.setitem] = lambda tx, owner, key, value: owner.setitem(tx, key, value)
     TABLE[operator.delitem] = lambda tx, owner, key: owner.delitem(tx, key)
-    TABLE[operator.concat] = TABLE[operator.add]
     TABLE[operator.index] = lambda tx, value: ConstantValue(as_index(tx, value))
 
 

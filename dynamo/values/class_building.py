@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 # Metaclasses that make a class of a namespace, and do nothing else that the program can see.
 _METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
+# How a named tuple's class holds a field.
+_FIELD: type = vars(collections)["_tuplegetter"]
 Make = Callable[["Codegen"], None]  # emits code that pushes the class
 
 
@@ -54,6 +56,11 @@ class NewClassValue(ClassValue):
 
     def children(self) -> Sequence[Value]:
         return self.parts
+
+    def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
+        if isinstance(found, _FIELD):  # the frame's class will have another, which can be changed
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return super()._class_attr(tx, name, found)
 
     # The results would hold the class of ours.
     def getitem(self, tx: Interpreter, key: Value) -> Value:
@@ -131,7 +138,10 @@ def _resolve(label: str, bases: tuple, given: Any) -> tuple[tuple, type]:
         outside = not isinstance(base, type) and not is_trusted_class(type(base))
         if outside and not isinstance(base, types.GenericAlias):
             raise _refused(label, f"its base {base!r} is not a class")
-    resolved = types.resolve_bases(bases)
+    try:
+        resolved = types.resolve_bases(bases)
+    except TypeError as error:  # of a base that refuses: raised where the statement runs
+        raise _refused(label, str(error)) from None
     if not all(isinstance(base, type) for base in resolved):
         raise _refused(label, "one of its bases is not a class")
     meta = given

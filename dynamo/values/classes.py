@@ -37,8 +37,7 @@ from dynamo.values.exceptions import (
     raise_python,
 )
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
-from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
-from dynamo.values.raised import ExceptionValue, has_own_fields, make_natively
+from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
 
@@ -177,7 +176,12 @@ class ClassValue(Value):
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         if isinstance(self.cls, enum.EnumType):
-            return ConstantValue(item.as_constant() in self.cls)
+            from dynamo.values.builtins import real_object
+
+            if self._asks_missing():  # some Pythons call it here
+                raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
+            found = call_real(tx, operator.contains, self.cls, real_object(item))
+            return ConstantValue(found)
         return super().contains(tx, item)
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
@@ -233,10 +237,14 @@ class ClassValue(Value):
 
         if len(args) != 1 or kwargs:
             raise Unsupported(breaks.NotCallable(self.describe()))
-        missing = getattr(class_lookup(self.cls, "_missing_"), "__func__", None)
-        if isinstance(missing, types.FunctionType) and not is_trusted_function(missing):
+        if self._asks_missing():
             return self._found_or_missing(tx, args[0])
         return tx.wrap(call_real(tx, self.cls, real_object(args[0])))
+
+    def _asks_missing(self) -> bool:
+        """The enum has a _missing_ of its own."""
+        missing = getattr(class_lookup(self.cls, "_missing_"), "__func__", None)
+        return isinstance(missing, types.FunctionType) and not is_trusted_function(missing)
 
     def _found_or_missing(self, tx: Interpreter, value: Value) -> Value:
         """A member by its value, or the one that the class's own _missing_ gives."""
@@ -244,6 +252,8 @@ class ClassValue(Value):
         for member in members:
             if member._value_ == value.as_constant():
                 return tx.wrap(member)
+        from dynamo.values.enums import EnumValue
+
         found = self.call_method(tx, "_missing_", [value], {})
         if not isinstance(found, EnumValue) or type(found.value) is not self.cls:
             raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
@@ -315,7 +325,11 @@ def construct(
         if last and returns_none(init.__code__):
             finish_call(tx, method, args, kwargs, (instance,))
         else:
-            tx.call_function(method, args, kwargs)
+            result = tx.call_function(method, args, kwargs)
+            if not (result.is_constant() and result.as_constant() is None):
+                kind = result.python_type().__name__
+                text = f"__init__() should return None, not {kind!r}"
+                raise_python(tx, TypeError, text)
     elif not isinstance(init, SLOT_TYPES):
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
     elif init is not object.__init__ or isinstance(instance, ObjectValue):
@@ -403,7 +417,8 @@ def builtin_init(
     """The __init__ of object, dict, list, BaseException, ..."""
     storage = getattr(instance, "storage", None)
     if isinstance(instance, ExceptionValue):
-        if make_natively(instance.cls, args) or (kwargs and not has_own_fields(instance.cls)):
+        known = init_keywords(builtin_base(instance.cls))
+        if make_natively(instance.cls, args) or not kwargs.keys() <= known:
             raise Unsupported(breaks.UncapturedCall(f"{instance.cls.__name__}.__init__"))
         instance.args = list(args)
         instance.init = list(args), dict(kwargs)
@@ -444,6 +459,8 @@ def fill_mapping(
 
     from dynamo.values.dicts import pairs_of
 
+    if len(args) > 1:
+        raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
     storage = instance.storage  # type: ignore[attr-defined]
     pairs = pairs_of(tx, args[0]) if args else []
     pairs = [*pairs, *((ConstantValue(k), v) for k, v in kwargs.items())]
@@ -577,7 +594,7 @@ class PyModuleValue(Value):
         return True, self.module
 
     def describe(self) -> str:
-        return f"module {self.module.__name__}"
+        return f"module {vars(self.module).get('__name__')}"
 
     def truth(self, tx: Interpreter) -> bool:
         return True
@@ -617,8 +634,9 @@ def build_module_like(tx: Interpreter, obj: types.ModuleType, source: Source | N
 
 def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
-    if sys.modules.get(obj.__name__) is obj:
-        source = ModuleSource(obj.__name__)
+    name = vars(obj).get("__name__")
+    if type(name) is str and sys.modules.get(name) is obj:
+        source = ModuleSource(name)
     return tx.output.remember(obj, source, PyModuleValue(obj, source))
 
 
@@ -629,51 +647,12 @@ def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     if obj.__mro__ is None or type(obj).__hash__ is None:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.guard(source, "id", obj)
+    if source is None and not is_trusted_class(obj):  # what it holds can be changed
+        source = tx.output.install(obj.__name__, obj)
     value = ClassValue(obj, source)
     if source is not None:
         tx.output.side_effects.track_existing(value)
     return tx.output.remember(obj, source, value)
-
-
-@subclass_builder(enum.Enum)
-def build_enum_member(tx: Interpreter, obj: enum.Enum, source: Source | None) -> Value:
-    tx.guard(source, "id", obj)
-    return EnumValue(obj, source)
-
-
-class EnumValue(ConstantValue):
-    """A member of an enum: a constant whose methods are captured, not run."""
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.value
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        found = class_lookup(type(self.value), name)
-        if isinstance(found, types.FunctionType):
-            return bind(tx, self, found, name)
-        real = getattr(self.value, name, MISSING)
-        if real is MISSING:
-            text = f"{type(self.value).__name__!r} object has no attribute {name!r}"
-            raise_python(tx, AttributeError, text)
-        if isinstance(found, property) and type(found) is property:
-            return bind(tx, self, found, name)
-        if getattr(real, "__self__", None) is self.value:
-            return super().getattr(tx, name)
-        return tx.wrap(real)
-
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        """With a tuple, for a member that is one."""
-        known, real = constant_or_none(other)
-        if not known:
-            return None
-        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
-
-    def call_method(
-        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> Value:
-        if isinstance(class_lookup(type(self.value), name), types.FunctionType):
-            return self.getattr(tx, name).call(tx, args, kwargs)
-        return super().call_method(tx, name, args, kwargs)
 
 
 class ObjectConstant(Value):

@@ -5,7 +5,7 @@ layout, ...).
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,8 +127,9 @@ class ConstantValue(Value):
         method = call_real(tx, getattr, self.value, name)
         if name == "__iter__" and not args and not kwargs:
             return self.iterate(tx)
-        if name in _CONSTANT_METHODS_OVER_VALUES and isinstance(self.value, str):
-            return _CONSTANT_METHODS_OVER_VALUES[name](tx, self.value, args)
+        if name == "join" and isinstance(self.value, str) and len(args) == 1 and not kwargs:
+            items = args[0].unpack(tx)
+            return ConstantValue(call_real(tx, method, [item.as_constant() for item in items]))
         take = constant_argument
         if name in ("format", "format_map") and isinstance(self.value, str):
             from dynamo.values.texts import shown as take
@@ -207,15 +208,3 @@ def constant_argument(tx: Interpreter, value: Value) -> Any:
     if hasattr(value, "load_all"):
         value.load_all(tx)  # a dict from outside: what is in it is guarded
     return value.as_constant()
-
-
-def _str_join(tx: Interpreter, text: str, args: Sequence[Value]) -> Value:
-    from dynamo.values.exceptions import call_real
-
-    (iterable,) = args
-    items = iterable.unpack(tx)
-    return ConstantValue(call_real(tx, text.join, [item.as_constant() for item in items]))
-
-
-# Methods whose argument may be any iterable of Values.
-_CONSTANT_METHODS_OVER_VALUES: dict[str, Callable[..., Value]] = {"join": _str_join}

@@ -413,6 +413,11 @@ class ListValue(MutableSequence):
     cls = list
     touched = False  # a change was recorded since this was reset
 
+    def py_extend(self, tx, other):
+        items = other.unpack_hinted(tx)
+        self.restructuring(tx)
+        self.contents.extend(items)
+
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if isinstance(key, SliceValue):
             if isinstance(value, ConstantValue) and not hasattr(value.as_constant(), "__iter__"):

@@ -22,6 +22,7 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.objects import builtin_base
 from dynamo.values.operators import binary_op, right_goes_first
 from dynamo.values.standins import fail_as
+from dynamo.values.tensor import READ_METHODS, TensorValue
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -106,7 +107,13 @@ TABLE[complex] = _conversion(complex, __complex__=complex, __float__=float, __in
 
 @handles(bool)
 def _bool(tx, value=None):
-    return ConstantValue(False) if value is None else value.truth_value(tx)
+    if value is None:
+        return ConstantValue(False)
+    if isinstance(value, TensorValue) and value.fake.numel() == 1:
+        read = READ_METHODS["__bool__"](tx, value)
+        if read is not None:
+            return read
+    return value.truth_value(tx)
 
 
 @handles(operator.truth)

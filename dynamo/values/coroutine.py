@@ -7,6 +7,9 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dynamo import breaks
+from dynamo.capture.control import RestartAnalysis
+from dynamo.capture.dropping import SuspendedGenerator
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
@@ -15,6 +18,7 @@ from dynamo.values.generator import (
     SENDING,
     GeneratorValue,
     Resumable,
+    is_none,
     itself,
     next_method,
     thrown,
@@ -22,6 +26,7 @@ from dynamo.values.generator import (
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.values.function import FunctionValue
 
 
 class CoroutineValue(GeneratorValue):
@@ -30,6 +35,22 @@ class CoroutineValue(GeneratorValue):
     noun = "coroutine"
     kind = types.CoroutineType
     prefix = "cr"
+
+    def __init__(
+        self,
+        frame: Interpreter,
+        call: tuple[FunctionValue, Sequence[Value], dict[str, Value]],
+    ) -> None:
+        super().__init__(frame, call)
+        assert frame.parent is not None, "a call made it"
+        self.made_at = frame.parent.began
+        frame.output.watched[id(self)] = SuspendedGenerator(self)
+
+    def drop(self, tx: Interpreter) -> None:
+        if not self.started and not self.frame.done:
+            reason = breaks.NeverAwaited(self.frame.code.co_qualname)
+            raise RestartAnalysis(self.made_at, reason, [])
+        super().drop(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
         raise_python(tx, TypeError, "'coroutine' object is not iterable")
@@ -150,6 +171,8 @@ class AsyncStep(Resumable):
             self._reused(tx)
         if self.state == "new":
             self.state = "awaited"
+            if not is_none(sent):
+                self._send_first(tx, sent)
             return self._step(tx, self._begin)
         return self._step(tx, lambda: self.generator.resume(tx, sent))
 
@@ -168,6 +191,12 @@ class AsyncStep(Resumable):
     def _reused(self, tx: Interpreter) -> None:
         name = "__anext__()/asend()" if self.name == "asend" else "aclose()/athrow()"
         raise_python(tx, RuntimeError, f"cannot reuse already awaited {name}")
+
+    def _send_first(self, tx: Interpreter, sent: Value) -> None:
+        if self.name != "asend":
+            text = "can't send non-None value to a just-started coroutine"
+            raise_python(tx, RuntimeError, text)
+        self.value = sent
 
     def _begin(self) -> Value | None:
         tx, generator = self.tx, self.generator

@@ -5,6 +5,7 @@ the descriptor protocol.
 from __future__ import annotations
 
 import collections
+import functools
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,14 @@ from dynamo.bytecode import versions
 from dynamo.capture.inlining import finish_call
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source, TypeSource
+from dynamo.sources import (
+    AttrSource,
+    CallSource,
+    ItemSource,
+    SequenceItemSource,
+    Source,
+    TypeSource,
+)
 from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
@@ -274,9 +282,11 @@ def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Val
         try:
             content = found.__get__(real)
         except AttributeError:
+            if reads_by_function(value.python_type()):
+                raise Unsupported(breaks.AttributeAccess(value.describe(), name)) from None
             tx.guard(value.source, "has_attr", (name, False))
         else:
-            return tx.wrap(content, AttrSource(value.source, name))
+            return tx.wrap(content, own_attr_source(value, name))
     type_name = slot_owner_name(value.python_type())
     raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
 
@@ -298,7 +308,28 @@ def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
         held = found.__get__(real)
     except AttributeError:  # Python has words for it
         raise Unsupported(breaks.AttributeAccess(value.describe(), name)) from None
-    return tx.wrap(held, AttrSource(value.source, name))
+    return tx.wrap(held, own_attr_source(value, name))
+
+
+def reads_by_function(cls: type) -> bool:
+    """Whether reading an attribute calls a `__getattribute__` of the program."""
+    return isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType)
+
+
+def own_attr_source(value: Value, name: str) -> Source | None:
+    """Where object.__getattribute__ finds `name`: neither guards nor rewritten code may call that
+    of the program.
+    """
+    if value.source is None:
+        return None
+    if reads_by_function(value.python_type()):
+        return CallSource(value.source, plain_reader(name), f"own attribute {name!r} of ")
+    return AttrSource(value.source, name)
+
+
+@functools.cache
+def plain_reader(name: str) -> Callable[[Any], Any]:
+    return lambda obj: object.__getattribute__(obj, name)
 
 
 def _literal_part(tx: Interpreter, value: Any, found: Any) -> Value | None:

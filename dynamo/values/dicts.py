@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import operator
+import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ class DictValue(BuiltinObject):
         super().__init__(source)
         self.entries = entries
         self.real = real
+        self.asks_keys: bool | None = None  # see _asks_keys
         self.state = 0  # grows when keys come, go or move: iterators notice
         self.changes: DictChanges | None = None  # of a dict from outside, once it is loaded
 
@@ -73,8 +75,11 @@ class DictValue(BuiltinObject):
         self.real, self.changes = None, DictChanges()
         tx.guard(self.source, "dict_keys", list(dict.keys(real)))
         entries: dict[Hashable, Entry] = {}
-        for i, (key, item) in enumerate(list(dict.items(real))):
+        pairs = list(dict.items(real))
+        for i in self.real_order(tx, real):
+            key, item = pairs[i]
             if is_literal(key):
+                tx.output.token_keys.came_from_outside(key)
                 entry = known.get(key) or (
                     ConstantValue(key),
                     self.pending(tx, item, self.item_source(key)),
@@ -86,6 +91,10 @@ class DictValue(BuiltinObject):
                 entries[_key_from_outside(tx, key_value)] = (key_value, value)
         self.entries = entries
         return entries
+
+    def real_order(self, tx: Interpreter, real: dict) -> Sequence[int]:
+        """The places of the entries of a dict from outside, in the order of its iteration."""
+        return range(len(real))
 
     def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
         """An item that was not used yet."""
@@ -103,7 +112,7 @@ class DictValue(BuiltinObject):
         """The value under `key`, or None. No __missing__."""
         hashed = key_of(tx, key)
         if self.real is not None:
-            if not is_literal(hashed):
+            if not is_literal(hashed) or self._asks_keys():
                 self.load_all(tx)
             elif hashed not in self.entries:
                 return self._lookup_real(tx, hashed)
@@ -116,6 +125,12 @@ class DictValue(BuiltinObject):
             value = value.wrap()
             self.entries[hashed] = (key, value)
         return value
+
+    def _asks_keys(self) -> bool:
+        """A lookup may call methods of the program: to be captured, not run on the real dict."""
+        if self.asks_keys is None:
+            self.asks_keys = any(map(_compares_itself, dict.keys(self.real or {})))
+        return self.asks_keys
 
     def _lookup_real(self, tx: Interpreter, key: Hashable) -> Value | None:
         assert self.real is not None
@@ -180,7 +195,8 @@ class DictValue(BuiltinObject):
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         hashed = key_of(tx, item)
-        if self.real is not None and is_literal(hashed) and hashed not in self.entries:
+        alone = is_literal(hashed) and not self._asks_keys()
+        if self.real is not None and alone and hashed not in self.entries:
             found = dict.__contains__(self.real, hashed)
             tx.guard(self.source, "contains", (hashed, found))
             return ConstantValue(found)
@@ -353,6 +369,12 @@ class DictValue(BuiltinObject):
         return refill(codegen, self, "update", lambda: self.emit_content(codegen))
 
 
+def _compares_itself(key: Any) -> bool:
+    if type(key) in (tuple, frozenset):
+        return any(map(_compares_itself, key))
+    return not is_literal(key) and isinstance(type(key).__eq__, types.FunctionType)
+
+
 def _key_from_outside(tx: Interpreter, key: Value) -> Hashable:
     """Of a key that was hashed long ago; now, it may be another object."""
     try:
@@ -407,6 +429,17 @@ def dict_storage(value: Value) -> DictValue | None:
 _DICT_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
 
 
+def order_of(real: collections.OrderedDict) -> list[int]:
+    """Where its keys stand in the dict that an OrderedDict is, too; of one that methods of dict
+    itself have changed, nothing that is true.
+    """
+    places = {id(key): place for place, key in enumerate(dict.keys(real))}
+    try:
+        return [places.get(id(key), -1) for key in collections.OrderedDict.__iter__(real)]
+    except KeyError:
+        return [-1]
+
+
 class OrderedDictValue(DictValue):
     """It has attributes, too: nn.Module.state_dict hangs its metadata on its result."""
 
@@ -420,6 +453,18 @@ class OrderedDictValue(DictValue):
     ) -> None:
         super().__init__(entries, source, real)
         self.outside = real
+
+    def real_order(self, tx: Interpreter, real: dict) -> Sequence[int]:
+        expected = order_of(real)  # type: ignore[arg-type]
+        if sorted(expected) != list(range(len(real))):
+            raise Unsupported(breaks.CannotReconstruct(f"{self.describe()} (its order)"))
+
+        def same_order(value: Any) -> bool:
+            return order_of(value) == expected
+
+        same_order.__name__ = "has its keys in the same order"
+        tx.guard(self.source, "predicate", same_order)
+        return expected
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         stored = tx.output.side_effects.load_attr(self, name)
@@ -698,6 +743,8 @@ def make_dict(tx: Interpreter, pairs: Iterable[tuple[Value, Value]]) -> DictValu
 
 @builder(dict, collections.OrderedDict)
 def build_dict(tx: Interpreter, obj: dict, source: Source | None) -> Value:
+    if id(obj) in tx.output.side_effects.changed_dicts:
+        raise Unsupported(breaks.UnknownObject("an instance dict"))
     tx.guard(source, "type", type(obj))
     value = DICT_CLASSES[type(obj)]({}, source, real=obj)
     tx.output.side_effects.track_existing(value)

@@ -16,7 +16,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import is_caught, raise_python
 from dynamo.values.raised import ExceptionValue, traceback_of
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _condition(tx: Interpreter, value: Value) -> Matches:
     known, cls = value.identity()
     if (known and isinstance(cls, type)) or issubclass(value.python_type(), tuple):
         classes = _classes(tx, value)
-        return lambda item: issubclass(item.python_type(), classes)
+        return lambda item: is_caught(item.python_type(), classes)
     return lambda item: tx.call_function(value, [item], {}).truth(tx)
 
 
@@ -161,7 +161,7 @@ def match_group(tx: Interpreter, item: Value, classes: tuple[type, ...]) -> tupl
     if any(issubclass(cls, BaseExceptionGroup) for cls in classes):
         text = "catching ExceptionGroup with except* is not allowed. Use except instead."
         raise_python(tx, TypeError, text)
-    match, rest = split(tx, item, lambda inner: issubclass(inner.python_type(), classes))
+    match, rest = split(tx, item, lambda inner: is_caught(inner.python_type(), classes))
     if match is item and not isinstance(item, GroupValue):
         held = tx.output.side_effects.track_new(ListValue([item]))
         match = make_group(tx, BaseExceptionGroup, [ConstantValue(""), held])
@@ -226,7 +226,7 @@ def split_now(exception: BaseException, kinds: Any) -> tuple[Any, Any]:
             text = "catching ExceptionGroup with except* is not allowed. Use except instead."
             raise TypeError(text)
     if not isinstance(exception, BaseExceptionGroup):
-        if isinstance(exception, classes):
+        if is_caught(type(exception), classes):
             return None, BaseExceptionGroup("", [exception])
         return exception, None
     match, rest = exception.split(classes)

@@ -12,15 +12,31 @@ from __future__ import annotations
 import functools
 import inspect
 import traceback
+import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
+from dynamo.bytecode.decode import Positions
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A frame that an exception went through: where it was, and at which line it was left."""
+
+    code: types.CodeType
+    namespace: dict[str, Any]
+    positions: Positions
+    left: int | None
+
+
+Frames = tuple[Entry, ...]  # outermost first
 
 
 class RaisedException(Exception):
@@ -114,4 +130,9 @@ def _constant_args(error: BaseException) -> Sequence[Any]:
 
 
 def is_exception(error: RaisedException, *classes: type[BaseException]) -> bool:
-    return issubclass(error.value.python_type(), classes)
+    return is_caught(error.value.python_type(), classes)
+
+
+def is_caught(kind: type, classes: Sequence[type]) -> bool:
+    """Whether `except classes` catches exceptions of this class: a metaclass is not asked."""
+    return any(cls in kind.__mro__ for cls in classes)

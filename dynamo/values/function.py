@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo._hook import go_on
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
@@ -19,7 +20,7 @@ from dynamo.sources import (
     TypeSource,
 )
 from dynamo.values.base import Value
-from dynamo.values.builder import builder
+from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.managers import METHODS
@@ -449,7 +450,7 @@ class MethodValue(Value):
     def identity(self) -> tuple[bool, Any]:
         function_known, function = self.function.identity()
         receiver_known, receiver = self.receiver.identity()
-        known = function_known and receiver_known
+        known = function_known and receiver_known and callable(function)
         return known, types.MethodType(function, receiver) if known else None
 
     def describe(self) -> str:
@@ -541,6 +542,26 @@ def function_guard(tx: Interpreter, function: types.FunctionType, source: Source
     if isinstance(source, GlobalSource):
         tx.guard(source, "id", function)
     tx.guard(source, "function_code", function.__code__)
+
+
+class GoOnValue(Value):
+    """dynamo._hook.go_on, with which continuations call continuations: it makes the same call."""
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
+        function: Value | Lazy = args[0]
+        if isinstance(function, Lazy):
+            function = function.realize(tx)
+        return function, args[1:], kwargs
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(go_on)
+
+
+@builder(type(go_on))
+def build_go_on(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return GoOnValue()
 
 
 @builder(types.FunctionType)

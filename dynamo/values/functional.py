@@ -11,7 +11,8 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -191,7 +192,7 @@ class GetterValue(Value):
         (owner,) = args
         if self.kind is operator.methodcaller:
             name, *rest = self.args
-            return owner.call_method(tx, name.as_constant(), rest, self.kwargs)
+            return owner.getattr(tx, name.as_constant()).call(tx, rest, self.kwargs)
         read = _item if self.kind is operator.itemgetter else _attribute
         found = [read(tx, owner, key) for key in self.args]
         return found[0] if len(found) == 1 else TupleValue(found)
@@ -310,8 +311,8 @@ class SingleDispatchValue(LruCacheValue):
     """
 
     def chosen(self, tx: Interpreter, cls: type) -> Value:
-        for registry in gc.get_referents(self.real.registry):  # of a mapping proxy
-            known = tx.output.values_by_id.get(id(registry))
+        for state in _dispatch_state(self.real):
+            known = tx.output.values_by_id.get(id(state))
             if known is not None and tx.output.side_effects.is_dirty(known[1]):
                 raise Unsupported(breaks.UncapturedCall(self.real.__qualname__))
         real = call_real(tx, self.real.dispatch, cls)
@@ -359,9 +360,26 @@ class DispatchValue(Value):
 _SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__  # type: ignore[attr-defined]
 
 
-@special_builder(
-    lambda obj: type(obj) is types.FunctionType and obj.__code__ is _SINGLE_DISPATCH_CODE
-)
+def _dispatch_state(function: Any) -> Iterator[Any]:
+    """What decides between the implementations: the variables that `dispatch` and `register` share,
+    and the dicts in them.
+    """
+    dispatch = dict(zip(function.__code__.co_freevars, function.__closure__))["dispatch"]
+    for cell in dispatch.cell_contents.__closure__:
+        yield cell
+        yield cell.cell_contents
+        if type(cell.cell_contents) is weakref.WeakKeyDictionary:
+            yield vars(cell.cell_contents)["data"]
+
+
+def _is_single_dispatch(obj: Any) -> bool:
+    """Of functools, with the cache that it makes: another sees each look."""
+    if type(obj) is not types.FunctionType or obj.__code__ is not _SINGLE_DISPATCH_CODE:
+        return False
+    return any(type(state) is weakref.WeakKeyDictionary for state in _dispatch_state(obj))
+
+
+@special_builder(_is_single_dispatch)
 def build_single_dispatch(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "id", obj)
     value = SingleDispatchValue(obj, tx.wrap(obj.__wrapped__), source)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.bytecode.liveness import live_before
+from dynamo.capture.dropping import SuspendedGenerator, cleans_up
 from dynamo.errors import Unsupported
 from dynamo.generator_resume import make_generator_code
 from dynamo.resume import CannotResume, Item
@@ -201,6 +202,10 @@ class GeneratorValue(Resumable):
             raise_python(tx, RuntimeError, f"{self.noun} ignored GeneratorExit")
         return self.return_value if versions.CLOSE_RETURNS_VALUE else NONE
 
+    def drop(self, tx: Interpreter) -> None:
+        """The last reference goes away."""
+        self.close(tx)
+
     def _check_idle(self, tx: Interpreter) -> None:
         if self.running:
             raise_python(tx, ValueError, f"{self.noun} already executing")
@@ -211,7 +216,7 @@ class GeneratorValue(Resumable):
         frame.parent = tx
         frame.depth = tx.depth + 1
         tx.output.side_effects.touch()
-        tx.output.suspended.pop(self, None)
+        tx.output.watched.pop(id(self), None)
         self.running = True
         try:
             if error is not None:
@@ -227,8 +232,8 @@ class GeneratorValue(Resumable):
         finally:
             self.running = False
         if frame.yielded:
-            if frame.current.handler is not None and self._has_cleanup():
-                tx.output.suspended[self] = None
+            if cleans_up(frame.current):
+                tx.output.watched[id(self)] = SuspendedGenerator(self)
             return frame.result
         assert frame.result is not None
         self.return_value = frame.result
@@ -245,18 +250,6 @@ class GeneratorValue(Resumable):
         changed = RaisedException(error)
         changed.linked = True
         raise changed
-
-    def _has_cleanup(self) -> bool:
-        """Whether closing it, suspended as it is, runs code of the user's. (Later versions surround
-        each generator with a handler of their own.)
-        """
-        handler = self.frame.current.handler
-        while handler is not None:
-            op = handler.target.op
-            if op not in ("CLEANUP_THROW", "CALL_INTRINSIC_1"):
-                return True
-            handler = handler.target.handler if op == "CLEANUP_THROW" else None
-        return False
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from dynamo import breaks
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import InstanceDictSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.descriptors import class_lookup
+from dynamo.values.descriptors import class_lookup, plain_reader, reads_by_function
 from dynamo.values.dicts import DictValue
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class InstanceDictValue(DictValue):
         own = owner.instance_dict()
         names = [] if own is None else list(own)
         if own is not None and owner.source is not None:
-            tx.guard(InstanceDictSource(owner.source), "dict_keys", names)
+            tx.guard(owner.dict_source(), "dict_keys", names)
         stored = tx.output.side_effects.stored_attrs(owner)
         names = [n for n in names if stored.get(n) is not DELETED]
         added = [n for n, v in stored.items() if v is not DELETED and n not in names]
@@ -85,5 +84,10 @@ class InstanceDictValue(DictValue):
         return DictValue(entries)
 
     def reconstruct(self, codegen: Codegen) -> None:
+        if not reads_by_function(self.owner.python_type()):
+            codegen(self.owner)
+            codegen.load_attr("__dict__")
+            return
+        codegen.load_callable(lambda: codegen.load_const(plain_reader("__dict__")))
         codegen(self.owner)
-        codegen.load_attr("__dict__")
+        codegen.call(1)

@@ -397,7 +397,8 @@ class MapIterator(IteratorValue):
 
 
 class FilterIterator(IteratorValue):
-    kind = filter
+    kind: type = filter
+    wanted = True
 
     def __init__(self, function: Value, inner: Value) -> None:
         super().__init__()
@@ -406,11 +407,10 @@ class FilterIterator(IteratorValue):
 
     def step(self, tx: Interpreter) -> Value | None:
         while (item := self.inner.next_value(tx)) is not None:
-            if self.function.is_constant():
-                verdict = item
-            else:
+            verdict = item
+            if not (self.function.is_constant() and self.function.as_constant() is None):
                 verdict = tx.call_function(self.function, [item], {})
-            if verdict.truth(tx):
+            if verdict.truth(tx) is self.wanted:
                 return item
         return None
 
@@ -530,10 +530,11 @@ class CycleIterator(IteratorValue):
 
 def _cycle_after(inner: Iterator[Any], saved: list[Any], position: int) -> Iterator[Any]:
     """A cycle that has given `saved` and, after the first round, `position` items more."""
-    if position >= 0:
-        return itertools.islice(itertools.cycle(saved), position % len(saved), None)
-    rest = list(inner)
-    return itertools.islice(itertools.cycle(saved + rest), len(saved), None)
+    in_first_round = position < 0
+    made = itertools.cycle(itertools.chain(saved, inner) if in_first_round else saved)
+    for _ in range(len(saved) if in_first_round else position % len(saved)):
+        next(made)
+    return made
 
 
 class ChainIterator(IteratorValue):

@@ -124,6 +124,8 @@ def key_of(tx: Interpreter, value: Value) -> Hashable:
             hash(constant)
         except TypeError as error:
             raise_python(tx, TypeError, *error.args)
+        if value.source is not None:
+            tx.output.token_keys.came_from_outside(constant)
         return constant
     return value.hash_key(tx)
 

@@ -28,6 +28,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import PureObjectValue
+from dynamo.values.operators import binary_op
 from dynamo.values.pure import twins
 from dynamo.values.ranges import RangeValue
 from dynamo.values.standins import fail_as
@@ -35,6 +36,7 @@ from dynamo.values.standins import fail_as
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
+_HEAP_TYPE = 1 << 9
 # They make classes: natively, as a whole.
 _MAKE_CLASSES = (
     collections.namedtuple,
@@ -149,7 +151,26 @@ def _call(tx, function, *args, **kwargs):
     return tx.call_function(function, args, kwargs)
 
 
-TABLE[operator.iconcat] = TABLE[operator.iadd]
+def _concatenation(function: Any, symbol: str) -> Callable[..., Value]:
+    """operator.concat and iconcat: `+` between sequences, and nothing but that."""
+
+    def concatenate(tx, left, right):
+        kinds = [value.python_type() for value in (left, right)]
+        if isinstance(left, SequenceValue) and symbol == "+":  # nobody asks the right one
+            fits = issubclass(kinds[1], left.cls)
+        else:
+            fits = all(hasattr(k, "__getitem__") and not issubclass(k, dict) for k in kinds)
+        if not fits and not any(kind.__flags__ & _HEAP_TYPE for kind in kinds):
+            fail_as(tx, function, left, right)
+        if not fits:
+            raise Unsupported(breaks.UncapturedCall(f"operator.{function.__name__}"))
+        return binary_op(tx, symbol, left, right)
+
+    return concatenate
+
+
+TABLE[operator.concat] = _concatenation(operator.concat, "+")
+TABLE[operator.iconcat] = _concatenation(operator.iconcat, "+=")
 
 
 @handles(operator.length_hint)

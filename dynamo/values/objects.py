@@ -8,6 +8,7 @@ items of a dict subclass, of a list subclass) is in `storage`, a plain container
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections.abc import Callable, Hashable, Sequence
@@ -37,6 +38,9 @@ from dynamo.values.descriptors import (
     guarded_lookup,
     is_data_descriptor,
     is_slot,
+    is_trusted_class,
+    own_attr_source,
+    reads_by_function,
     refuse_property,
 )
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
@@ -103,19 +107,27 @@ class ObjectValue(Value):
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        getter = guarded_lookup(tx, self, "__getattribute__")
-        if isinstance(getter, types.FunctionType):
-            return self.special(tx, "__getattribute__", ConstantValue(name))
+        if self._overrides(tx, "__getattribute__"):
+            return self._or_fallback(
+                tx, name, lambda: self.special(tx, "__getattribute__", ConstantValue(name))
+            )
         return self.getattr_or_fallback(tx, name)
+
+    def _overrides(self, tx: Interpreter, name: str) -> bool:
+        """A Python class has a method of its own for access to attributes."""
+        found = guarded_lookup(tx, self, name)
+        if isinstance(found, types.FunctionType):
+            return True
+        owner = next(cls for cls in self.cls.__mro__ if name in vars(cls))
+        return builtin_base(owner) is not owner and found is not getattr(object, name)
 
     def getter(self, tx: Interpreter, name: str) -> Value | None:
         """Of a property."""
         if type(self).getattr is not ObjectValue.getattr:
             return None
-        getter = guarded_lookup(tx, self, "__getattribute__")
         found = guarded_lookup(tx, self, name)
         plain = type(found) is property and isinstance(found.fget, types.FunctionType)
-        if isinstance(getter, types.FunctionType) or not plain:
+        if not plain or self._overrides(tx, "__getattribute__"):
             return None
         if guarded_lookup(tx, self, "__getattr__") is not MISSING:
             return None
@@ -124,16 +136,18 @@ class ObjectValue(Value):
 
     def fallback(self, tx: Interpreter) -> Any:
         """The function `__getattr__` of the class; None where there is none, or more around it."""
-        getter = guarded_lookup(tx, self, "__getattribute__")
         found = guarded_lookup(tx, self, "__getattr__")
         plain = isinstance(found, types.FunctionType)
-        return found if plain and not isinstance(getter, types.FunctionType) else None
+        return found if plain and not self._overrides(tx, "__getattribute__") else None
 
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
         """object.__getattribute__, and __getattr__ if that finds nothing."""
+        return self._or_fallback(tx, name, lambda: self.generic_getattr(tx, name))
+
+    def _or_fallback(self, tx: Interpreter, name: str, read: Callable[[], Value]) -> Value:
         fallback = guarded_lookup(tx, self, "__getattr__")
         try:
-            return self.generic_getattr(tx, name)
+            return read()
         except RaisedException as error:
             if fallback is MISSING or not is_exception(error, AttributeError):
                 raise
@@ -142,7 +156,7 @@ class ObjectValue(Value):
     def generic_getattr(self, tx: Interpreter, name: str) -> Value:
         """object.__getattribute__."""
         found = guarded_lookup(tx, self, name)
-        if found is not MISSING and is_data_descriptor(found):
+        if is_data_descriptor(found) and hasattr(type(found), "__get__"):
             return bind(tx, self, found, name)
         own = self.own_attr(tx, name)
         if own is not None:
@@ -168,15 +182,27 @@ class ObjectValue(Value):
         own = self.instance_dict()
         if own is None:
             return None
+        refuse_changed(tx, self, own, name)
         if name in own:
             return tx.wrap(own[name], self.own_source(name))
         tx.guard(self.source, "no_instance_attr", name)
         return None
 
+    def _changes_dict(self, tx: Interpreter, name: str) -> None:
+        """An attribute is about to be stored or deleted: who has the instance dict would see it."""
+        own = self.instance_dict()
+        if own is not None:
+            if id(own) in tx.output.values_by_id:
+                raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+            tx.output.side_effects.changed_dicts.add(id(own))
+
     def own_source(self, name: str) -> Source | None:
-        return (
-            None if self.source is None else DictItemSource(InstanceDictSource(self.source), name)
-        )
+        return None if self.source is None else DictItemSource(self.dict_source(), name)
+
+    def dict_source(self) -> Source:
+        assert self.source is not None, "a new object's dict is known"
+        own = own_attr_source(self, "__dict__") if reads_by_function(self.cls) else None
+        return own or InstanceDictSource(self.source)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         try:
@@ -188,8 +214,7 @@ class ObjectValue(Value):
         return True
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        setter = guarded_lookup(tx, self, "__setattr__")
-        if isinstance(setter, types.FunctionType):
+        if self._overrides(tx, "__setattr__"):
             self.special(tx, "__setattr__", ConstantValue(name), value)
         else:
             self.generic_setattr(tx, name, value)
@@ -224,14 +249,14 @@ class ObjectValue(Value):
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             bare = type(self.cls.__name__, (), {"__slots__": ()})()
             call_real(tx, setattr, bare, name, None)
+        self._changes_dict(tx, name)
         tx.output.side_effects.store_attr(self, name, value)
 
     def has_instance_dict(self) -> bool:
         return self.cls.__dictoffset__ != 0
 
     def delattr(self, tx: Interpreter, name: str) -> None:
-        deleter = guarded_lookup(tx, self, "__delattr__")
-        if isinstance(deleter, types.FunctionType):
+        if self._overrides(tx, "__delattr__"):
             self.special(tx, "__delattr__", ConstantValue(name))
         else:
             self.generic_delattr(tx, name)
@@ -267,6 +292,7 @@ class ObjectValue(Value):
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
             type_name = self.cls.__name__
             raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+        self._changes_dict(tx, name)
         tx.output.side_effects.delete_attr(self, name)
 
     # -- special methods ------------------------------------------------------------------------
@@ -320,10 +346,15 @@ class ObjectValue(Value):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
+        """self.name(...); a special method is looked up on the type, as Python does."""
+        special = name.startswith("__") and name.endswith("__")
+        method = self.special_method(tx, name) if special else None
+        if method is None:
+            method = self.getattr(tx, name)
         pushed = tx.pushed_for(self, name)
         if pushed is None:
-            return super().call_method(tx, name, args, kwargs)
-        return finish_call(tx, self.getattr(tx, name), args, kwargs, pushed)
+            return tx.call_function(method, args, kwargs)
+        return finish_call(tx, method, args, kwargs, pushed)
 
     def truth(self, tx: Interpreter) -> bool:
         if self.is_python_special(tx, "__bool__"):
@@ -364,6 +395,29 @@ class ObjectValue(Value):
         if guarded_lookup(tx, self, "__getitem__") is not MISSING:
             return ItemProtocolIterator(self)
         raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not iterable")
+
+    def unpack_hinted(self, tx: Interpreter) -> list[Value]:
+        iterator = self.iterate(tx)
+        self._ask_length(tx)
+        return iterator.unpack(tx)
+
+    def _ask_length(self, tx: Interpreter) -> None:
+        """What is asked for a length, as a hint, may say no. Trusted classes only answer."""
+        asked = [n for n in ("__len__", "__length_hint__") if self.is_python_special(tx, n)]
+        if not asked or is_trusted_class(self.cls):
+            return
+        try:
+            if asked[0] == "__len__":
+                self.length(tx)
+                return
+            answer = self.special(tx, "__length_hint__")
+        except RaisedException as error:
+            if not is_exception(error, TypeError):
+                raise
+            return
+        if not answer.is_constant() or answer.as_constant() is NotImplemented:
+            return
+        call_real(tx, operator.length_hint, _Hinted(answer.as_constant()))
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if guarded_lookup(tx, self, "__next__") is MISSING:
@@ -488,6 +542,23 @@ class ObjectValue(Value):
             emit.pop_top()
 
         return write
+
+
+class _Hinted:
+    """Answers so, for Python to judge."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def __length_hint__(self) -> Any:
+        return self.answer
+
+
+def refuse_changed(tx: Interpreter, value: Value, own: dict[str, Any], name: str) -> None:
+    """The instance dict of `value` came to the frame as a dict, too, and was changed as such."""
+    known = tx.output.values_by_id.get(id(own))
+    if known is not None and tx.output.side_effects.is_dirty(known[1]):
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
 
 
 def emit_class(codegen: Codegen, cls: type) -> None:

@@ -106,7 +106,8 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = 
     if left.is_constant() and right.is_constant():
         function = BINARY_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
-    if op in ("%", "%=") and left.python_type_is(str, bytes):
+    formats = op in ("%", "%=") and left.python_type_is(str, bytes)
+    if formats and not right_goes_first(left, right, "__rmod__"):
         return _format_percent(tx, left, right)
     asked, op = op, op.removesuffix("=")
     attempts = [(left, right, False, op)]
@@ -120,6 +121,8 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = 
     for i, (value, other, reflected, symbol) in enumerate(attempts):
         if last:
             _end_with(tx, value, methods[i:], after_binary, asked, left, right)
+        if formats and value is left:
+            return _format_percent(tx, left, right)
         result = value.binary(tx, symbol, other, reflected)
         storage: Any = _built_in_part(value, other)
         if result is None and storage is not None and not value.is_constant():
@@ -139,9 +142,9 @@ _CONVERSIONS = re.compile(r"%(?:\(.*?\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[hl
 
 def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
     """text % values. Values that are not constants are turned to text by their own __str__."""
-    from dynamo.values.texts import shown
+    from dynamo.values.texts import shown, shown_operand
 
-    known, real = constant_or_none(right)
+    known, real = (False, None) if _holds_set(right) else constant_or_none(right)
     if not known:
         if text.python_type() is bytes:
             raise Unsupported(breaks.NotConstant(right.describe()))
@@ -152,8 +155,18 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
         if issubclass(right.python_type(), tuple):  # of any class
             real = tuple(shown(tx, item) for item in storage.unpack(tx))
         else:
-            real = shown(tx, right)
+            real = shown_operand(tx, right)
     return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
+
+
+def _holds_set(value: Value, around: tuple[Value, ...] = ()) -> bool:
+    """A set, or a sequence of one: the order of its text is the real one's."""
+    from dynamo.values.containers import SequenceValue
+    from dynamo.values.sets import FrozenSetValue
+
+    if isinstance(value, SequenceValue) and value not in around:
+        return any(_holds_set(item, (*around, value)) for item in value.wrapped())
+    return isinstance(value, FrozenSetValue)
 
 
 def right_goes_first(left: Value, right: Value, method: str | None = None) -> bool:

@@ -13,115 +13,88 @@ import types
 _MISSING = object()
 
 
+class ReversedItems:
+    """reversed() of an object with __len__ and __getitem__."""
+
+    def __init__(self, sequence):
+        self.sequence = sequence
+        self.index = len(sequence) - 1
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.index >= 0:
+            try:
+                item = self.sequence[self.index]
+            except (IndexError, StopIteration):
+                pass
+            else:
+                self.index -= 1
+                return item
+        self.index, self.sequence = -1, ()
+        raise StopIteration
+
+    def __length_hint__(self):
+        return 0 if len(self.sequence) <= self.index else self.index + 1
+
+
 def reversed_items(sequence):
-    for i in range(len(sequence) - 1, -1, -1):
-        yield sequence[i]
+    return ReversedItems(sequence)
 
 
-def accumulate(iterable, func=None, *, initial=None):
-    iterator = iter(iterable)
-    total = initial
-    if initial is None:
-        try:
-            total = next(iterator)
-        except StopIteration:
-            return
-    yield total
-    for element in iterator:
-        total = total + element if func is None else func(total, element)
-        yield total
+class GroupBy:
+    """itertools.groupby: a group ends when the outer iterator moves on."""
+
+    def __init__(self, iterable, key):
+        self.source = iter(iterable)
+        self.key = key
+        self.found = self.target = _MISSING  # the key drawn last, and that of the group
+        self.item = _MISSING
+        self.group = None
+
+    def __iter__(self):
+        return self
+
+    def draw(self):
+        item = next(self.source)
+        self.found = item if self.key is None else self.key(item)
+        self.item = item
+
+    def __next__(self):
+        self.group = None
+        while self.found is _MISSING or (
+            self.target is not _MISSING and (self.target is self.found or self.target == self.found)
+        ):
+            self.draw()
+        self.target = self.found
+        self.group = Group(self, self.target)
+        return self.found, self.group
 
 
-def starmap(function, iterable):
-    for args in iterable:
-        yield function(*args)
+class Group:
+    def __init__(self, parent, target):
+        self.parent = parent
+        self.target = target
 
+    def __iter__(self):
+        return self
 
-def takewhile(predicate, iterable):
-    for item in iterable:
-        if not predicate(item):
-            break
-        yield item
-
-
-def dropwhile(predicate, iterable):
-    iterator = iter(iterable)
-    for item in iterator:
-        if not predicate(item):
-            yield item
-            break
-    yield from iterator
-
-
-def filterfalse(predicate, iterable):
-    for item in iterable:
-        if not (item if predicate is None else predicate(item)):
-            yield item
-
-
-def compress(data, selectors):
-    for item, chosen in zip(data, selectors):
-        if chosen:
-            yield item
-
-
-def pairwise(iterable):
-    iterator = iter(iterable)
-    try:
-        left = next(iterator)
-    except StopIteration:
-        return
-    for right in iterator:
-        yield left, right
-        left = right
-
-
-def zip_longest(*iterables, fillvalue=None):
-    iterators = [iter(i) for i in iterables]
-    live = [True] * len(iterators)
-    while True:
-        row = []
-        for i, iterator in enumerate(iterators):
-            item = fillvalue
-            if live[i]:
-                try:
-                    item = next(iterator)
-                except StopIteration:
-                    live[i] = False
-            row.append(item)
-        if not any(live):
-            return
-        yield tuple(row)
+    def __next__(self):
+        parent = self.parent
+        if parent.group is not self:
+            raise StopIteration
+        if parent.item is _MISSING:
+            parent.draw()
+        if not (self.target is parent.found or self.target == parent.found):
+            raise StopIteration
+        item = parent.item
+        parent.item = parent.found = _MISSING
+        return item
 
 
 def groupby(iterable, key=None):
-    """A group ends when the outer iterator moves on."""
-    source = iter(iterable)
-    state = {"turn": 0}  # and the item that was drawn last, with its key
-    target = _MISSING
-
-    def draw():
-        for item in source:
-            state["item"], state["key"] = item, item if key is None else key(item)
-            return True
-        return False
-
-    def group(turn):
-        while state["turn"] == turn and (state["key"] is target or state["key"] == target):
-            yield state["item"]
-            if not draw():
-                return
-
-    if not draw():
-        return
-    while True:
-        target = state["key"]
-        state["turn"] += 1
-        yield target, group(state["turn"])
-        state["turn"] += 1
-        while state["key"] is target or state["key"] == target:
-            if not draw():
-                return
+    return GroupBy(iterable, key)
 
 
 def batched(iterable, n, *, strict=False):
@@ -323,14 +296,6 @@ def cmp_to_key(compare):
 
 
 SUBSTITUTES = {
-    itertools.accumulate: accumulate,
-    itertools.starmap: starmap,
-    itertools.takewhile: takewhile,
-    itertools.dropwhile: dropwhile,
-    itertools.filterfalse: filterfalse,
-    itertools.compress: compress,
-    itertools.pairwise: pairwise,
-    itertools.zip_longest: zip_longest,
     itertools.groupby: groupby,
     functools.reduce: reduce,
     functools.cmp_to_key: cmp_to_key,

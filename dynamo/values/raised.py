@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.capture.stand_ins import showing
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import class_lookup
-from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.exceptions import Frames, call_real, raise_python
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
     from dynamo.reconstruct import Codegen
     from dynamo.sources import Source
-
-# The frames that an exception went through, outermost first: code and line.
-Frames = tuple[tuple[types.CodeType, int], ...]
+# A function that returns its frame, and the offset of the instruction that did so.
+Shown = tuple[types.FunctionType, int]
 _LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 
 
@@ -201,7 +201,9 @@ class TracebackValue(Value):
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(make_traceback))
         own = len(self.frames) - (len(self.tail.frames) if self.tail is not None else 0)
-        codegen.load_const(self.frames[:own])
+        codegen.load_const(
+            tuple(showing(e.code, e.namespace, e.positions, e.left) for e in self.frames[:own])
+        )
         codegen(self.tail if self.tail is not None else ConstantValue(None))
         codegen.call(2)
 
@@ -269,43 +271,28 @@ def make_natively(cls: type, args: Sequence[Value]) -> bool:
     return issubclass(cls, (SyntaxError, UnicodeError)) and len(args) > 1
 
 
+@functools.cache
+def init_keywords(base: type[BaseException]) -> frozenset[str]:
+    """The keywords that the __init__ of a C exception class takes."""
+    fields = [name for name, field in vars(base).items() if isinstance(field, _FIELDS)]
+    return frozenset(name for name in fields if _takes(base, name))
+
+
+def _takes(base: Any, keyword: str) -> bool:
+    try:
+        base(**{keyword: None})
+    except TypeError:
+        return False
+    return True
+
+
 def make_traceback(
-    frames: Frames, traceback: types.TracebackType | None = None
+    frames: Sequence[Shown], traceback: types.TracebackType | None = None
 ) -> types.TracebackType | None:
     """A traceback that shows `frames`, and then what `traceback` does."""
-    for code, line in reversed(frames):
-        traceback = types.TracebackType(traceback, _frame_of(code, line), -1, line)
+    for function, offset in reversed(frames):
+        traceback = types.TracebackType(traceback, function(), offset, -1)
     return traceback
-
-
-def _frame_of(code: types.CodeType, line: int) -> types.FrameType:
-    """A frame to be shown in a traceback: name and file are those of `code`, at `line`."""
-    shown = _this_frame.__code__.replace(
-        co_name=code.co_name,
-        co_qualname=code.co_qualname,
-        co_filename=code.co_filename,
-        co_firstlineno=code.co_firstlineno,
-        co_linetable=_all_at(line - code.co_firstlineno, len(_this_frame.__code__.co_code) // 2),
-    )
-    namespace = {"__name__": __name__, "_getframe": sys._getframe}
-    return types.FunctionType(shown, namespace)()
-
-
-def _all_at(delta: int, units: int) -> bytes:
-    """A line table in which all `units` of code are `delta` lines behind the first one."""
-    table = bytearray()
-    for done in range(0, units, 8):
-        table.append(0x80 | 13 << 3 | min(units - done, 8) - 1)  # line without columns
-        number = abs(delta) << 1 | (delta < 0) if not done else 0
-        while number > 63:
-            table.append(64 | number & 63)
-            number >>= 6
-        table.append(number)
-    return bytes(table)
-
-
-def _this_frame() -> types.FrameType:
-    return _getframe()  # type: ignore[name-defined] # noqa: F821
 
 
 def make_exception(

@@ -6,16 +6,18 @@ code does with it may depend on it only as far as torch._check(...) has told.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo.config import config
 from dynamo.values import torch_polyfills
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
+from dynamo.values.builtins import TABLE, handles
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue
+from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 
@@ -24,29 +26,90 @@ if TYPE_CHECKING:
 
 
 def _item(tx: Interpreter, tensor: TensorValue) -> Value | None:
-    if not config.capture_scalar_outputs or not tx.output.symbols.allowed:
+    if not tx.output.symbols.reads_captured() or tensor.fake.dtype.is_complex:
         return None
-    if tensor.fake.dtype.is_complex or tx.output.bodies:
-        return None
+    return _read(tx, tensor)
+
+
+def _read(tx: Interpreter, tensor: TensorValue) -> Value:
     return call_in_graph(tx, "call_method", "item", [tensor], {})
 
 
+def _int(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    return _converted(tx, tensor, int)
+
+
+def _float(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    return _converted(tx, tensor, float)
+
+
+def _converted(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | None:
+    dtype = tensor.fake.dtype
+    if not tx.output.symbols.reads_captured() or dtype.is_complex or dtype is torch.bool:
+        return None
+    return TABLE[kind](tx, _read(tx, tensor))
+
+
+def _index(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    dtype = tensor.fake.dtype
+    return None if dtype.is_floating_point else _converted(tx, tensor, int)
+
+
+def _bool(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    if not tx.output.symbols.reads_captured():
+        return None
+    if tensor.fake.dtype is not torch.bool:
+        tensor = tensor.compare(tx, "!=", ConstantValue(0))  # type: ignore[assignment]
+    return _read(tx, tensor)
+
+
 def _tolist(tx: Interpreter, tensor: TensorValue) -> Value | None:
-    if tensor.fake.ndim != 1:
+    if tensor.fake.ndim != 1 or not tx.output.symbols.reads_captured():
         return None
     numbers: list[Value] = []
-    for i in range(int(tensor.fake.shape[0]) if config.capture_scalar_outputs else 0):
+    for i in range(int(tensor.fake.shape[0])):
         element: Any = tensor.getitem(tx, ConstantValue(i))
-        number = _item(tx, element)
-        if number is None:
+        if element.fake.dtype.is_complex:
             return None
-        numbers.append(number)
-    if not config.capture_scalar_outputs:
-        return None
+        numbers.append(_read(tx, element))
     return tx.output.side_effects.track_new(ListValue(numbers))
 
 
-READ_METHODS.update(item=_item, tolist=_tolist)
+READ_METHODS.update(
+    item=_item, tolist=_tolist, __int__=_int, __float__=_float, __index__=_index, __bool__=_bool
+)
+
+
+# -- tensors in the place of numbers --------------------------------------------------------------
+def with_numbers(tx: Interpreter, values: Sequence[Value]) -> list[Value] | None:
+    """Arguments of an operation that wants numbers, with those that are in tensors read; None:
+    there are none.
+    """
+    if not tx.output.symbols.reads_captured():
+        return None
+    made = [_number_in(tx, value) for value in values]
+    return None if all(map(operator.is_, made, values)) else made
+
+
+def _number_in(tx: Interpreter, value: Value) -> Value:
+    if isinstance(value, TensorValue) and _is_index(value.fake):
+        return _read(tx, value)
+    if isinstance(value, SliceValue):
+        parts = with_numbers(tx, value.parts)
+        if parts is None:
+            return value
+        start, stop, step = parts
+        return SliceValue(start, stop, step)
+    if isinstance(value, ListValue | TupleValue) and value.python_type() in (list, tuple):
+        parts = with_numbers(tx, value.wrapped())
+        return value if parts is None else TupleValue(parts)
+    return value
+
+
+def _is_index(fake: torch.Tensor) -> bool:
+    dtype = fake.dtype
+    integral = not (dtype.is_floating_point or dtype.is_complex)
+    return fake.ndim == 0 and integral and dtype not in (torch.bool, torch.uint8)
 
 
 @handles(torch_polyfills.expected)

@@ -69,6 +69,11 @@ class FrozenSetValue(BuiltinObject):
         return list(self.members.values())
 
     def as_constant(self) -> Any:
+        """In the order of the real set, where that is known."""
+        if self.source is None and self.real is not None:
+            copy = detached(self.real)
+            if copy is not None:
+                return copy
         return self.cls(v.as_constant() for v in self.members.values())
 
     def length(self, tx: Interpreter) -> int:
@@ -102,9 +107,7 @@ class FrozenSetValue(BuiltinObject):
         return SetIterator(self, self.ordered(tx))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        if isinstance(item, SetValue):  # is looked for as a frozenset
-            return ConstantValue(frozenset(item.members) in self.members)
-        return ConstantValue(key_of(tx, item) in self.members)
+        return ConstantValue(_sought_key(tx, item) in self.members)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         keys = member_keys(tx, other)
@@ -283,6 +286,14 @@ def gather(tx: Interpreter, value: Value) -> _Gathered:
     return _Gathered(_by_key(tx, items), real)
 
 
+def _sought_key(tx: Interpreter, item: Value) -> Hashable:
+    """The key of what is looked for: a set, as if it were a frozenset."""
+    held = getattr(item, "storage", item)
+    if isinstance(held, SetValue) and item.python_type().__hash__ is None:
+        return frozenset(held.members)
+    return key_of(tx, item)
+
+
 def _constant(value: Value) -> Any:
     """The real object, if it hashes as it will when the compiled code runs."""
     known, real = value.identity()
@@ -353,14 +364,15 @@ class SetValue(FrozenSetValue):
             self.real.add(constants[0])
 
     def py_discard(self, tx, item):
-        key = key_of(tx, item)
+        key = _sought_key(tx, item)
         self.changing(tx)
         self.record("discard", item)
-        if self.members.pop(key, None) is not None and self.real is not None:
-            self.real.discard(_constant(item))
+        member = self.members.pop(key, None)
+        if member is not None and self.real is not None:
+            self.real.discard(_constant(member))
 
     def py_remove(self, tx, item):
-        if key_of(tx, item) not in self.members:
+        if _sought_key(tx, item) not in self.members:
             raise_python(tx, KeyError, item)
         self.py_discard(tx, item)
 
@@ -478,6 +490,8 @@ def build_set(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     make = SetValue if type(obj) is set else FrozenSetValue
     if source is None or all(is_literal(x) for x in obj):
         _guard_literal_set(tx, obj, source)
+        if source is not None:
+            tx.output.token_keys.came_from_outside(frozenset(obj))
         value = make({x: tx.wrap(x) for x in obj}, source, obj if source else detached(obj))
     else:
         tx.guard(source, "type", type(obj))

@@ -26,7 +26,7 @@ from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import same_object
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.sets import SetValue
-from dynamo.values.storage_slots import container_init, storage_slot
+from dynamo.values.storage_slots import container_init, past_order, storage_slot
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -69,6 +69,8 @@ def _dispatch(
         return call_handler(tx, name, getattr(receiver, f"py_{name}"), args, kwargs)
     if isinstance(receiver, ObjectValue):
         return _object_slot(tx, receiver, name, found, args, kwargs)
+    if past_order(receiver, name, found):
+        raise Unsupported(breaks.UncapturedCall(f"dict.{name} of an OrderedDict"))
     if isinstance(receiver, BuiltinObject) and receiver.method(name) is not None:
         return receiver.call_method(tx, name, args, kwargs)
     if name == "__init_subclass__" or (name == "__init__" and not _is_filled(receiver)):
@@ -108,7 +110,7 @@ def _object_slot(
     storage = receiver.storage
     of_object = found is not None and getattr(found, "__objclass__", None) is object
     if storage is not None and not of_object:
-        return storage_slot(tx, receiver, name, args, kwargs)
+        return storage_slot(tx, receiver, name, found, args, kwargs)
     if name == "__eq__" and issubclass(receiver.cls, types.SimpleNamespace):
         return _namespace_eq(tx, receiver, args[0])
     handler = _OBJECT_SLOTS.get(name)

@@ -16,7 +16,6 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
-from dynamo.values.exceptions import call_real
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
@@ -100,10 +99,7 @@ def immutable_storage(
     base = literal_base(cls)
     if base is None:
         return None
-    real = [base_constant(arg) for arg in args]
-    return ConstantValue(
-        call_real(tx, base, *real, **{k: base_constant(v) for k, v in kwargs.items()})
-    )
+    return ConstantValue(base_constant(tx.wrap(base).call(tx, args, kwargs)))
 
 
 def base_constant(value: Value) -> Any:

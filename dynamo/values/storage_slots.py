@@ -4,6 +4,7 @@ anything that the subclass overrides.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,14 @@ _OPERATORS |= {f"__i{stem}__": (f"{symbol}=", False) for symbol, stem in DUNDER_
 _COMPARISONS = {dunder: symbol for symbol, dunder in COMPARE_DUNDERS.items()}
 # Methods of a deque that make another one of the instance's class.
 _DEQUE_COPIES = frozenset(["__add__", "__mul__", "__rmul__", "copy", "__copy__"])
+_DICT_COPIES = frozenset(["__or__", "__ror__", "copy", "__copy__"])  # the same of these dicts
+
+
+def past_order(value: Value, name: str, found: Any) -> bool:
+    """A method of dict itself on an OrderedDict: it does not know of the order."""
+    if not isinstance(value, OrderedDictValue) or getattr(found, "__objclass__", None) is not dict:
+        return False
+    return name in vars(collections.OrderedDict)
 
 
 def bare(value: Value) -> Value:
@@ -50,12 +59,15 @@ def storage_slot(
     tx: Interpreter,
     receiver: ObjectValue,
     name: str,
+    found: Any,
     args: Sequence[Value],
     kwargs: dict[str, Value],
 ) -> Value | None:
     """Base.name(receiver, *args, **kwargs)."""
     storage: Any = receiver.storage
-    if isinstance(storage, DequeValue) and name in _DEQUE_COPIES:
+    of_class = isinstance(storage, DequeValue) and name in _DEQUE_COPIES
+    of_class |= isinstance(storage, (OrderedDictValue, DefaultDictValue)) and name in _DICT_COPIES
+    if of_class or past_order(storage, name, found):
         raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
     handler = _HANDLERS.get(name)
     if handler is not None:

@@ -66,6 +66,8 @@ class SymbolValue(Value):
     @property
     def node(self) -> Any:
         """As a result of the graph."""
+        if self.env.hint(self.symbolic.node.expr) is None:
+            return self.output.symbols.node(self.symbolic)
         return self.as_proxy()
 
     def describe(self) -> str:
@@ -122,6 +124,8 @@ class SymbolValue(Value):
         return number_value(tx, -number if op == "-" else number)
 
     def truth(self, tx: Interpreter) -> bool:
+        if tx.output.guesses and self.env.hint(self.symbolic.node.expr) is None:
+            return False
         with deciding():
             return bool(self.symbolic != 0 if not _is_bool(self.symbolic) else self.symbolic)
 
@@ -362,7 +366,7 @@ def _extreme(pick: Callable[[Any, Any], bool]) -> Callable[..., Any]:
             if _types(best, number) == {int}:
                 best = (torch.sym_min if pick is operator.lt else torch.sym_max)(best, number)
             else:
-                best = number if bool(pick(number, best)) else best
+                best = number if bool(pick(_plain(number), _plain(best))) else best
         return best
 
     return rule

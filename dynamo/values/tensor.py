@@ -262,6 +262,8 @@ class TensorValue(Value):
 
     # -- items ----------------------------------------------------------------------------------
     def truth(self, tx: Interpreter) -> bool:
+        if tx.output.guesses:
+            return False
         raise Unsupported(breaks.DataDependentJump(self.describe()))
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
@@ -284,13 +286,18 @@ class TensorValue(Value):
         return int(self.fake.shape[0])
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        if key.is_symbolic() and key.python_type() is int and self.fake.ndim:
-            # Indexing would want the number itself.
-            return call_in_graph(tx, "call_method", "select", [self, ConstantValue(0), key], {})
-        return call_in_graph(tx, "call_function", operator.getitem, [self, _index_of(key)], {})
+        from dynamo.values.indexing import select
+
+        selected, rest = select(tx, self, key)
+        if rest is None:
+            return selected
+        return call_in_graph(tx, "call_function", operator.getitem, [selected, rest], {})
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
-        operands = [self, _index_of(key), value]
+        from dynamo.values.indexing import select
+
+        selected, rest = select(tx, self, key)
+        operands = [selected, rest or ConstantValue(...), value]
         call_in_graph(tx, "call_function", operator.setitem, operands, {})
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -321,17 +328,6 @@ def _number_of(value: Value) -> Value:
         return ConstantValue(value.as_constant().item())
     storage = getattr(value, "storage", None)
     return storage if isinstance(storage, ConstantValue) else value
-
-
-def _index_of(key: Value) -> Value:
-    """An index as tensors see it: numpy's integers are ints, also in a tuple."""
-    from dynamo.values.containers import TupleValue
-
-    if isinstance(key, TupleValue) and key.python_type() is tuple:
-        return TupleValue([_index_of(part) for part in key.wrapped()])
-    if key.is_constant() and isinstance(key.as_constant(), np.integer):
-        return ConstantValue(int(key.as_constant()))
-    return key
 
 
 def is_a_leaf(tensor: torch.Tensor) -> bool:
@@ -392,11 +388,19 @@ def call_in_graph(
     name = target_name(target)
     if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
-    if writes(target, kwargs):
-        with _keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
+    try:
+        if writes(target, kwargs):
+            with _keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
+                result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
+        else:
             result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
-    else:
-        result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
+    except Unsupported as error:
+        if not isinstance(error.reason, breaks.DataDependentValue):
+            raise
+        numbers = arguments_as_numbers(tx, op, args, kwargs)
+        if numbers is None:
+            raise
+        return call_in_graph(tx, op, target, *numbers)
     if not _holds_tensor(result) and result is not None:
         if not _is_plain(result):
             kind = type(result).__name__
@@ -413,6 +417,23 @@ def call_in_graph(
     if tx.output.symbols.has_fresh():
         tx.output.symbols.bind_fresh(node, result)
     return wrap_result(tx, node, result)
+
+
+def arguments_as_numbers(
+    tx: Interpreter, op: str, args: Sequence[Value], kwargs: dict[str, Value]
+) -> tuple[list[Value], dict[str, Value]] | None:
+    """The arguments of an operation that needs values of tensors, with those that are integers in
+    tensors read; None: there are none, or they are not captured.
+    """
+    from dynamo.values.read_numbers import with_numbers
+
+    owner = list(args[:1]) if op == "call_method" else []
+    given = [*args[len(owner) :], *kwargs.values()]
+    numbers = with_numbers(tx, given)
+    if numbers is None:
+        return None
+    positional = len(args) - len(owner)
+    return [*owner, *numbers[:positional]], dict(zip(kwargs, numbers[positional:]))
 
 
 def _of_the_frame(name: str, args: Sequence[Value]) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
 
-class Shown:
+class Text:
     """Stands for `value` where only its text is asked for."""
 
     def __init__(self, tx: Interpreter, value: Value) -> None:
@@ -49,11 +49,22 @@ class Shown:
             raise Unsupported(breaks.UncapturedCall(f"{self._value.describe()}.{name}"))
         return shown(self._tx, self._value.getattr(self._tx, name))
 
+    def __call__(self) -> Any:  # the factory of a defaultdict has to be callable
+        raise Unsupported(breaks.UncapturedCall(self._value.describe()))
+
+
+class Shown(Text):
+    """The same for one that may have items."""
+
     def __getitem__(self, key: Any) -> Any:
         return shown(self._tx, self._value.getitem(self._tx, ConstantValue(key)))
 
-    def __call__(self) -> Any:  # the factory of a defaultdict has to be callable
-        raise Unsupported(breaks.UncapturedCall(self._value.describe()))
+
+def shown_operand(tx: Interpreter, value: Value) -> Any:
+    """For `text % value`: what has items is taken for a mapping there, even if no name is asked."""
+    real, kind = shown(tx, value), value.python_type()
+    has_items = hasattr(kind, "__getitem__") and not issubclass(kind, str)
+    return real if has_items or type(real) is not Shown else Text(tx, value)
 
 
 def shown(tx: Interpreter, value: Value, made: dict[int, Any] | None = None) -> Any:
@@ -76,8 +87,9 @@ def shown(tx: Interpreter, value: Value, made: dict[int, Any] | None = None) -> 
     if isinstance(value, MappingProxyValue):
         return types.MappingProxyType(shown(tx, value.target, made))
     if isinstance(value, FrozenSetValue):
-        if value.length(tx) > 1 and value.known_real(tx) is not None:
-            return value.cls(value.known_real(tx))
+        real = value.known_real(tx) if value.length(tx) > 1 else None
+        if real is not None:  # not a copy, which may have another order
+            return real if type(real) is value.cls else value.cls(real)
         return value.cls(shown(tx, v, made) for v in value.ordered(tx))
     return Shown(tx, value)
 

@@ -4,11 +4,13 @@ same call.
 
 from __future__ import annotations
 
+import _thread
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.sources import GlobalsSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.operators import same_object
@@ -50,11 +52,84 @@ class TokenValue(Value):
         return ConstantValue(self.is_same(other) is (op == "=="))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        subject = None if self.subject is None else self.subject.hash_key_by_identity()
-        return (TokenValue, self.function, subject)
+        return tx.output.token_keys.add(TokenKey(tx, self))
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(self.function))
         if self.subject is not None:
             codegen(self.subject)
         codegen.call(len(self.children()))
+
+
+class TokenKey:
+    """A token as a key: equal to the number that it is now, where the object exists already."""
+
+    __slots__ = ("hashed", "real", "token", "tx")
+
+    def __init__(self, tx: Interpreter, token: TokenValue) -> None:
+        self.tx = tx
+        self.token = token
+        self.real = self._number(tx)
+        subject = None if token.subject is None else token.subject.hash_key_by_identity()
+        self.hashed = hash(self.real or (TokenValue, token.function, subject))
+
+    def _number(self, tx: Interpreter) -> int | None:
+        token = self.token
+        if token.subject is None:
+            return token.function()
+        known, real = token.subject.identity()
+        old = known and not tx.output.side_effects.is_new(token.subject)
+        return token.function(real) if old else None
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, TokenKey):
+            return self.token.is_same(other.token)
+        return self.real is not None and self.real == other
+
+    def assume(self) -> None:
+        """Guard which number it is: it is looked up among numbers."""
+        output, token = self.tx.output, self.token
+        if token.function is _thread.get_ident:
+            output.guard(GlobalsSource(), "predicate", _runs_in(self.real))
+        elif token.subject is None or output.side_effects.is_new(token.subject):
+            return  # no number that was there before
+        elif self.real is None or token.function is not id or token.subject.is_constant():
+            raise Unsupported(breaks.NotConstant(f"{token.function.__name__}()"))
+        else:
+            output.guard(token.subject.source, "id", token.subject.identity()[1])
+
+
+def _runs_in(thread: int | None) -> Callable[[Any], bool]:
+    return lambda _: _thread.get_ident() == thread
+
+
+class TokenKeys:
+    """The tokens that became keys in a frame, and whether keys from outside are numbers, too: such
+    a number may be what an earlier frame was told.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[TokenKey] = []
+        self.numbers = False
+
+    def add(self, key: TokenKey) -> TokenKey:
+        if self.numbers:
+            key.assume()
+        self.keys.append(key)
+        return key
+
+    def came_from_outside(self, key: Hashable) -> None:
+        if self.numbers or not _holds_number(key):
+            return
+        self.numbers = True
+        for known in self.keys:
+            known.assume()
+
+
+def _holds_number(key: Hashable) -> bool:
+    if isinstance(key, (tuple, frozenset)):
+        return any(map(_holds_number, key))
+    return isinstance(key, (int, float, complex))

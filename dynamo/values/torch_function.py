@@ -105,6 +105,13 @@ def _run(function: Callable[..., Any]) -> Fold:
     return fold
 
 
+def _signature(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    from dynamo.values.builtins import guard_parameters
+
+    guard_parameters(tx, *args)
+    return _run(inspect.signature)(tx, args, kwargs)
+
+
 def _is_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(isinstance(args[0], TensorValue))
 
@@ -221,7 +228,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache",
         _pure_state_change,
     )
-    table[id(inspect.signature)] = (inspect.signature, _run(inspect.signature))
+    table[id(inspect.signature)] = (inspect.signature, _signature)
     table[id(rules.graph_break)] = (rules.graph_break, _graph_break)
     table[id(rules.is_compiling)] = (rules.is_compiling, _answer(True))
     return table

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.capture.dropping import known_alive, watch_target
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
@@ -14,6 +15,7 @@ from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtins import handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import raise_python
+from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import equal
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class WeakRefValue(Value):
         self.real = real
         self.callback = callback
         self.key = key
+        self.hashed = False
 
     def python_type(self) -> type:
         if self.real is not None:
@@ -50,6 +53,15 @@ class WeakRefValue(Value):
 
     def children(self) -> Sequence[Value]:
         return [v for v in (self.target, self.callback, self.key) if v is not None]
+
+    def held(self) -> Sequence[Value]:
+        return [v for v in (self.callback, self.key) if v is not None]
+
+    def die(self) -> None:
+        """The target has ended."""
+        if self.hashed:  # a dead reference keeps its hash, and equals itself only
+            raise Unsupported(breaks.ObjectDies(self.target.describe()))
+        self.target = ConstantValue(None)
 
     def truth(self, tx: Interpreter) -> bool:
         return True
@@ -70,6 +82,8 @@ class WeakRefValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if args or kwargs:
             raise Unsupported(breaks.UncapturedCall("a weak reference with arguments"))
+        if not known_alive(tx, self.target):
+            raise Unsupported(breaks.ObjectDies(self.target.describe()))
         return self.target
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
@@ -82,9 +96,14 @@ class WeakRefValue(Value):
     def hash_key(self, tx: Interpreter) -> Hashable:
         if is_none(self.target):
             return self.hash_key_by_identity()
+        self.hashed = True
         return (weakref.ref, self.target.hash_key(tx))
 
     def reconstruct(self, codegen: Codegen) -> None:
+        if is_none(self.target):
+            codegen.load_callable(lambda: codegen.load_const(dead_reference))
+            codegen.call(0)
+            return
         made = weakref.ref if self.key is None else weakref.KeyedRef
         codegen.load_callable(lambda: codegen.load_const(made))
         codegen(self.target)
@@ -124,14 +143,26 @@ def dereference(ref: weakref.ref) -> Any:
     return ref()
 
 
+class _Target:
+    __slots__ = ("__weakref__",)
+
+
+def dead_reference() -> weakref.ref:
+    return weakref.ref(_Target())
+
+
 @handles(weakref.ref)
 def _weakref(tx, target, callback=None):
     """An object has one reference without a callback."""
+    if isinstance(target, ObjectValue) and not target.cls.__weakrefoffset__:
+        name = target.cls.__name__
+        raise_python(tx, TypeError, f"cannot create weak reference to {name!r} object")
     if not is_none(callback):
         return _with_callback(tx, target, callback, None)
     known = tx.output.plain_references.get(id(target))
     if known is None:
         known = tx.output.plain_references[id(target)] = WeakRefValue(target)
+        watch_target(tx.output, target, known)
     return known
 
 

@@ -17,8 +17,6 @@ def used_outputs(gm: GraphModule) -> set[Node]:
     them itself.
     """
     if any(node.target is torch.autograd.grad for node in gm.graph.nodes):
-        return set()
-    if any(node.target is torch.autograd.grad for node in gm.graph.nodes):
         return set()  # it goes back through its own outputs
     returned = gm.graph.output_node().all_input_nodes
     return {node for node in returned if node.op.startswith("call_") and len(node.users) > 1}

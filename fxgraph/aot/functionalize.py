@@ -19,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fxgraph.aot import decompositions as rules
+from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
     FunctionalGraph,
@@ -41,7 +42,7 @@ from fxgraph.higher_order import (
 )
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbol, is_symbolic
+from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
@@ -70,7 +71,7 @@ def functionalize(
     table = rules.table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
-    with tracing(grad=False):
+    with tracing(grad=False), data_allowed(fake_mode):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode)
         with tracer.mode, symbolic_dispatch(fake_mode):
             result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
@@ -146,7 +147,12 @@ class TracingInterpreter(Interpreter):
             self.tracer.stack_trace = n.meta.get("stack_trace")
             if runs_bodies(n.target):
                 return self._run_bodies(n)
-        return super().run_node(n)
+            if n.target is torch._check and isinstance(n.args[0], Node):
+                # As it was before it was assumed to hold.
+                return self.tracer.check(n.args[0].meta["example_value"].node._expr)
+        result = super().run_node(n)
+        self.tracer.data.rename(result, n.meta.get("example_value"))
+        return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in RECURRENT and not kwargs:
@@ -324,8 +330,8 @@ class Finish:
     # -- outputs ----------------------------------------------------------------------------------
 
     def _spec(self, index: int, leaf: Any) -> OutputSpec:
-        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise Unfunctionalizable("a symbolic scalar is returned")
+        if is_symbolic(leaf):
+            return self._number_spec(leaf)
         if not isinstance(leaf, torch.Tensor):
             return OutputSpec("constant", constant=leaf)
         for earlier in range(index):
@@ -343,6 +349,16 @@ class Finish:
             return self._constant_spec(view, leaf)
         return self._internal_spec(index, view)
 
+    def _number_spec(self, leaf: Any) -> OutputSpec:
+        if self.bases_only or isinstance(leaf, torch.SymBool):
+            raise Unfunctionalizable("a symbolic scalar is returned")
+        number = self.tracer.number(leaf)
+        if not isinstance(number, Node):
+            return OutputSpec("constant", constant=number)
+        self.values.append(number)
+        self.value_fakes.append(leaf)
+        return OutputSpec("fresh", len(self.values) - 1)
+
     def _constant_spec(self, view: View, leaf: torch.Tensor) -> OutputSpec:
         tensor = self.tracer.constants[view.alias.origin]  # type: ignore[index]
         if leaf is tensor:
@@ -359,8 +375,10 @@ class Finish:
         if (view.parent is None and view is view.alias.base) or alone:
             return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base
-        if self.bases_only and any(map(is_symbolic, (*view.fake.shape, *view.fake.stride()))):
-            # The autograd node would have to make a view of other sizes with each call.
+        numbers = (*view.fake.shape, *view.fake.stride())
+        if any(map(is_symbolic if self.bases_only else depends_on_data, numbers)):
+            # The autograd node would have to make a view of other sizes with each call; data is not
+            # among the inputs, by which others make views.
             if len(objects) > 1:
                 raise Unfunctionalizable("views of one tensor are returned, and its sizes vary")
             return OutputSpec("fresh", self._add_value(view, copied=True))

@@ -214,12 +214,31 @@ def _backward(
         made[node] = graph.placeholder(node.name)
         made[node].meta.update(val=node.meta["val"])
     wanted = _ancestors(gradients, until=made)
+    behind = _behind(joint, tangents)
     for node in joint.nodes:
-        if node in wanted and node not in made:
-            made[node] = graph.node_copy(node, made.__getitem__)
+        if node in wanted and node in behind:
+            _copy_late(graph, node, made)
+    for node in gradients:
+        _copy_late(graph, node, made)
     results = [made[node] for node in gradients]
     graph.output(own_memory(graph, results, [made[node] for node in tangents]))
     return graph
+
+
+def _copy_late(graph: Graph, node: Node, made: dict[Node, Node]) -> None:
+    """Copies a node after what it needs: what is computed again is so just before its first use,
+    lest all of it be in memory at once.
+    """
+    todo = [node]
+    while todo:
+        node = todo[-1]
+        missing = [given for given in node.all_input_nodes if given not in made]
+        if node in made or not missing:
+            todo.pop()
+            if node not in made:
+                made[node] = graph.node_copy(node, made.__getitem__)
+        else:
+            todo.extend(reversed(missing))
 
 
 def own_memory(

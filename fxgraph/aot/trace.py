@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxgraph.aot import inplace, views
+from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, gives_data
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
 from fxgraph.aot.views import ViewCall
@@ -87,6 +88,7 @@ class Tracer:
         self._kinds: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {}
         self._symbols: dict[Any, Node] = {}  # symbol -> its placeholder
         self._sizes: ExpressionNodes | None = None
+        self.data = FreshSymbols(fake_mode, self._bind, self._size_of)
 
     # -- tensors ----------------------------------------------------------------------------------
 
@@ -102,10 +104,20 @@ class Tracer:
         """A placeholder for the number of a symbol (a torch.SymInt or SymFloat)."""
         node = self.graph.placeholder(name)
         node.meta["val"] = value
-        self._symbols[value.node.expr] = node
-        if self._sizes is None:
-            self._sizes = ExpressionNodes(value.node.shape_env, self._symbol_node, self._size_node)
+        self._bind(value.node.expr, node)
         return node
+
+    def _bind(self, symbol: Any, node: Node) -> None:
+        """`node` is the value of a symbol."""
+        self._symbols[symbol] = node
+        if self._sizes is None:
+            env: Any = self.fake_mode.shape_env
+            self._sizes = ExpressionNodes(env, self._symbol_node, self._size_node)
+
+    def _size_of(self, node: Node, dim: int, size: torch.SymInt) -> Node:
+        made = self.graph.call_function(aten.sym_size.int, (node, dim))
+        made.meta["val"] = size
+        return made
 
     def _symbol_node(self, symbol: Any) -> Node:
         if symbol not in self._symbols:
@@ -115,7 +127,7 @@ class Tracer:
     def _size_node(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
         return self.graph.call_function(function, args)
 
-    def _number(self, leaf: Any) -> Any:
+    def number(self, leaf: Any) -> Any:
         """What stands for a symbolic number in the graph: a node, or the number that it is."""
         if not is_symbolic(leaf):
             return leaf
@@ -199,7 +211,7 @@ class Tracer:
 
     def _node(self, op: Any, args: Any, kwargs: Any, result: Any) -> Node:
         if self._sizes is not None:
-            args, kwargs = _map(args, self._number), _map(kwargs, self._number)
+            args, kwargs = _map(args, self.number), _map(kwargs, self.number)
         node = self.graph.call_function(op, args, kwargs)
         node.meta["val"] = result
         if self.stack_trace is not None:
@@ -210,8 +222,14 @@ class Tracer:
         """Record `op` on tensors of the program; its results are new memory."""
         args, kwargs = self._own(args), self._own(kwargs)
         node_args, node_kwargs = _map(args, self._to_node), _map(kwargs, self._to_node)
-        result = self.fake.run(op, args, kwargs, is_view(op))
+        data = self.data.allowed and gives_data(op)
+        if data:
+            result = self.data.run(op, args, kwargs)
+        else:
+            result = self.fake.run(op, args, kwargs, is_view(op))
         node = self._node(op, node_args, node_kwargs, result)
+        if data:
+            self.data.note(node, result)
         if isinstance(result, FakeTensor):
             self._new_memory(result, node)
         elif isinstance(result, (tuple, list)):
@@ -219,8 +237,10 @@ class Tracer:
                 if isinstance(item, FakeTensor):
                     part = self.graph.call_function(operator.getitem, (node, index))
                     part.meta.update(node.meta, val=item)
+                    if data:
+                        self.data.note(part, item)
                     self._new_memory(item, part)
-        elif isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        elif is_symbolic(result) and not data:
             raise Unfunctionalizable(f"the result of {op} depends on the data")
         return result
 
@@ -499,7 +519,16 @@ class Tracer:
         real = self._real.get(view.node)
         if real is not None and view.version == view.alias.version and view.fake.dim() == 0:
             return real.item()
-        raise Unfunctionalizable(f"the result of {op} depends on the data")
+        if not self.data.allowed:
+            raise Unfunctionalizable(f"the result of {op} depends on the data")
+        return self.record(op, args, kwargs)
+
+    def check(self, condition: Any) -> None:
+        """The program's torch._check of a condition (an expression) that depends on data."""
+        if self._sizes is None:
+            raise Unfunctionalizable(f"the numbers of {condition} are not among the inputs")
+        holds = self._sizes.of_expression(condition)
+        self._node(aten._assert_scalar.default, (holds, CHECK_FAILED), {}, None)
 
 
 def _native_batch_norm_with_reserve(tracer: Tracer, op: Any, args: Any, kwargs: Any) -> Any:

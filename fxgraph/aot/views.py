@@ -59,7 +59,9 @@ def _split(x: torch.Tensor, size: int, dim: int = 0) -> list[ViewCall]:
     length = x.shape[dim]
     if length == 0 or size == 0:
         return [_slice(dim, 0, length)]
-    return [_slice(dim, start, min(start + size, length)) for start in range(0, length, size)]
+    count = int((length + size - 1) // size)  # of a symbolic length only this is guarded
+    starts = [index * size for index in range(count)]
+    return [_slice(dim, start, stop) for start, stop in zip(starts, [*starts[1:], length])]
 
 
 def _split_with_sizes(x: torch.Tensor, sizes: list[int], dim: int = 0) -> list[ViewCall]:

@@ -41,8 +41,7 @@ class Lowering:
 
     def __init__(self, program: Program | None = None) -> None:
         self.program = program if program is not None else Program()
-        self.sizes = GraphSizes()
-        self.sizes.symbols = self.program.symbols
+        self.sizes = GraphSizes(self.program.symbols)
         self.bound: set[str] = set()  # symbols whose values the plan has by now
         self.node: Any = None
 
@@ -349,9 +348,13 @@ class Lowering:
 
     # -- symbols that results define --------------------------------------------------------------
 
-    def _bind(self, size: Any, number: int, dim: int | None) -> list[tuple[str, int, int | None]]:
-        """The new symbol that result `number` of an operator is, or has as its size."""
-        new = [s.name for s in symbols(size) if size == Size.of(s) and s.name not in self.bound]
+    def _bind(self, value: Any, number: int, dim: int | None) -> list[tuple[str, int, int | None]]:
+        """The new symbols that result `number` of an operator is, or has as its size."""
+        if not isinstance(value, torch.SymInt):
+            return []
+        size, read = self.sizes.of(value), self.sizes.read(value)
+        names = [*(s.name for s in symbols(size) if size == Size.of(s)), *([read] if read else [])]
+        new = [name for name in names if name not in self.bound]
         self.bound.update(new)
         return [(name, number, dim) for name in new]
 
@@ -370,6 +373,7 @@ class Lowering:
         *,
         ordered: bool = False,
         mutates: tuple[str, ...] = (),
+        asserts: bool = False,
     ) -> Any:
         """Call an operator inside the plan; results take size and strides from the node's fake
         tensors."""
@@ -388,10 +392,10 @@ class Lowering:
         for number, one in enumerate([val] if single else val or ()):
             if not isinstance(one, torch.Tensor):
                 results.append(self.sizes.of(one))
-                binds += self._bind(results[-1], number, None)
+                binds += self._bind(one, number, None)
                 continue
             size, stride = self.shape(one), self.strides(one)
-            for d, n in enumerate(size):
+            for d, n in enumerate(one.shape):
                 binds += self._bind(n, number, d)
             buffer = self.new_buffer(
                 size,
@@ -411,6 +415,7 @@ class Lowering:
             ordered,
             mutates,
             tuple(binds),
+            asserts,
         )
         self.program.steps.append(step)
         self.program.fallbacks[name] = self.program.fallbacks.get(name, 0) + 1

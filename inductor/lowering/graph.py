@@ -128,9 +128,12 @@ class _Run:
         if isinstance(val, torch.SymFloat | torch.SymBool):
             return _Opaque(str(val))
         if isinstance(val, torch.SymInt):
-            size = self.ctx.sizes.of(val)
-            if self.ctx.bound.issuperset(s.name for s in symbols(size)):
+            size, read = self.ctx.sizes.of(val), self.ctx.sizes.read(val)
+            needed = [s.name for s in symbols(size)] + ([read] if read else [])
+            if self.ctx.bound.issuperset(needed):
                 return size
+        if target is aten._assert_scalar.default:
+            return self._assert(node)
         args = self._value(node.args)
         kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
         if target is operator.getitem:
@@ -145,6 +148,13 @@ class _Run:
         if isinstance(result, Tensor):
             self._settle(result, node)
         return result
+
+    def _assert(self, node: Any) -> None:
+        condition, message = node.args
+        holds = self.ctx.sizes.truth(getattr(condition, "meta", {"val": condition})["val"])
+        if holds != 1:
+            self.ctx.require_bound(holds)
+            self.ctx.aten(node.target, [holds, message], {}, ordered=True, asserts=True)
 
     def _mutate(self, node: Any) -> Any:
         """An operator that writes arguments. They are copies that the tracer made for it: each gets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -25,11 +26,18 @@ from inductor.sizes import (
 UNKNOWN_HINT = 1024  # a size that depends on data
 
 
+def read_name(symbol: str) -> str:
+    """The name under which checks know a number that depends on data. What they check is known of
+    `symbol`, by which no check of it would be left.
+    """
+    return f"{symbol}_read"
+
+
 class GraphSizes:
     """The sizes of one graph: equal symbols are one Symbol."""
 
-    def __init__(self) -> None:
-        self.symbols: dict[str, Symbol] = {}
+    def __init__(self, symbols: dict[str, Symbol] | None = None) -> None:
+        self.symbols = {} if symbols is None else symbols
         self._known: dict[Any, Extent] = {}
 
     def of(self, value: Any) -> Any:
@@ -104,6 +112,47 @@ class GraphSizes:
                 return a, b
         return None
 
+    def read(self, value: torch.SymInt) -> str | None:
+        """The name by which checks know this number, if it depends on data and any is checked."""
+        env, symbol = value.node.shape_env, value.node._expr
+        if not env.assertions:
+            return None
+        while symbol in env.replacements and env.replacements[symbol].is_Symbol:
+            symbol = env.replacements[symbol]
+        if not symbol.is_Symbol or env.symbols[symbol].hint is not None:
+            return None
+        name = read_name(symbol.name)
+        self.symbols.setdefault(name, Symbol(name, None, None, UNKNOWN_HINT))
+        return name
+
+    def truth(self, value: Any) -> Extent:
+        """A bool or torch.SymBool that is checked, as 1 or 0: from what was read, whatever the
+        check itself has told of it (see read_name). Raises Undecided as `of` does.
+        """
+        if not isinstance(value, torch.SymBool):
+            return int(value)
+        env = value.node.shape_env
+        read = GraphSizes(self.symbols)
+        for symbol in value.node._expr.free_symbols:
+            if env.symbols[symbol].hint is None:
+                name = read_name(symbol.name)
+                made = self.symbols.setdefault(name, Symbol(name, None, None, UNKNOWN_HINT))
+                read._known[symbol] = Size.of(made)
+            else:
+                read._known[symbol] = self._size(env.simplify(symbol), env)
+        return read._truth(value.node._expr, env)
+
+    def _truth(self, expr: Any, env: Any) -> Extent:
+        if isinstance(expr, sympy.Not):
+            return 1 - self._truth(expr.args[0], env)
+        if isinstance(expr, sympy.And | sympy.Or):
+            combine = smallest if isinstance(expr, sympy.And) else largest
+            return functools.reduce(combine, [self._truth(arg, env) for arg in expr.args])
+        if not isinstance(expr, sympy.Rel) or not expressions.is_integral(expr):
+            raise Undecided(f"whether {expr}")
+        a, b = (self._size(arg, env) for arg in expr.args)
+        return _COMPARISONS[type(expr)](a, b)
+
     def _symbol(self, symbol: Any, env: Any) -> Size:
         if not symbol.is_integer:
             raise Undecided(f"{symbol}, which is no integer")
@@ -121,6 +170,20 @@ def _power(args: list[Extent]) -> Extent:
         raise Undecided("a power of sizes")
     return base**power
 
+
+def _at_least(a: Extent, b: Extent) -> Extent:
+    """1 where a >= b, else 0."""
+    return smallest(largest(a - b + 1, 0), 1)
+
+
+_COMPARISONS: dict[Any, Callable[[Extent, Extent], Extent]] = {
+    sympy.Ge: _at_least,
+    sympy.Gt: lambda a, b: _at_least(a, b + 1),
+    sympy.Le: lambda a, b: _at_least(b, a),
+    sympy.Lt: lambda a, b: _at_least(b, a + 1),
+    sympy.Eq: lambda a, b: _at_least(a, b) * _at_least(b, a),
+    sympy.Ne: lambda a, b: 1 - _at_least(a, b) * _at_least(b, a),
+}
 
 # Functions of floats that give integers for integers.
 _OF_WHOLE: dict[str, Callable[..., Extent]] = {

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from inductor.index import Index, Var
 from inductor.ir import AtenCall, Loops, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
-from inductor.sizes import Extent, hint, product
+from inductor.sizes import Extent, hint, product, symbols
 
 MAX_STEPS = 48  # of one kernel
 MAX_VALUES = 600
@@ -102,25 +102,40 @@ Scheduled = Kernel | Call | Bundle
 
 def schedule(program: Program, wanted: Iterable[str], *, fusion: bool = True) -> list[Scheduled]:
     """Fuse (unless told not to) and order. `wanted`: buffers that outlive the program."""
-    steps = live_steps(program.steps, set(wanted))
+    steps = live_steps(program, set(wanted))
     run = _Fusion(program, fusion)
     for step in steps:
         run.add(step)
     return _bundle(run.ordered())
 
 
-def live_steps(steps: list[Step], wanted: set[str]) -> list[Step]:
-    """Without steps that fill buffers that nobody reads."""
+def live_steps(program: Program, wanted: set[str]) -> list[Step]:
+    """Without steps that fill buffers that nobody reads, and bind symbols that nobody needs."""
     needed, kept = set(wanted), []
-    for step in reversed(steps):
+    binds = _binds_symbols(program)
+    symbols = _symbols_of_outputs(program, wanted) if binds else set()
+    for step in reversed(program.steps):
         if isinstance(step, AtenCall):
             live = step.ordered or not step.writes or any(n in needed for n in step.writes)
+            live = live or any(name in symbols for name, _, _ in step.binds)
         else:
             live = step.target.name in needed or step.target.kind == "input"
         if live:
             kept.append(step)
             needed.update(step.reads)
+            if binds:
+                symbols |= step.symbols
     return kept[::-1]
+
+
+def _binds_symbols(program: Program) -> bool:
+    return any(isinstance(step, AtenCall) and step.binds for step in program.steps)
+
+
+def _symbols_of_outputs(program: Program, wanted: set[str]) -> set[str]:
+    sizes = [[o.size, o.stride, o.offset, o.value] for o in program.outputs]
+    sizes += [[program.buffers[name].size] for name in wanted if name in program.buffers]
+    return {symbol.name for symbol in symbols(sizes)}
 
 
 class _Fusion:
@@ -131,6 +146,9 @@ class _Fusion:
         self.writers: dict[str, list[int]] = {}  # buffer -> items that wrote it
         self.readers: dict[str, list[int]] = {}
         self.last_ordered: int | None = None
+        self.last_assertion: int | None = None
+        self.binds = _binds_symbols(program)
+        self.binders: dict[str, int] = {}  # symbol -> the operator that gives its value
 
     def add(self, step: Step) -> None:
         deps = self._dependencies(step)
@@ -146,6 +164,9 @@ class _Fusion:
             item.before = self._closure(deps)
             if step.ordered:
                 self.last_ordered = item.id
+            if step.asserts:
+                self.last_assertion = item.id
+            self.binders.update((name, item.id) for name, _, _ in step.binds)
         for name in step.reads:
             self._note(self.readers, name, item.id)
         for name in step.writes:
@@ -167,6 +188,10 @@ class _Fusion:
                 deps.update(self.writers.get(name, ()))
         if isinstance(step, AtenCall) and step.ordered and self.last_ordered is not None:
             deps.add(self.last_ordered)
+        if self.last_assertion is not None:
+            deps.add(self.last_assertion)
+        if self.binds:
+            deps.update(self.binders[name] for name in step.symbols if name in self.binders)
         return deps
 
     def _closure(self, deps: Iterable[int]) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from inductor.runtime.plan import AtenStep, BufferSpec, PlanSpec, storage_bytes
+from inductor.runtime.plan import AtenStep, BufferSpec, PlanSpec, TensorSpec, storage_bytes
 from inductor.sizes import Extent, Size, common_factor, exact, hint, known_le, symbols
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -37,7 +37,7 @@ class MemoryPlan:
     offsets: dict[str, Extent]  # temp -> byte offset in the arena
     arena_bytes: Extent
     allocs: list[list[str]]  # tensors of their own to make before the step
-    frees: list[list[str]]  # tensors to drop after the step
+    frees: list[list[str]]  # tensors to drop after the step, inputs among them
     # the most that is live at once, arena included, inputs not; for the sizes seen when compiling
     peak_bytes: int
     windows: dict[str, str]  # temp -> the aten result whose memory it takes over
@@ -88,7 +88,7 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
     frees: list[list[str]] = [[] for _ in range(steps)]
     change = [0] * (steps + 2)
     for name, life in lives.items():
-        if name in offsets:
+        if name in offsets or name not in buffers:
             continue
         if buffers[name].kind != "aten":
             allocs[life.first].append(name)
@@ -97,6 +97,9 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
         size = hint(buffer_bytes(buffers[name]))
         change[life.first] += size
         change[life.last + 1] -= size
+    for item in spec.inputs:
+        if item.name in lives and lives[item.name].last < steps:
+            frees[lives[item.name].last].append(item.name)
     live = peak = 0
     for delta in change:
         live += delta
@@ -114,12 +117,14 @@ def buffer_bytes(buffer: BufferSpec) -> Extent:
 
 
 def lifetimes(spec: PlanSpec) -> tuple[dict[str, Lifetime], set[str]]:
-    """Lifetime of every buffer that some step touches, and the names of the returned ones.
+    """Lifetime of every buffer and varying input that some step touches, and the names of the
+    returned ones.
 
     A use of a view, or of an aten result that may alias its arguments, is a use of what lies
     behind.
     """
     names = {b.name for b in spec.buffers}
+    names |= {i.name for i in spec.inputs if isinstance(i, TensorSpec) and not i.static}
     behind: dict[str, set[str]] = {}
 
     def roots(name: str) -> set[str]:

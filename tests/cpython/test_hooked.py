@@ -14,6 +14,7 @@ from tests.cpython.hooked import compare, full_name
 
 # A few seconds each.
 QUICK = [
+    "test_abstract_numbers",
     "test_augassign",
     "test_baseexception",
     "test_binop",
@@ -40,16 +41,22 @@ SLOW = [
 # Only `make cpython` runs these.
 FULL = [
     "test_abc",
+    "test_asyncio.test_queues",
     "test_bisect",
     "test_class",
+    "test_collections",
     "test_compare",
     "test_complex",
+    "test_contextlib",
     "test_contextlib_async",
+    "test_coroutines",
     "test_decorators",
     "test_deque",
+    "test_descrtut",
     "test_dict",
     "test_dictcomps",
     "test_dictviews",
+    "test_enumerate",
     "test_except_star",
     "test_exception_group",
     "test_exception_hierarchy",
@@ -57,7 +64,9 @@ FULL = [
     "test_float",
     "test_format",
     "test_fractions",
+    "test_fstring",
     "test_funcattrs",
+    "test_generators",
     "test_genexps",
     "test_grammar",
     "test_hash",
@@ -71,16 +80,21 @@ FULL = [
     "test_metaclass",
     "test_numeric_tower",
     "test_opcodes",
+    "test_operator",
     "test_pow",
     "test_print",
     "test_property",
     "test_range",
     "test_reprlib",
+    "test_richcmp",
+    "test_scope",
     "test_setcomps",
     "test_sort",
     "test_string",
     "test_super",
+    "test_threading_local",
     "test_tuple",
+    "test_unicode",
     "test_unpack_ex",
     "test_userdict",
     "test_userlist",
@@ -90,21 +104,37 @@ FULL = [
 
 _FRAMES = "compares frame objects: a rewritten frame is followed by its continuations"
 _TRACING = "counts the lines that sys.settrace sees; a traced frame is not captured line by line"
-_FINALIZER = "an exception raised and handled in __del__, which runs when a continuation ends"
 _HASH = "__hash__ of a key clears the dict through a closure while the frame is put together"
 _LIFETIME = "an object dies with the frame's rewritten code, not where its last name is bound again"
 _BUILTINS = "an iterator that asking for a name of the builtins exhausts; capture asks for it, too"
 _SORT = "a list that is changed and changed back while it is sorted is written once, as it became"
+_SAME_TEXT = "texts that capture has made become constants of the code: equal ones are one object"
+_REUSED = "the address of a tuple that C code fills anew when nobody else holds it"
+_COUNTS = "counts references"
+_ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
 EXPLAINED = {
-    "test_deque.TestSubclass.test_weakref": _LIFETIME,
+    "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
+    "test_generators.FinalizationTest.test_refcycle": _COUNTS,
+    "test_scope.ScopeTests.testLeaks": _LIFETIME,
+    "test_threading_local.PyThreadingLocalTest.test_cycle_collection": _LIFETIME,
+    "test_threading_local.ThreadLocalTest.test_cycle_collection": _LIFETIME,
+    "test_operator.COperatorTestCase.test_is": _SAME_TEXT,
+    "test_operator.COperatorTestCase.test_is_not": _SAME_TEXT,
+    "test_operator.PyOperatorTestCase.test_is": _SAME_TEXT,
+    "test_operator.PyOperatorTestCase.test_is_not": _SAME_TEXT,
+    "test_enumerate.TestReversed.test_bug1229429": _COUNTS,
+    "test_enumerate.EnumerateStartTestCase.test_tuple_reuse": _REUSED,
+    "test_enumerate.EnumerateTestCase.test_tuple_reuse": _REUSED,
+    "test_enumerate.SubclassTestCase.test_tuple_reuse": _REUSED,
+    "test_enumerate.TestBig.test_tuple_reuse": _REUSED,
+    "test_enumerate.TestLongStart.test_tuple_reuse": _REUSED,
+    "test_enumerate.TestStart.test_tuple_reuse": _REUSED,
     "test_dict.DictTest.test_oob_indexing_dictiter_iternextitem": _LIFETIME,
     "test_iter.TestCase.test_reduce_mutating_builtins_iter": _BUILTINS,
-    "test_iter.TestCase.test_ref_counting_behavior": _LIFETIME,
     "test_sort.TestBugs.test_undetected_mutation": _SORT,
     "test_baseexception.ExceptionClassTests.test_setstate_refcount_no_crash": _HASH,
     "test_raise.TestTracebackType.test_attrs": _FRAMES,
-    "test_raise.TestContext.test_3611": _FINALIZER,
     "test_patma.TestTracing.test_default_capture": _TRACING,
     "test_patma.TestTracing.test_default_wildcard": _TRACING,
     "test_patma.TestTracing.test_no_default": _TRACING,

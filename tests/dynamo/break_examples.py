@@ -322,6 +322,45 @@ def does_not_report(x):
     return x + 1
 
 
+@program("READING_LOOP")
+def reads_in_a_loop(x):
+    y = x + 1
+    for i in range(3):
+        y = y * x[i].item()
+    return y * 2
+
+
+@mended("READING_LOOP")
+def keeps_values_in_tensors(x):
+    y = x + 1
+    for i in range(3):
+        y = y * x[i]
+    return y * 2
+
+
+@program("RAISING_CALLS")
+def fails_for_many_keys(x):
+    with dynamo.config.patch(recompile_limit=1):
+        for key in "abcdef":
+            try:
+                _called_natively(_looked_up, key)
+            except KeyError:
+                continue
+    return x + 1
+
+
+def _looked_up(key):
+    return TABLE[key]
+
+
+@mended("RAISING_CALLS")
+def looks_before(x):
+    for key in "abcdef":
+        if key in TABLE:
+            _looked_up(key)
+    return x + 1
+
+
 @program("DEBUGGER")
 def stops(x):
     y = x + 1
@@ -520,6 +559,47 @@ def raises_outside_of_it(x):
     if "norm" in TABLE:
         return TABLE["norm"]
     return _checked(x)
+
+
+ended: list[str] = []
+
+
+class Lease:
+    def __del__(self):
+        ended.append("lease")
+
+
+@program("OBJECT_DIES")
+def ends_an_object(x):
+    ended.clear()
+    lease = Lease()
+    y = x * 2
+    del lease
+    return y + len(ended)
+
+
+@mended("OBJECT_DIES")
+def ends_it_by_a_call(x):
+    ended.clear()
+    y = x * 2
+    ended.append("lease")
+    return y + len(ended)
+
+
+async def _norm(x):
+    return x / x.norm()
+
+
+@program("NEVER_AWAITED")
+def makes_a_coroutine_for_nothing(x):
+    y = x + 1
+    _norm(y)
+    return y * 2
+
+
+@mended("NEVER_AWAITED")
+def makes_none(x):
+    return (x + 1) * 2
 
 
 # What these say is no program's doing, or there is nothing that a program could do instead.

@@ -395,6 +395,52 @@ CASES: dict[str, tuple[list[int], str]] = {
         log
         """,
     ),
+    "hook_of_the_accumulator_breaks": (
+        [1, 1],
+        """
+        def f(a):
+            y = a.exp().sum()
+            y.backward()
+            return y.detach() * 2
+        ---
+        a = T(4, grad=True)
+        node = a.expand_as(a).grad_fn.next_functions[0][0]
+        h = node.register_hook(lambda into, outof: log.append(outof[0].clone()))
+        run(a)
+        log
+        """,
+    ),
+    "hook_of_the_accumulator_comes_later": (
+        [1, 1, 1],
+        """
+        def f(a):
+            y = a.exp().sum()
+            y.backward()
+            return y.detach() * 2
+        ---
+        a = T(4, grad=True)
+        node = a.expand_as(a).grad_fn.next_functions[0][0]
+        run(a)
+        a.grad = None
+        h = node.register_prehook(lambda outof: log.append(outof[0].clone()) or (outof[0] * 2,))
+        run(a)
+        log
+        """,
+    ),
+    "hook_that_was_removed": (
+        [1],
+        """
+        def f(a):
+            y = a.exp().sum()
+            y.backward()
+            return y.detach() * 2
+        ---
+        a = T(4, grad=True)
+        a.register_hook(lambda g: log.append(g.clone()) or g * 2).remove()
+        run(a)
+        log
+        """,
+    ),
     "hook_in_the_frame_breaks": (
         [1, 1, 1],
         """

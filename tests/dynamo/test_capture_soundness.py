@@ -273,6 +273,63 @@ def test_calls_without_operations_never_warn_of_the_recompile_limit():
     assert not captured.context.records
 
 
+def test_calls_that_raise_do_not_use_up_the_recompile_limit():
+    from dynamo.config import config
+
+    def f(x, n):
+        if n < 100:
+            raise ValueError(n)
+        return x + n
+
+    function, captured = compiled(f)
+    for n in range(config.recompile_limit + 2):
+        with pytest.raises(ValueError, match=f"^{n}$"):
+            function(X, n)
+    assert torch.equal(function(X, 100), X + 100)
+    assert captured.op_counts == [1]
+
+
+def test_a_first_call_that_raises_says_nothing_of_others():
+    table = {"one": 1.0}
+
+    def f(x, key):
+        return x * table[key]
+
+    function, captured = compiled(f)
+    for key in "abc":
+        with pytest.raises(KeyError, match=key):
+            function(X, key)
+    assert torch.equal(function(X, "one"), X)
+    assert captured.op_counts == [1]
+
+
+def test_the_original_code_serves_only_numbers_like_those_seen():
+    def f(x, n):
+        return x if n < 10 else x * n
+
+    function, captured = compiled(f)
+    for n in range(4):
+        assert function(X, n) is X
+    assert not captured.op_counts
+    assert torch.equal(function(X, 10), X * 10)
+    assert len(captured.op_counts) == 1
+
+
+def test_a_function_that_only_raises_is_left_in_the_end():
+    from dynamo.config import config
+
+    def f(x, n):
+        raise ValueError(n)
+
+    function, captured = compiled(f)
+    with config.patch(recompile_limit=2, automatic_dynamic_shapes=False):
+        for n in range(12):
+            with pytest.raises(ValueError, match=f"^{n}$"):
+                function(X, n)
+    assert captured.codes[-1] == "RAISING_CALLS"
+    assert captured.codes.count("RAISING_CALLS") == 1
+
+
 def test_the_original_code_as_an_entry_does_not_keep_the_context():
     def f(x, flag):
         return x if not flag else x + 1

@@ -404,7 +404,7 @@ PROGRAMS = {
     ),
     "deepcopy_module": (
         3,
-        "UNCAPTURED_CALL",
+        "NOT_CONSTANT UNCAPTURED_CALL",
         """
         import copy
         m = nn.Linear(3, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -19,7 +21,27 @@ SCALARS = {
     "twice": lambda x: x * x.max().item() - x.min().item(),
     "tolist": lambda x: x.long().tolist(),
     "full": lambda x: torch.full((2,), x.long().max().item()),
+    "int": lambda x: x.roll(-int(x.max())) * int(x.mean() * 3),
+    "float": lambda x: (x * float(x.mean()), float(x.long().max())),
+    "bool": lambda x: (x * 2, bool(x.max() > 4), bool(x.long().min())),
+    "index": lambda x: x * x.long().max().__index__(),
+    "ints": lambda x: [int(v) for v in x.long()] + [x * 2],
 }
+# Tensors that stand where a number is wanted.
+PLACES = {
+    "item": lambda x, n: x[n] * 2,
+    "item_of_a_column": lambda x, n: x[:, n] * 2,
+    "item_behind_an_ellipsis": lambda x, n: x[..., n, None] * x[None, n, 1:],
+    "item_beside_a_tensor": lambda x, n: x[n, torch.tensor([2, 0])],
+    "view": lambda x, n: x[n].add_(1).sum() + x.sum(),
+    "slice": lambda x, n: x[: n + 1] * 2,
+    "store": lambda x, n: (x.__setitem__((slice(None), n), 5.0), x * 2)[1],
+    "store_of_a_row": lambda x, n: (x.__setitem__(n, x[0]), x * 2)[1],
+    "roll": lambda x, n: x.roll(n, 0),
+    "pad": lambda x, n: torch.nn.functional.pad(x, (0, n + 3)).sum(1),
+    "full": lambda x, n: torch.full((n + 2, 2), 3.0) * x[0, 0],
+}
+FLOATS = {"item", "float", "int"}  # which are returned, or made integers: not by kernels
 SIZES = {
     "nonzero": lambda x: x.nonzero(),
     "nonzero_sum": lambda x: x.nonzero().sum() + x.sum(),
@@ -41,6 +63,24 @@ def test_scalar(name):
     assert len(counting.graphs) == 1
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", PLACES)
+def test_tensor_in_the_place_of_a_number(name, backend):
+    with dynamo.config.patch(capture_scalar_outputs=True):
+        fn = PLACES[name]
+        compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+        for n in (0, 2, 1, -1):
+            inputs = [torch.arange(9.0).reshape(3, 3).requires_grad_() for _ in range(2)]
+            results = [f(x * 1, torch.tensor(n)) for f, x in zip((fn, compiled), inputs)]
+            same(*results)
+            for x, result in zip(inputs, results):
+                result.sum().backward()
+            same(*(x.grad for x in inputs))
+        if name.startswith("item"):
+            with pytest.raises(IndexError):
+                compiled(torch.ones(3, 3), torch.tensor(3))
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_size(name):
     counting = Counting(eager)
@@ -51,16 +91,98 @@ def test_size(name):
     assert len(counting.graphs) == 1
 
 
+def _between(x):
+    """What stands before and after a number, and uses it."""
+    y = x * 2
+    n = x.long().sum().item()
+    return y, y + n, torch.ones(n) * 2, n
+
+
+def _masked(x):
+    h = torch.softmax(x[None].expand(4, -1) * 3, -1)
+    chosen = h[h > 0.1]
+    return (chosen.exp() + 1) * chosen.size(0), torch.relu(h) * 2, chosen.size(0)
+
+
+def _written_between(x):
+    before = x.nonzero().squeeze(1)
+    x.add_(1)
+    return before * 2, x.nonzero().squeeze(1) + before.size(0)
+
+
+def _data_as_dimension(x):
+    n = x.long().max().item()
+    torch._check(n > 0)
+    return (torch.ones(n, 3) + torch.arange(n)[:, None]).sum(1) / n
+
+
+def _gathered(x):
+    at = x.nonzero().squeeze(1)
+    return x[at] * 2 + at.size(0), torch.cat([x[at], x]).sin()
+
+
+PROGRAMS = {
+    "between": _between,
+    "masked": _masked,
+    "written_between": _written_between,
+    "as_dimension": _data_as_dimension,
+    "gathered": _gathered,
+}
+MORE_CALLS = [*CALLS, torch.tensor([3.0, 1.0, 1.0, 2.0])]
+
+
+BY_OP = re.compile("op by op|operator by operator")
+
+
+def notes_of(compiled):
+    reports = [graph.report or {} for r in compiled.context.records for graph in r.graphs]
+    return [note for report in reports for note in report.get("notes", ()) if BY_OP.search(note)]
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_backends_are_right_all_the_same(backend):
+@pytest.mark.parametrize("name", [*SCALARS, *SIZES, *PROGRAMS])
+def test_backends(name, backend):
+    """One graph, compiled, for whatever the data is."""
+    fn = {**SCALARS, **SIZES, **PROGRAMS}[name]
+    both = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with dynamo.config.patch(**both):
+        compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+        for x in MORE_CALLS:
+            mine, theirs = x.clone(), x.clone()
+            same(fn(theirs), compiled(mine))
+            same(theirs, mine)
+    assert len(compiled.context.records) == 1
+    left = {"bool"} if backend == "aot_eager" else {"bool", *FLOATS}
+    assert bool(notes_of(compiled)) == (name in left)
+
+
+CHECKS = {
+    "more": (lambda n: torch._check(n > 3), 3),
+    "exactly": (lambda n: torch._check(n == 6), 5),
+    "of_a_size": (lambda n: torch._check(n % 3 == 0), 4),
+    "either": (lambda n: torch._check((n >= 6) & (n != 7)), 7),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", CHECKS)
+def test_checks_stay(name, backend):
+    """What a check tells is used, and checked all the same in each call."""
+    check, bad = CHECKS[name]
+
     def fn(x):
-        y = x.cos() + 1
-        return y * x.max().item()
+        n = x.long().sum().item()
+        check(n)
+        return torch.ones(n) * 2 + n
 
     with dynamo.config.patch(capture_scalar_outputs=True):
-        compiled = dynamo.compile(fn, backend=backend)
+        compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
         for x in CALLS:
-            torch.testing.assert_close(compiled(x), fn(x))
+            same(fn(x), compiled(x))
+        with pytest.raises(RuntimeError, match="Expected cond to be True"):
+            compiled(torch.tensor([bad, 0.0, 0.0, 0.0]))
+    assert len(compiled.context.records) == 1
+    assert not notes_of(compiled)
 
 
 @pytest.mark.parametrize("name", ["item", "nonzero"])

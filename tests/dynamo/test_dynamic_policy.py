@@ -60,6 +60,12 @@ class TestWhen:
         with dynamo.config.patch(automatic_dynamic_shapes=False):
             assert compiled_for(double, [ones(3)], [ones(5)]) == ["(3,)", "(5,)"]
 
+    def test_config_holds_for_the_last_version_too(self):
+        sizes = range(2, 3 + dynamo.config.recompile_limit)
+        with dynamo.config.patch(automatic_dynamic_shapes=False):
+            shapes = compiled_for(double, *([ones(n)] for n in sizes))
+        assert shapes == [f"({n},)" for n in sizes[:-1]]
+
     def test_zero_and_one_are_compiled_for_themselves(self):
         calls = [ones(3)], [ones(5)], [ones(1)], [ones(0)], [ones(9)], [ones(1)]
         assert compiled_for(double, *calls) == ["(3,)", "(s0,)", "(1,)", "(0,)"]
@@ -330,3 +336,85 @@ class TestAcrossBreaks:
             compiled(ones(n))
             assert holder.size == 2 * n
             assert type(holder.size) is int
+
+
+class TestNamesOfTheUser:
+    """What is said of frames that we made is said in the user's names."""
+
+    def calls(self, model):
+        compiled = dynamo.compile(model, backend="eager")
+        for n, k in ((3, 3), (4, 5), (9, 6)):
+            model.inner.k = k
+            mask, extra = ones(2, n + 1), {"v": ones(n + 2, 4)}
+            torch.testing.assert_close(compiled(ones(n, 4), mask=mask, extra=extra), n * k)
+        return compiled._dynamo_context.records
+
+    def model(self, breaks):
+        class Inner(torch.nn.Module):
+            k = 3
+
+            def forward(self, y):
+                if y.size(0) < 6:
+                    return y * self.k
+                return self.k * y
+
+        class Outer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = Inner()
+
+            def forward(self, x, *, mask, extra):
+                x = self.inner(x)
+                if breaks:
+                    dynamo.graph_break()
+                rows = [0] * (mask.size(1) - 1)
+                return int(x[0, 0] * len(rows) + extra["v"].sum() * 0)
+
+        model = Outer()
+        model.inner.k = 3
+        return model
+
+    @pytest.mark.parametrize("breaks", [False, True])
+    def test_symbols(self, breaks):
+        symbols = {text for record in self.calls(self.model(breaks)) for text in record.symbols}
+        assert {
+            "x.size(0) is a symbol: was 3, then 4",
+            "self.inner.k is a symbol: was 3, then 5",
+            "mask.size(1) is a symbol: was 4, then 5",
+            "extra['v'].size(0) is a symbol: was 5, then 6",
+        } <= symbols
+        assert not any("argument" in text or "args" in text for text in symbols)
+
+    @pytest.mark.parametrize("breaks", [False, True])
+    def test_guards_and_recompiles(self, breaks):
+        records = self.calls(self.model(breaks))
+        guards = [guard for record in records for guard in record.guards]
+        assert any(guard.startswith("x.size(0) <= 5 (asked at ") for guard in guards)
+        assert any(guard.startswith("mask.size(1) == 5 (asked at ") for guard in guards)
+        reasons = [record.recompile_reason or "" for record in records]
+        assert any(reason.startswith("x.size(0) <= 5 (asked at ") for reason in reasons)
+        assert not any("argument" in reason or "args" in reason for reason in reasons)
+
+    def test_what_an_expression_had_given(self):
+        def fn(x):
+            return (x * 2) + torch.ones(1)[0].item() * x.size(0)
+
+        compiled = dynamo.compile(fn, backend="eager")
+        for n in (3, 5, 8):
+            torch.testing.assert_close(compiled(ones(n)), fn(ones(n)))
+        symbols = [text for record in compiled.context.records for text in record.symbols]
+        first = fn.__code__.co_firstlineno + 1
+        assert f"intermediate value 0 of line {first}.size(0) is a symbol: was 3, then 5" in symbols
+
+
+def test_the_number_of_symbols_is_limited():
+    counting = Counting(eager)
+    with dynamo.config.patch(symbol_limit=3):
+        compiled = dynamo.compile(lambda x, ks: x + sum(ks), backend=counting, fullgraph=True)
+        for n in (2, 3, 3, 4):
+            ks = [n, n + 5, n + 7, n + 9, n + 11]
+            torch.testing.assert_close(compiled(ones(2), ks), ones(2) + sum(ks))
+    symbols = compiled.context.records[1].symbols
+    assert [text.split(" is ")[1][:8] for text in symbols] == ["a symbol"] * 3 + ["constant"] * 2
+    assert "ks[3] is constant: the frame has config.symbol_limit symbols" in symbols
+    assert len(counting.graphs) == 3

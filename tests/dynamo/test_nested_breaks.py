@@ -1037,7 +1037,7 @@ def swallowed_by_a_manager(x):
     return callee(x) + 1
 
 
-@program(1, breaks=2)
+@program(2, breaks=3)
 def raised_again(x):
     def callee(y):
         try:

@@ -229,7 +229,8 @@ def requested_inside_two_managers(x):
     return callee(x) + 1
 
 
-@program(1, breaks=1)
+# The second: the exception comes to this frame from outside, and its traceback grows.
+@program(1, breaks=2)
 def failing_inside_a_manager(x):
     try:
         return inside(failing, Manager)(x) + 1

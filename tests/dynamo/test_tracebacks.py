@@ -549,3 +549,40 @@ def test_columns_of_the_failing_expression() -> None:
     capturing, _ = compiled(uncaptured_call)
     expected = columns(uncaptured_call)
     assert columns(capturing) == expected and columns(capturing) == expected
+
+
+def fails_inside(x):
+    return x.sum(), {}["missing"] + 1
+
+
+def leaves_by_finally(x):
+    try:
+        return fails_inside(x)
+    finally:
+        x = x + 1
+
+
+def caught_inside(x):
+    try:
+        leaves_by_finally(x * 2)
+    except KeyError as error:
+        return x + 1, error
+
+
+def test_frames_that_captured_code_passes() -> None:
+    """Their entries show where they were, to the column, where they were left, and their module."""
+
+    def entries(fn):
+        error = fn(X)[1]
+        shown = [
+            (f.name, f.lineno, f.end_lineno, f.colno, f.end_colno)
+            for f in traceback.extract_tb(error.__traceback__)
+        ]
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        own = [(f.f_lineno, f.f_globals is globals()) for f in frames[1:]]
+        return shown, own
+
+    capturing, captured = compiled(caught_inside)
+    expected = entries(caught_inside)
+    assert entries(capturing) == expected and entries(capturing) == expected
+    assert captured.op_counts and not captured.codes

@@ -30,34 +30,71 @@ def compare(op, args):
     ours = RULES[op](*fakes)
     real = op(*args)
     real = [real] if isinstance(real, torch.Tensor) else list(real)
+    known = [None if t is None else metadata(t) for t in real]
     if ours is not None:
-        assert ours == [metadata(t) for t in real]
+        assert ours == known
     result = FakePropagation(mode).run(op, tuple(fakes), {}, view=False)
     result = [result] if isinstance(result, torch.Tensor) else result
-    assert metadata(result[0]) == metadata(real[0])
+    assert known[0] == (None if result[0] is None else metadata(result[0]))
     return ours is not None
 
 
-@pytest.mark.parametrize(
-    "x, w, options",
-    [
-        ((2, 6, 9, 7), (4, 6, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
-        ((2, 6, 9, 7), (4, 6, 1, 1), ([2, 2], [0, 0], [1, 1], False, [0, 0], 1)),
-        ((2, 6, 9, 7), (6, 1, 3, 3), ([1, 2], [1, 0], [2, 1], False, [0, 0], 6)),
-        ((1, 1, 8, 8), (4, 1, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
-        ((2, 8, 1, 1), (4, 8, 1, 1), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
-        ((2, 1, 1, 1), (4, 1, 1, 1), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
-        ((2, 3, 10), (5, 3, 4), ([3], [1], [1], False, [0], 1)),
-        ((2, 3, 5, 6, 7), (4, 3, 2, 2, 2), ([1, 1, 1], [0, 0, 0], [1, 1, 1], False, [0, 0, 0], 1)),
-        ((2, 6, 9, 7), (6, 4, 3, 3), ([1, 1], [1, 1], [1, 1], True, [0, 0], 1)),
-    ],
-)
+CONVOLUTIONS = [
+    ((2, 6, 9, 7), (4, 6, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+    ((2, 6, 9, 7), (4, 6, 1, 1), ([2, 2], [0, 0], [1, 1], False, [0, 0], 1)),
+    ((2, 6, 9, 7), (6, 1, 3, 3), ([1, 2], [1, 0], [2, 1], False, [0, 0], 6)),
+    ((1, 1, 8, 8), (4, 1, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+    ((2, 8, 1, 1), (4, 8, 1, 1), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
+    ((2, 1, 1, 1), (4, 1, 1, 1), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
+    ((2, 3, 10), (5, 3, 4), ([3], [1], [1], False, [0], 1)),
+    ((2, 3, 5, 6, 7), (4, 3, 2, 2, 2), ([1, 1, 1], [0, 0, 0], [1, 1, 1], False, [0, 0, 0], 1)),
+    ((2, 6, 9, 7), (6, 4, 3, 3), ([1, 1], [1, 1], [1, 1], True, [0, 0], 1)),
+]
+
+
+@pytest.mark.parametrize("x, w, options", CONVOLUTIONS)
 def test_convolution(x, w, options):
     used = [
         compare(aten.convolution.default, [a, b, None, *options])
         for a, b in itertools.product(layouts(*x), layouts(*w))
     ]
     assert used[0] or options[3] or x[1:] == (1, 1, 1)
+
+
+@pytest.mark.parametrize("batch", [2, 20])  # aten has another kernel for more than 15
+@pytest.mark.parametrize("x, w, options", CONVOLUTIONS)
+def test_convolution_backward(x, w, options, batch):
+    used = []
+    for a, b in itertools.product(layouts(batch, *x[1:]), layouts(*w)):
+        y = aten.convolution.default(a, b, None, *options)
+        everything = [y, a, b, [y.shape[1]], *options, [True, True, True]]
+        used.append(compare(aten.convolution_backward.default, everything))
+        part = [torch.ones(()).expand(y.shape), a, b, None, *options, [False, True, False]]
+        compare(aten.convolution_backward.default, part)
+    assert used[0] or x[1:] == (1, 1, 1)
+
+
+def test_the_layout_of_convolutions_of_symbols():
+    """Nothing is guarded that only the choice of a kernel depends on."""
+    from fxgraph.symbols import ShapeEnv
+
+    env = ShapeEnv()
+    mode = fake_tensor_mode(shape_env=env)
+    mode.cache_enabled = False
+    batch = env.new_symbol(4, "x.size(0)")
+    options = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    run = FakePropagation(mode).run
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        with mode:
+            w = torch.empty(5, 3, 3, 3).to(memory_format=memory_format)
+            strides = torch.empty(2, 3, 8, 8).to(memory_format=memory_format).stride()
+            x = torch.empty_strided((batch, 3, 8, 8), strides)
+        y = run(aten.convolution.default, (x, w, None, *options), {}, view=False)
+        assert y.stride()[1] == (1 if memory_format is torch.channels_last else 64)
+        args = (y, x, w, [5], *options, [True] * 3)
+        for given, of in zip(run(aten.convolution_backward.default, args, {}, view=False), (x, w)):
+            assert given.stride() == of.stride()
+    assert not env.guards, env.guards
 
 
 @pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3), (2, 3, 4), (1, 1, 1, 1), (2, 3, 4, 5, 6)])
@@ -72,7 +109,7 @@ def test_batch_norm(size):
 
 
 @pytest.mark.parametrize(
-    "op", [op for op in RULES if op._schema.name != "aten::convolution"], ids=str
+    "op", [op for op in RULES if "convolution" not in op._schema.name], ids=str
 )
 def test_pointwise(op):
     tensors = [op for op in op._schema.arguments if str(op.type) == "Tensor"]
@@ -102,3 +139,11 @@ def test_fake_mode_uses_them():
         torch.conv2d(x, *weights[:2]), None, None, *weights[2:], False, 0.1, 1e-5, False
     )
     assert y.shape == (2, 4, 6, 6) and y.requires_grad and y.fake_mode is mode
+
+
+def test_fake_mode_differentiates_a_convolution():
+    mode = fake_tensor_mode()
+    x = mode.from_tensor(torch.randn(2, 3, 8, 8))
+    weight = mode.from_tensor(torch.randn(4, 3, 3, 3, requires_grad=True))
+    (gradient,) = torch.autograd.grad(torch.conv2d(x, weight).sum(), [weight])
+    assert gradient.shape == weight.shape

@@ -20,6 +20,11 @@ PROGRAMS = {
     "no dimensions": lambda x, y, f: (x.sum() * f, y),
     "in place": lambda x, y, f: x.mul_(f).add_(y, alpha=f),
     "integers": lambda x, y, f: torch.arange(4) * f + y[0],
+    "compared": lambda x, y, f: (torch.where(x > f, x, y), x.le(f), y != f),
+    "filled": lambda x, y, f: (torch.full((2, 3), f), torch.full_like(x.t(), -f) + y.t()),
+    "masked": lambda x, y, f: x.masked_fill(y > 0, f).t(),
+    "chosen": lambda x, y, f: torch.where(x > y, f, y) * torch.where(x > y, x, f),
+    "from a number": lambda x, y, f: torch.rsub(x, f) + (f - y),
 }
 
 
@@ -27,6 +32,8 @@ CASES = [(name, torch.float32) for name in PROGRAMS] + [
     pytest.param("alpha", torch.bfloat16, marks=pytest.mark.slow),
     pytest.param("addcdiv", torch.float64, marks=pytest.mark.slow),
     pytest.param("divided", torch.bfloat16, marks=pytest.mark.slow),
+    pytest.param("compared", torch.bfloat16, marks=pytest.mark.slow),
+    pytest.param("masked", torch.bfloat16, marks=pytest.mark.slow),
 ]
 
 
@@ -45,6 +52,60 @@ def test_program(name, dtype):
     assert len(records) == 2  # a constant, then an input
     notes = [n for r in records for g in r.graphs for n in (g.report or {}).get("notes", ())]
     assert not [note for note in notes if "on aten" in note]
+
+
+def test_special_numbers_are_stored_as_they_are():
+    dynamo.reset()
+
+    def f(x, f):
+        return torch.full_like(x, f), x.masked_fill(x > 0, f)
+
+    compiled = dynamo.compile(f)
+    x = torch.tensor([-1.0, 0.0, 2.0, float("nan"), float("inf")])
+    for value in (0.5, 0.25, -0.0, float("inf"), float("nan")):
+        for found, expected in zip(compiled(x, value), f(x, value)):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(found.signbit(), expected.signbit())
+
+
+def weighted_loss(x, w, f):
+    return f * ((x - w) ** 2).mean() + (1 - f) * x.abs().mean()
+
+
+def masked_scores(x, w, f):
+    return torch.softmax((x @ w.t()).masked_fill(x[:, :3] > 0, -f) / f, -1)
+
+
+def leaky(x, w, f):
+    return torch.nn.functional.leaky_relu(x * w, f)
+
+
+def bounded(x, w, f):
+    return torch.clamp(x * w, -f, f).exp()
+
+
+@pytest.mark.parametrize("function", [weighted_loss, masked_scores, leaky, bounded])
+def test_trained_with_another_number(function):
+    """With a backward of its own, compiled for the number or for all."""
+    dynamo.reset()
+    compiled = dynamo.compile(function)
+    generator = torch.Generator().manual_seed(0)
+    for value in (0.1, 0.37, 1.25, 3.0):
+        given = [torch.randn(3, 4, generator=generator, requires_grad=True) for _ in range(2)]
+        twins = [x.detach().clone().requires_grad_() for x in given]
+        expected, found = function(*given, value), compiled(*twins, value)
+        torch.testing.assert_close(found, expected)
+        (expected * 2).sum().backward()
+        (found * 2).sum().backward()
+        for x, twin in zip(given, twins):
+            torch.testing.assert_close(twin.grad, x.grad)
+    notes = [
+        note
+        for record in compiled.context.records
+        for graph in record.graphs
+        for note in (graph.report or {}).get("notes", ())
+    ]
+    assert not [note for note in notes if "on aten" in note or "op by op" in note]
 
 
 def test_another_use_runs_on_aten():

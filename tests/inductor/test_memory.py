@@ -139,7 +139,7 @@ def test_own_tensors_are_made_late_and_dropped_early():
     ]
     memory = plan_memory(plan(steps, buffers, ["o"]))
     assert memory.allocs == [[], ["s"], ["o"]]
-    assert memory.frees == [[], ["r"], ["s"]]
+    assert memory.frees == [["x"], ["r"], ["s"]]
     assert memory.peak_bytes == 2 * 256
 
 
@@ -181,7 +181,7 @@ def test_a_temp_takes_over_the_result_of_an_operator():
     ]
     memory = plan_memory(plan(steps, buffers, ["o"]))
     assert memory.windows == {"b": "a", "c": "a"} and memory.arena_bytes == 0
-    assert memory.frees == [[], [], [], ["a"]]
+    assert memory.frees == [["x"], [], [], ["a"]]
     assert memory.peak_bytes == 2 * 256
 
 
@@ -196,3 +196,19 @@ def test_no_take_over_of_what_is_read_later_or_may_alias(op, reader):
     ]
     taken = op == "sin" and reader == "x"
     assert plan_memory(plan(steps, buffers, ["o"])).windows == ({"b": "a"} if taken else {})
+
+
+def test_inputs_are_let_go_after_their_last_use():
+    spec = PlanSpec(
+        inputs=[tensor_input("x", 64), tensor_input("y", 64), tensor_input("w", 64, static=True)],
+        buffers=[buffer("a", 64), buffer("b", 64, kind="output")],
+        steps=[
+            kernel(["x", "w"], ["a"]),
+            ViewStep("v", "y", (64,), (1,)),
+            kernel(["a", "v"], ["b"]),
+        ],
+        outputs=[OutputSpec("buffer", "b")],
+    )
+    assert plan_memory(spec).frees == [["x"], [], ["y"]]
+    spec.outputs.append(OutputSpec("view", "y", (64,), (1,)))
+    assert plan_memory(spec).frees == [["x"], [], []]

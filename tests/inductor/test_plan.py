@@ -323,6 +323,59 @@ def test_python_step_with_a_bad_result(result):
         link(call_plan(3), library(), callables={"f": lambda *_, **__: result})(torch.randn(3))
 
 
+def taking_plan():
+    """A kernel that is the last use of x, and a Python step after it."""
+    return PlanSpec(
+        inputs=[tensor_input("x", 3), tensor_input("y", 3)],
+        buffers=[buffer("t", 3), buffer("out", 3, kind="aten")],
+        steps=[
+            add1("x", "t", 3),
+            CallStep("f", [{"buf": "t"}, {"buf": "y"}], ["out"]),
+        ],
+        outputs=[OutputSpec("buffer", "out"), OutputSpec("input", "y")],
+    )
+
+
+def test_taken_inputs_are_let_go_after_their_last_use():
+    alive = []
+
+    def f(t, y):
+        alive.append(memory() is not None)
+        return t + y
+
+    plan = link(taking_plan(), library(), callables={"f": f})
+    for take in (True, False):
+        x, y = torch.randn(3), torch.randn(3)
+        expected = x + 1 + y
+        memory = weakref.ref(x.untyped_storage())
+        given = [x, y]
+        del x
+        out, same = plan.take(given) if take else plan(*given)
+        assert torch.equal(out, expected) and same is y
+        assert given == [] if take else len(given) == 2
+    assert alive == [False, True]
+
+
+def test_taken_inputs_that_others_have_stay():
+    plan = link(taking_plan(), library(), callables={"f": lambda t, y: t + y})
+    x, y = torch.randn(3), torch.randn(3)
+    kept = x.clone()
+    out, _ = plan.take([x, y])
+    assert torch.equal(x, kept) and torch.equal(out, x + 1 + y)
+
+
+def test_taking_what_does_not_fit():
+    plan = link(taking_plan(), library(), callables={"f": lambda t, y: t + y})
+    given = [torch.randn(3)]
+    with pytest.raises(TypeError, match="takes 2 tensors, got 1"):
+        plan.take(given)
+    assert len(given) == 1  # nothing has been taken
+    with pytest.raises(TypeError, match="a list"):
+        plan.take((torch.randn(3), torch.randn(3)))
+    with pytest.raises(RuntimeError, match="compiled for"):
+        plan.take([torch.randn(3), torch.randn(4)])
+
+
 def test_plan_is_reentrant():
     depth = []
 

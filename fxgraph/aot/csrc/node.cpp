@@ -126,7 +126,29 @@ void CompiledNode::check(const std::vector<bool>& present) const {
   }
 }
 
+namespace {
+
+// The node that the engine is about to call in this thread, to free what it saves afterwards.
+thread_local const CompiledNode* called_last = nullptr;
+
+bool all(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), false) == flags.end(); }
+
+}  // namespace
+
+void CompiledNode::will_release_variables() { called_last = this; }
+
+// The tangents that cannot be used again after a backward of those that are present.
+std::vector<bool> CompiledNode::dead_after(const std::vector<bool>& present) const {
+  std::vector<bool> dead = dead_;
+  for (size_t k = 0; k < present.size(); ++k) {
+    if (!present[k]) continue;
+    for (uint32_t other : segment().frees[k]) dead[other] = true;
+  }
+  return dead;
+}
+
 variable_list CompiledNode::apply(variable_list&& tangents) {
+  bool hand_over = std::exchange(called_last, nullptr) == this;
   std::vector<bool> present(tangents.size());
   bool plain = true;
   for (size_t k = 0; k < tangents.size(); ++k) {
@@ -140,17 +162,20 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
     }
     used_ = present;
     check(present);
+    // A hook that raises after the backward leaves it to be done again.
+    hand_over = hand_over && post_hooks().empty() && all(dead_after(present));
   }
   if (std::find(present.begin(), present.end(), true) == present.end()) return variable_list(num_outputs());
   pybind11::gil_scoped_acquire gil;
   if (c10::GradMode::is_enabled() || !plain) return derive(tangents);
-  return run(step_->training->variant(number_, present), tangents);
+  return run(step_->training->variant(number_, present), std::move(tangents), hand_over);
 }
 
-variable_list CompiledNode::run(const Variant& variant, const variable_list& tangents) {
+// hand_over: nothing is kept here of what the backward takes, so that it can free each tensor after the last use.
+variable_list CompiledNode::run(const Variant& variant, variable_list&& tangents, bool hand_over) {
   c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  auto given = py::reinterpret_steal<py::object>(arguments(variant, tangents, copies));
+  auto given = py::reinterpret_steal<py::object>(arguments(variant, std::move(tangents), hand_over, copies));
   auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(variant.backward, given.ptr()));
   if (!results) throw python_error();
   variable_list found = gradients(results, variant.gradients, num_outputs());
@@ -165,21 +190,29 @@ variable_list CompiledNode::run(const Variant& variant, const variable_list& tan
 }
 
 // The list that a backward takes. `copies` gets the tangents that had to be copied: (copy, tangent).
-PyObject* CompiledNode::arguments(const Variant& variant, const variable_list& tangents,
+PyObject* CompiledNode::arguments(const Variant& variant, variable_list&& tangents, bool hand_over,
                                   std::vector<std::pair<at::Tensor, at::Tensor>>& copies) {
+  const variable_list mine = std::move(tangents);
   variable_list tensors;
   tensors.reserve(variant.saved.size() + variant.tangents.size());
   {
+    std::vector<torch::autograd::SavedVariable> saved;
+    std::vector<Given> given;
     pybind11::gil_scoped_release without_gil;
     std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK(!freed_, torch::autograd::ERR_BACKWARD_TWICE);
     for (uint32_t i : variant.saved) {
       tensors.push_back(saved_[i].unpack(getptr()));
     }
+    if (hand_over) {
+      freed_ = true;
+      saved.swap(saved_);
+      given.swap(given_);
+    }
   }
   for (uint32_t k : variant.tangents) {
-    tensors.push_back(fitted(tangents[k], segment().tangents[k]));
-    if (!tensors.back().is_same(tangents[k])) copies.emplace_back(tensors.back(), tangents[k]);
+    tensors.push_back(fitted(mine[k], segment().tangents[k]));
+    if (!tensors.back().is_same(mine[k])) copies.emplace_back(tensors.back(), mine[k]);
   }
   auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
   if (!list) throw python_error();
@@ -225,11 +258,8 @@ void CompiledNode::release_variables() {
   std::vector<torch::autograd::SavedVariable> saved;
   std::vector<Given> given;
   Lock lock(mutex_);
-  for (size_t k = 0; k < used_.size(); ++k) {
-    if (!used_[k]) continue;
-    for (uint32_t other : segment().frees[k]) dead_[other] = true;
-  }
-  if (std::find(dead_.begin(), dead_.end(), false) != dead_.end()) return;
+  dead_ = dead_after(used_);
+  if (!all(dead_)) return;
   freed_ = true;
   saved.swap(saved_);
   given.swap(given_);

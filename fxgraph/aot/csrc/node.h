@@ -38,6 +38,7 @@ class CompiledNode : public Node {
   ~CompiledNode() override;
 
   std::string name() const override;
+  void will_release_variables() override;
   void release_variables() override;
 
   void hold(const at::Tensor& given);  // each input, then each cut so far, in order
@@ -48,10 +49,11 @@ class CompiledNode : public Node {
   variable_list apply(variable_list&& tangents) override;
 
  private:
-  variable_list run(const Variant& variant, const variable_list& tangents);
+  variable_list run(const Variant& variant, variable_list&& tangents, bool hand_over);
   variable_list derive(const variable_list& tangents);
-  PyObject* arguments(const Variant& variant, const variable_list& tangents,
+  PyObject* arguments(const Variant& variant, variable_list&& tangents, bool hand_over,
                       std::vector<std::pair<at::Tensor, at::Tensor>>& copies);
+  std::vector<bool> dead_after(const std::vector<bool>& present) const;
   void check(const std::vector<bool>& present) const;
   const Training& training() const { return *step_->training; }
   const Segment& segment() const { return training().segments[number_]; }

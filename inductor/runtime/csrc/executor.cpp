@@ -175,6 +175,19 @@ class Run {
   Run(const Program& program, State& state, PyObject* const* args)
       : program_(program), state_(state), args_(args), arena_(arena_bytes()) {}
 
+  // Takes the tensors over from `args`, which are null afterwards.
+  Run(const Program& program, State& state, std::vector<PyObject*>& args) : Run(program, state, args.data()) {
+    owns_ = true;
+    for (uint32_t v : program.input_values) {
+      const Value& value = program.values[v];
+      PyObject* const given = args[static_cast<size_t>(value.where)];
+      const at::Tensor& tensor = THPVariable_Unpack(given);
+      // One that is let go while the plan runs must not take its Python object with it: that needs the GIL.
+      state.tensors[v] = value.let_go ? tensor.tensor_data() : tensor;
+    }
+    for (PyObject*& given : args) Py_CLEAR(given);
+  }
+
   // Leaves the state empty before the arena goes back, so that no tensor of this call keeps it.
   ~Run() {
     for (at::Tensor& tensor : state_.tensors) tensor.reset();
@@ -235,7 +248,7 @@ class Run {
 
   const at::Tensor& tensor(uint32_t v) {
     const Value& value = this->value(v);
-    if (value.kind == ValueKind::Input) return THPVariable_Unpack(args_[value.where]);
+    if (value.kind == ValueKind::Input && !owns_) return THPVariable_Unpack(args_[value.where]);
     if (value.kind == ValueKind::Static) return THPVariable_Unpack(program_.statics[value.where]);
     at::Tensor& made = state_.tensors[v];
     if (!made.defined()) {
@@ -476,7 +489,7 @@ class Run {
     }
     if (out.kind == Output::Int) return PyLong_FromLongLong(number(out.offset));
     const Value& value = program_.values[out.value];
-    if (value.kind == ValueKind::Input) return Py_NewRef(args_[value.where]);
+    if (value.kind == ValueKind::Input && !owns_) return Py_NewRef(args_[value.where]);
     if (value.kind == ValueKind::Static) return Py_NewRef(program_.statics[value.where]);
     return THPVariable_Wrap(tensor(out.value));
   }
@@ -484,12 +497,18 @@ class Run {
   const Program& program_;
   State& state_;
   PyObject* const* args_;
+  bool owns_ = false;
   ArenaLease arena_;
 };
 
 }  // namespace
 
 PyObject* execute(const Program& program, State& state, PyObject* const* args) {
+  RECORD_FUNCTION("framegraph::plan", c10::ArrayRef<const c10::IValue>());
+  return Run(program, state, args)();
+}
+
+PyObject* execute_owning(const Program& program, State& state, std::vector<PyObject*>& args) {
   RECORD_FUNCTION("framegraph::plan", c10::ArrayRef<const c10::IValue>());
   return Run(program, state, args)();
 }

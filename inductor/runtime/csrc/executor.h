@@ -20,7 +20,7 @@ struct State {
     for (const DynamicValue& item : program.dynamic) values.push_back(program.values[item.value]);
   }
 
-  std::vector<at::Tensor> tensors;  // by value: Own, Produced, and whatever had to become a tensor
+  std::vector<at::Tensor> tensors;  // by value: Own, Produced, owned Input, and whatever had to become a tensor
   std::vector<char*> base;          // by value: the first element; then the arena, then `sizes`
   std::vector<void*> pointers;      // arguments of the kernel that runs
   std::vector<c10::IValue> stack;   // arguments of the aten op that runs
@@ -33,5 +33,8 @@ struct State {
 // Runs the program on `args` (borrowed, one tensor per Input) and returns the tuple of outputs. Throws C++ exceptions,
 // python_error among them. Needs the GIL.
 PyObject* execute(const Program& program, State& state, PyObject* const* args);
+
+// The same, of references that the program takes over, leaving null: it lets each tensor go after its last use.
+PyObject* execute_owning(const Program& program, State& state, std::vector<PyObject*>& args);
 
 }  // namespace framegraph

@@ -1,6 +1,7 @@
 // The Python module inductor.runtime._plan: the types Plan and Library, and the arena pool's controls.
 #include <torch/csrc/python_headers.h>
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
@@ -46,23 +47,48 @@ class StateLease {
   std::unique_ptr<State> state_;
 };
 
-PyObject* plan_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
-  HANDLE_TH_ERRORS
-  auto* self = reinterpret_cast<Plan*>(object);
+// Throws unless the arguments are those that a call takes.
+void check_arguments(const Plan* self, PyObject* const* args, size_t count) {
   TORCH_CHECK(self->program != nullptr, "framegraph: this plan was cleared");
-  const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
   const size_t wanted = self->program->input_count;
   const std::vector<bool>& numbers = self->program->number_inputs;
   TORCH_CHECK_TYPE(count == wanted, "this plan takes ", wanted, numbers.empty() ? " tensors" : " arguments", ", got ",
                    count);
-  TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a plan takes no keyword arguments");
   for (size_t i = 0; i < count; ++i) {
     const bool number = !numbers.empty() && numbers[i];
     TORCH_CHECK_TYPE(number ? PyLong_Check(args[i]) != 0 : THPVariable_Check(args[i]), "argument ", i, " of a plan is ",
                      number ? "an int" : "a tensor", ", got ", Py_TYPE(args[i])->tp_name);
   }
+}
+
+PyObject* plan_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  auto* self = reinterpret_cast<Plan*>(object);
+  check_arguments(self, args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
+  TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a plan takes no keyword arguments");
   StateLease state(self);
   return execute(*self->program, *state, args);
+  END_HANDLE_TH_ERRORS
+}
+
+// References that are dropped at the end of a scope.
+struct Owned {
+  std::vector<PyObject*> items;
+  ~Owned() {
+    for (PyObject* item : items) Py_XDECREF(item);
+  }
+};
+
+PyObject* plan_take(PyObject* object, PyObject* list) {
+  HANDLE_TH_ERRORS
+  auto* self = reinterpret_cast<Plan*>(object);
+  TORCH_CHECK_TYPE(PyList_CheckExact(list), "a plan takes over the items of a list, got ", Py_TYPE(list)->tp_name);
+  Owned args;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) args.items.push_back(Py_NewRef(PyList_GET_ITEM(list, i)));
+  check_arguments(self, args.items.data(), args.items.size());
+  if (PyList_SetSlice(list, 0, PyList_GET_SIZE(list), nullptr) < 0) throw python_error();
+  StateLease state(self);
+  return execute_owning(*self->program, *state, args.items);
   END_HANDLE_TH_ERRORS
 }
 
@@ -104,6 +130,11 @@ void plan_dealloc(PyObject* object) {
   Py_TYPE(object)->tp_free(object);
 }
 
+PyMethodDef plan_methods[] = {
+    {"take", plan_take, METH_O,
+     "take(arguments) -> tuple: a call that empties the list `arguments`, and lets each tensor go after its last use."},
+    {nullptr, nullptr, 0, nullptr}};
+
 PyGetSetDef plan_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -122,6 +153,7 @@ PyTypeObject PlanType = [] {
   type.tp_vectorcall_offset = offsetof(Plan, vectorcall);
   type.tp_dictoffset = offsetof(Plan, dict);
   type.tp_weaklistoffset = offsetof(Plan, weakrefs);
+  type.tp_methods = plan_methods;
   type.tp_getset = plan_getset;
   return type;
 }();

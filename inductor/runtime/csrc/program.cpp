@@ -344,7 +344,9 @@ void parse_kernel(Program& program, const py::tuple& step) {
 void parse_step(Program& program, const py::tuple& step) {
   const auto kind = step[0].cast<std::string>();
   if (kind == "alloc" || kind == "free") {
-    program.code.push_back({kind == "alloc" ? Op::Alloc : Op::Free, step[1].cast<uint32_t>()});
+    const auto v = step[1].cast<uint32_t>();
+    program.code.push_back({kind == "alloc" ? Op::Alloc : Op::Free, v});
+    if (kind == "free") program.values.at(v).let_go = true;
   } else if (kind == "kernel") {
     program.code.push_back({Op::Kernel, static_cast<uint32_t>(program.kernels.size())});
     parse_kernel(program, step);

@@ -53,6 +53,7 @@ struct Value {
   bool pointer = false;   // some kernel takes its address, or that of a view of it
   bool written = false;   // some step writes it
   bool layout = false;    // someone relies on its strides: a kernel, or a view of it
+  bool let_go = false;    // Input: has a Free instruction, for calls that own their arguments
   bool alone = false;     // Produced: kernels write over it, so nothing else may share its memory
   int32_t dynamic = -1;   // into Program::dynamic, if some of its numbers are computed for each call
   std::string name;       // for messages

@@ -1,0 +1,98 @@
+"""Members of enums."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, DictItemSource, InstanceDictSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import subclass_builder
+from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.descriptors import MISSING, bind, class_lookup, is_data_descriptor
+from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.objects import build_object, refuse_changed
+from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+@subclass_builder(enum.Enum)
+def build_enum_member(tx: Interpreter, obj: enum.Enum, source: Source | None) -> Value:
+    if not _is_complete(obj):
+        return build_object(tx, obj, source)
+    tx.guard(source, "id", obj)
+    return EnumValue(obj, source)
+
+
+def _is_complete(member: Any) -> bool:
+    """Whether the enum holds the member: before, its own methods fill it like any object."""
+    held = vars(member)
+    if "_sort_order_" in held:
+        return True
+    value = held.get("_value_")  # of a combination of flags: it has no place in the order
+    return isinstance(value, int) and type(member)._value2member_map_.get(value) is member
+
+
+_BOUND = (types.FunctionType, property)
+_NAME_AND_VALUE = {name: vars(enum.Enum)[name] for name in ("name", "value")}
+
+
+class EnumValue(ConstantValue):
+    """A member of an enum: a constant whose methods are captured, not run."""
+
+    def describe(self) -> str:
+        return f"{type(self.value).__qualname__}.{vars(self.value).get('_name_')}"
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.value
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        found = class_lookup(type(self.value), name)
+        if name in _NAME_AND_VALUE and found is _NAME_AND_VALUE[name]:
+            name, found = f"_{name}_", MISSING
+        getter = class_lookup(type(found), "__get__")
+        if isinstance(getter, types.FunctionType) or type(found) in _BOUND:
+            return bind(tx, self, found, name)
+        if name == "__dict__":  # to change it is to change the member
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        held = vars(self.value)
+        refuse_changed(tx, self, held, name)
+        if name in held and not is_data_descriptor(found):
+            if name in ("_name_", "_value_") and is_literal(held[name]):
+                return tx.wrap(held[name])
+            return tx.wrap(held[name], DictItemSource(InstanceDictSource(self._place(tx)), name))
+        real = getattr(self.value, name, MISSING)
+        if real is MISSING:
+            text = f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            raise_python(tx, AttributeError, text)
+        if getattr(real, "__self__", None) is self.value:
+            return super().getattr(tx, name)
+        return tx.wrap(real, None if is_literal(real) else AttrSource(self._place(tx), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        refuse_changed(tx, self, vars(self.value), name)
+        return super().hasattr(tx, name)
+
+    def _place(self, tx: Interpreter) -> Source:
+        """Where the member is found: what it holds can be changed."""
+        return self.source or tx.output.install(type(self.value).__name__, self.value)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        """With a tuple, for a member that is one."""
+        known, real = constant_or_none(other)
+        if not known:
+            return None
+        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if isinstance(class_lookup(type(self.value), name), types.FunctionType):
+            return self.getattr(tx, name).call(tx, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)

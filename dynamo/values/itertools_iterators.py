@@ -1,0 +1,333 @@
+"""The iterators of itertools that are made of others: they draw from them as the C ones do, and are
+made again as what they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.config import config
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE, handles, is_none
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import TupleValue
+from dynamo.values.exceptions import call_real
+from dynamo.values.iterators import FilterIterator, IteratorValue, Rebuilt
+from dynamo.values.operators import binary_op
+from dynamo.values.standins import fail_as
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+class StarmapIterator(IteratorValue):
+    kind = itertools.starmap
+
+    def __init__(self, function: Value, inner: Value) -> None:
+        super().__init__()
+        self.function = function
+        self.inner = inner
+
+    def step(self, tx: Interpreter) -> Value | None:
+        args = self.inner.next_value(tx)
+        return None if args is None else tx.call_function(self.function, args.unpack(tx), {})
+
+    def rebuild(self) -> Rebuilt:
+        return itertools.starmap, [self.function, self.inner]
+
+
+class TakewhileIterator(IteratorValue):
+    kind = itertools.takewhile
+
+    def __init__(self, predicate: Value, inner: Value) -> None:
+        super().__init__()
+        self.predicate = predicate
+        self.inner = inner
+
+    def step(self, tx: Interpreter) -> Value | None:
+        item = self.inner.next_value(tx)
+        if item is None or not tx.call_function(self.predicate, [item], {}).truth(tx):
+            return None
+        return item
+
+    def rebuild(self) -> Rebuilt:
+        return itertools.takewhile, [self.predicate, self.inner]
+
+
+class DropwhileIterator(IteratorValue):
+    kind = itertools.dropwhile
+
+    def __init__(self, predicate: Value, inner: Value) -> None:
+        super().__init__()
+        self.predicate = predicate
+        self.inner = inner
+        self.started = False
+
+    def step(self, tx: Interpreter) -> Value | None:
+        while (item := self.inner.next_value(tx)) is not None:
+            if self.started:
+                return item
+            if not tx.call_function(self.predicate, [item], {}).truth(tx):
+                self.started = True
+                return item
+        return None
+
+    def rebuild(self) -> Rebuilt:
+        if self.started:
+            return _dropping_nothing, [self.inner]
+        return itertools.dropwhile, [self.predicate, self.inner]
+
+
+def _dropping_nothing(inner: Iterator[Any]) -> Iterator[Any]:
+    return itertools.dropwhile(lambda item: False, inner)
+
+
+class FilterfalseIterator(FilterIterator):
+    kind = itertools.filterfalse
+    wanted = False
+
+    def rebuild(self) -> Rebuilt:
+        return itertools.filterfalse, [self.function, self.inner]
+
+
+class CompressIterator(IteratorValue):
+    kind = itertools.compress
+
+    def __init__(self, data: Value, selectors: Value) -> None:
+        super().__init__()
+        self.data = data
+        self.selectors = selectors
+
+    def step(self, tx: Interpreter) -> Value | None:
+        while (item := self.data.next_value(tx)) is not None:
+            chosen = self.selectors.next_value(tx)
+            if chosen is None:
+                return None
+            if chosen.truth(tx):
+                return item
+        return None
+
+    def rebuild(self) -> Rebuilt:
+        return itertools.compress, [self.data, self.selectors]
+
+
+class PairwiseIterator(IteratorValue):
+    kind = itertools.pairwise
+
+    def __init__(self, inner: Value) -> None:
+        super().__init__()
+        self.inner = inner
+        self.first: Value | None = None
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.first is None:
+            self.first = self.inner.next_value(tx)
+            if self.first is None:
+                return None
+        left, self.first = self.first, self.inner.next_value(tx)
+        return None if self.first is None else TupleValue([left, self.first])
+
+    def rebuild(self) -> Rebuilt:
+        if self.first is None:
+            return itertools.pairwise, [self.inner]
+        return _pairs_from, [self.first, self.inner]
+
+
+def _pairs_from(left: Any, inner: Iterator[Any]) -> Iterator[Any]:
+    return itertools.pairwise(itertools.chain((left,), inner))
+
+
+class AccumulateIterator(IteratorValue):
+    """`initial`: what comes before the first item, until it has come."""
+
+    kind = itertools.accumulate
+
+    def __init__(self, inner: Value, function: Value | None, initial: Value | None) -> None:
+        super().__init__()
+        self.inner = inner
+        self.function = function
+        self.initial = initial
+        self.total: Value | None = None
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.initial is not None:
+            self.total, self.initial = self.initial, None
+            return self.total
+        item = self.inner.next_value(tx)
+        if item is None:
+            return None
+        if self.total is None:
+            self.total = item
+        elif self.function is None:
+            self.total = binary_op(tx, "+", self.total, item)
+        else:
+            self.total = tx.call_function(self.function, [self.total, item], {})
+        return self.total
+
+    def rebuild(self) -> Rebuilt:
+        none = ConstantValue(None)
+        function = none if self.function is None else self.function
+        if self.total is None:
+            return _accumulating, [self.inner, function, self.initial or none]
+        if is_none(self.total):
+            raise Unsupported(breaks.CannotReconstruct("an accumulate() that has come to None"))
+        return _accumulated, [self.inner, function, self.total]
+
+
+def _accumulating(inner: Iterator[Any], function: Any, initial: Any) -> Iterator[Any]:
+    return itertools.accumulate(inner, function, initial=initial)
+
+
+def _accumulated(inner: Iterator[Any], function: Any, total: Any) -> Iterator[Any]:
+    """accumulate() whose last item was `total`."""
+    made = _accumulating(inner, function, total)
+    next(made)
+    return made
+
+
+class ZipLongestIterator(IteratorValue):
+    kind = itertools.zip_longest
+
+    def __init__(self, inners: Sequence[Value], fill: Value) -> None:
+        super().__init__()
+        self.inners: list[Value | None] = list(inners)  # None: at its end
+        self.fill = fill
+
+    def step(self, tx: Interpreter) -> Value | None:
+        row = []
+        for i, inner in enumerate(self.inners):
+            item = None if inner is None else inner.next_value(tx)
+            if item is None:
+                self.inners[i] = None
+                if not any(self.inners):
+                    return None
+                item = self.fill
+            row.append(item)
+        return TupleValue(row) if row else None
+
+    def rebuild(self) -> Rebuilt:
+        return _zip_longest, [self.fill, *(inner or TupleValue([]) for inner in self.inners)]
+
+
+def _zip_longest(fill: Any, *inners: Any) -> Iterator[Any]:
+    return itertools.zip_longest(*inners, fillvalue=fill)
+
+
+class CombinatoricIterator(IteratorValue):
+    """product(), permutations(), ...: the real one, over positions in the pools."""
+
+    def __init__(
+        self, kind: Any, pools: Sequence[Sequence[Value]], make: Callable[..., Iterator[Any]]
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.pools = [TupleValue(pool) for pool in pools]
+        self.make = make  # pools -> the iterator
+        self.rows = make(*(range(len(pool)) for pool in pools))
+        self.position = 0
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.position >= config.loop_limit:
+            raise Unsupported(breaks.LoopLimit(config.loop_limit))
+        row = next(self.rows, None)
+        if row is None:
+            return None
+        self.position += 1
+        pools = itertools.cycle(self.pools)
+        return TupleValue([pool.item(tx, i) for pool, i in zip(pools, row)])
+
+    def rebuild(self) -> Rebuilt:
+        return partial(_combining, self.make, self.position), self.pools
+
+
+def _combining(make: Callable[..., Iterator[Any]], position: int, *pools: Any) -> Iterator[Any]:
+    made = make(*pools)
+    for _ in range(position):
+        next(made)
+    return made
+
+
+# -- calls ----------------------------------------------------------------------------------------
+@handles(itertools.starmap)
+def _starmap(tx, function, iterable, /):
+    return StarmapIterator(function, iterable.iterate(tx))
+
+
+@handles(itertools.takewhile)
+def _takewhile(tx, predicate, iterable, /):
+    return TakewhileIterator(predicate, iterable.iterate(tx))
+
+
+@handles(itertools.dropwhile)
+def _dropwhile(tx, predicate, iterable, /):
+    return DropwhileIterator(predicate, iterable.iterate(tx))
+
+
+@handles(itertools.filterfalse)
+def _filterfalse(tx, function, iterable, /):
+    return FilterfalseIterator(function, iterable.iterate(tx))
+
+
+@handles(itertools.compress)
+def _compress(tx, data, selectors):
+    return CompressIterator(data.iterate(tx), selectors.iterate(tx))
+
+
+@handles(itertools.pairwise)
+def _pairwise(tx, iterable, /):
+    return PairwiseIterator(iterable.iterate(tx))
+
+
+@handles(itertools.accumulate)
+def _accumulate(tx, iterable, func=None, *, initial=None):
+    function, first = (None if is_none(value) else value for value in (func, initial))
+    return AccumulateIterator(iterable.iterate(tx), function, first)
+
+
+@handles(itertools.zip_longest)
+def _zip_longest_call(tx, *iterables, fillvalue=None):
+    inners = [iterable.iterate(tx) for iterable in iterables]
+    return ZipLongestIterator(inners, ConstantValue(None) if fillvalue is None else fillvalue)
+
+
+def _combinatoric(function: Any) -> Any:
+    def call(tx, *args, **kwargs):
+        options = {k: v.as_constant() for k, v in kwargs.items()}
+        of_many = function is itertools.product
+        given, rest = (args, ()) if of_many else (args[:1], args[1:])
+        numbers = [value.as_constant() for value in rest]
+        pools = [value.unpack(tx) for value in given]
+
+        def make(*iterables: Any) -> Any:
+            return function(*iterables, *numbers, **options)
+
+        call_real(tx, make, *(() for _ in pools))  # complains of the other arguments
+        return CombinatoricIterator(function, pools, make)
+
+    return call
+
+
+for _function in (
+    itertools.product,
+    itertools.permutations,
+    itertools.combinations,
+    itertools.combinations_with_replacement,
+):
+    TABLE[_function] = _combinatoric(_function)
+
+
+@handles(itertools.count)
+def _count(tx, start=None, step=None):
+    from dynamo.values.iterators import CountIterator
+
+    given = [ConstantValue(0) if start is None else start, step or ConstantValue(1)]
+    numbers = ("__index__", "__int__", "__float__", "__complex__")
+    for value in given:
+        if not any(hasattr(value.python_type(), name) for name in numbers):
+            fail_as(tx, itertools.count, *given)
+    return CountIterator(*given)

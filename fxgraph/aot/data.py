@@ -1,0 +1,138 @@
+"""Numbers and sizes that depend on data, while tracing: a symbol without a value for each.
+
+before (u0)                           after (u1, which is known to be u0)
+    n = x.item()                          item = aten._local_scalar_dense.default(x)
+    torch._check(n > 3)                   gt = operator.gt(item, 3)
+    y = torch.zeros(n)                    aten._assert_scalar.default(gt, ...)
+                                          full = aten.full.default([item], 0)
+
+Capture has made symbols for them; the tracer runs the same operators and gets its own, which are
+renamed to those of capture: what torch._check has told of these holds for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+
+from fxgraph.aot.functional import Unfunctionalizable
+from fxgraph.args import leaves
+from fxgraph.symbols import DataDependent, is_symbolic
+
+if TYPE_CHECKING:
+    from fxgraph.node import Node
+
+aten = torch.ops.aten
+_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
+CHECK_FAILED = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please "
+    "report an enhancement request to PyTorch.)"
+)
+
+
+@contextlib.contextmanager
+def data_allowed(mode: FakeTensorMode) -> Iterator[None]:
+    """Fake tensors give symbols for data, if they did so at capture."""
+    env: Any = mode.shape_env
+    if env is None or not env.has_data():
+        yield
+        return
+    before = env.allow_scalar_outputs, env.allow_dynamic_output_shape_ops
+    env.allow_scalar_outputs = env.allow_dynamic_output_shape_ops = True
+    try:
+        yield
+    except DataDependent as error:
+        raise Unfunctionalizable(str(error)) from error
+    finally:
+        env.allow_scalar_outputs, env.allow_dynamic_output_shape_ops = before
+        env.pending_fresh_unbacked_symbols.clear()
+
+
+def gives_data(op: Any) -> bool:
+    """Whether what an operator gives, or its size, may depend on data."""
+    return not _TAGS.isdisjoint(op.tags)
+
+
+class FreshSymbols:
+    """The symbols of one trace.
+
+    bind: (symbol, node) -> None; told of each symbol, and of the node that is its value.
+    size_of: (node, dim) -> the node for a size of the tensor that `node` gives.
+    """
+
+    def __init__(
+        self,
+        mode: FakeTensorMode,
+        bind: Callable[[Any, Any], None],
+        size_of: Callable[[Any, int, Any], Any],
+    ) -> None:
+        self.mode = mode
+        self.env: Any = mode.shape_env
+        self.bind = bind
+        self.size_of = size_of
+        self.nodes: dict[Any, Node] = {}
+
+    @property
+    def allowed(self) -> bool:
+        return self.env is not None and self.env.allow_scalar_outputs
+
+    def run(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """The fake result of an operator, never that of an earlier call."""
+        self.mode.epoch += 1  # fake tensors remember what they gave
+        self.env.pending_fresh_unbacked_symbols.clear()
+        try:
+            result = self.mode.dispatch(op, (FakeTensor,), args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise Unfunctionalizable(f"the result of {op} depends on the data") from error
+        if isinstance(result, torch.SymBool):
+            raise Unfunctionalizable(f"the result of {op} depends on the data")
+        return result
+
+    def note(self, node: Node, result: Any) -> None:
+        """`node` gives `result`: the new symbols in it have their values from there."""
+        fresh = self.env.pending_fresh_unbacked_symbols
+        if not fresh:
+            return
+        if isinstance(result, (torch.SymInt, torch.SymFloat)):
+            self._found(result.node.expr, node)
+        elif isinstance(result, torch.Tensor):
+            for dim, size in enumerate(result.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr in fresh:
+                    self._found(size.node.expr, self.size_of(node, dim, size))
+
+    def _found(self, symbol: Any, node: Node) -> None:
+        self.nodes[symbol] = node
+        self.bind(symbol, node)
+        fresh = self.env.pending_fresh_unbacked_symbols
+        if symbol in fresh:
+            fresh.remove(symbol)
+
+    def rename(self, result: Any, captured: Any) -> None:
+        """New symbols in `result` are those at the same places of what capture saw."""
+        if not self.nodes:
+            return
+        for one, other in zip(_numbers(result), _numbers(captured)):
+            if not is_symbolic(one) or not is_symbolic(other):
+                continue
+            # As they were made: what is known of the captured one may be its very value.
+            symbol, known = one.node._expr, other.node._expr
+            if symbol in self.nodes and symbol != known and known.is_Symbol:
+                self.env.rename(symbol, known)
+                self.bind(known, self.nodes[symbol])
+
+
+def _numbers(tree: Any) -> list[Any]:
+    """The numbers in a result, and the sizes of the tensors in it."""
+    found: list[Any] = []
+    for leaf in leaves(tree):
+        found += leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
+    return found

@@ -1,0 +1,142 @@
+"""What operators gave of fake tensors, remembered by operator and arguments' metadata.
+
+Running an operator over fake tensors costs 0.1 ms and, where the rule is written in Python, up to 1
+ms; with symbolic sizes ten times that. Models repeat a few shapes: an answer's metadata is kept,
+and the next equal call only makes the tensor objects (8 us each). Symbolic sizes are compared as
+expressions; what a rule assumed of them is guarded since the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+
+from fxgraph.shape_rules import Meta
+
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
+
+
+class FakeResults:
+    """Results of operators, for one FakeTensorMode."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[type | None, list[Meta | None]]] = {}
+
+    def make(self, mode: Any, key: Any, base: torch.Tensor | None) -> Any:
+        """New fake tensors as under this key (in the memory of `base` if given); NotImplemented
+        where nothing is known.
+        """
+        known = self._known.get(key) if key is not None else None
+        if known is None:
+            return NotImplemented
+        kind, metas = known
+        made = [None if meta is None else make_fake(mode, *meta, base=base) for meta in metas]
+        return made[0] if kind is None else kind(made)
+
+    def add(self, key: Any, result: Any) -> None:
+        """Keep what a run gave, unless metadata does not say all of it."""
+        kind = list if type(result) is list else tuple if isinstance(result, tuple) else None
+        items = [result] if kind is None else result
+        metas: list[Meta | None] = []
+        for item in items:
+            if item is None:
+                metas.append(None)
+            elif isinstance(item, FakeTensor) and plain_tensor(item) and not item.requires_grad:
+                metas.append(metadata(item))
+            else:
+                return
+        self._known[key] = kind, metas
+
+    def add_metas(self, key: Any, metas: Sequence[Meta | None]) -> None:
+        """As `add`, of metadata: one tensor, or a tuple of several."""
+        self._known[key] = None if len(metas) == 1 else tuple, list(metas)
+
+
+def make_fake(
+    mode: Any,
+    dtype: torch.dtype,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    device: torch.device,
+    base: torch.Tensor | None = None,
+) -> FakeTensor:
+    """A fake tensor with this metadata, in the memory of `base` if given."""
+    if base is not None and dtype == base.dtype:
+        # Not set_, which asks whether sizes are 0 or 1.
+        with torch.no_grad(), in_kernel_invocation_manager(mode):
+            elem = torch.as_strided(base, size, stride, offset)
+    elif base is not None:
+        elem = torch.empty(0, dtype=dtype, device="meta")
+        elem.set_(base.untyped_storage(), offset, size, stride)
+    elif isinstance(offset, torch.SymInt) or offset:
+        extent = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
+        empty = any(isinstance(n, int) and n == 0 for n in size)
+        flat = torch.empty(offset if empty else extent, dtype=dtype, device="meta")
+        elem = torch.empty(0, dtype=dtype, device="meta")
+        elem.set_(flat.untyped_storage(), offset, size, stride)
+    else:
+        elem = torch.empty_strided(size, stride, dtype=dtype, device="meta")
+    return FakeTensor(mode, elem, device)
+
+
+def metadata(tensor: torch.Tensor) -> Meta:
+    """Metadata of a tensor with plain sizes."""
+    size = tuple(tensor.shape)
+    offset: Any = tensor.storage_offset()
+    return tensor.dtype, size, tensor.stride(), offset, tensor.device
+
+
+def plain_tensor(tensor: torch.Tensor) -> bool:
+    """Whether metadata says all of a tensor."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and getattr(tensor, "constant", None) is None
+    )
+
+
+def _hashable(meta: Meta) -> Any:
+    """Metadata as a part of a key: torch.SymInts neither hash nor compare without a guard."""
+    dtype, size, stride, offset, device = meta
+    numbers = (*size, *stride, offset)
+    if not any(isinstance(number, torch.SymInt) for number in numbers):
+        return meta
+    plain = tuple(n.node.expr if isinstance(n, torch.SymInt) else n for n in numbers)
+    return dtype, len(size), plain, device
+
+
+def key_of(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the result's metadata can depend on; None if that cannot be told."""
+    parts: list[Any] = [op, torch.get_default_dtype()]
+    if _add_to_key(parts, args) and (not kwargs or _add_to_key(parts, tuple(kwargs.items()))):
+        return tuple(parts)
+    return None
+
+
+def _add_to_key(parts: list[Any], items: Any) -> bool:
+    """Append what the result's metadata can depend on; False if that cannot be told."""
+    for item in items:
+        if isinstance(item, FakeTensor):
+            if not plain_tensor(item):
+                return False
+            parts.append(_hashable(metadata(item)))
+        elif isinstance(item, _PLAIN):
+            # The type too: 1, 1.0 and True are equal and promote differently.
+            parts.append(type(item))
+            parts.append(item)
+        elif isinstance(item, (tuple, list)):
+            parts.append(len(item))
+            if not _add_to_key(parts, item):
+                return False
+        elif isinstance(item, torch.memory_format):
+            parts.append(item)
+        elif isinstance(item, torch.SymInt | torch.SymFloat):
+            parts.append(item.node.expr)
+        else:
+            return False
+    return True

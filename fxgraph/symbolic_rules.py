@@ -1,0 +1,204 @@
+"""Shape rules for symbolic sizes, where torch's ask dozens of questions about them (2 to 30 ms).
+
+Each decides by the form of the expressions only: it assumes nothing, so it adds no guard. What it
+cannot tell goes to torch's own rule. tests/fxgraph/test_symbolic_rules.py compares them.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fxgraph import expressions, shape_rules
+from fxgraph.shape_rules import (
+    FLOATS,
+    Meta,
+    Rule,
+    aten,
+    convolution,
+    convolution_backward,
+)
+from fxgraph.symbols import expr_of
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether the sizes are equal by their form."""
+    return len(one) == len(other) and all(map(_equal, one, other))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if type(one) is int and type(other) is int:
+        return one == other
+    return bool(expr_of(one) == expr_of(other))
+
+
+def _at_least_one(size: Any) -> bool:
+    if type(size) is int:
+        return size >= 1
+    low, _ = size.node.shape_env.bounds(size)
+    return low is not None and low >= 1
+
+
+def _contiguous(size: Sequence[Any]) -> list[Any] | None:
+    """Row-major strides; None where a size may be 0."""
+    if not all(map(_at_least_one, size)):
+        return None
+    strides: list[Any] = [1] * len(size)
+    for dim in range(len(size) - 2, -1, -1):
+        strides[dim] = strides[dim + 1] * size[dim + 1]
+    return strides
+
+
+def _row_major(tensor: torch.Tensor) -> bool:
+    strides = _contiguous(tensor.shape)
+    return strides is not None and _same(tensor.stride(), strides)
+
+
+def _new(like: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:
+    """A new row-major tensor."""
+    strides = _contiguous(size)
+    return None if strides is None else [_meta(like, size, strides, 0)]
+
+
+def _meta(like: torch.Tensor, size: Sequence[Any], strides: Sequence[Any], offset: Any) -> Meta:
+    return like.dtype, tuple(size), tuple(strides), offset, like.device
+
+
+def _viewed(x: torch.Tensor, size: Sequence[Any], strides: Sequence[Any]) -> list[Meta]:
+    offset: Any = x.storage_offset()
+    return [_meta(x, size, strides, offset)]
+
+
+def _unary(x: torch.Tensor) -> list[Meta] | None:
+    return _new(x, x.shape) if x.dtype in FLOATS and _row_major(x) else None
+
+
+def _binary(x: Any, y: Any) -> list[Meta] | None:
+    if not isinstance(x, torch.Tensor):
+        return None
+    if isinstance(y, torch.Tensor):
+        alike = x.dtype == y.dtype and x.device == y.device
+        return _unary(x) if alike and _same(x.shape, y.shape) and _row_major(y) else None
+    return _unary(x) if type(y) in (int, float) else None
+
+
+def _layer_norm(
+    x: torch.Tensor, normalized: Sequence[int], weight: Any, bias: Any, eps: float
+) -> list[Meta] | None:
+    alike = all(t is None or t.dtype == x.dtype for t in (weight, bias))
+    fits = all(t is None or _same(t.shape, normalized) for t in (weight, bias))
+    count = len(normalized)
+    kept = x.shape[: x.dim() - count]
+    if not alike or not fits or x.dtype not in (torch.float32, torch.float64) or not count:
+        return None
+    if x.device.type != "cpu" or not _row_major(x) or not _same(x.shape[len(kept) :], normalized):
+        return None
+    made, sums = _new(x, x.shape), _new(x, [*kept, *[1] * count])
+    return None if made is None or sums is None else [*made, *sums, *sums]
+
+
+def _mm(x: torch.Tensor, y: torch.Tensor) -> list[Meta] | None:
+    if not x.dim() == y.dim() == 2 or x.dtype != y.dtype or x.device != y.device:
+        return None
+    return _new(x, [x.shape[0], y.shape[1]]) if _equal(x.shape[1], y.shape[0]) else None
+
+
+def _addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> list[Meta] | None:
+    if bias.dim() != 1 or bias.dtype != x.dtype or bias.device != x.device:
+        return None
+    return _mm(x, y) if y.dim() == 2 and _equal(bias.shape[0], y.shape[1]) else None
+
+
+def _bmm(x: torch.Tensor, y: torch.Tensor) -> list[Meta] | None:
+    if not x.dim() == y.dim() == 3 or x.dtype != y.dtype or x.device != y.device:
+        return None
+    fits = _equal(x.shape[0], y.shape[0]) and _equal(x.shape[2], y.shape[1])
+    return _new(x, [x.shape[0], x.shape[1], y.shape[2]]) if fits else None
+
+
+def _view(x: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:
+    """Of a row-major tensor whose number of elements is that of `size` by its form."""
+    if not _row_major(x):
+        return None
+    size = list(size)
+    total = functools.reduce(operator.mul, x.shape, 1)
+    open_dims = [dim for dim, n in enumerate(size) if type(n) is int and n == -1]
+    known = functools.reduce(operator.mul, (n for n in size if type(n) is not int or n != -1), 1)
+    if len(open_dims) > 1 or not _at_least_one(known):
+        return None
+    if open_dims:
+        if expressions.Mod(expr_of(total), expr_of(known)) != 0:
+            return None
+        size[open_dims[0]] = total // known
+    elif not _equal(total, known):
+        return None
+    strides = _contiguous(size)
+    return None if strides is None else _viewed(x, size, strides)
+
+
+def _unsafe_view(x: torch.Tensor, size: Sequence[Any]) -> list[Meta] | None:
+    metas = _view(x, size)
+    return None if metas is None else _new(x, metas[0][1])
+
+
+def _permuted(x: torch.Tensor, order: Sequence[int]) -> list[Meta]:
+    return _viewed(x, [x.shape[d] for d in order], [x.stride(d) for d in order])
+
+
+def _transpose(x: torch.Tensor, one: int, other: int) -> list[Meta] | None:
+    count = x.dim()
+    if not (-count <= one < count and -count <= other < count):
+        return None
+    order = list(range(count))
+    order[one], order[other] = order[other], order[one]
+    return _permuted(x, order)
+
+
+def _permute(x: torch.Tensor, order: Sequence[int]) -> list[Meta] | None:
+    count = x.dim()
+    if not all(type(dim) is int and -count <= dim < count for dim in order):
+        return None
+    order = [dim % count for dim in order]
+    return _permuted(x, order) if sorted(order) == list(range(count)) else None
+
+
+def _unsqueeze(x: torch.Tensor, dim: int) -> list[Meta] | None:
+    count = x.dim() + 1
+    if not -count <= dim < count:
+        return None
+    dim %= count
+    size, strides = list(x.shape), list(x.stride())
+    inner = size[dim] * strides[dim] if dim < x.dim() else 1
+    return _viewed(x, [*size[:dim], 1, *size[dim:]], [*strides[:dim], inner, *strides[dim:]])
+
+
+# Overload -> rule over its arguments, as in shape_rules.RULES.
+RULES: dict[Any, Rule] = {
+    **{
+        getattr(aten, name).default: _unary
+        for name in ("relu", "sigmoid", "tanh", "silu", "exp", "log", "sqrt", "rsqrt", "neg")
+        + ("abs", "sin", "cos", "erf", "gelu")
+    },
+    **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
+    aten.native_layer_norm.default: _layer_norm,
+    aten.mm.default: _mm,
+    aten.addmm.default: _addmm,
+    aten.bmm.default: _bmm,
+    aten.view.default: _view,
+    aten._unsafe_view.default: _unsafe_view,
+    aten.transpose.int: _transpose,
+    aten.permute.default: _permute,
+    aten.unsqueeze.default: _unsqueeze,
+    # torch's guard the batch size, by which they would choose among kernels.
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
+}
+
+
+def rules_for(mode: Any) -> dict[Any, Rule]:
+    """The rules that a FakeTensorMode may use: those for plain sizes, or for symbolic ones."""
+    return shape_rules.RULES if mode.shape_env is None else RULES

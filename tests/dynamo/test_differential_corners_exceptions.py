@@ -1,0 +1,185 @@
+"""Corners of exceptions, tracebacks and generators that CPython's own tests look into
+(tests/cpython), one program each.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from dynamo.bytecode.cache import when_gone
+from tests.dynamo.objects_support import check, run_both
+
+# name: (graphs, codes of the breaks, program); graphs None: only the outcome is compared
+PROGRAMS = {
+    "except_asks_no_metaclass": (
+        1,
+        "",
+        """
+        class Meta(type):
+            def __subclasscheck__(cls, other): log.append("asked"); return True
+            def __instancecheck__(cls, other): log.append("asked"); return True
+        class E(Exception, metaclass=Meta): pass
+        def caught(kinds):
+            try: raise KeyError("k")
+            except kinds: return "first"
+            except KeyError: return "second"
+        def group():
+            found = []
+            try: raise ExceptionGroup("g", [KeyError("k"), ValueError("v")])
+            except* E: found.append("E")
+            except* (ValueError, E): found.append("ValueError")
+            except* KeyError: found.append("KeyError")
+            return found
+        def f(x): return x + 1, caught(E), caught((ValueError, E)), group()
+        ---
+        run(T(3))
+        """,
+    ),
+    "except_star_at_a_break_asks_no_metaclass": (
+        None,
+        "",
+        """
+        class Meta(type):
+            def __subclasscheck__(cls, other): return True
+            def __instancecheck__(cls, other): return True
+        class E(Exception, metaclass=Meta): pass
+        def f(x):
+            found = []
+            try:
+                y = x + 1
+                print(y.sum().item() > 0)
+                raise KeyError("k")
+            except* E: found.append("E")
+            except* KeyError: found.append("KeyError")
+            return y * 2, found
+        ---
+        run(T(3))
+        """,
+    ),
+    "keywords_that_exceptions_refuse": (
+        None,
+        "",
+        """
+        def refused(kind, **kwargs):
+            try: kind("m", **kwargs)
+            except TypeError as error: return str(error)
+            return "taken"
+        def f(x):
+            return (
+                x + 1,
+                refused(ImportError, name="n", path="p"),
+                refused(ImportError, name="n", invalid=1),
+                refused(NameError, name="n"),
+                refused(NameError, obj=1),
+                refused(AttributeError, name="n", obj=3),
+                refused(StopIteration, value=3),
+                refused(ValueError, name="n"),
+            )
+        ---
+        run(T(3))
+        """,
+    ),
+    "first_value_sent_to_a_step": (
+        1,
+        "",
+        """
+        async def gen():
+            got = yield 1
+            yield got
+        def said(call, *args):
+            try: call(*args)
+            except StopIteration as stop: return stop.value
+            except (TypeError, RuntimeError) as error: return str(error)
+        def f(x):
+            g, h = gen(), gen()
+            first = said(g.__anext__().send, None)
+            return (
+                x + 1,
+                first,
+                said(g.asend(5).send, 7),
+                said(h.__anext__().send, 100),
+                said(gen().athrow(ValueError).send, 1),
+                said(gen().aclose().send, 1),
+            )
+        ---
+        run(T(3))
+        """,
+    ),
+    "coroutines_that_nothing_awaits": (
+        2,
+        "NEVER_AWAITED OBJECT_DIES UNCAPTURED_CALL",
+        """
+        import warnings
+        async def never(x): return x * 2
+        async def awaits(x): return await never(x)
+        def drive(made):
+            try: made.send(None)
+            except StopIteration as stop: return stop.value
+        def drops(x):
+            never(x)
+            return x + 1
+        def closes(x):
+            made = never(x)
+            made.close()
+            return x + 2
+        def f(x):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                y = drops(x)
+                y = y + drive(awaits(closes(x)))
+                local = never(y)
+                local = None
+                texts = [str(w.message) for w in caught]
+            return y * 2, texts
+        ---
+        run(T(3))
+        run(T(3))
+        """,
+    ),
+    "own_attributes_past_getattribute": (
+        None,
+        "",
+        """
+        class A:
+            __slots__ = ("slot", "__dict__")
+            def __init__(self): self.slot, self.own = 3, 4
+            def __getattribute__(self, name):
+                log.append(name)
+                return object.__getattribute__(self, name)
+        a = A()
+        def f(x, a):
+            plain = object.__getattribute__
+            y = x + plain(a, "slot") + plain(a, "__dict__")["own"]
+            print(y.sum().item() > 0)
+            return y + plain(a, "slot"), plain(a, "__dict__")
+        ---
+        run(T(3), a)
+        run(T(3), a)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    graphs, codes, text = PROGRAMS[name]
+    if graphs is None:
+        assert run_both(text)[0], "nothing was captured"
+    else:
+        check(text, graphs, codes)
+
+
+def test_when_code_is_gone():
+    """Also of code that is equal to other code."""
+    first, second = (compile("1", "same", "eval") for _ in range(2))
+    gone: list[str] = []
+    when_gone(first, lambda: gone.append("first"))
+    when_gone(second, lambda: gone.append("second"))
+    del second
+    gc.collect()
+    assert gone == ["second"]
+    del first
+    gc.collect()
+    assert gone == ["second", "first"]

@@ -1,0 +1,312 @@
+"""State that is reached in two ways: by a number and as an object, as an attribute and in a dict, by
+the frame and by what a library keeps; and what Python asks of classes before it uses them.
+"""
+
+import pytest
+
+from tests.dynamo.differential import check
+
+PROGRAMS = {
+    "id_among_numbers_of_an_earlier_frame": """
+        import dynamo
+        class P: pass
+        running = set()
+        def shown(self, x):
+            key = id(self), 1
+            if key in running:
+                return ["..."]
+            running.add(key)
+            try:
+                dynamo.graph_break()
+                return [x + 1, *[i for part in self.parts for i in shown(part, x)]]
+            finally:
+                running.discard(key)
+        def f(x, p):
+            return shown(p, x)
+        def nest():
+            p, q = P(), P()
+            p.parts, q.parts = (q, p), (p,)
+            return p
+        ---
+        run(T(2), nest())
+        run(T(2), nest())
+    """,
+    "id_in_a_memo_from_outside": """
+        def f(x, obj, memo):
+            return x + 1, id(obj) in memo, memo.get(id(obj)), (id(obj),) in {(k,) for k in memo}
+        a, b = [1], [2]
+        ---
+        run(T(2), a, {id(a): 5})
+        run(T(2), b, {id(a): 5})
+        run(T(2), a, {id(a): 5})
+    """,
+    "instance_dict_as_a_dict": """
+        class A: pass
+        def f(x, obj, d):
+            y = x + 1
+            d["a"] = 5
+            seen = [obj.a]
+            obj.b = 7
+            seen.append(d.get("b"))
+            del d["a"]
+            return y * 2, seen, hasattr(obj, "a"), len(d)
+        def stored(x, obj, d):
+            obj.c = 9
+            return x + d["c"]
+        obj = A()
+        ---
+        run(T(2), obj, vars(obj))
+        run(T(2), obj, vars(obj))
+    """,
+    "what_members_of_enums_hold": """
+        class G(enum.Enum):
+            A = [1, 2]
+            B = [3]
+            def __init__(self, items): self.w = [len(items)]
+            @enum.property
+            def twice(self): return self.value * 2
+        class I(enum.IntEnum):
+            X = 1
+        class Bad(enum.Enum):
+            A = 1
+            def __repr__(self): raise RuntimeError("no")
+        def found(item, kind):
+            try: return item in kind
+            except TypeError as error: return str(error)
+        def f(x):
+            G.A.w.append(4)
+            G.A.value.append(5)
+            Bad.A.more = 3
+            more = Bad.A.__dict__.pop("more")
+            asked = found(1, I), found("x", I), found([], I), found(I.X, I), found(G.A, I)
+            return x + 1, len(G.A.w), G.A.value, G.B.twice, G.A.__doc__, more, hasattr(Bad.A, "more"), asked
+        ---
+        run(T(2))
+        run(T(2))
+        G.A.w.clear()
+        run(T(2))
+    """,
+    "members_that_are_not_complete": """
+        def f(x):
+            class E(enum.Enum):
+                A = 1
+                B = 2
+                def __init__(self, v):
+                    self.w = x * v
+                    self.known = getattr(self, "_name_", None)
+            class I(enum.IntEnum):
+                def __new__(cls, v):
+                    m = int.__new__(cls, v)
+                    m._value_ = v + 1
+                    m.extra = []
+                    m.extra.append(m._value_)
+                    return m
+                A = 1
+            return [(m.name, m.w, m.known) for m in E], [(m.name, m.value, m.extra) for m in I]
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    "classes_found_by_what_knows_them": """
+        class Base: pass
+        class A(Base): items = []
+        class B(Base): items = []
+        def f(x):
+            for cls in Base.__subclasses__():
+                cls.items.append(1)
+            return x + 1, [cls.items[:] for cls in Base.__subclasses__()]
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    "singledispatch_with_an_abstract_class": """
+        import collections.abc
+        def f(x):
+            @functools.singledispatch
+            def g(obj): return "base"
+            seen = [g({})]
+            g.register(collections.abc.Sized, lambda obj: "sized")
+            seen.append(g({}))
+            return x + 1, seen
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    "singledispatch_with_a_cache_that_looks": """
+        import weakref
+        class Seen(collections.UserDict):
+            def __getitem__(self, key):
+                found = self.data[key]
+                log.append(("get", key))
+                return found
+            def __setitem__(self, key, value):
+                log.append(("set", key))
+                self.data[key] = value
+        kept = weakref.WeakKeyDictionary
+        weakref.WeakKeyDictionary = Seen
+        try:
+            @functools.singledispatch
+            def g(obj): return "base"
+        finally:
+            weakref.WeakKeyDictionary = kept
+        def f(x):
+            return x + 1, g(1), g(2), g("")
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    "init_that_returns_something": """
+        class A:
+            def __init__(self, value): return value
+        def made(value):
+            try: return type(A(value)).__name__
+            except TypeError as error: return str(error)
+        def f(x):
+            return x + 1, made(None), made(3), made("s"), made(x)
+        ---
+        run(T(2))
+    """,
+    "data_descriptor_without_get": """
+        class D:
+            def __set__(self, obj, value): obj.__dict__["a"] = value
+        class A: a = D()
+        def f(x):
+            obj = A()
+            before = obj.a is A.__dict__["a"]
+            obj.a = x
+            return before, obj.a + 1
+        ---
+        run(T(2))
+    """,
+    "access_to_attributes_by_any_callable": """
+        class Both:
+            def __getattribute__(self, name):
+                if name == "b": raise AttributeError(name)
+                return name
+            def __getattr__(self, name): return "fallback " + name
+        class D:
+            def __get__(self, obj, cls=None):
+                def getter(name):
+                    log.append(name)
+                    raise AttributeError(name)
+                return getter
+        class G: __getattribute__ = D()
+        class H: __getattr__ = D()
+        class S(dict):
+            __setattr__ = dict.__setitem__
+            __delattr__ = dict.__delitem__
+            __neg__ = dict.copy
+        def f(x):
+            s = S()
+            s.y = x + 1
+            s.z = 2
+            del s.z
+            both = Both()
+            return s, -s, both.a, both.b, hasattr(both, "b"), hasattr(G(), "n"), hasattr(H(), "m")
+        ---
+        run(T(2))
+    """,
+    "lengths_that_are_asked_for": """
+        class Refused(Exception): pass
+        class L:
+            def __init__(self, answer): self.answer = answer
+            def __iter__(self): log.append("iter"); return iter([1])
+        class Length(L):
+            def __len__(self): log.append("len"); return self.answer()
+        class Hint(L):
+            def __length_hint__(self): log.append("hint"); return self.answer()
+        def refuse(): raise Refused
+        def wrong(): raise TypeError
+        def made(make, obj):
+            try: return make(obj)
+            except (Refused, TypeError, ValueError) as error: return type(error).__name__, str(error)
+        makes = list, tuple, lambda o: [].extend(o), lambda o: [*o], lambda o: (0, *o), set, iter
+        answers = lambda: 1, lambda: "x", lambda: -1, lambda: NotImplemented, refuse, wrong
+        def f(x, kind, answer):
+            return x + 1, [made(make, kind(answer)) for make in makes[:-1]]
+        ---
+        [run(T(2), kind, answer) for kind in (Length, Hint) for answer in answers]
+    """,
+    "words_of_methods_and_dicts": """
+        def failed(*args):
+            try: return dict(*args)
+            except (TypeError, ValueError) as error: return str(error)
+        def f(x):
+            a = []
+            told = a.append.__doc__, a.append.__qualname__, {}.get.__doc__, hasattr(a.append, "__objclass__")
+            return x + 1, told, failed({}, {}), failed(1), failed([1]), failed(["abc"])
+        ---
+        run(T(2))
+    """,
+    "parameters_whose_defaults_change": """
+        import inspect
+        def plain(a, b=1, *, c=2): pass
+        @functools.wraps(plain)
+        def wrapped(*args): pass
+        class A:
+            def m(self, a=1): pass
+        def f(x):
+            told = inspect.signature(plain), inspect.signature(wrapped), inspect.signature(A().m)
+            return x + 1, [str(one) for one in told], inspect.getfullargspec(plain).defaults
+        ---
+        run(T(2))
+        plain.__defaults__ = (5, 6)
+        run(T(2))
+        plain.__kwdefaults__["c"] = 7
+        run(T(2))
+        A.m.__defaults__ = (8,)
+        run(T(2))
+    """,
+    "literals_among_keys_that_compare_themselves": """
+        class K:
+            def __init__(self, v): self.v = v
+            def __hash__(self): return hash(self.v)
+            def __eq__(self, other):
+                log.append((self.v, other))
+                return isinstance(other, int) and other == self.v
+        d = {K(5): "k", 7: "s"}
+        def f(x):
+            return x + 1, d[5], d.get(7), 5 in d, d.get(9), 3 in d
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    "super_of_a_class_alone": """
+        class A:
+            def m(self): return "A"
+        class B(A):
+            def m(self): return "B" + self._super.m()
+        def f(x):
+            y = x + 1
+            B._super = super(B)
+            return y * 2, B().m(), type(super(B)).__name__
+        ---
+        run(T(2))
+        run(T(2))
+    """,
+    "bases_that_refuse": """
+        import typing
+        def f(x):
+            y = x + 1
+            try:
+                class A(typing.Optional): pass
+            except TypeError as error:
+                return y * 2, str(error)
+        ---
+        run(T(2))
+    """,
+    "modules_without_a_name": """
+        import types
+        m = types.ModuleType.__new__(types.ModuleType)
+        def f(x):
+            m.a = x + 1
+            return m.a, hasattr(m, "b")
+        ---
+        run(T(2))
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    check(PROGRAMS[name])

@@ -1,0 +1,470 @@
+"""Loops that read tensors in each turn run as they are; what is around them is captured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dynamo
+from tests.dynamo.capturing import compiled
+from tests.dynamo.differential import check
+
+PROGRAMS = {
+    "shifts": """
+        def f(x):
+            y, k = x + 1, torch.tensor([1, 0, 2])
+            for i in range(3):
+                y = y.roll(int(k[i])) + i
+            return y * 2
+        ---
+        run(T(3))
+        run(T(4))
+    """,
+    "comprehension": """
+        def f(x, n):
+            y = x.abs() + 1
+            z = torch.stack([y[v] * n for v in (y.long() % 2)], -1)
+            return z.sum() + y
+        ---
+        run(T(3), 2)
+        run(T(3), 3)
+    """,
+    "comprehension_in_a_callee": """
+        def pick(y, k, out):
+            out.append([y[i].item() for i in k])
+            return y + 1
+        def middle(y, k, out):
+            with contextlib.nullcontext():
+                y = pick(y, k, out)
+            return y * 2
+        def f(x, k, out):
+            return middle(x + 1, k, out) + 3
+        ---
+        out = []
+        run(T(3), [0, 2], out)
+        run(T(3), [1], out)
+        run(T(3), [9, 0], out)
+    """,
+    "callee_of_callees": """
+        def deepest(y, n):
+            total = 0
+            for i in range(n):
+                total = total + y[i].item()
+                log.append(total)
+            return y * total
+        def deeper(y, n):
+            return deepest(y, n) + 1
+        def deep(y, n):
+            return deeper(y + 1, n) - 1
+        def f(x, n):
+            return deep(x * 2, n) * 2
+        ---
+        run(T(3), 3)
+        run(T(3), 3)
+        run(T(3), 2)
+        run(T(3), 4)
+    """,
+    "closure": """
+        def f(x):
+            total, k = 0.0, x.long()
+            def add(v):
+                nonlocal total
+                total += float(v)
+            def inner(y):
+                for v in y:
+                    add(v)
+                    log.append(k[int(v) % 2].item())
+                return y * total
+            return inner(x + 1) * 2, total
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "raised_inside": """
+        def f(x, limit):
+            y = x + 1
+            for i in range(4):
+                v = y[i].item()
+                if v > limit:
+                    raise ValueError(i, v)
+                y = y * 1.5
+            return y
+        ---
+        run(T(4), 100.0)
+        run(T(4), 0.5)
+        run(T(3), 100.0)
+    """,
+    "caught_by_the_caller": """
+        def steps(y, n):
+            for i in range(n):
+                log.append(y[i].item())
+            return y + 5
+        def f(x, n):
+            y = x + 1
+            try:
+                y = steps(y, n)
+            except IndexError as error:
+                log.append(str(error))
+                y = y * 2
+            return y - 1
+        ---
+        run(T(3), 3)
+        run(T(3), 4)
+    """,
+    "try_around_it": """
+        def f(x, n):
+            y, seen = x + 1, -1
+            try:
+                for i in range(n):
+                    seen = i
+                    log.append(y[i].item())
+            except IndexError:
+                y = y * 2
+            finally:
+                log.append(seen)
+            return y, seen
+        ---
+        run(T(3), 3)
+        run(T(3), 4)
+    """,
+    "try_inside": """
+        def f(x, n):
+            y = x + 1
+            for i in range(n):
+                try:
+                    log.append(y[i].item())
+                except IndexError:
+                    y = y * 2
+                    continue
+                finally:
+                    y = y + 1
+            return y
+        ---
+        run(T(3), 3)
+        run(T(3), 5)
+    """,
+    "break_and_else": """
+        def f(x, limit):
+            y = x + 1
+            for v in y:
+                if v.item() > limit:
+                    y = y * 2
+                    break
+                y = y + 1
+            else:
+                y = y - 7
+            return y * 3
+        ---
+        run(T(3), 0.0)
+        run(T(3), 9.0)
+    """,
+    "break_without_else": """
+        def f(x, limit):
+            y = x + 1
+            for v in y:
+                y = y + 1
+                if v.item() > limit:
+                    break
+            return y * 3
+        ---
+        run(T(3), 0.0)
+        run(T(3), 9.0)
+    """,
+    "return_inside": """
+        def f(x, limit):
+            y = x + 1
+            for i, v in enumerate(y):
+                if v.item() > limit:
+                    return y * 2, i
+                y = y + 1
+            return y * 3
+        ---
+        run(T(3), 0.0)
+        run(T(3), 9.0)
+    """,
+    "variables_of_the_loop_behind_it": """
+        def f(x):
+            y = x + 1
+            for i in range(3):
+                last = y[i].item()
+                y = y + 1
+            return y * last, i
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "variables_with_an_earlier_value": """
+        def f(x):
+            y, i, last, gone = x + 1, -1, 0, 3
+            for i in range(3):
+                last = y[i].item()
+                y = y + 1
+                if i == 1:
+                    del gone
+            return y * last, i
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "deleted_inside": """
+        def f(x):
+            y, gone = x + 1, 3
+            for i in range(3):
+                if y[i].item() > 0:
+                    del gone
+                y = y + 1
+            return y, gone
+        ---
+        run(T(3))
+        run(-T(3) - 9)
+    """,
+    "deleted_in_the_last_turn": """
+        def f(x):
+            y, gone = x + 1, 3
+            for i in range(3):
+                if y[i].item() > 0 and i == 2:
+                    del gone
+                y = y + 1
+            return y, gone
+        ---
+        run(T(3))
+        run(T(3) - 9)
+    """,
+    "nested": """
+        def f(x):
+            y = x + 1
+            for i in range(2):
+                for j in range(2):
+                    y = y + y[i].item() * j
+                y = y * 2
+            return y - 1
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "generator": """
+        def numbers(y):
+            log.append("starts")
+            for i in range(3):
+                yield y + i
+            log.append("ends")
+        def f(x):
+            y, total = x + 1, 0
+            for z in numbers(y):
+                total = total + z.sum().item()
+                log.append(total)
+            return y * total
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "items": """
+        def f(x, d):
+            y = x + 1
+            for (k, v), w in zip(d.items(), reversed([1, 2])):
+                y = y + v.sum().item() * w
+                log.append(k)
+            return y * 2
+        ---
+        run(T(3), {"a": T(2), "b": T(3)})
+        run(T(3), {"a": T(2), "b": T(3), "c": T(1)})
+    """,
+    "changed_while_it_runs": """
+        def f(x, xs):
+            y = x + 1
+            for v in xs:
+                if v.item() < 3:
+                    xs.append(v + 1)
+                y = y + v
+            return y * 2
+        ---
+        xs = [torch.tensor(1), torch.tensor(5)]
+        run(T(3), xs)
+        run(T(3), xs)
+    """,
+    "in_an_exception_handler": """
+        def f(x):
+            y = x + 1
+            try:
+                [].pop()
+            except IndexError as error:
+                for i in range(2):
+                    log.append((y[i].item(), str(error)))
+                    y = y + 1
+            return y * 2
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "in_a_with_block": """
+        def f(x):
+            with torch.no_grad():
+                y = x + 1
+                for i in range(2):
+                    y = y + y[i].item()
+            return y * 2 * x
+        ---
+        run(T(3, grad=True))
+        run(T(3, grad=True))
+    """,
+    "methods": """
+        class Base(nn.Module):
+            def steps(self, y):
+                for i in range(len(self.found), 3):
+                    self.found.append(y[i].item())
+                return y + 1
+        class M(Base):
+            def __init__(self):
+                super().__init__()
+                self.found = []
+            def steps(self, y):
+                for _ in range(2):
+                    y = super().steps(y) + (y > 0).sum().item()
+                return y
+            def forward(self, x):
+                return self.steps(x * 2) * 3
+        m = M()
+        def f(x):
+            return m(x)
+        ---
+        run(T(3))
+        run(T(3))
+        m.found
+    """,
+    "gradients": """
+        def f(x, w):
+            y = x * w
+            for i in range(3):
+                y = y * y[i].item() + w
+            return (y * y).sum()
+        ---
+        w = T(3, grad=True)
+        run(T(3), w).backward()
+        w.grad
+        run(T(3), w).backward()
+        w.grad
+    """,
+    "in_place": """
+        def f(x, out):
+            view = out[1:]
+            for i in range(2):
+                view += x[i].item()
+                out[0] = i
+            return out * 2, view.sum()
+        ---
+        out = T(3)
+        run(T(3), out)
+        run(T(3), out)
+        out
+    """,
+    "random_numbers": """
+        def f(x):
+            y = torch.rand(3)
+            for i in range(2):
+                y = y + torch.rand(3) * y[i].item()
+            return y + torch.rand(3)
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "a_compiled_function_inside": """
+        import dynamo
+        @dynamo.compile(backend="eager")
+        def g(y):
+            return y.sin() + 1
+        def f(x):
+            y = x + 1
+            for i in range(3):
+                y = g(y) + y[i].item()
+            return y * 2
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    "as_an_argument": """
+        def f(x):
+            y = x + 1
+            i = 5
+            z = torch.stack([y * y[i].item() for i in range(3)], dim=0).add(i)
+            return z * 2, i
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    check(PROGRAMS[name])
+
+
+def shifts(x):
+    y, k = x + 1, torch.tensor([1, 0, 2])
+    for i in range(3):
+        y = y.roll(int(k[i])) + i
+    return y * 2
+
+
+def long_turns(x):
+    y = x + 1
+    for i in range(3):
+        for _ in range(10):
+            y = y.sin() + 1
+        y = y + y[i].item()
+    return y * 2
+
+
+def depends_on_data(x):
+    y = x + 1
+    for i in range(3):
+        if y[i] > 0:
+            y = y * 2
+    return y * 2
+
+
+def inside_callee(x):
+    return [shifts(x + i) for i in range(2)], x + 1
+
+
+def both_sides(x):
+    y = x + 1
+    for _ in range(2):
+        y = y * y.max().item()
+    y = y + 1
+    for v in [float(v) for v in y]:
+        y = y + v
+    return y
+
+
+# function -> operations of each graph, and codes of the breaks
+GRAPHS = {
+    shifts: ([2, 1], ["READING_LOOP"]),
+    depends_on_data: ([1, 1], ["READING_LOOP"]),
+    inside_callee: ([3, 1, 3, 1, 1], ["READING_LOOP", "READING_LOOP"]),
+    both_sides: ([1, 5, 3], ["READING_LOOP", "READING_LOOP"]),
+}
+
+
+@pytest.mark.parametrize("function", GRAPHS, ids=lambda function: function.__name__)
+def test_graphs(function):
+    fn, captured = compiled(function)
+    for _ in range(2):
+        torch.testing.assert_close(fn(torch.arange(3.0)), function(torch.arange(3.0)))
+    assert (captured.op_counts, captured.codes) == GRAPHS[function]
+
+
+def test_long_turns_are_captured():
+    fn, captured = compiled(long_turns)
+    torch.testing.assert_close(fn(torch.arange(3.0)), long_turns(torch.arange(3.0)))
+    assert "READING_LOOP" not in captured.codes
+    assert sum(count >= 20 for count in captured.op_counts) >= 1
+    fn, captured = compiled(shifts)
+    with dynamo.config.patch(reading_loop_limit=0):
+        torch.testing.assert_close(fn(torch.arange(3.0)), shifts(torch.arange(3.0)))
+    assert captured.codes[0] == "DATA_DEPENDENT_VALUE"
+
+
+def test_fullgraph_names_the_read():
+    with pytest.raises(dynamo.errors.Unsupported, match=r"Tensor.__int__\(\) needs the value"):
+        dynamo.compile(shifts, backend="eager", fullgraph=True)(torch.arange(3.0))
