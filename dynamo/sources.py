@@ -213,22 +213,35 @@ class GlobalsSource(Source):
         emit.call(0)
 
 
+# The one name that compilation adds to a frame's globals: a dict of all that new code loads.
+# Programs walk over their globals, too, and call functions meanwhile.
+INSTALLED = "__framegraph__"
+
+
 @source_type
 class InstalledSource(Source):
-    """An object that compilation put into the frame's globals, under a unique name; not guarded."""
+    """An object that compilation put where the frame's globals hold such, under a unique name; not
+    guarded.
+    """
 
     variable: str
 
     @property
+    def base(self) -> Source:
+        return GlobalSource(INSTALLED)
+
+    @property
     def accessor(self) -> Accessor:
-        return ("global", self.variable)
+        return ("dict_item", self.variable)
 
     @property
     def name(self) -> str:
-        return f"G[{self.variable!r}]"
+        return f"G[{INSTALLED!r}][{self.variable!r}]"
 
     def load(self, emit: Emitter) -> None:
-        emit.load_global(self.variable)
+        self.base.load(emit)
+        emit.load_const(self.variable)
+        emit.binary_subscr()
 
 
 @source_type

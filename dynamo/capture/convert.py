@@ -52,7 +52,7 @@ from dynamo.errors import (
 from dynamo.guards import GuardSet
 from dynamo.records import BreakRecord, FrameRecord
 from dynamo.resume import origin
-from dynamo.sources import GlobalsSource
+from dynamo.sources import INSTALLED, GlobalsSource
 from dynamo.values.function import is_opaque_module
 from dynamo.values.inference import leave_all
 from dynamo.values.managers import METHODS
@@ -350,9 +350,10 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     if log_guards.isEnabledFor(logging.DEBUG):
         log_guards.debug("%s %s\n%s", record.compile_id, record.name, "\n".join(record.guards))
     if output.installed:
-        frame.f_globals.update(output.installed)
+        published = frame.f_globals.setdefault(INSTALLED, {})
+        published.update(output.installed)
         names = list(output.installed)
-        when_gone(rewritten.code, functools.partial(_unpublish, frame.f_globals, names))
+        when_gone(rewritten.code, functools.partial(_unpublish, published, names))
     return _hook.GuardedCode(rewritten.code, tree, rewritten.needs_hook, record.compile_id)
 
 
@@ -371,10 +372,10 @@ def _guard_symbols(output: OutputGraph, record: FrameRecord) -> None:
         log_recompiles.debug("%s %s: %s", record.compile_id, record.name, text)
 
 
-def _unpublish(namespace: dict[str, Any], names: list[str]) -> None:
+def _unpublish(published: dict[str, Any], names: list[str]) -> None:
     """The new code is gone: so is what only it loads."""
     for name in names:
-        namespace.pop(name, None)
+        published.pop(name, None)
 
 
 class Capture:

@@ -275,8 +275,8 @@ class OutputGraph:
 
     # -- installed objects ----------------------------------------------------------------------
     def install(self, prefix: str, obj: Any) -> InstalledSource:
-        """Give `obj` a unique name in the frame's globals; it is written there when compilation
-        succeeds.
+        """Give `obj` a unique name among what is installed in the frame's globals; it is written
+        there when compilation succeeds.
         """
         for name, known in self.installed.items():
             if known is obj:

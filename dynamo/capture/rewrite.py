@@ -36,7 +36,7 @@ from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.reconstruct import Codegen, FillLater
 from dynamo.records import FrameRecord, GraphRecord
-from dynamo.sources import MadeSource, Source, load_shared, share_loads
+from dynamo.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.values.base import Value
 from dynamo.values.inference import compile_inside
 from fxgraph import GraphModule, verify
@@ -235,7 +235,7 @@ class FrameRewriter:
             codegen.store_fast(MadeSource(index).local)
 
     def _emit_graph_call(self, codegen: Codegen, call: _GraphCall) -> None:
-        codegen.load_callable(lambda: codegen.load_global(call.name))
+        codegen.load_callable(lambda: codegen.load_source(InstalledSource(call.name)))
         emit = codegen.emit
         share_loads([item.source for item in call.inputs], emit)
         for item in call.inputs:

@@ -21,7 +21,7 @@ class CellValue(Value):
     """A cell. `contents` is a Value, a Lazy that nobody has read yet, or None: empty.
 
     `local_name` is set for the cell variables of the compiled frame itself: the rewritten frame has
-    that cell too.
+    that cell too. `real`: the cell, if it existed before.
     """
 
     replays_when_new = True
@@ -31,10 +31,12 @@ class CellValue(Value):
         contents: Value | Lazy | None,
         source: Source | None = None,
         local_name: str | None = None,
+        real: types.CellType | None = None,
     ) -> None:
         super().__init__(source)
         self.contents = contents
         self.local_name = local_name
+        self.real = real
 
     def python_type(self) -> type:
         return types.CellType
@@ -63,6 +65,8 @@ class CellValue(Value):
     def reconstruct(self, codegen: Codegen) -> None:
         if self.local_name is not None:
             codegen.load_closure(self.local_name)
+        elif self.real is not None:  # of a function that is reached without a source
+            codegen.load_object(self.real, "cell")
         else:
             codegen.load_callable(lambda: codegen.load_const(types.CellType))
             codegen.call(0)
@@ -91,7 +95,7 @@ class CellValue(Value):
 def build_cell(tx: Interpreter, obj: types.CellType, source: Source | None) -> CellValue:
     """A cell of an outside closure. Its content is guarded when it is read."""
     tx.guard(source, "type", types.CellType)
-    value = CellValue(_lazy_contents(obj, source), source)
+    value = CellValue(_lazy_contents(obj, source), source, real=obj)
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)
     return value

@@ -36,6 +36,7 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
+from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
 from dynamo.values.storage import immutable_storage, new_storage
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from dynamo.reconstruct import Codegen
 
 
-class ClassValue(Value):
+class ClassValue(MetaclassInstance):
     """A class that exists while capturing: call, attributes, isinstance."""
 
     def __init__(self, cls: type, source: Source | None = None) -> None:
@@ -65,23 +66,20 @@ class ClassValue(Value):
     def as_proxy(self) -> Any:
         return self.cls
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        return None
-
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        """X | Y in a type expression."""
+        """X | Y in a type expression, if its metaclass says nothing else."""
+        answer = super().binary(tx, op, other, reflected)
         known, real = other.identity()
-        if op != "|" or not known:
-            return None
+        if answer is not None or op != "|" or not known:
+            return answer
         if class_lookup(type(self.cls), "__or__") is not type.__or__:
             raise Unsupported(breaks.UncapturedCall(f"{type(self.cls).__name__}.__or__"))
         return _union(tx, self.cls, real, reflected)
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
+        if self.has_special(tx, "__getattribute__"):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
             return stored
@@ -95,6 +93,9 @@ class ClassValue(Value):
         if on_meta is not MISSING and (found is MISSING or hasattr(type(on_meta), "__set__")):
             return self._meta_attr(tx, name, on_meta)
         if found is MISSING:
+            asked = self.special(tx, "__getattr__", ConstantValue(name))
+            if asked is not None:
+                return asked
             if isinstance(self.cls, enum.EnumType):
                 call_real(tx, getattr, self.cls, name)  # has words of its own
             raise_python(
@@ -161,21 +162,26 @@ class ClassValue(Value):
 
     # -- as a container (enums, generic aliases) ------------------------------------------------
     def unpack(self, tx: Interpreter) -> list[Value]:
-        if isinstance(self.cls, enum.EnumType):
-            members: list[Any] = list(self.cls)
+        if self._is_enums_own("__iter__"):
+            members: Any = self.cls
             return [tx.wrap(member) for member in members]
         return super().unpack(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
         from dynamo.values.containers import sequence_iterator
 
+        if not self._is_enums_own("__iter__"):
+            return super().iterate(tx)
         return sequence_iterator(tx, self.unpack(tx))
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.cls) if isinstance(self.cls, enum.EnumType) else super().length(tx)
+        if self._is_enums_own("__len__"):
+            members: Any = self.cls
+            return len(members)
+        return super().length(tx)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        if isinstance(self.cls, enum.EnumType):
+        if self._is_enums_own("__contains__"):
             from dynamo.values.builtins import real_object
 
             if self._asks_missing():  # some Pythons call it here
@@ -184,10 +190,15 @@ class ClassValue(Value):
             return ConstantValue(found)
         return super().contains(tx, item)
 
+    def _is_enums_own(self, name: str) -> bool:
+        """The special method of the class is that of all enums."""
+        return class_lookup(type(self.cls), name) is vars(enum.EnumType)[name]
+
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        if isinstance(self.cls, enum.EnumType):
+        if self._is_enums_own("__getitem__"):
             try:
-                return tx.wrap(self.cls[key.as_constant()])
+                members: Any = self.cls
+                return tx.wrap(members[key.as_constant()])
             except KeyError:
                 raise_python(tx, KeyError, key)
         found = class_lookup(type(self.cls), "__getitem__")
@@ -222,7 +233,7 @@ class ClassValue(Value):
             result = call_handler(tx, self.describe(), handler, args, kwargs, self.cls)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")
-        if isinstance(self.cls, enum.EnumType):
+        if self._is_enums_own("__call__"):
             return self._enum_member(tx, args, kwargs)
         if meta_call is dict:  # a TypedDict
             return tx.wrap(dict).call(tx, args, kwargs)
@@ -254,7 +265,12 @@ class ClassValue(Value):
                 return tx.wrap(member)
         from dynamo.values.enums import EnumValue
 
-        found = self.call_method(tx, "_missing_", [value], {})
+        try:
+            found = self.call_method(tx, "_missing_", [value], {})
+        except RaisedException:  # which EnumType links to an error of its own
+            raise Unsupported(
+                breaks.NotCallable(f"{self.describe()}, which has _missing_")
+            ) from None
         if not isinstance(found, EnumValue) or type(found.value) is not self.cls:
             raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
         return found
@@ -389,7 +405,7 @@ def new_instance(
     instance = ObjectValue(cls, storage=storage)
     value = tx.output.side_effects.track_new(instance)
     if storage is not None:
-        storage.mutation = instance.mutation
+        storage.mutation, storage.holder = instance.mutation, instance
         tx.output.side_effects.mark(instance)
     return value
 
