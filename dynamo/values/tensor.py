@@ -28,6 +28,7 @@ from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
 from fxgraph import Node
 from fxgraph.aot.fake import symbolic_dispatch
+from fxgraph.aot.recurrent import run_recurrent, stays_whole
 from fxgraph.args import leaves
 from fxgraph.symbols import DataDependent, is_symbolic
 
@@ -564,6 +565,8 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     tx.output.symbols.allow_data()
     try:
         with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
+            if not fake_kwargs and stays_whole(target, fake_args):
+                return run_recurrent(target, fake_args)
             return target(*fake_args, **fake_kwargs)
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error

@@ -17,6 +17,8 @@ import torch
 
 from fxgraph.aot.functional import FunctionalGraph, Segment, TrainingGraph, flat_graph
 from fxgraph.aot.partition import own_memory
+from fxgraph.args import map_aggregate
+from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
@@ -64,6 +66,7 @@ class _Contribution:
         self.zero = _reached(nodes, tangents) - _reached(nodes, [tangents[k] for k in present])
         self.made: dict[Node, Node] = {}
         self.graph = Graph()
+        self._sizes = self._size_nodes(placeholders)
         for node in nodes:
             if node.op != "output" and (node not in self.zero or node in placeholders):
                 self.made[node] = self._copy(node)
@@ -99,7 +102,18 @@ class _Contribution:
         memory = self._emit(aten.empty_strided.default, (size, list(val.stride())), options, val)
         return self._emit(aten.copy.default, (memory, zeros), {}, val)
 
+    def _size_nodes(self, placeholders: Sequence[Node]) -> ExpressionNodes | None:
+        symbols = {n.meta["val"].node._expr: n for n in placeholders if is_symbol(n.meta["val"])}
+        if not symbols:
+            return None
+        env = next(iter(symbols.values())).meta["val"].node.shape_env
+        return ExpressionNodes(
+            env, lambda symbol: self.made[symbols[symbol]], self.graph.call_function
+        )
+
     def _emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
+        if self._sizes is not None:
+            args = map_aggregate(args, self._sizes.of)
         node = self.graph.call_function(op, args, kwargs)
         node.meta["val"] = val
         return node

@@ -28,7 +28,7 @@ from fxgraph.aot.functional import (
     Unfunctionalizable,
     root_of,
 )
-from fxgraph.aot.recurrent import RECURRENT, run_recurrent
+from fxgraph.aot.recurrent import RECURRENT, run_recurrent, runs_recurrent
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
@@ -162,6 +162,10 @@ class TracingInterpreter(Interpreter):
     def _run_bodies(self, n: Node) -> Any:
         """Transforms are traced through; what cannot be is no fault of the program's."""
         recorded = len(self.tracer.graph.nodes)
+        bodies = [leaf for leaf in leaves(self.fetch_args_kwargs_from_env(n)) if _is_graph(leaf)]
+        symbolic = self.tracer.fake_mode.shape_env is not None
+        if symbolic and not is_checkpoint(n) and any(map(runs_recurrent, bodies)):
+            raise Unfunctionalizable("a recurrent layer over symbolic sizes in a transform")
         with dispatch_keys_kept():
             try:
                 result = self._run_plainly(n) if is_checkpoint(n) else super().run_node(n)
@@ -176,9 +180,10 @@ class TracingInterpreter(Interpreter):
         """What a checkpoint would compute again, the partition of the joint graph decides."""
         (_, body, lifted, _, args, kwargs), _ = self.fetch_args_kwargs_from_env(n)
         given = [*tensor_leaves((args, kwargs)), *lifted]
-        memories = [self.tracer.view_of(tensor).alias for tensor in given]
+        tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+        memories = [self.tracer.view_of(tensor).alias for tensor in tensors]
         versions = [alias.version for alias in memories]
-        result = body(*given)
+        result = TracingInterpreter(body, self.tracer).run(*given)
         if [alias.version for alias in memories] != versions:
             raise Unfunctionalizable("what a checkpoint writes, it writes again in the backward")
         return result
@@ -198,6 +203,10 @@ class TracingInterpreter(Interpreter):
 
 def _is_fake(leaf: Any) -> bool:
     return isinstance(leaf, FakeTensor)
+
+
+def _is_graph(leaf: Any) -> bool:
+    return isinstance(leaf, GraphModule)
 
 
 class Inputs:

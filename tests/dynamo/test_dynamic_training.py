@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import dynamo
 from backends.aot_eager import aot_eager
@@ -136,4 +140,82 @@ def test_a_growing_cache():
         theirs, wanted = fn(x, theirs, w)
         mine, found = compiled(x, mine, w)
         same((theirs, wanted), (mine, found))
+    assert len(counting.graphs) == 2
+
+
+LAYERS = {
+    "lstm": lambda: nn.LSTM(3, 4, 2, dropout=0.5, batch_first=True),
+    "lstm_both_ways": lambda: nn.LSTM(3, 4, 2, bias=False, bidirectional=True),
+    "lstm_projected": lambda: nn.LSTM(3, 4, 2, dropout=0.5, proj_size=2),
+    "gru": lambda: nn.GRU(3, 4, 2, dropout=0.5, batch_first=True),
+    "rnn": lambda: nn.RNN(3, 4, 2, dropout=0.5, bidirectional=True),
+}
+WHOLE = ("lstm", "lstm_both_ways")  # of any length too: one operator of oneDNN's
+
+
+def copying_hooks():
+    """Saved tensors without the memory that was behind them."""
+    return torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t)
+
+
+@pytest.mark.parametrize("hooks", [contextlib.nullcontext, copying_hooks])
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers(name, hooks):
+    torch.manual_seed(0)
+    layer = LAYERS[name]()
+    counting = Counting(aot_eager)
+    compiled = dynamo.compile(layer, backend=counting, fullgraph=True)
+    for n in (4, 7, 3, 9):
+        length, batch = (n + 1 if name in WHOLE else 3), n
+        x = torch.randn(*((batch, length) if layer.batch_first else (length, batch)), 3)
+        found = []
+        for function in (layer, compiled):
+            layer.zero_grad()
+            torch.manual_seed(n)
+            mine = x.clone().requires_grad_()
+            with hooks():
+                output, last = function(mine)
+            states = last if isinstance(last, tuple) else (last,)
+            sum((output.sin().sum(), *(state.cos().sum() for state in states))).backward()
+            gradients = [p.grad.clone() for p in layer.parameters()]
+            found.append((output.detach(), *(s.detach() for s in states), mine.grad, *gradients))
+        same(*found)
+    assert len(counting.graphs) == 2
+
+
+def test_a_recurrent_layer_that_is_checkpointed():
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 4, 2, dropout=0.5)
+
+    def fn(x):
+        return checkpoint(layer, x, use_reentrant=False)[0]
+
+    counting = Counting(aot_eager)
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for n in (4, 7, 3, 9):
+        x = torch.randn(3, n, 3)
+        found = []
+        for function in (fn, compiled):
+            torch.manual_seed(n)
+            mine = x.clone().requires_grad_()
+            output = function(mine)
+            output.square().sum().backward()
+            found.append((output.detach(), mine.grad))
+        same(*found)
+    assert len(counting.graphs) == 2
+
+
+def test_zeros_for_absent_tangents():
+    """A gradient that does not arrive is zeros of the symbols' size where it is needed."""
+    fn = lambda x, w: [t.sin() for t in torch.stack([x @ w, x * 2]).unbind()]  # noqa: E731
+    counting = Counting(aot_eager)
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for n in (4, 7, 3):
+        given = torch.randn(n, 6), torch.randn(6, 6)
+        found = []
+        for function in (fn, compiled):
+            x, w = (t.clone().requires_grad_() for t in given)
+            function(x, w)[0].sum().backward()
+            found.append((x.grad, w.grad))
+        same(*found)
     assert len(counting.graphs) == 2

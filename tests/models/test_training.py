@@ -49,14 +49,14 @@ def bert() -> tuple[torch.nn.Module, dict[str, Any]]:
     from transformers import BertConfig, BertModel
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
-    config = BertConfig(vocab_size=200, intermediate_size=64, max_position_embeddings=16, **sizes)
+    config = BertConfig(vocab_size=200, intermediate_size=64, max_position_embeddings=24, **sizes)
     return BertModel(config), tokens()
 
 
 def gpt2() -> tuple[torch.nn.Module, dict[str, Any]]:
     from transformers import GPT2Config, GPT2Model
 
-    config = GPT2Config(vocab_size=200, n_embd=32, n_layer=1, n_head=4, n_positions=16)
+    config = GPT2Config(vocab_size=200, n_embd=32, n_layer=1, n_head=4, n_positions=24)
     return GPT2Model(config), {**tokens(), "use_cache": False}
 
 
@@ -64,7 +64,7 @@ def llama() -> tuple[torch.nn.Module, dict[str, Any]]:
     from transformers import LlamaConfig, LlamaModel
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
-    sizes |= {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 16}
+    sizes |= {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 24}
     return LlamaModel(LlamaConfig(vocab_size=200, **sizes)), {**tokens(), "use_cache": False}
 
 
