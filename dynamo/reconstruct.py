@@ -55,6 +55,7 @@ class Codegen:
         if isinstance(value, Lazy):
             self.pending(value.obj, value.source)
             return
+        value = value.holder or value
         key = id(value)
         self.uses[key] += 1
         local = self._temporaries.get(key)

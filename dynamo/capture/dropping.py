@@ -222,6 +222,8 @@ def outlives(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
     """
     if not isinstance(value, Held):
         return False
+    if isinstance(value, Value) and value.noticed:
+        return True
     if id(value) in shown and _is_object(value):
         return True
     source = value.source
@@ -302,7 +304,7 @@ def _neighbours(value: Held) -> list[Held]:
     if isinstance(value, Lazy):
         return []
     attrs = () if value.mutation is None else value.mutation.attrs.values()
-    return [v for v in (*value.held(), *attrs) if isinstance(v, Held)]
+    return [v for v in (*value.held(), *attrs, value.holder) if isinstance(v, Held)]
 
 
 def path_to(roots: Iterable[Held], target: Watched) -> Path | None:

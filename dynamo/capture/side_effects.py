@@ -216,6 +216,8 @@ class SideEffects:
                 continue
             seen.add(id(value))
             todo.extend(value.children())
+            if value.holder is not None:
+                todo.append(value.holder)
             todo.extend(self._attr_values(value))
             todo.extend(self._made_class(value))
         return seen

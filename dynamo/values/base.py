@@ -29,11 +29,15 @@ class Value:
     # The object to which mutations are recorded (capture/side_effects.py); None: immutable or not
     # tracked.
     mutation: Any = None
+    # The object of a class of the program's whose built-in part (values/storage.py) this is.
+    holder: Value | None = None
     # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always
     # are).
     replays_when_new: bool = False
     # The graph computes it: `truth_later` may say where its truth will be.
     read_later: bool = False
+    # Whether the program can see if it is still there without holding it.
+    noticed: bool = False
     left: Sequence[Value] = ()  # of an exception: what the frames hold that it left
 
     def __init__(self, source: Source | None = None) -> None:

@@ -114,6 +114,19 @@ class BuiltinObject(Value):
     def py___delitem__(self, tx, key):
         self.delitem(tx, key)
 
+    def filled_later(self) -> bool:
+        """Whether the rewritten frame makes it empty, and fills it when all values are made."""
+        mutation = self.mutation
+        if mutation is None or not (mutation.new and mutation.dirty):
+            return False
+        return self.replays_when_new or self.holder is not None
+
+    def rewritten(self) -> bool:
+        """Whether writing what was changed spoils an iterator that is made before."""
+        dirty = self.mutation is not None and self.mutation.dirty
+        outside = self.source is not None or self.holder is not None
+        return self.filled_later() or (outside and dirty)
+
     def compared(self, tx: Interpreter, op: str, other: Value) -> Value:
         result = self.compare(tx, op, other)
         return ConstantValue(NotImplemented) if result is None else result

@@ -184,6 +184,10 @@ class SequenceValue(BuiltinObject):
 
         return ReversedIterator(self)
 
+    def length_before_writes(self) -> int:
+        """As it is when the rewritten frame has made its values, and has not written changes."""
+        return 0 if self.filled_later() else len(self.contents)
+
     def emit_items(self, codegen: Codegen) -> int:
         """Push all items; returns how many."""
         for item in self.contents:
@@ -413,6 +417,13 @@ class ListValue(MutableSequence):
     cls = list
     touched = False  # a change was recorded since this was reset
 
+    def __init__(self, items: Iterable[Value | Pending], source: Source | None = None) -> None:
+        super().__init__(items, source)
+        self.length_outside = len(self.contents)  # if it came from there
+
+    def length_before_writes(self) -> int:
+        return super().length_before_writes() if self.source is None else self.length_outside
+
     def py_extend(self, tx, other):
         items = other.unpack_hinted(tx)
         self.restructuring(tx)
@@ -545,6 +556,9 @@ class DequeValue(MutableSequence):
     def restructuring(self, tx: Interpreter) -> None:
         super().restructuring(tx)
         self.state += 1
+
+    def rewritten(self) -> bool:
+        return self.filled_later() or (self.source is not None and self.state != 0)
 
     def replace(self, codegen: Codegen, target: Value) -> Callable[[], None]:
         """Write what changed in a deque that only got other items: iterators over it go on, which

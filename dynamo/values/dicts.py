@@ -356,6 +356,9 @@ class DictValue(BuiltinObject):
     def emptied(self) -> Value:
         return self.fresh({})
 
+    def rewritten(self) -> bool:
+        return self.filled_later() or (self.source is not None and self.state != 0)
+
     def hashes_objects(self) -> bool:
         changed = self.changes is not None and self.changes.hashes_objects
         return changed or (self.real is None and calls_methods(self.entries))
@@ -664,12 +667,10 @@ class DictView(BuiltinObject):
         return self._as_set(tx).py_isdisjoint(tx, other)
 
     def reconstruct(self, codegen: Codegen) -> None:
-        def load_view() -> None:
-            codegen(self.owner)
-            codegen.load_attr(self.kind)
-
-        codegen.load_callable(load_view)
-        codegen.call(0)
+        method = getattr(self.owner.cls, self.kind)  # past any that a subclass has
+        codegen.load_callable(lambda: codegen.load_const(method))
+        codegen(self.owner)
+        codegen.call(1)
 
 
 class MappingProxyValue(BuiltinObject):

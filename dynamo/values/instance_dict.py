@@ -80,6 +80,11 @@ class InstanceDictValue(DictValue):
         for name in list(self.load_all(tx)):
             tx.output.side_effects.delete_attr(self.owner, name)
 
+    def rewritten(self) -> bool:
+        before = self.owner.instance_dict() or ()
+        stored = {} if self.owner.mutation is None else self.owner.mutation.attrs
+        return any(new is DELETED or name not in before for name, new in stored.items())
+
     def fresh(self, entries):
         return DictValue(entries)
 

@@ -69,6 +69,12 @@ class IteratorValue(BuiltinObject):
                 return ConstantValue(True)
         return ConstantValue(False)
 
+    def spoiled(self) -> bool:
+        """Whether it would be another once the rewritten frame writes what was changed: it makes
+        all values before.
+        """
+        return False
+
     def children(self) -> Sequence[Value]:
         return () if self.exhausted else self.rebuild()[1]
 
@@ -78,6 +84,9 @@ class IteratorValue(BuiltinObject):
         for arg in args:
             codegen(arg)
         codegen.call(len(args))
+        if not self.exhausted and self.spoiled():
+            what = f"{self.python_type().__name__} of a container that the frame changes"
+            raise Unsupported(breaks.CannotReconstruct(what))
 
     def py___next__(self, tx):
         item = self.next_value(tx)
@@ -103,9 +112,12 @@ class SequenceIterator(IteratorValue):
         self.position += 1
         return self.owner.item(tx, self.position - 1)
 
+    def spoiled(self) -> bool:
+        return self.position > self.owner.length_before_writes()
+
     def rebuild(self) -> Rebuilt:
         if self.position == 0:
-            return iter, [self.owner]
+            return _plain_iter(self.owner), [self.owner]
         return _iterator_at, [self.owner, ConstantValue(self.position)]
 
 
@@ -122,6 +134,9 @@ class DequeIterator(SequenceIterator):
             self.exhausted = True
             raise_python(tx, RuntimeError, "deque mutated during iteration")
         return super().step(tx)
+
+    def spoiled(self) -> bool:
+        return self.owner.rewritten()
 
     def children(self) -> Sequence[Value]:
         return [self.owner]
@@ -157,6 +172,9 @@ class SetIterator(IteratorValue):
         self.position += 1
         return self.items[self.position - 1]
 
+    def spoiled(self) -> bool:
+        return self.owner.rewritten()
+
     def children(self) -> Sequence[Value]:
         return [self.owner, *self.items]
 
@@ -164,13 +182,20 @@ class SetIterator(IteratorValue):
         if list(self.owner.members) != self.keys:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose set has changed"))
         if self.position == 0:
-            return iter, [self.owner]
+            return _plain_iter(self.owner), [self.owner]
         return _skipped, [self.owner, ConstantValue(self.position)]
+
+
+def _plain_iter(owner: Value) -> Callable[..., Any]:
+    """iter() past any `__iter__` of the class of which `owner` is the built-in part."""
+    cls: Any = owner.python_type()
+    return iter if owner.holder is None else cls.__iter__
 
 
 def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
     """iter(sequence) after `position` items."""
-    iterator = iter(sequence)
+    built_in = next((base for base in (list, tuple) if isinstance(sequence, base)), None)
+    iterator = iter(sequence) if built_in is None else built_in.__iter__(sequence)
     if hasattr(iterator, "__setstate__"):
         iterator.__setstate__(position)
         return iterator
@@ -179,7 +204,8 @@ def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
 
 def _reversed_at(sequence: Any, position: int) -> Iterator[Any]:
     """reversed(sequence) whose next item is sequence[position]."""
-    iterator = reversed(sequence)
+    built_in = isinstance(sequence, list)
+    iterator = list.__reversed__(sequence) if built_in else reversed(sequence)
     iterator.__setstate__(position)  # type: ignore[attr-defined]
     return iterator
 
@@ -205,6 +231,11 @@ class ReversedIterator(IteratorValue):
         self.position -= 1
         return self.owner.item(tx, self.position + 1)
 
+    def spoiled(self) -> bool:
+        if isinstance(self.owner, DequeValue):
+            return self.owner.rewritten()
+        return self.position >= self.owner.length_before_writes()
+
     def rebuild(self) -> Rebuilt:
         if isinstance(self.owner, DequeValue):
             if self.owner.state != self.state:
@@ -213,7 +244,7 @@ class ReversedIterator(IteratorValue):
             return self.python_type(), [self.owner, ConstantValue(drawn)]
         if type(self.owner) not in (ListValue, TupleValue):
             return reversed, [ListValue(self.owner.contents[: self.position + 1])]
-        if self.position == len(self.owner.contents) - 1:
+        if self.position == len(self.owner.contents) - 1 and self.owner.holder is None:
             return reversed, [self.owner]
         return _reversed_at, [self.owner, ConstantValue(self.position)]
 
@@ -293,6 +324,9 @@ class DictIterator(IteratorValue):
         # Whether that is noticed, and which keys come, depends on the places in the table.
         raise Unsupported(breaks.NotIterable(f"{self.owner.describe()}, whose keys change"))
 
+    def spoiled(self) -> bool:
+        return self.owner.rewritten()
+
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
@@ -309,8 +343,9 @@ class DictIterator(IteratorValue):
 
 
 def _skipped(iterable: Any, count: int) -> Iterator[Any]:
-    """iter(iterable) after `count` items."""
-    iterator = iter(iterable)
+    """iter(iterable) of a set or a view of a dict after `count` items."""
+    built_in = next((base for base in (set, frozenset) if isinstance(iterable, base)), None)
+    iterator = iter(iterable) if built_in is None else built_in.__iter__(iterable)
     for _ in range(count):
         next(iterator)
     return iterator

@@ -73,7 +73,11 @@ def _dispatch(
         raise Unsupported(breaks.UncapturedCall(f"dict.{name} of an OrderedDict"))
     if isinstance(receiver, BuiltinObject) and receiver.method(name) is not None:
         return receiver.call_method(tx, name, args, kwargs)
-    if name == "__init_subclass__" or (name == "__init__" and not _is_filled(receiver)):
+    if name == "__init_subclass__":
+        return None
+    if name == "__init__" and not _is_filled(receiver):
+        if (args or kwargs) and receiver.python_type().__init__ is not object.__init__:  # type: ignore[misc]
+            raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.__init__"))
         return None
     if isinstance(receiver, PureObjectValue):
         return receiver.call_method(tx, name, args, kwargs)

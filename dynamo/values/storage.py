@@ -123,7 +123,9 @@ def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
         storage = DequeValue.from_real(tx, real, source)
         storage.maxlen = tx.wrap(real.maxlen, _attr(source, "maxlen")).as_constant()
     elif issubclass(cls, tuple):
-        return TupleValue.from_real(tx, real, source)
+        storage = TupleValue.from_real(tx, real, source)
+        storage.holder = value
+        return storage
     elif issubclass(cls, (set, frozenset)):
         storage = _wrap_set(tx, cls, real, source)
     elif (base := literal_base(cls)) is not None:
@@ -133,7 +135,7 @@ def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
     else:
         return None
     # The changes of the storage are replayed by the object.
-    storage.mutation = value.mutation
+    storage.mutation, storage.holder = value.mutation, value
     return storage
 
 

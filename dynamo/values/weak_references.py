@@ -15,7 +15,6 @@ from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtins import handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import equal
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ class WeakRefValue(Value):
         self.callback = callback
         self.key = key
         self.hashed = False
+
+    noticed = True
 
     def python_type(self) -> type:
         if self.real is not None:
@@ -118,10 +119,12 @@ def build_weakref(tx: Interpreter, obj: weakref.ref, source: Source | None) -> V
     inner = None if source is None else CallSource(source, dereference, "deref")
     tx.guard(source, "type", type(obj))
     target = tx.wrap(obj(), inner)
-    value = tx.output.remember(obj, source, WeakRefValue(target, source, obj))
-    if type(obj) is weakref.ref and obj.__callback__ is None:
-        tx.output.plain_references.setdefault(id(target), value)
-    return value
+    value = WeakRefValue(target, source, obj)
+    if type(obj) is weakref.ref and source is not None and not is_none(target):
+        callback = tx.wrap(obj.__callback__, AttrSource(source, "__callback__"))
+        if is_none(callback):  # there is no other
+            value = tx.output.plain_references.setdefault(id(target), value)
+    return tx.output.remember(obj, source, value)
 
 
 @subclass_builder(weakref.ref)
@@ -152,11 +155,11 @@ def dead_reference() -> weakref.ref:
 
 
 @handles(weakref.ref)
-def _weakref(tx, target, callback=None):
+def _weakref(tx, target, callback=None, /):
     """An object has one reference without a callback."""
-    if isinstance(target, ObjectValue) and not target.cls.__weakrefoffset__:
-        name = target.cls.__name__
-        raise_python(tx, TypeError, f"cannot create weak reference to {name!r} object")
+    cls = target.python_type()
+    if not cls.__weakrefoffset__:
+        raise_python(tx, TypeError, f"cannot create weak reference to {cls.__name__!r} object")
     if not is_none(callback):
         return _with_callback(tx, target, callback, None)
     known = tx.output.plain_references.get(id(target))
@@ -167,7 +170,7 @@ def _weakref(tx, target, callback=None):
 
 
 @handles(weakref.KeyedRef)
-def _keyed_ref(tx, target, callback, key):
+def _keyed_ref(tx, target, callback, key, /):
     return _with_callback(tx, target, callback, key)
 
 

@@ -295,6 +295,120 @@ PROGRAMS = {
         ---
         run(T(2))
     """,
+    "iterators_over_what_the_frame_has_changed": """
+        import dynamo
+        class D(dict): pass
+        class L(list): pass
+        class Q(collections.deque): pass
+        class S(set): pass
+        class A: pass
+        def walk(x, items):
+            out = []
+            for item in items:
+                dynamo.graph_break()
+                x = x + 1
+                out.append(item)
+            return x, out
+        def instance(x):
+            a = A()
+            a.i, a.j = 1, 2
+            return walk(x, vars(a))
+        def f(x, kind, items, add):
+            if kind == "vars":
+                items.i, items.j = 1, 2
+                return instance(x), walk(x, vars(items))
+            getattr(items, add)(*((9, 9) if "__" in add else (9,)))
+            if kind == "reversed":
+                return walk(x, reversed(items))
+            if kind == "late":
+                it = iter(items)
+                next(it), next(it)
+                return walk(x, it)
+            return walk(x, items.values() if kind == "values" else items)
+        ---
+        run(T(2), "", {1: 2, 3: 4}, "__setitem__")
+        run(T(2), "values", {1: 2, 3: 4}, "__setitem__")
+        run(T(2), "", D({1: 2, 3: 4}), "__setitem__")
+        run(T(2), "", collections.OrderedDict({1: 2, 3: 4}), "__setitem__")
+        run(T(2), "", collections.UserDict({1: 2, 3: 4}), "__setitem__")
+        run(T(2), "late", [1], "append")
+        run(T(2), "late", L([1]), "append")
+        run(T(2), "reversed", [1, 2], "append")
+        run(T(2), "reversed", L([1, 2]), "append")
+        run(T(2), "", collections.deque([1, 2]), "append")
+        run(T(2), "reversed", Q([1, 2]), "appendleft")
+        run(T(2), "", {1, 2}, "add")
+        run(T(2), "", S([1, 2]), "add")
+        run(T(2), "vars", A(), "")
+    """,
+    "iterators_over_what_is_filled_later": """
+        import dynamo
+        class K:
+            def __init__(self, n): self.n = n
+            def __eq__(self, other): return self.n == other.n
+            def __hash__(self): return hash(self.n)
+        def f(x, kind):
+            items = {K(1): 1, K(2): 2} if kind else [1, 2, 3]
+            if kind == "set":
+                items = set(items)
+            it = iter(items) if kind != "reversed" else reversed([*items, 4])
+            if kind != "set":
+                next(it)
+            if not kind:
+                items.append(it)
+            dynamo.graph_break()
+            rest = list(it)
+            return x + 1, sorted(k.n for k in rest) if kind in ("set", "dict") else len(rest)
+        ---
+        run(T(2), "")
+        run(T(2), "set")
+        run(T(2), "dict")
+        run(T(2), "reversed")
+    """,
+    "iterators_over_parts_of_new_objects": """
+        import dynamo
+        class D(dict): pass
+        class L(list): pass
+        class Q(collections.deque): pass
+        class S(set): pass
+        def f(x, make):
+            items = make([1, 2, 3]) if make is not D else D({1: 2, 3: 4})
+            it = iter(items)
+            first = next(it)
+            view = items.keys() if make is D else ()
+            dynamo.graph_break()
+            (items.append if hasattr(items, "append") else functools.partial(items.pop, *[1] * (make is D)))(
+                *[4] * hasattr(items, "append"))
+            try: return x + 1, first, list(it), len(view)
+            except RuntimeError as error: return x + 2, str(error), list(view)
+        ---
+        run(T(2), D)
+        run(T(2), L)
+        run(T(2), Q)
+        run(T(2), S)
+    """,
+    "iterators_past_methods_of_the_class": """
+        import dynamo
+        class D(dict):
+            def __iter__(self): return iter("abc")
+            def keys(self): return ["k"]
+        class L(list):
+            def __iter__(self): return iter("abc")
+            def __reversed__(self): return iter("cba")
+        class P(tuple):
+            def __iter__(self): return iter("abc")
+        class S(set):
+            def __iter__(self): return iter("abc")
+        def f(x, d, l, p, s):
+            its = [dict.__iter__(d), list.__iter__(l), list.__reversed__(l), tuple.__iter__(p), set.__iter__(s)]
+            for it in its: next(it)
+            its += [dict.keys(d), list.__iter__(l), list.__reversed__(l), tuple.__iter__(p), set.__iter__(s)]
+            dynamo.graph_break()
+            l[0] = 7
+            return x + 1, [list(it) for it in its]
+        ---
+        run(T(2), D({1: 2}), L([1, 2]), P((1, 2)), S([1, 2]))
+    """,
     "modules_without_a_name": """
         import types
         m = types.ModuleType.__new__(types.ModuleType)

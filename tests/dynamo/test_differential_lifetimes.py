@@ -371,6 +371,59 @@ PROGRAMS = {
             del o
             return seen, len(table), "a" in table, t
     """,
+    "what_has_no_weak_references": """
+        def said(make, *args, **named):
+            try: return make(*args, **named)
+            except TypeError as error: return str(error)
+        def f(t):
+            t = t + 1
+            keyed = said(weakref.WeakKeyDictionary().__getitem__, 13)
+            plain, named = said(weakref.ref, []), said(weakref.ref, O, callback=None)
+            return keyed, plain, named, said(weakref.ref(O).__init__, 0, 0, 0), t
+    """,
+    "one_reference_without_a_callback": """
+        def f(t):
+            o = O()
+            v = weakref.ref(o)
+            p = weakref.proxy(o)
+            w = weakref.ref(o)
+            t = t + 1
+            brk()
+            return v is w, weakref.ref(o) is v, t
+        ---
+        run(T(2))
+    """,
+    "references_are_counted": """
+        def f(t):
+            o = O()
+            p = weakref.proxy(o)
+            v = weakref.ref(o)
+            w = weakref.ref(o)
+            t = t + 1
+            n = weakref.getweakrefcount(o)
+            del p
+            return v is w, n, weakref.getweakrefcount(o), t
+        ---
+        run(T(2))
+    """,
+    "keys_of_a_weak_dictionary": """
+        class K(O):
+            def __eq__(self, other): return self.n == other.n
+            def __hash__(self): return hash(self.n)
+        def f(t):
+            o = K(3)
+            d = weakref.WeakKeyDictionary({o: 1, K(4): 2})
+            t = t + 1
+            keys = [K(5), K(6), K(7)]
+            for k in keys: d[k] = k.n
+            del k
+            it = iter(d.keys())
+            first = next(it).n
+            del keys[-1]
+            return d[o], first, len(list(it)), len(d), t
+        ---
+        run(T(2))
+    """,
     "weak_set": """
         def f(t):
             s = weakref.WeakSet()
