@@ -37,6 +37,10 @@ KINDS = {
         "value is the tensor `payload` itself (held weakly), and its sizes, strides, dtype, "
         "device and requires_grad are unchanged"
     ),
+    "marks": (
+        "the dimensions that the user marked dynamic, dynamic if possible, or static are among those "
+        "of payload, three ints with a bit for each dimension; sizes 0 and 1 count as not marked"
+    ),
     "accumulates": (
         "autograd does nothing with the tensor's gradient but to accumulate it: it is a leaf "
         "without hooks, on it or on its AccumulateGrad node"
@@ -49,7 +53,10 @@ KINDS = {
     "contains": "(key in dict) is payload[1], with payload[0] the key; dict storage, else `in`",
     "has_attr": "hasattr(value, payload[0]) is payload[1]",
     "no_instance_attr": "payload not in value.__dict__ (the class attribute is what was seen)",
-    "function_code": "value.__code__ is payload (held weakly)",
+    "function_code": (
+        "value is a function with the code (held weakly) and the globals of payload, a function"
+    ),
+    "address": "id(value) == payload: the object is not held at all, so another may take its place",
     "type_attr": (
         "looking payload[0] up in type(value).__mro__ finds the object payload[1]; (name, None): "
         "finds nothing; (name, found, True): finds `found`, which may be None"

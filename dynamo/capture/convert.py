@@ -52,7 +52,7 @@ from dynamo.errors import (
 from dynamo.guards import GuardSet
 from dynamo.records import BreakRecord, FrameRecord
 from dynamo.resume import origin
-from dynamo.sources import INSTALLED, GlobalsSource
+from dynamo.sources import GlobalsSource
 from dynamo.values.function import is_opaque_module
 from dynamo.values.inference import leave_all
 from dynamo.values.managers import METHODS
@@ -335,6 +335,8 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     start = time.perf_counter()
     output = rewritten.output
     output.guards.add(None, "globals")
+    output.guards.add(GlobalsSource(), "address", id(frame.f_globals))
+    published = output.publish() if output.installed else None
     sources = output.not_aliased_sources()
     if len(sources) > 1:
         output.guards.add(None, "not_aliased", tuple(sources))
@@ -344,17 +346,25 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     for group in output.side_effects.distinct_sources():
         output.guards.add(None, "not_aliased", group)
     _guard_symbols(output, record)
+    _guard_marks(output)
     tree = output.guards.build()
     record.guards = list(tree.describe())
     record.times["guards"] = time.perf_counter() - start
     if log_guards.isEnabledFor(logging.DEBUG):
         log_guards.debug("%s %s\n%s", record.compile_id, record.name, "\n".join(record.guards))
-    if output.installed:
-        published = frame.f_globals.setdefault(INSTALLED, {})
-        published.update(output.installed)
+    if published is not None:
         names = list(output.installed)
         when_gone(rewritten.code, functools.partial(_unpublish, published, names))
     return _hook.GuardedCode(rewritten.code, tree, rewritten.needs_hook, record.compile_id)
+
+
+def _guard_marks(output: OutputGraph) -> None:
+    """Tensors that come later may be marked otherwise (mark_dynamic, mark_static)."""
+    for item in output.inputs:
+        if not item.static and isinstance(item.example, torch.Tensor):
+            answered = output.symbols.answered_marks(item.example, item.source)
+            if answered is not None:
+                output.guards.add(item.source, "marks", answered)
 
 
 def _never(_: Any) -> bool:

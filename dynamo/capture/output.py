@@ -19,6 +19,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.capture.checks import Checks
+from dynamo.capture.dropping import Alone
 from dynamo.capture.inference_blocks import InferenceBlocks
 from dynamo.capture.order import can_fail
 from dynamo.capture.reading_loops import Trial
@@ -29,6 +30,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards import GuardSet
 from dynamo.shapes import FrameSymbols, SeenFrame
 from dynamo.sources import (
+    INSTALLED,
     AttrSource,
     GlobalSource,
     GlobalsSource,
@@ -59,6 +61,21 @@ TRUSTED_PACKAGES = frozenset(
     + ["typing", "contextlib", "copy", "enum", "dataclasses", "types", "warnings", "numbers", "abc"]
 )
 _installed_counter = itertools.count()
+
+
+class Installed(dict[str, Any]):
+    """What the rewritten frames of one dict of globals load: it dies with that dict, which may be
+    copied.
+    """
+
+    __slots__ = ("__weakref__", "owner")
+
+    def __init__(self, owner: int) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return "what compiled code loads"
 
 
 @dataclass
@@ -102,7 +119,7 @@ class OutputGraph:
         # By id: objects whose end the program notices (capture/dropping.py).
         self.watched: dict[int, Watched] = {}
         self.continues = False  # the frame is a continuation
-        self.alone: frozenset[int] = frozenset()  # ids of the arguments that nothing else holds
+        self.alone = Alone()  # what nothing else holds
         self.inference = InferenceBlocks()
         self.checks = Checks(self)
         self.trial: Trial | None = None
@@ -285,6 +302,17 @@ class OutputGraph:
         self.installed[name] = obj
         return InstalledSource(name)
 
+    def publish(self) -> Installed:
+        """Put what is installed where the new code loads it from, and assume that it is there: the
+        same code may be run in other globals, too.
+        """
+        published = self.frame_globals.get(INSTALLED)
+        if type(published) is not Installed or published.owner != id(self.frame_globals):
+            published = self.frame_globals[INSTALLED] = Installed(id(self.frame_globals))
+        published.update(self.installed)
+        self.guards.add(GlobalSource(INSTALLED), "id", published)
+        return published
+
     def continuation(self, code: types.CodeType, namespace: dict[str, Any]) -> InstalledSource:
         """The function over a continuation's code, installed once."""
         for name, known in self.installed.items():
@@ -316,6 +344,7 @@ class OutputGraph:
         if source is not None:
             self.values_by_source[source] = value
         self.values_by_id[id(obj)] = (obj, value)
+        value.outside = obj
         return value
 
     def not_aliased_sources(self) -> Sequence[Source]:

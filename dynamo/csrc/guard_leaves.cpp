@@ -343,19 +343,30 @@ class NoInstanceAttrLeaf : public Leaf {
   Ref name_;
 };
 
+// The same code in the same globals, whose address is compared: the function that is the payload need not live on.
 class FunctionCodeLeaf : public Leaf {
  public:
-  FunctionCodeLeaf(PyObject* payload, Liveness* liveness) : code_(payload, liveness) {}
+  FunctionCodeLeaf(PyObject* payload, Liveness* liveness) {
+    if (!PyFunction_Check(payload)) {
+      PyErr_SetString(PyExc_TypeError, "the payload of a 'function_code' guard is a function");
+      throw PythonError();
+    }
+    code_ = Held(PyFunction_GET_CODE(payload), liveness);
+    globals_ = PyFunction_GET_GLOBALS(payload);
+  }
   int check(PyObject* value) const override {
-    return PyFunction_Check(value) && code_.is(PyFunction_GET_CODE(value));
+    return PyFunction_Check(value) && code_.is(PyFunction_GET_CODE(value)) &&
+           PyFunction_GET_GLOBALS(value) == globals_;
   }
   std::string expected() const override { return "has the code " + code_.text(); }
   std::string difference(PyObject* value) const override {
     if (!PyFunction_Check(value)) return "was a function, is " + short_repr(value);
+    if (code_.is(PyFunction_GET_CODE(value))) return "has the same code, but other globals";
     return "code was " + code_.text() + ", is " + short_repr(PyFunction_GET_CODE(value));
   }
   Verdict record(PyObject* value, Recorder& recorder) const override {
     if (!check(value)) return Verdict::Fail;
+    // A function's globals stay what they are.
     recorder.pointer(&reinterpret_cast<PyFunctionObject*>(value)->func_code, code_.address());
     return Verdict::Covered;
   }
@@ -363,6 +374,21 @@ class FunctionCodeLeaf : public Leaf {
 
  private:
   Held code_;
+  PyObject* globals_;
+};
+
+// The object at an address, which nothing of ours keeps alive.
+class AddressLeaf : public Leaf {
+ public:
+  explicit AddressLeaf(PyObject* payload) : address_(PyLong_AsVoidPtr(payload)) {
+    if (PyErr_Occurred()) throw PythonError();
+  }
+  int check(PyObject* value) const override { return value == address_; }
+  std::string expected() const override { return "is the same object"; }
+  std::string difference(PyObject*) const override { return "is another object"; }
+
+ private:
+  void* address_;
 };
 
 class TypeAttrLeaf : public Leaf {
@@ -426,6 +452,7 @@ class PredicateLeaf : public Leaf {
 std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Liveness* liveness) {
   if (kind == "type") return std::make_unique<TypeLeaf>(payload, liveness);
   if (kind == "id") return std::make_unique<IdLeaf>(payload, liveness);
+  if (kind == "address") return std::make_unique<AddressLeaf>(payload);
   if (kind == "not_among") return std::make_unique<NotAmongLeaf>(payload);
   if (kind == "none") return std::make_unique<IdLeaf>(Py_None, liveness);
   if (kind == "constant") return std::make_unique<ConstantLeaf>(payload);

@@ -105,6 +105,41 @@ PROGRAMS = {
         ---
         run(T(3))
         """,
+    "one_code_in_two_modules": """
+        __src = compile("def g(x):\\n  print('', end='')\\n  return x+K\\n", "<prog2>", "exec")
+        __ns1 = {"K": 1}; __ns2 = {"K": 2}
+        exec(__src, __ns1); exec(__src, __ns2)
+        g1, g2 = __ns1["g"], __ns2["g"]
+        def call(g, x):
+            print(end='')
+            r = g(x)
+            print(end='')
+            return r
+        def f(x, g):
+            y = x + 1
+            print(end='')
+            return y, call(g, x)
+        ---
+        run(T(3), g1)
+        run(T(3), g2)
+        run(T(3), g1)
+        """,
+    "one_code_in_new_globals_each_time": """
+        __src = compile(
+            "y = sorted([print(end='') for q in range(2)], key=str)\\n"
+            "[print(q, end='') for q in (1, 2)]\\n"
+            "[q + k for q in (1, 2)]", "<other>", "exec"
+        )
+        def f(x):
+            y = x + 1
+            print(end='')
+            exec(__src, {"k": 0})
+            exec(__src, {"k": 1})
+            return y
+        ---
+        run(T(3))
+        run(T(3))
+        """,
 }
 
 

@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import types
 import weakref
 
 import torch
@@ -51,7 +52,7 @@ class TestDeath:
             ("id", function),
             ("type", Class),
             ("static_tensor", torch.nn.Parameter(torch.ones(2))),
-            ("function_code", compile("1", "f", "eval")),
+            ("function_code", types.FunctionType(compile("1", "f", "eval"), {})),
             ("dict_keys", [Plain()]),
             ("type_attr", ("a", Plain())),
         ]

@@ -78,7 +78,7 @@ def guard_all(guards, source, value, depth=0):
     elif isinstance(value, torch.Tensor):
         guards.add(source, "static_tensor", value)
     elif isinstance(value, types.FunctionType):
-        guards.add(source, "function_code", value.__code__)
+        guards.add(source, "function_code", value)
         for name in ("__defaults__", "__closure__", "__kwdefaults__"):
             guard_all(guards, AttrSource(source, name), getattr(value, name))
     elif isinstance(value, types.CellType):
