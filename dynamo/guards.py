@@ -38,8 +38,9 @@ KINDS = {
         "device and requires_grad are unchanged"
     ),
     "marks": (
-        "the dimensions that the user marked dynamic, dynamic if possible, or static are among those "
-        "of payload, three ints with a bit for each dimension; sizes 0 and 1 count as not marked"
+        "the dimensions that the user marked dynamic, dynamic if possible, or static are among "
+        "those of payload, three ints with a bit for each dimension; sizes 0 and 1 count as not "
+        "marked"
     ),
     "accumulates": (
         "autograd does nothing with the tensor's gradient but to accumulate it: it is a leaf "

@@ -15,7 +15,14 @@ from sympy.logic.boolalg import Boolean
 
 from dynamo.sources import Source, TensorSizeSource, TensorStrideSource, readable_name
 from fxgraph import expressions
-from fxgraph.expressions import difference_of, is_integral, relation
+from fxgraph.expressions import (
+    BIT_FUNCTIONS,
+    REAL_FUNCTIONS,
+    ROUNDINGS,
+    difference_of,
+    is_integral,
+    relation,
+)
 from fxgraph.symbols import ShapeEnv, ShapeGuard
 
 if TYPE_CHECKING:
@@ -25,7 +32,9 @@ if TYPE_CHECKING:
 _NAMES = (
     ["read", "int", "float", "add", "sub", "mul", "pow", "floordiv", "mod", "max", "min"]
     + ["eq", "ne", "le", "ge", "lt", "gt", "and", "or", "not", "choose"]
-    + ["bitand", "bitor", "bitxor", "truediv", "neg", "tofloat"]
+    + ["bitand", "bitor", "bitxor", "truediv", "neg", "tofloat", "lshift", "rshift"]
+    + ["abs", "sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sinh", "cosh"]
+    + ["asin", "acos", "atan", "floor", "ceil", "trunc", "round"]
 )
 _OPS = {name: number for number, name in enumerate(_NAMES)}
 _READS = {"int": 0, "float": 1, "size": 2, "stride": 3}
@@ -53,8 +62,13 @@ _OF_NAMES = {
     "or": "bitor",
     "xor": "bitxor",
     "float": "tofloat",
-    **{name: name for name in ("add", "sub", "mul", "truediv", "neg", "max", "min")},
+    **{
+        name: name
+        for name in (*REAL_FUNCTIONS, *ROUNDINGS, *BIT_FUNCTIONS)
+        if name in _OPS and name not in ("and", "or")
+    },
 }
+_UNARY = frozenset(["not", "neg", "tofloat", *_NAMES[_NAMES.index("abs") :]])
 Code = list[tuple[int, int]]
 
 
@@ -125,7 +139,7 @@ class ShapePayload:
         if name is None:
             name, args = _OF_NAMES[args[0].name], args[1:]
         code = self._code(args[0])
-        if name in ("not", "neg", "tofloat"):
+        if name in _UNARY:
             return [*code, (_OPS[name], 0)]
         if name == "choose":
             return [*code, *self._code(args[1]), *self._code(args[2]), (_OPS[name], 0)]

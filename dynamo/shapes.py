@@ -9,6 +9,7 @@ A dimension of an input, or an int or float from outside, becomes a symbol
     never               with compile(dynamic=False), mark_static(t, dim), for parameters and
                         buffers, for the sizes 0 and 1, or for a backend that takes no symbols
 
+A tensor that is marked otherwise than the compiled code takes it is compiled for (a guard).
 Sizes that are equal while compiling share a symbol ("duck shaping"), which is guarded; if that
 turns out wrong, the next compilation sees other sizes and gives each its own. What the captured
 code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never asks stays open.
@@ -419,6 +420,26 @@ class FrameSymbols:
                 f"{name} was marked by mark_dynamic, and the captured code needs it to be "
                 f"{value}:{where}\n  hint: mark it with maybe_mark_dynamic, or change this line"
             )
+
+    def answered_marks(self, tensor: torch.Tensor, source: Source) -> tuple[int, int, int] | None:
+        """The dimensions, as bits, of which the code is what mark_dynamic, maybe_mark_dynamic and
+        mark_static ask for; None: marks change nothing.
+        """
+        if not self.allowed or source.made_by_frame or not _can_vary(tensor):
+            return None
+        symbols = {
+            where.dim: value
+            for value, where in self.read
+            if isinstance(where, TensorSizeSource) and where.origin == source
+        }
+        kept = [dim for dim, size in symbols.items() if not size.node.expr.is_number]
+        fixed = [dim for dim in range(tensor.dim()) if dim not in symbols]
+        answers = ((_MARKED, kept), (_MAYBE, symbols), (_STATIC, fixed))
+        # What this very tensor asks for was considered.
+        dynamic, maybe, static = (
+            sum(1 << dim for dim in {*dims, *getattr(tensor, mark, ())}) for mark, dims in answers
+        )
+        return dynamic, maybe, static
 
     def guard_payload(self) -> ShapePayload:
         """What the frame assumed about its symbols."""

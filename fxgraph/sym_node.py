@@ -509,6 +509,27 @@ def choose(condition: Any, yes: Any, no: Any) -> Any:
     return {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}[made.pytype](made)
 
 
+def sym_exp(x: Any) -> Any:
+    """math.exp of a symbolic or plain number."""
+    return _real_function("exp", x)
+
+
+def sym_log(x: Any) -> Any:
+    """math.log of a symbolic or plain number."""
+    return _real_function("log", x)
+
+
+def sym_log10(x: Any) -> Any:
+    """math.log10 of a symbolic or plain number."""
+    return _real_function("log10", x)
+
+
+def _real_function(name: str, x: Any) -> Any:
+    if not isinstance(x, torch.SymInt | torch.SymFloat):
+        return expressions.REAL_FUNCTIONS[name](x)
+    return torch.SymFloat(_of_floats(name)(x.node))
+
+
 def is_ours(value: Any) -> bool:
     """Whether `value` is a torch.SymInt, SymFloat or SymBool over a SymNode of ours."""
     kinds = torch.SymInt | torch.SymFloat | torch.SymBool

@@ -24,6 +24,7 @@ from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from fxgraph.sym_node import sym_exp, sym_log, sym_log10
 from fxgraph.symbols import hint_of, is_symbol
 
 aten = torch.ops.aten
@@ -35,6 +36,9 @@ _ARITHMETIC = {
     operator.truediv: aten.div.Tensor,
     operator.pow: aten.pow.Tensor_Tensor,
     torch.sym_sqrt: aten.sqrt.default,
+    sym_exp: aten.exp.default,
+    sym_log: aten.log.default,
+    sym_log10: aten.log10.default,
 }
 _SCALED = {aten.add.Tensor, aten.sub.Tensor}  # with alpha
 # self + value * one / other, and with a product in place of the quotient

@@ -60,6 +60,29 @@ static inline PyObject **compat_dict_slot(PyObject *object)
     return _PyObject_GetDictPtr(object);
 }
 
+/* Whether an instance of a class with a dict may have attributes in it: told without making the dict of one that has
+ * none. Since 3.11 such an instance has, before its header, a pointer to its dict, and until that is made to the values
+ * of its attributes, whose number stands two bytes before them; 3.12 keeps both pointers in one word, with a bit that
+ * tells them apart; 3.13 keeps values inside the instance, of classes that are not extended in C. */
+static inline int compat_may_have_attributes(PyObject *object)
+{
+    if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) {
+        return 1;
+    }
+#if PY_VERSION_HEX >= 0x030d0000
+    return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_INLINE_VALUES) || ((PyObject **)object)[-3] != NULL;
+#elif PY_VERSION_HEX >= 0x030c0000
+    const char *word = ((char **)object)[-3];
+    if (word == NULL || !((uintptr_t)word & 1)) {
+        return word != NULL;
+    }
+    return *(const uint8_t *)(word + 1 - 2) != 0;
+#else
+    const char *values = ((char **)object)[-4];
+    return ((PyObject **)object)[-3] != NULL || (values != NULL && *(const uint8_t *)(values - 2) != 0);
+#endif
+}
+
 /* The instance dict, borrowed; NULL (no exception) if there is none. */
 static inline PyObject *compat_instance_dict(PyObject *object)
 {

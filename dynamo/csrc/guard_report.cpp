@@ -16,7 +16,7 @@ std::string guard_error_text() {
 
 std::string Tree::explain(Frame& frame) {
   if (!is_valid()) return "an object that the guards refer to no longer exists";
-  std::vector<Ref> slots(static_cast<size_t>(slot_count_));
+  Slots slots(static_cast<size_t>(slot_count_));
   frame.slots = &slots;
   std::string text;
   active_++;
@@ -43,7 +43,7 @@ std::string Tree::explain_node(Node& node, PyObject* value, Frame& frame) {
     if (result < 0) return start + "cannot tell whether it " + leaf->expected() + " (" + error + ")";
     return start + leaf->difference(value);
   }
-  if (node.slot >= 0) (*frame.slots)[static_cast<size_t>(node.slot)] = Ref::borrow(value);
+  if (node.slot >= 0) frame.slots->keep(node.slot, value);
   // By index: user code in a nested check may not reorder, but a copy of the list costs nothing here.
   std::vector<Node*> children = node.children;
   for (Node* child : children) {
@@ -63,8 +63,7 @@ std::string Tree::explain_relations(Frame& frame) {
     const auto& nodes = relation.nodes;
     for (size_t i = 0; i < nodes.size(); i++) {
       for (size_t j = i + 1; j < nodes.size(); j++) {
-        bool same = (*frame.slots)[static_cast<size_t>(nodes[i]->slot)].get() ==
-                    (*frame.slots)[static_cast<size_t>(nodes[j]->slot)].get();
+        bool same = frame.slots->get(nodes[i]->slot) == frame.slots->get(nodes[j]->slot);
         if (same == relation.same) continue;
         return nodes[i]->name() + " and " + nodes[j]->name() +
                (same ? ": were different objects, are the same" : ": were the same object, are different");
@@ -86,7 +85,8 @@ std::vector<std::string> Tree::describe() const {
     if (node->leaves.empty()) continue;
     std::string name = node->name();
     for (const auto& leaf : node->leaves)
-      lines.push_back(leaf->subject() + name + " " + leaf->expected());
+      if (std::string expected = leaf->expected(); !expected.empty())
+        lines.push_back(leaf->subject() + name + " " + expected);
   }
   for (const Relation& relation : relations_) lines.push_back(relation_text(relation));
   for (const ShapeCheck& shapes : shapes_)
@@ -97,7 +97,8 @@ std::vector<std::string> Tree::describe() const {
 void Tree::print_node(const Node& node, std::string indent, std::string& out) const {
   out += indent + node.name() + "\n";
   indent += "  ";
-  for (const auto& leaf : node.leaves) out += indent + "- " + leaf->expected() + "\n";
+  for (const auto& leaf : node.leaves)
+    if (std::string expected = leaf->expected(); !expected.empty()) out += indent + "- " + expected + "\n";
   for (const Node* child : node.children) print_node(*child, indent, out);
 }
 

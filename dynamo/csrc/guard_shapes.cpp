@@ -11,12 +11,24 @@ namespace {
 
 // A Python int that fits into 64 bits, or a float.
 struct Number {
-  bool real = false;
-  int64_t i = 0;
-  double d = 0;
+  bool real;
+  union {
+    int64_t i;
+    double d;
+  };
 
-  static Number of(int64_t value) { return {false, value, 0}; }
-  static Number of(double value) { return {true, 0, value}; }
+  static Number of(int64_t value) {
+    Number number;
+    number.real = false;
+    number.i = value;
+    return number;
+  }
+  static Number of(double value) {
+    Number number;
+    number.real = true;
+    number.d = value;
+    return number;
+  }
   // Exact, or the evaluation fails.
   bool as_double(double* out) const {
     if (real) {
@@ -32,7 +44,9 @@ struct Number {
 // Numbered as in dynamo/shape_guards.py.
 enum Op {
   kRead, kInt, kFloat, kAdd, kSub, kMul, kPow, kFloorDiv, kMod, kMax, kMin, kEq, kNe, kLe, kGe, kLt, kGt,
-  kAnd, kOr, kNot, kChoose, kBitAnd, kBitOr, kBitXor, kTrueDiv, kNeg, kToFloat,
+  kAnd, kOr, kNot, kChoose, kBitAnd, kBitOr, kBitXor, kTrueDiv, kNeg, kToFloat, kLeftShift, kRightShift,
+  kAbs, kSqrt, kExp, kLog, kLog2, kLog10, kSin, kCos, kTan, kTanh, kSinh, kCosh, kAsin, kAcos, kAtan,
+  kFloor, kCeil, kTrunc, kRound,
 };
 
 bool int_floordiv(int64_t a, int64_t b, int64_t* quotient, int64_t* rest) {
@@ -51,6 +65,83 @@ bool int_power(int64_t base, int64_t exponent, int64_t* out) {
   *out = 1;
   for (; exponent > 0; exponent--)
     if (__builtin_mul_overflow(*out, base, out)) return false;
+  return true;
+}
+
+bool left_shift(int64_t a, int64_t by, int64_t* out) {
+  return by >= 0 && by < 63 && !__builtin_mul_overflow(a, int64_t{1} << by, out);
+}
+
+// Rounded towards minus infinity; rest: with the sign of b. As Python's `divmod` of floats.
+bool real_floordiv(double a, double b, double* quotient, double* rest) {
+  if (b == 0) return false;
+  *rest = std::fmod(a, b);
+  double whole = (a - *rest) / b;
+  if (*rest == 0) {
+    *rest = std::copysign(0.0, b);
+  } else if ((b < 0) != (*rest < 0)) {
+    *rest += b;
+    whole -= 1;
+  }
+  *quotient = whole == 0 ? std::copysign(0.0, a / b) : std::round(whole);
+  return true;
+}
+
+// What Python's function of a float gives; fails where that raises.
+bool real_function(int op, double a, double* out) {
+  switch (op) {
+    case kAbs: *out = std::fabs(a); break;
+    case kSqrt: *out = std::sqrt(a); break;
+    case kExp: *out = std::exp(a); break;
+    case kLog: *out = std::log(a); break;
+    case kLog2: *out = std::log2(a); break;
+    case kLog10: *out = std::log10(a); break;
+    case kSin: *out = std::sin(a); break;
+    case kCos: *out = std::cos(a); break;
+    case kTan: *out = std::tan(a); break;
+    case kTanh: *out = std::tanh(a); break;
+    case kSinh: *out = std::sinh(a); break;
+    case kCosh: *out = std::cosh(a); break;
+    case kAsin: *out = std::asin(a); break;
+    case kAcos: *out = std::acos(a); break;
+    case kAtan: *out = std::atan(a); break;
+    default: return false;
+  }
+  return std::isfinite(*out);
+}
+
+bool rounded(int op, double a, int64_t* out) {
+  switch (op) {
+    case kFloor: a = std::floor(a); break;
+    case kCeil: a = std::ceil(a); break;
+    case kTrunc: a = std::trunc(a); break;
+    default: a = std::nearbyint(a);  // halves to even
+  }
+  if (!(std::fabs(a) < 0x1p62)) return false;
+  *out = static_cast<int64_t>(a);
+  return true;
+}
+
+bool unary(int op, Number* a) {
+  if (op == kNot) {
+    *a = Number::of(int64_t{!a->truth()});
+    return true;
+  }
+  if (op == kNeg) {
+    if (!a->real && a->i == INT64_MIN) return false;
+    *a = a->real ? Number::of(-a->d) : Number::of(-a->i);
+    return true;
+  }
+  double value;
+  if (!a->as_double(&value)) return false;
+  if (op >= kFloor) {
+    int64_t whole;
+    if (!rounded(op, value, &whole)) return false;
+    *a = Number::of(whole);
+    return true;
+  }
+  if (op != kToFloat && !real_function(op, value, &value)) return false;
+  *a = Number::of(value);
   return true;
 }
 
@@ -77,6 +168,8 @@ bool of_ints(int op, int64_t a, int64_t b, Number* out) {
     case kBitAnd: result = a & b; break;
     case kBitOr: result = a | b; break;
     case kBitXor: result = a ^ b; break;
+    case kLeftShift: fine = left_shift(a, b, &result); break;
+    case kRightShift: fine = b >= 0; result = a >> (b < 63 ? b : 63); break;
     default: return false;
   }
   *out = Number::of(result);
@@ -84,13 +177,22 @@ bool of_ints(int op, int64_t a, int64_t b, Number* out) {
 }
 
 bool of_reals(int op, double a, double b, Number* out) {
+  double result = 0, other = 0;
+  bool fine = true;
   switch (op) {
+    case kPow:
+      fine = a > 0 || (a == 0 && b > 0) || (a < 0 && b == std::floor(b));  // else complex, or an exception
+      result = std::pow(a, b);
+      *out = Number::of(result);
+      return fine && std::isfinite(result);
+    case kFloorDiv: fine = real_floordiv(a, b, &result, &other); *out = Number::of(result); return fine;
+    case kMod: fine = real_floordiv(a, b, &other, &result); *out = Number::of(result); return fine;
     case kAdd: *out = Number::of(a + b); return true;
     case kSub: *out = Number::of(a - b); return true;
     case kMul: *out = Number::of(a * b); return true;
     case kTrueDiv: *out = Number::of(a / b); return b != 0;
-    case kMax: *out = Number::of(a > b ? a : b); return true;
-    case kMin: *out = Number::of(a < b ? a : b); return true;
+    case kMax: *out = Number::of(b > a ? b : a); return true;
+    case kMin: *out = Number::of(b < a ? b : a); return true;
     case kEq: *out = Number::of(int64_t{a == b}); return true;
     case kNe: *out = Number::of(int64_t{a != b}); return true;
     case kLe: *out = Number::of(int64_t{a <= b}); return true;
@@ -109,33 +211,64 @@ bool binary(int op, const Number& a, const Number& b, Number* out) {
   return a.as_double(&x) && b.as_double(&y) && of_reals(op, x, y, out);
 }
 
-bool read(const ShapeRead& from, const std::vector<Ref>& slots, Number* out) {
-  PyObject* value = slots[static_cast<size_t>(from.node->slot)].get();
-  if (value == nullptr) return false;
-  switch (from.kind) {
-    case ShapeRead::Float:
+// Reads the values of one check; what stands in one tensor is looked up once.
+class Reader {
+ public:
+  explicit Reader(const Slots& slots) : slots_(slots) {}
+
+  bool read(const ShapeRead& from, Number* out) {
+    PyObject* value = slots_.get(from.node->slot);
+    if (value == nullptr) return false;
+    if (from.kind == ShapeRead::Float) {
       if (!PyFloat_CheckExact(value)) return false;
       *out = Number::of(PyFloat_AS_DOUBLE(value));
       return true;
-    case ShapeRead::Int: {
+    }
+    if (from.kind == ShapeRead::Int) {
       if (!PyLong_CheckExact(value)) return false;
       int overflow = 0;
       *out = Number::of(int64_t{PyLong_AsLongLongAndOverflow(value, &overflow)});
       return overflow == 0;
     }
-    default: {
-      int64_t extent = 0;
-      if (!tensor_extent(value, from.kind == ShapeRead::Stride, from.dim, &extent)) return false;
-      *out = Number::of(extent);
-      return true;
+    if (value != tensor_) {
+      tensor_ = nullptr;
+      if (!tensor_extents(value, &extents_)) return false;
+      tensor_ = value;
     }
+    const int64_t* dims = from.kind == ShapeRead::Stride ? extents_.strides : extents_.sizes;
+    if (dims == nullptr || from.dim < 0 || from.dim >= extents_.dims) return false;
+    *out = Number::of(dims[from.dim]);
+    return true;
   }
-}
+
+ private:
+  const Slots& slots_;
+  PyObject* tensor_ = nullptr;
+  Extents extents_;
+};
+
+// The values of all reads, without memory of their own where there are few.
+class Values {
+ public:
+  explicit Values(size_t count) : items_(count <= kFew ? few_ : new Number[count]) {}
+  ~Values() {
+    if (items_ != few_) delete[] items_;
+  }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+  Number& operator[](size_t i) { return items_[i]; }
+  const Number& operator[](size_t i) const { return items_[i]; }
+
+ private:
+  static constexpr size_t kFew = 32;
+  Number few_[kFew];
+  Number* items_;
+};
 
 constexpr size_t kDepth = 64;
 
 // False where the value cannot be computed.
-bool evaluate(const std::vector<ShapeCode>& code, const std::vector<Number>& values, Number* out) {
+bool evaluate(const std::vector<ShapeCode>& code, const Values& values, Number* out) {
   Number stack[kDepth];
   size_t top = 0;
   for (const ShapeCode& step : code) {
@@ -149,24 +282,18 @@ bool evaluate(const std::vector<ShapeCode>& code, const std::vector<Number>& val
         stack[top++] = Number::of(value);
         break;
       }
-      case kNot: stack[top - 1] = Number::of(int64_t{!stack[top - 1].truth()}); break;
-      case kNeg: {
-        Number& a = stack[top - 1];
-        if (!a.real && a.i == INT64_MIN) return false;
-        a = a.real ? Number::of(-a.d) : Number::of(-a.i);
-        break;
-      }
-      case kToFloat: {
-        double value;
-        if (!stack[top - 1].as_double(&value)) return false;
-        stack[top - 1] = Number::of(value);
-        break;
-      }
       case kChoose:
         top -= 2;
         stack[top - 1] = stack[top - 1].truth() ? stack[top] : stack[top + 1];
         break;
+      case kNot: case kNeg: case kToFloat:
+        if (!unary(step.op, &stack[top - 1])) return false;
+        break;
       default:
+        if (step.op >= kAbs) {
+          if (!unary(step.op, &stack[top - 1])) return false;
+          break;
+        }
         top--;
         if (!binary(step.op, stack[top - 1], stack[top], &stack[top - 1])) return false;
     }
@@ -175,7 +302,48 @@ bool evaluate(const std::vector<ShapeCode>& code, const std::vector<Number>& val
   return top == 1;
 }
 
-bool holds(const ShapeCondition& condition, const std::vector<Number>& values) {
+// The comparison that the program amounts to: [read, int or read, OP], or with a sum on its right.
+ShapeComparison comparison_of(const std::vector<ShapeCode>& code) {
+  const auto is = [&code](size_t i, int op) { return code[i].op == op; };
+  const size_t n = code.size();
+  ShapeComparison found;
+  if ((n != 3 && n != 5) || !is(0, kRead) || code[n - 1].op < kEq || code[n - 1].op > kGt) return found;
+  if (n == 3 && is(1, kInt)) {
+    found.constant = code[1].operand;
+  } else if (n == 3 && is(1, kRead)) {
+    found.right = static_cast<int>(code[1].operand);
+  } else if (n == 5 && is(3, kAdd) && ((is(1, kInt) && is(2, kRead)) || (is(1, kRead) && is(2, kInt)))) {
+    found.right = static_cast<int>(code[is(1, kRead) ? 1 : 2].operand);
+    found.constant = code[is(1, kRead) ? 2 : 1].operand;
+  } else {
+    return found;
+  }
+  found.left = static_cast<int>(code[0].operand);
+  found.op = code[n - 1].op;
+  return found;
+}
+
+bool compare(int op, int64_t a, int64_t b) {
+  switch (op) {
+    case kEq: return a == b;
+    case kNe: return a != b;
+    case kLe: return a <= b;
+    case kGe: return a >= b;
+    case kLt: return a < b;
+    default: return a > b;
+  }
+}
+
+bool holds(const ShapeCondition& condition, const Values& values) {
+  const ShapeComparison& quick = condition.comparison;
+  if (quick.op >= 0) {
+    const Number& left = values[static_cast<size_t>(quick.left)];
+    const Number zero = Number::of(int64_t{0});
+    const Number& right = quick.right < 0 ? zero : values[static_cast<size_t>(quick.right)];
+    int64_t sum;
+    if (!left.real && !right.real && !__builtin_add_overflow(right.i, quick.constant, &sum))
+      return compare(quick.op, left.i, sum);
+  }
   Number result;
   return evaluate(condition.code, values, &result) && result.truth();
 }
@@ -218,25 +386,28 @@ ShapeCheck ShapeCheck::from(PyObject* payload, const std::vector<Node*>& nodes) 
       condition.code.push_back({static_cast<int>(integer(step, 0)), integer(step, 1)});
       if (condition.code.back().op == kRead) condition.uses.push_back(static_cast<int>(integer(step, 1)));
     }
+    condition.comparison = comparison_of(condition.code);
     condition.text = utf8(item(row, 1));
     made.conditions.push_back(std::move(condition));
   }
   return made;
 }
 
-bool ShapeCheck::check(const std::vector<Ref>& slots) const {
-  std::vector<Number> values(reads.size());
+bool ShapeCheck::check(const Slots& slots) const {
+  Values values(reads.size());
+  Reader reader(slots);
   for (size_t i = 0; i < reads.size(); i++)
-    if (!read(reads[i], slots, &values[i])) return false;
+    if (!reader.read(reads[i], &values[i])) return false;
   for (const ShapeCondition& condition : conditions)
     if (!holds(condition, values)) return false;
   return true;
 }
 
-std::string ShapeCheck::explain(const std::vector<Ref>& slots) const {
-  std::vector<Number> values(reads.size());
+std::string ShapeCheck::explain(const Slots& slots) const {
+  Values values(reads.size());
+  Reader reader(slots);
   for (size_t i = 0; i < reads.size(); i++)
-    if (!read(reads[i], slots, &values[i])) return names[i] + ": cannot be read";
+    if (!reader.read(reads[i], &values[i])) return names[i] + ": cannot be read";
   for (const ShapeCondition& condition : conditions) {
     if (holds(condition, values)) continue;
     std::string numbers;

@@ -25,8 +25,16 @@ struct ShapeCode {
   int64_t operand;
 };
 
+// "read OP read + constant" is decided without the stack: nearly all conditions are.
+struct ShapeComparison {
+  int op = -1;  // -1: it is none
+  int left = -1, right = -1;  // numbers of reads of ints; right < 0: only the constant
+  int64_t constant = 0;
+};
+
 struct ShapeCondition {
   std::vector<ShapeCode> code;
+  ShapeComparison comparison;
   std::string text;
   std::vector<int> uses;  // the reads that take part in it
 };
@@ -39,12 +47,19 @@ class ShapeCheck {
 
   // Payload: (reads: [(node index, kind, dim, name)], conditions: [([(op, operand)], text)]).
   static ShapeCheck from(PyObject* payload, const std::vector<Node*>& nodes);
-  bool check(const std::vector<Ref>& slots) const;
+  bool check(const Slots& slots) const;
   // The first condition that fails, with the numbers in it; "" if all hold.
-  std::string explain(const std::vector<Ref>& slots) const;
+  std::string explain(const Slots& slots) const;
 };
 
-// Implemented in guard_tensor.cpp: tensor.size(dim) or tensor.stride(dim); false if there is none.
-bool tensor_extent(PyObject* tensor, bool stride, int64_t dim, int64_t* out);
+// Sizes and strides of a tensor, as they are until it changes.
+struct Extents {
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;
+  int64_t dims = 0;
+};
+
+// Implemented in guard_tensor.cpp; false for what is no tensor, or has no sizes to look at.
+bool tensor_extents(PyObject* tensor, Extents* out);
 
 }  // namespace guards

@@ -39,6 +39,33 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
+// Values that guards between several sources compare, by number; without memory of its own where there are few.
+class Slots {
+ public:
+  explicit Slots(size_t count) : count_(count), items_(count <= kFew ? few_ : new PyObject*[count]) {
+    for (size_t i = 0; i < count; i++) items_[i] = nullptr;
+  }
+  ~Slots() {
+    for (size_t i = 0; i < count_; i++) Py_XDECREF(items_[i]);
+    if (items_ != few_) delete[] items_;
+  }
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+
+  PyObject* get(int number) const { return items_[number]; }
+  void keep(int number, PyObject* value) {
+    PyObject* old = items_[number];
+    items_[number] = Py_NewRef(value);
+    Py_XDECREF(old);
+  }
+
+ private:
+  static constexpr size_t kFew = 16;
+  size_t count_;
+  PyObject* few_[kFew];
+  PyObject** items_;
+};
+
 // Thrown while a tree is built, with a Python exception set.
 struct PythonError {};
 

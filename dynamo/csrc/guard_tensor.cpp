@@ -29,6 +29,7 @@ c10::TensorImpl* impl_of(PyObject* tensor) {
 struct Dims {
   std::vector<int64_t> values;
   std::vector<bool> skipped;  // empty: none is
+  std::vector<uint32_t> compared;  // the others, if any is
 
   void set(c10::IntArrayRef dims) { values = dims.vec(); }
 
@@ -47,7 +48,10 @@ struct Dims {
       values[i] = PyLong_AsLongLong(item);
       if (values[i] == -1 && PyErr_Occurred()) throw PythonError();
     }
-    if (std::find(skip.begin(), skip.end(), true) != skip.end()) skipped = skip;
+    if (std::find(skip.begin(), skip.end(), true) == skip.end()) return;
+    for (size_t i = 0; i < skip.size(); i++)
+      if (!skip[i]) compared.push_back(static_cast<uint32_t>(i));
+    skipped = skip;
   }
 
   bool match(c10::IntArrayRef now) const {
@@ -58,8 +62,8 @@ struct Dims {
         if (now[i] != values[i]) return false;
       return true;
     }
-    for (size_t i = 0; i < n; i++)
-      if (!skipped[i] && now[i] != values[i]) return false;
+    for (uint32_t i : compared)
+      if (now[i] != values[i]) return false;
     return true;
   }
 
@@ -263,6 +267,78 @@ class StaticTensorLeaf : public Leaf {
   TensorCheck check_;
 };
 
+// What the user marked of a tensor's dimensions (dynamo/shapes.py), a bit for each.
+struct Marks {
+  uint64_t dynamic = 0, maybe = 0, fixed = 0;
+};
+
+uint64_t marked(PyObject* dict, PyObject* name) {
+  PyObject* dims = PyDict_GetItemWithError(dict, name);
+  if (dims == nullptr || !PyAnySet_Check(dims)) return 0;
+  uint64_t found = 0;
+  Ref items = Ref::steal(PySequence_List(dims));
+  for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); i++) {
+    const long dim = PyLong_Check(PyList_GET_ITEM(items.get(), i)) ? PyLong_AsLong(PyList_GET_ITEM(items.get(), i)) : -1;
+    if (dim >= 0 && dim < 64) found |= uint64_t{1} << dim;
+  }
+  return found;
+}
+
+Marks marks_of(PyObject* tensor) {
+  static PyObject* const dynamic = PyUnicode_InternFromString("_dynamo_dynamic_indices");
+  static PyObject* const maybe = PyUnicode_InternFromString("_dynamo_weak_dynamic_indices");
+  static PyObject* const fixed = PyUnicode_InternFromString("_dynamo_static_indices");
+  Marks marks;
+  if (!compat_may_have_attributes(tensor)) return marks;
+  PyObject* dict = compat_instance_dict(tensor);
+  if (dict != nullptr && PyDict_Check(dict) && PyDict_GET_SIZE(dict) > 0)
+    marks = {marked(dict, dynamic), marked(dict, maybe), marked(dict, fixed)};
+  PyErr_Clear();
+  return marks;
+}
+
+// Payload: for each kind of mark the dimensions that may have it, as bits; the compiled code is what they ask for.
+class MarksLeaf : public Leaf {
+ public:
+  explicit MarksLeaf(PyObject* payload) {
+    unsigned long long dynamic = 0, maybe = 0, fixed = 0;
+    Ref dims = Ref::steal(checked(PySequence_Tuple(payload)));
+    if (!PyArg_ParseTuple(dims.get(), "KKK", &dynamic, &maybe, &fixed)) throw PythonError();
+    may_have_ = {dynamic, maybe, fixed};
+  }
+  int check(PyObject* value) const override {
+    if (C10_LIKELY(!compat_may_have_attributes(value))) return 1;
+    const Marks found = beyond(value);
+    return (found.dynamic | found.maybe | found.fixed) == 0;
+  }
+  std::string expected() const override { return ""; }
+  std::string difference(PyObject* value) const override {
+    const Marks found = beyond(value);
+    const uint64_t dims = found.dynamic | found.maybe | found.fixed;
+    int dim = 0;
+    while (dim < 64 && !(dims >> dim & 1)) dim++;
+    return "dimension " + std::to_string(dim) + " is marked " + (found.fixed >> dim & 1 ? "static" : "dynamic") +
+           ", the code was not compiled for that";
+  }
+  Verdict record(PyObject* value, Recorder& recorder) const override { return recorder.every_time(this, value); }
+
+ private:
+  // Marks that the compiled code does not answer. Sizes 0 and 1 are constants, whatever their marks.
+  Marks beyond(PyObject* tensor) const {
+    Marks found = marks_of(tensor);
+    Extents extents;
+    if ((found.dynamic | found.maybe | found.fixed) == 0 || !tensor_extents(tensor, &extents)) return {};
+    for (int64_t dim = 0; dim < 64; dim++)
+      if (dim >= extents.dims || extents.sizes[dim] < 2) {
+        found.dynamic &= ~(uint64_t{1} << dim);
+        found.maybe &= ~(uint64_t{1} << dim);
+      }
+    return {found.dynamic & ~found.fixed & ~may_have_.dynamic, found.maybe & ~found.fixed & ~may_have_.maybe,
+            found.fixed & ~may_have_.fixed};
+  }
+  Marks may_have_;
+};
+
 bool has_items(PyObject* dict) {  // hooks that were removed leave an empty one
   return dict != nullptr && PyDict_Check(dict) && PyDict_GET_SIZE(dict) > 0;
 }
@@ -309,6 +385,7 @@ std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payloa
   try {
     if (kind == "tensor") return std::make_unique<TensorLeaf>(payload, liveness);
     if (kind == "static_tensor") return std::make_unique<StaticTensorLeaf>(payload, liveness);
+    if (kind == "marks") return std::make_unique<MarksLeaf>(payload);
     if (kind == "accumulates") return std::make_unique<AccumulatesLeaf>();
   } catch (const std::exception& error) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, error.what());
@@ -332,13 +409,13 @@ std::string tensor_summary(PyObject* object) {
   return text;
 }
 
-bool tensor_extent(PyObject* tensor, bool stride, int64_t dim, int64_t* out) {
-  if (!is_tensor(tensor)) return false;
+bool tensor_extents(PyObject* tensor, Extents* out) {
+  if (!THPVariable_CheckExact(tensor) && !is_tensor(tensor)) return false;
   try {
     c10::TensorImpl* impl = impl_of(tensor);
-    c10::IntArrayRef dims = stride ? impl->strides() : impl->sizes();
-    if (dim < 0 || static_cast<size_t>(dim) >= dims.size()) return false;
-    *out = dims[static_cast<size_t>(dim)];
+    const c10::IntArrayRef sizes = impl->sizes();
+    *out = {sizes.data(), impl->layout() == c10::kStrided ? impl->strides().data() : nullptr,
+            static_cast<int64_t>(sizes.size())};
     return true;
   } catch (const std::exception&) {
     PyErr_Clear();

@@ -144,7 +144,7 @@ int Tree::traverse(visitproc visit, void* arg) const {
 
 int Tree::check(Frame& frame) {
   if (!is_valid()) return 0;
-  std::vector<Ref> slots(static_cast<size_t>(slot_count_));
+  Slots slots(static_cast<size_t>(slot_count_));
   frame.slots = &slots;
   active_++;
   checks++;
@@ -168,7 +168,7 @@ int Tree::check_node(Node& node, PyObject* value, Frame& frame) {
       std::swap(leaf, before);
     return result;
   }
-  if (node.slot >= 0) (*frame.slots)[static_cast<size_t>(node.slot)] = Ref::borrow(value);
+  if (node.slot >= 0) frame.slots->keep(node.slot, value);
   if (is_recordable(node)) return check_recorded(node, value, frame);
   return check_children(node, value, frame);
 }
@@ -197,22 +197,31 @@ void Tree::move_forward(std::vector<Node*>& siblings, size_t index) {
 }
 
 int Tree::check_relations(Frame& frame) {
-  auto value = [&frame](Node* node) {
-    return (*frame.slots)[static_cast<size_t>(node->slot)].get();
-  };
-  std::vector<PyObject*> values;
-  for (const Relation& relation : relations_) {
-    values.clear();
-    for (Node* node : relation.nodes) values.push_back(value(node));
-    if (relation.same) {
-      for (PyObject* other : values)
-        if (other != values[0]) return 0;
-      continue;
-    }
-    std::sort(values.begin(), values.end());
-    if (std::adjacent_find(values.begin(), values.end()) != values.end()) return 0;
-  }
+  for (const Relation& relation : relations_)
+    if (relation.same ? !all_same(relation, *frame.slots) : !all_differ(relation, *frame.slots)) return 0;
   return 1;
+}
+
+bool Tree::all_same(const Relation& relation, const Slots& slots) {
+  for (const Node* node : relation.nodes)
+    if (slots.get(node->slot) != slots.get(relation.nodes[0]->slot)) return false;
+  return true;
+}
+
+bool Tree::all_differ(const Relation& relation, const Slots& slots) {
+  constexpr size_t kFew = 8;  // compared one by one faster than sorted
+  const size_t n = relation.nodes.size();
+  if (n <= kFew) {
+    for (size_t i = 1; i < n; i++)
+      for (size_t j = 0; j < i; j++)
+        if (slots.get(relation.nodes[i]->slot) == slots.get(relation.nodes[j]->slot)) return false;
+    return true;
+  }
+  std::vector<PyObject*> values;
+  values.reserve(n);
+  for (const Node* node : relation.nodes) values.push_back(slots.get(node->slot));
+  std::sort(values.begin(), values.end());
+  return std::adjacent_find(values.begin(), values.end()) == values.end();
 }
 
 // ---- checking by program ----------------------------------------------------------------------
@@ -268,8 +277,7 @@ int Tree::run_residuals(Program& program, Frame& frame) {
     int result = leaf->check(object);
     if (result != 1) return result < 0 ? settle_error() : 0;
   }
-  for (auto [slot, object] : program.slots)
-    (*frame.slots)[static_cast<size_t>(slot)] = Ref::borrow(object);
+  for (auto [slot, object] : program.slots) frame.slots->keep(slot, object);
   if (program.residuals.empty()) return 1;
   // The first one may run code that makes the others' objects go away.
   std::vector<Ref> alive;

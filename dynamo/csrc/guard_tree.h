@@ -20,7 +20,7 @@ struct Frame {
   PyObject* globals = nullptr;
   PyObject* builtins = nullptr;
   PyObject* closure = nullptr;  // tuple of cells or nullptr
-  std::vector<Ref>* slots = nullptr;  // values of the nodes that relations compare
+  Slots* slots = nullptr;  // values of the nodes that relations compare
 };
 
 // What recording (guard_program.h) found out about a step.
@@ -36,7 +36,7 @@ class Leaf {
   virtual ~Leaf() = default;
   // 1, 0, or -1 with an exception set. `value` is nullptr at the root of the tree.
   virtual int check(PyObject* value) const = 0;
-  // "is 4", "has 3 items": what follows the name of the source.
+  // "is 4", "has 3 items": what follows the name of the source; "" for what lists of guards leave out.
   virtual std::string expected() const = 0;
   // "was 4, is 5" for a value that fails.
   virtual std::string difference(PyObject* value) const = 0;
@@ -119,6 +119,8 @@ class Tree {
   int check_recorded(Node& node, PyObject* value, Frame& frame);
   int run_residuals(Program& program, Frame& frame);
   int check_relations(Frame& frame);
+  static bool all_same(const Relation& relation, const Slots& slots);
+  static bool all_differ(const Relation& relation, const Slots& slots);
   bool check_shapes(const Frame& frame) const;
   bool is_recordable(const Node& node) const;
   void container_changed(Node& node);

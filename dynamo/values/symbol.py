@@ -22,6 +22,7 @@ from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS
+from fxgraph.sym_node import sym_exp, sym_log, sym_log10
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
@@ -382,7 +383,7 @@ def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _math(name: str) -> Callable[[Any], Any]:
-    symbolic = getattr(torch, f"_sym_{name}", None)
+    symbolic = _OURS.get(name) or getattr(torch, f"_sym_{name}", None)
 
     def rule(number: Any) -> Any:
         if symbolic is None or not _in_domain(name, number):
@@ -396,7 +397,13 @@ def _in_domain(name: str, number: Any) -> bool:
     """Where the real function may raise, the number itself is asked."""
     if name == "sqrt":
         return bool(number >= 0)
-    return name in ("cos", "sin", "tanh", "atan") or (name == "log2" and bool(number > 0))
+    if name == "exp":
+        return bool(number <= _LARGEST_EXPONENT)
+    return name in ("cos", "sin", "tan", "tanh", "atan") or bool(number > 0)
+
+
+_LARGEST_EXPONENT = 709.0  # of e, in a float
+_OURS: dict[str, Callable[[Any], Any]] = {"exp": sym_exp, "log": sym_log, "log10": sym_log10}
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -413,7 +420,10 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.floor: _rounding(math.floor),
     math.ceil: _rounding(math.ceil),
     math.trunc: _rounding(math.trunc),
-    **{getattr(math, name): _math(name) for name in ("sqrt", "cos", "sin", "tanh", "atan", "log2")},
+    **{
+        getattr(math, name): _math(name)
+        for name in ("sqrt", "cos", "sin", "tan", "tanh", "atan", "log2", "exp", "log", "log10")
+    },
 }
 _METHODS: dict[str, Callable[[Interpreter, SymbolValue], Value]] = {
     "__int__": lambda tx, value: number_value(tx, _as_int(value.symbolic)),

@@ -53,6 +53,11 @@ ARITHMETIC = {
     "decay": lambda n: 0.9**n,
     "bias_correction": lambda n: 1 - 0.999**n,
     "sqrt": lambda n: math.sqrt(n),
+    "exp": lambda n: math.exp(n / 8),
+    "log": lambda n: math.log(n),
+    "log10": lambda n: math.log10(n + 0.5),
+    "tan": lambda n: math.tan(n),
+    "entropy": lambda n: -math.log(1 / n) / math.exp(-n),
     "scale": lambda n: 1 / math.sqrt(n),
     "floor": lambda n: math.floor(n / 2),
     "ceil": lambda n: math.ceil(n / 2),
@@ -156,6 +161,19 @@ BRANCHES = {
     "max": lambda n: max(n, 6),
     "clamp": lambda n: min(max(n, 4), 9),
     "abs": lambda n: abs(n - 6),
+    # Conditions on floats.
+    "sqrt": lambda n: 1 if math.sqrt(n) > 2.5 else 2,
+    "exp": lambda n: 1 if math.exp(n / 4) < 7 else 2,
+    "log": lambda n: 1 if math.log(n) <= 2 else 2,
+    "logs": lambda n: 1 if math.log2(n) + math.log10(n) > 4 else 2,
+    "trigonometric": lambda n: 1 if math.sin(n) + math.cos(n) * math.tanh(n) > math.atan(n) else 2,
+    "half_power": lambda n: 1 if n**0.5 == 3.0 else 2,
+    "decay": lambda n: 1 if 0.9**n > 0.5 else 2,
+    "float_mod": lambda n: 1 if (n * 0.7) % -0.3 < -0.1 else 2,
+    "float_floordiv": lambda n: 1 if (5 - n * 0.7) // 0.5 >= -2 else 2,
+    "float_abs": lambda n: 1 if abs(n / 3 - 2) < 1 else 2,
+    "rounded": lambda n: 1 if math.floor(n * 0.7) + math.ceil(n * 0.3) + int(n * 0.9) > 14 else 2,
+    "buckets": lambda n: 1 if math.floor(math.log(n) * 3) == 6 else 2,
 }
 
 
@@ -296,3 +314,29 @@ def test_division_by_a_size_that_is_zero_raises():
     with pytest.raises(ZeroDivisionError, match="integer division or modulo by zero"):
         compiled(x, 0)
     assert compiled(x, 4)[1] == 2
+
+
+def test_conditions_on_float_arguments():
+    """A branch on a function of a float is a guard, not a compile for each."""
+
+    def fn(x, a):
+        if math.sqrt(a) < 0.6 and math.log(a) * math.exp(a) > -9:
+            return x * math.exp(a)
+        return x * math.log(a)
+
+    x = torch.randn(3)
+    calls = [(x, a) for a in (0.1, 0.2, 0.35, 0.3, 0.15, 0.9, 0.6, 0.8)]
+    counting = check(fn, calls, compiles=3)
+    assert len(counting.graphs) == 3
+
+
+def test_where_a_function_of_a_float_raises():
+    compiled = dynamo.compile(lambda x, a: (x + 1, math.sqrt(a) + math.exp(a)), backend="eager")
+    x = torch.ones(1)
+    for a in (1.5, 2.5, 3.5):
+        assert compiled(x, a)[1] == math.sqrt(a) + math.exp(a)
+    with pytest.raises(ValueError, match="math domain error"):
+        compiled(x, -1.5)
+    with pytest.raises(OverflowError):
+        compiled(x, 1e4)
+    assert compiled(x, 700.5)[1] == math.sqrt(700.5) + math.exp(700.5)

@@ -38,6 +38,13 @@ def ones(*size):
     return torch.ones(*size)
 
 
+def eager_of_constants(gm, example_inputs):
+    return gm.forward
+
+
+eager_of_constants.dynamic_shapes = False
+
+
 class TestWhen:
     def test_the_second_size_is_a_symbol(self):
         assert compiled_for(double, [ones(3, 4)], [ones(5, 4)], [ones(9, 4)]) == [
@@ -142,6 +149,74 @@ class TestMarks:
         x = ones(3, 4)
         dynamo.mark_static(x)
         assert compiled_for(double, [x], dynamic=True) == ["(3, 4)"]
+
+    def test_marks_after_a_static_compile(self):
+        """What is marked otherwise than it was compiled is compiled for its marks, once."""
+
+        def marked(mark, *size):
+            x = ones(*size)
+            mark(x, 0)
+            return x
+
+        for mark in (dynamo.mark_dynamic, dynamo.maybe_mark_dynamic):
+            calls = [ones(3, 4)], [marked(mark, 3, 4)], [ones(7, 4)], [marked(mark, 8, 4)]
+            more = [marked(mark, 1, 4)], [marked(mark, 1, 4)], [ones(3, 4)]
+            dynamo.reset()
+            assert compiled_for(double, *calls, *more) == ["(3, 4)", "(s0, 4)", "(1, 4)"]
+
+    def test_static_marks_after_a_dynamic_compile(self):
+        x = ones(5, 4)
+        dynamo.mark_static(x, 0)
+        calls = [ones(3, 4)], [ones(6, 4)], [ones(5, 4)], [x], [x], [ones(8, 4)]
+        assert compiled_for(double, *calls) == ["(3, 4)", "(s0, 4)", "(5, 4)"]
+
+    def test_marks_that_are_added_to_a_tensor(self):
+        def fn(x):
+            return x * 2 if x.size(0) == 3 else x
+
+        counting = Counting(eager)
+        compiled = dynamo.compile(fn, backend=counting)
+        x = ones(3)
+        x.label = "other attributes are none of ours"
+        for _ in range(2):
+            compiled(x)
+        assert len(counting.graphs) == 1
+        dynamo.maybe_mark_dynamic(x, 0)
+        for _ in range(2):
+            compiled(x)
+        assert len(counting.graphs) == 2
+        assert "dimension 0 is marked dynamic" in compiled.context.records[1].recompile_reason
+        dynamo.mark_dynamic(x, 0)
+        with pytest.raises(dynamo.errors.ConstraintViolation):
+            compiled(x)
+
+    @pytest.mark.parametrize("options", [{"dynamic": False}, {"backend": eager_of_constants}])
+    def test_marks_that_change_nothing(self, options):
+        counting = []
+        backend = options.pop("backend", eager)
+
+        def counted(gm, example_inputs):
+            counting.append(gm)
+            return backend(gm, example_inputs)
+
+        counted.dynamic_shapes = getattr(backend, "dynamic_shapes", True)
+        compiled = dynamo.compile(double, backend=counted, **options)
+        x = ones(3)
+        compiled(x)
+        dynamo.mark_dynamic(x, 0)
+        compiled(x)
+        assert len(counting) == 1
+
+    def test_a_marked_tensor_in_a_container(self):
+        counting = Counting(eager)
+        compiled = dynamo.compile(lambda xs: xs["a"][0] * 2, backend=counting)
+        xs = {"a": [ones(3), ones(4)], "b": 1}
+        for _ in range(3):
+            compiled(xs)
+        dynamo.mark_dynamic(xs["a"][0], 0)
+        for _ in range(3):
+            compiled(xs)
+        assert shapes_of(counting) == ["(3,)", "(s0,)"]
 
     def test_maybe_mark_dynamic_gives_way(self):
         x = ones(3)
