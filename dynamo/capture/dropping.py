@@ -8,6 +8,7 @@ instruction is followed by a look whether they can still be reached.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import types
@@ -23,7 +24,7 @@ from dynamo import breaks
 from dynamo.bytecode import Instruction, normalize
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import LocalSource
+from dynamo.sources import LocalSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import CONSTANT_TYPES
@@ -42,6 +43,7 @@ _UNNOTICED = (
     *(types.ModuleType, types.MethodType),
 )
 _CONTAINERS = (list, tuple, set, frozenset, dict)
+_HEAP_TYPE = 1 << 9
 _LOOKED_AT = 64  # items of a container
 
 
@@ -98,58 +100,148 @@ class WeaklyReferenced(Watched):
 
 
 class Outside(Watched):
-    """An argument that may be held by the frame alone. Its end is Python's: where captured code
-    drops it, the graph breaks.
+    """An object that may be held by the frame alone, or by what the frame changes. Its end is
+    Python's: where captured code drops it, the graph breaks.
+
+    holders: ids of the objects through which an argument holds it.
     """
 
-    def __init__(self, output: OutputGraph, argument: Lazy) -> None:
+    def __init__(
+        self,
+        output: OutputGraph,
+        key: int,
+        name: str,
+        source: Source | None = None,
+        holders: frozenset[int] = frozenset(),
+    ) -> None:
         super().__init__()
         self.output = output
-        self.obj, self.source = argument.obj, argument.source
+        self.key, self.name, self.source = key, name, source  # its id, that of its type
+        self.way = {key, *holders}
 
     def is_at(self, value: Held) -> bool:
         if isinstance(value, Lazy):
-            return value.obj is self.obj
-        known = self.output.values_by_id.get(id(self.obj))
+            if id(value.obj) == self.key or id(value.obj) not in self.way:
+                return id(value.obj) == self.key
+            known = self.output.values_by_id.get(id(value.obj))  # changed, maybe
+            return known is None or path_to([known[1]], self) is not None
+        known = self.output.values_by_id.get(self.key)
         if known is not None and known[1] is value:
             return True
-        return self.source is not None and self.output.values_by_source.get(self.source) is value
+        if self.source is not None and self.output.values_by_source.get(self.source) is value:
+            return True
+        return any(id(obj) in self.way for obj in value.unread())
 
     def end(self, tx: Interpreter) -> None:
         if tx.parent is not None or not tx.done:  # it ends by itself with the compiled frame
-            raise Unsupported(breaks.ObjectDies(type(self.obj).__name__))
+            raise Unsupported(breaks.ObjectDies(self.name))
 
 
 # -- what is watched -------------------------------------------------------------------------------
-def held_alone(arguments: Sequence[Any]) -> frozenset[int]:
-    """The ids of the objects that only the frame holds whose arguments these are: its fast locals
-    and this sequence, which holds all of them.
+class Alone:
+    """Which objects only a frame holds: by id, and no reference to them. (It lives as long as
+    capture does.)
+    """
+
+    def __init__(self) -> None:
+        self.inside: dict[int, frozenset[int]] = {}  # -> the objects through which it is held
+        self.noticed: dict[int, str] = {}  # -> the name of its type, of those inside of others
+        self.arguments: frozenset[int] = frozenset()
+
+
+def held_alone(arguments: Sequence[Any]) -> Alone:
+    """What only the frame holds whose arguments these are: its fast locals and this sequence, which
+    holds all of them.
     """
     counts = Counter(map(id, arguments))
+    found = Alone()
     # Besides: the variable below, and the argument of getrefcount.
-    return frozenset(id(obj) for obj in arguments if getrefcount(obj) <= 2 * counts[id(obj)] + 2)
+    found.arguments = frozenset(
+        id(obj) for obj in arguments if getrefcount(obj) <= 2 * counts[id(obj)] + 2
+    )
+    todo: list[tuple[Any, frozenset[int]]]
+    todo = [(obj, frozenset()) for obj in arguments if id(obj) in found.arguments]
+    seen: Counter[int] = Counter()  # how often such objects hold it
+    while todo and len(found.inside) < _LOOKED_AT:
+        holder, holders = todo.pop()
+        parts = _parts(holder)
+        here = Counter(map(id, parts))
+        seen.update(here)
+        for part in parts:
+            key = id(part)
+            if key in found.arguments or key in found.inside:
+                continue
+            if getrefcount(part) <= seen[key] + 2 * counts[key] + here[key] + 2:
+                found.inside[key] = holders | {id(holder)}
+                if has_finalizer(part) or _has_weak_references(part):
+                    found.noticed[key] = type(part).__name__
+                todo.append((part, found.inside[key]))
+    return found
+
+
+def _parts(obj: Any) -> list[Any]:
+    """What a container, or an object of a class of the program's, holds, without literals."""
+    kind = type(obj)
+    if kind is dict:
+        parts = [*obj, *obj.values()] if len(obj) <= _LOOKED_AT else []
+    elif kind in _CONTAINERS:
+        parts = [*obj] if len(obj) <= _LOOKED_AT else []
+    elif kind.__flags__ & _HEAP_TYPE and not issubclass(kind, (*_UNNOTICED, torch.Tensor)):
+        parts = gc.get_referents(obj)
+    else:
+        return []
+    return [part for part in parts if type(part) not in CONSTANT_TYPES]
 
 
 def watch_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
     """Arguments of the compiled frame. Only a continuation may hold them alone: those of a function
-    are held by its caller, too.
+    are held by its caller, too. What the frame changes may have held something alone, as well.
     """
-    if output.context.fullgraph or not output.continues:
+    if output.context.fullgraph:
+        return
+    output.side_effects.on_first_change = lambda value: _watch_parts(output, value)
+    if not output.continues:
         return
     for value in arguments:
-        alone = id(value.obj) in output.alone
-        if has_finalizer(value.obj) or (alone and _has_weak_references(value.obj)):
-            output.watched[id(value.obj)] = Outside(output, value)
+        obj, alone = value.obj, id(value.obj) in output.alone.arguments
+        if has_finalizer(obj) or (alone and _has_weak_references(obj)):
+            output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__, value.source)
+    for key, name in output.alone.noticed.items():
+        output.watched[key] = Outside(output, key, name, holders=output.alone.inside[key])
+
+
+def _watch_parts(output: OutputGraph, value: Value) -> None:
+    """A value from outside is about to change: what it holds may be dropped."""
+    nobody: frozenset[int] = frozenset()
+    todo = [(obj, nobody) for obj in value.unread()]
+    for child in value.children():
+        obj = child.outside
+        if obj is not None:
+            todo.append((obj, nobody))
+            if id(child) in output.plain_references:
+                output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__)
+    looked_at = 0
+    while todo and looked_at < _LOOKED_AT:
+        obj, holders = todo.pop()
+        key, looked_at = id(obj), looked_at + 1
+        if key not in output.watched and (has_finalizer(obj) or _has_weak_references(obj)):
+            output.watched[key] = Outside(output, key, type(obj).__name__, holders=holders)
+        if type(obj) in _CONTAINERS and key not in holders:
+            todo += [(part, holders | {key}) for part in _parts(obj)]
 
 
 def watch_target(output: OutputGraph, target: Value, reference: Any) -> None:
     """An object has got a weak reference."""
     if target.source is None:
         output.watched[id(target)] = WeaklyReferenced(target, reference)
-    elif isinstance(target.source, LocalSource) and output.continues:
-        argument = output.root_frame.arguments[target.source.local]
-        if id(argument.obj) in output.alone:
-            output.watched[id(argument.obj)] = Outside(output, argument)
+        return
+    obj, alone = target.outside, output.alone
+    if isinstance(target.source, LocalSource):
+        obj = output.root_frame.arguments[target.source.local].obj
+    key = id(obj)
+    if obj is not None and output.continues and (key in alone.arguments or key in alone.inside):
+        holders = alone.inside.get(key, frozenset())
+        output.watched[key] = Outside(output, key, type(obj).__name__, target.source, holders)
 
 
 def has_finalizer(obj: Any) -> bool:
@@ -244,7 +336,8 @@ def end_dropped(tx: Interpreter) -> None:
         return
     output = tx.output
     for watched in list(output.watched.values()):
-        if watched.path is not None and _holds(frames, watched.path):
+        path = watched.path
+        if path is not None and _holds(frames, path) and watched.is_at(path[-1]):
             continue
         watched.path = path_to(_roots(output, frames), watched)
         if watched.path is None:

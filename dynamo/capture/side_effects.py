@@ -26,6 +26,7 @@ How a Value takes part:
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -46,12 +47,13 @@ class _Deleted:
 
 
 DELETED = _Deleted()
+SERIALS = itertools.count()
 
 
 @dataclass(eq=False)
 class Mutation:
-    """The record of changes to one object. `new`: the captured code made the object. `serial`: how
-    many were tracked before it.
+    """The record of changes to one object. `new`: the captured code made the object. `serial`: one
+    that was tracked later has a larger one.
     """
 
     new: bool
@@ -84,7 +86,8 @@ class SideEffects:
         self.locks: list[Any] = []  # LockValues that were taken or let go, in order
         self.shown = False  # `calls` show the user text: no operation that can fail may come first
         self.epoch = 0  # grows with every recorded change
-        self._fence: int | None = None  # what was tracked before must not change
+        self.on_first_change: Callable[[Value], None] | None = None  # of what was there before
+        self._fence: int | None = None  # what has a smaller serial must not change
         self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
         self.tracked: list[Value] = []
         # By id: a metaclass may make its classes unhashable.
@@ -101,7 +104,7 @@ class SideEffects:
     ) -> Iterator[None]:
         """Inside, changing what exists already raises Unsupported: reason(what it does)."""
         before = self._fence, self._crossed
-        self._fence, self._crossed = len(self.tracked), reason
+        self._fence, self._crossed = next(SERIALS), reason
         try:
             yield
         finally:
@@ -110,13 +113,13 @@ class SideEffects:
     # -- objects --------------------------------------------------------------------------------
     def track_existing(self, value: Value) -> Value:
         """`value` stands for an object that existed before the frame."""
-        value.mutation = Mutation(new=False, serial=len(self.tracked))
+        value.mutation = Mutation(new=False, serial=next(SERIALS))
         self.tracked.append(value)
         return value
 
     def track_new(self, value: Value) -> Value:
         """`value` is an object that the captured code makes."""
-        value.mutation = Mutation(new=True, serial=len(self.tracked))
+        value.mutation = Mutation(new=True, serial=next(SERIALS))
         self.tracked.append(value)
         return value
 
@@ -128,12 +131,16 @@ class SideEffects:
         if self._fence is not None and not made_inside:
             raise Unsupported(self._crossed(f"changes {value.describe()}"))
         self.epoch += 1
+        if self.on_first_change is not None and not (value.mutation.dirty or value.mutation.new):
+            self.on_first_change(value)
         value.mutation.dirty = True
 
-    def touch(self) -> None:
+    def touch(self, value: Value | None = None) -> None:
         """Internal state of a value advances (an iterator's position): a break must not redo it in
         place.
         """
+        if self._fence is not None and value is not None and value.serial < self._fence:
+            raise Unsupported(self._crossed(f"changes {value.describe()}"))
         self.epoch += 1
 
     def is_new(self, value: Value) -> bool:

@@ -8,7 +8,7 @@ break.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -26,9 +26,11 @@ class Value:
     """Base class of all symbolic values. `tx` is the interpreter of the frame that uses it."""
 
     source: Source | None = None
+    outside: Any = None  # the object that it stands for, if that came from outside
     # The object to which mutations are recorded (capture/side_effects.py); None: immutable or not
     # tracked.
     mutation: Any = None
+    serial: int = -1  # of one that is not tracked, but changes: as that of a Mutation
     # The object of a class of the program's whose built-in part (values/storage.py) this is.
     holder: Value | None = None
     # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always
@@ -235,6 +237,10 @@ class Value:
 
     def children(self) -> Sequence[Value]:
         """Values held by this one, which live as long as it does (for liveness of side effects)."""
+        return ()
+
+    def unread(self) -> Iterable[Any]:
+        """Objects from outside that it holds, and that may have no Value of their own."""
         return ()
 
     def held(self) -> Sequence[Value]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.capture.side_effects import SERIALS
 from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
@@ -39,6 +40,10 @@ class Pending:
 
 class BuiltinObject(Value):
     """A value of a built-in type whose methods are the `py_*` functions of its class."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.serial = next(SERIALS)
 
     def method(self, name: str) -> Callable[..., Value] | None:
         if name.startswith("__") and not hasattr(self.python_type(), name):
@@ -91,7 +96,7 @@ class BuiltinObject(Value):
     def changing(self, tx: Interpreter) -> None:
         """Call before every change."""
         if self.mutation is None:
-            tx.output.side_effects.touch()
+            tx.output.side_effects.touch(self)
         else:
             tx.output.side_effects.mark(self)
 

@@ -90,6 +90,9 @@ class CellValue(Value):
     def children(self) -> Sequence[Value]:
         return (self.contents,) if isinstance(self.contents, Value) else ()
 
+    def unread(self) -> Sequence[Any]:
+        return (self.contents.obj,) if isinstance(self.contents, Lazy) else ()
+
 
 @builder(types.CellType)
 def build_cell(tx: Interpreter, obj: types.CellType, source: Source | None) -> CellValue:

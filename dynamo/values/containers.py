@@ -67,6 +67,9 @@ class SequenceValue(BuiltinObject):
     def children(self) -> Sequence[Value]:
         return [v for v in self.contents if isinstance(v, Value)]
 
+    def unread(self) -> Iterable[Any]:
+        return [v.real for v in self.contents if isinstance(v, Pending)]
+
     def item(self, tx: Interpreter, index: int) -> Value:
         value = self.contents[index]
         if isinstance(value, Pending):

@@ -63,6 +63,11 @@ class DictValue(BuiltinObject):
         held = [v for entry in self.entries.values() for v in entry if isinstance(v, Value)]
         return held if self.changes is None else [*held, *self.changes.values()]
 
+    def unread(self) -> Iterable[Any]:
+        if self.real is not None:
+            return [*dict.keys(self.real), *dict.values(self.real)]
+        return [v.real for entry in self.entries.values() for v in entry if isinstance(v, Pending)]
+
     def hash_key(self, tx: Interpreter) -> Hashable:
         return unhashable(tx, self)
 

@@ -49,7 +49,7 @@ class IteratorValue(BuiltinObject):
     def next_value(self, tx: Interpreter) -> Value | None:
         if self.exhausted:
             return None
-        tx.output.side_effects.touch()
+        tx.output.side_effects.touch(self)
         item = self.step(tx)
         if item is None:
             self.exhausted = True
@@ -205,8 +205,8 @@ def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
 def _reversed_at(sequence: Any, position: int) -> Iterator[Any]:
     """reversed(sequence) whose next item is sequence[position]."""
     built_in = isinstance(sequence, list)
-    iterator = list.__reversed__(sequence) if built_in else reversed(sequence)
-    iterator.__setstate__(position)  # type: ignore[attr-defined]
+    iterator: Any = list.__reversed__(sequence) if built_in else reversed(sequence)
+    iterator.__setstate__(position)
     return iterator
 
 
@@ -497,15 +497,25 @@ class TeeBuffer:
         self.inner = inner
         self.items: list[Value] = []
         self.at_end = False
+        self.drawing = False
 
     def item(self, tx: Interpreter, index: int) -> Value | None:
         while not self.at_end and index >= len(self.items):
-            item = self.inner.next_value(tx)
+            item = self._draw(tx)
             if item is None:
                 self.at_end = True
             else:
                 self.items.append(item)
         return self.items[index] if index < len(self.items) else None
+
+    def _draw(self, tx: Interpreter) -> Value | None:
+        if self.drawing:
+            raise_python(tx, RuntimeError, "cannot re-enter the tee iterator")
+        self.drawing = True
+        try:
+            return self.inner.next_value(tx)
+        finally:
+            self.drawing = False
 
 
 class TeeIterator(IteratorValue):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -91,6 +91,11 @@ class ObjectValue(Value):
     def children(self) -> Sequence[Value]:
         storage = () if self.storage is None else (self.storage,)
         return (*storage, *self.new_args)
+
+    def unread(self) -> Iterable[Any]:
+        stored = {} if self.mutation is None else self.mutation.attrs
+        own = self.instance_dict() or {}
+        return [obj for name, obj in own.items() if name not in stored]
 
     def as_proxy(self) -> Any:
         if self.storage is not None:
@@ -308,8 +313,11 @@ class ObjectValue(Value):
         return bind(tx, self, found, name)
 
     def _switched_on(self, found: Any, name: str) -> None:
-        """A special method that is None refuses the operation, in words of its own."""
-        if found is None:
+        """A special method that is None, or a slot of another class, refuses the operation in words
+        of its own.
+        """
+        foreign = isinstance(found, SLOT_TYPES) and found.__objclass__ not in self.cls.__mro__
+        if found is None or foreign:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
 
     def special(self, tx: Interpreter, name: str, *args: Value) -> Value:
@@ -600,6 +608,8 @@ def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "type", type(obj))
     tx.output.has_overrides |= class_lookup(type(obj), "__torch_function__") is not MISSING
     value = ObjectValue(type(obj), source, obj)
+    if not all(type(name) is str for name in value.instance_dict() or ()):  # it may compare itself
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)
     value.storage = wrap_storage(tx, value)

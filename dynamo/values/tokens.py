@@ -36,6 +36,9 @@ class TokenValue(Value):
     def children(self) -> Sequence[Value]:
         return () if self.subject is None else (self.subject,)
 
+    def held(self) -> Sequence[Value]:
+        return ()
+
     def truth(self, tx: Interpreter) -> bool:
         return True
 

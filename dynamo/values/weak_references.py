@@ -15,7 +15,8 @@ from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtins import handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.operators import equal
+from dynamo.values.keys import EqualityKey
+from dynamo.values.operators import compare_op
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -92,13 +93,17 @@ class WeakRefValue(Value):
             return None
         if is_none(self.target) or is_none(other.target):  # dead references equal themselves only
             return ConstantValue((self is other) is (op == "=="))
-        return ConstantValue(equal(tx, self.target, other.target) is (op == "=="))
+        same = compare_op(tx, "==", self.target, other.target)  # asked of one object, too
+        return same.truth_value(tx, op == "!=")
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         if is_none(self.target):
             return self.hash_key_by_identity()
         self.hashed = True
-        return (weakref.ref, self.target.hash_key(tx))
+        key = self.target.hash_key(tx)
+        if isinstance(key, EqualityKey):
+            return EqualityKey(tx, self, key.hashed)
+        return (weakref.ref, key)
 
     def reconstruct(self, codegen: Codegen) -> None:
         if is_none(self.target):
@@ -119,7 +124,7 @@ def build_weakref(tx: Interpreter, obj: weakref.ref, source: Source | None) -> V
     inner = None if source is None else CallSource(source, dereference, "deref")
     tx.guard(source, "type", type(obj))
     target = tx.wrap(obj(), inner)
-    value = WeakRefValue(target, source, obj)
+    value: Value = WeakRefValue(target, source, obj)
     if type(obj) is weakref.ref and source is not None and not is_none(target):
         callback = tx.wrap(obj.__callback__, AttrSource(source, "__callback__"))
         if is_none(callback):  # there is no other
@@ -175,7 +180,7 @@ def _keyed_ref(tx, target, callback, key, /):
 
 
 def _with_callback(tx: Interpreter, target: Value, callback: Value, key: Value | None) -> Value:
-    if tx.output.side_effects.is_new(target):
+    if target.outside is None and not target.identity()[0]:
         # It may go while captured code runs, which would have to call the callback.
         raise Unsupported(breaks.UncapturedCall("weakref.ref with a callback"))
     return WeakRefValue(target, callback=callback, key=key)

@@ -25,6 +25,22 @@ PROGRAMS = {
         ---
         run(T(3))
         """,
+    "tee_of_what_asks_the_tee": """
+        class I:
+            count = 0
+            def __iter__(self): return self
+            def __next__(self):
+                self.count += 1
+                if self.count > 2: raise StopIteration
+                return next(self.other) if self.count == 1 else 5
+        def f(x):
+            i = I()
+            a, i.other = itertools.tee(i)
+            try: next(a)
+            except RuntimeError as error: return x + 1, str(error), list(a)
+        ---
+        run(T(3))
+        """,
     "operators_take_two": """
         def f(x, *args):
             y = x + 1

@@ -387,6 +387,29 @@ PROGRAMS = {
         run(T(2), Q)
         run(T(2), S)
     """,
+    "keys_that_change_what_the_frame_has_made": """
+        import weakref, dynamo
+        class K:
+            def __init__(self, n, seen): self.n, self.seen = n, seen
+            def __hash__(self): return self.n
+            def __eq__(self, other):
+                self.seen.pop() if isinstance(self.seen, list) else next(self.seen)
+                return self.n == other.n
+        def f(x):
+            y = x + 1
+            for make in (list, iter):
+                seen, other = make([0] * 9), make([1] * 9)
+                d = {K(1, seen): 1}
+                found = d[K(1, seen)], weakref.ref(f) == weakref.ref(f)
+                a, b = K(2, other), K(2, other)
+                v, w = weakref.ref(a), weakref.ref(b)
+                found += v == v, v == w, w in {v}, len(list(other))
+                dynamo.graph_break()
+                yield_ = found, len(d), len(list(seen))
+            return y * 2, yield_
+        ---
+        run(T(2))
+    """,
     "iterators_past_methods_of_the_class": """
         import dynamo
         class D(dict):

@@ -351,6 +351,20 @@ PROGRAMS = {
             brk()
             return l, t
     """,
+    "callback_of_a_method": """
+        class C(O):
+            def m(self): pass
+        def f(t):
+            l = []
+            t = t + 1
+            m = C().m
+            w = weakref.ref(m, l.append)
+            n = len(l)
+            m = None
+            return n, len(l), w() is None, t
+        ---
+        run(T(2))
+    """,
     "finalize": """
         def f(t):
             o = O()
@@ -380,6 +394,57 @@ PROGRAMS = {
             keyed = said(weakref.WeakKeyDictionary().__getitem__, 13)
             plain, named = said(weakref.ref, []), said(weakref.ref, O, callback=None)
             return keyed, plain, named, said(weakref.ref(O).__init__, 0, 0, 0), t
+    """,
+    "held_by_what_only_the_frame_holds": """
+        def f(t):
+            a, b = O(), O()
+            l, d = [a], {1: (b, 2)}
+            a.end = D(1)
+            v, w = weakref.ref(a, log.append), weakref.ref(b, log.append)
+            t = t + 1
+            brk()
+            l.clear()
+            n = len(log)
+            del a
+            m = len(log)
+            d = b = None
+            log[1:] = [type(entry).__name__ for entry in log[1:]]
+            return n, m, len(log), t
+    """,
+    "dropped_by_what_is_outside": """
+        def f(t, l, d, o, n, w):
+            t = t + 1
+            l.clear()
+            log.append("cleared")
+            d["a"] = 1
+            log.append("set")
+            del d["b"]
+            log.append("deleted")
+            o.x = 1
+            log.append("stored")
+            n.pop()
+            return w() is None, t
+        def call():
+            o = O()
+            o.x = D(4)
+            n = [[O()]]
+            return run(T(2), [D(1)], {"a": D(2), "b": D(3)}, o, n, weakref.ref(n[0][0]))
+        ---
+        call()
+        call()
+    """,
+    "id_does_not_hold": """
+        @dynamo.disable
+        def make(): return D(1)
+        def f(t):
+            t = t + 1
+            d = make()
+            ids = [id(d)]
+            del d
+            log.append("after")
+            return t, len(ids)
+        ---
+        run(T(2))
     """,
     "one_reference_without_a_callback": """
         def f(t):
@@ -411,9 +476,9 @@ PROGRAMS = {
             def __eq__(self, other): return self.n == other.n
             def __hash__(self): return hash(self.n)
         def f(t):
+            t = t + 1
             o = K(3)
             d = weakref.WeakKeyDictionary({o: 1, K(4): 2})
-            t = t + 1
             keys = [K(5), K(6), K(7)]
             for k in keys: d[k] = k.n
             del k
