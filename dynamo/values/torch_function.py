@@ -203,6 +203,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         lambda f: _has_torch_function,
     )
     table |= _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
+    table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
     table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
     table |= _collect(
         torch, "_foreach_addcdiv_ _foreach_addcmul_", torch_substitutes.fold_foreach_scalars

@@ -136,6 +136,21 @@ def dtype_of(item):
     return default.to_complex() if isinstance(item, complex) else default
 
 
+def linspace(start, end, steps, dtype, device=None, requires_grad=False):
+    """torch.linspace of floats: from both ends to the middle, as the original."""
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    if steps < 2:
+        made = torch.full((steps,), start, dtype=dtype, device=device)
+    else:
+        at = torch.arange(steps, device=device)
+        step = (end - start) / (steps - 1)
+        first = at.to(dtype) * step + start
+        last = end - (steps - 1 - at).to(dtype) * step
+        made = torch.where(at < steps // 2, first, last)
+    return made.requires_grad_() if requires_grad else made
+
+
 # -- scalars that are tensors ---------------------------------------------------------------------
 # torch reads their value; optimizers whose step is captured have them (their step counts are
 # tensors), and mean the tensor.

@@ -19,6 +19,7 @@ from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SequenceValue
 from dynamo.values.numpy_values import ArrayValue
+from dynamo.values.symbol import SymbolValue, number_of
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -147,6 +148,27 @@ def fold_asarray(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value
     if not plain or (isinstance(data, SequenceValue) and _holds_tensors(data)):
         raise Unsupported(breaks.UncapturedCall("torch.asarray"))
     return call_in_graph(tx, "call_function", torch.asarray, args, kwargs)
+
+
+def fold_linspace(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.linspace, whose number of steps torch reads; of numbers, and in a type of floats, for
+    any number of steps.
+    """
+    names = ("start", "end", "steps")
+    given = {**dict(zip(names, args)), **kwargs}
+    known = len(args) <= len(names) and given.keys() <= {*names, *_FACTORY} and all(
+        number_of(given[name]) is not None if name in given else False for name in names[:2]
+    )  # fmt: skip
+    dtype = given.get("dtype") or ConstantValue(None)
+    wanted = (dtype.as_constant() or torch.get_default_dtype()) if dtype.is_constant() else None
+    plain = wanted in (torch.float32, torch.float64)
+    if known and plain and isinstance(given.get("steps"), SymbolValue):
+        given["dtype"] = ConstantValue(wanted)
+        return inline(tx, torch_polyfills.linspace, **given)
+    return call_in_graph(tx, "call_function", torch.linspace, args, kwargs)
+
+
+_FACTORY = frozenset(["dtype", "device", "requires_grad"])
 
 
 # -- methods ---------------------------------------------------------------------------------------

@@ -17,10 +17,12 @@ import torch
 
 from fxgraph.aot.functional import GRAD_SWITCHES, works_with_gradients
 from fxgraph.args import map_aggregate
+from fxgraph.expression_nodes import function_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
+from fxgraph.symbols import expr_of, is_symbol
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = ("autocast", "inference_mode", "set_default_dtype")
@@ -49,14 +51,15 @@ class SplitGraph:
         self.attributes = gm.graph.find_nodes(op="get_attr")
         self.result = gm.graph.output_node().args[0]
         self.dead = _last_uses(gm, parts)
+        self.expected = [_expected(gm, part) if part.compiled else [] for part in parts]
         self.compile_report: dict[str, Any] = {}
 
     def __call__(self, *inputs: Any) -> Any:
         interpreter = Interpreter(self.module)
         env = interpreter.env = dict(zip(self.placeholders, inputs))
         env.update((node, interpreter.run_node(node)) for node in self.attributes)
-        for part, dead in zip(self.parts, self.dead):
-            if part.compiled is None or not _as_compiled(part, env):
+        for part, dead, expected in zip(self.parts, self.dead, self.expected):
+            if part.compiled is None or not all(tensor.holds(env) for tensor in expected):
                 for node in part.nodes:
                     env[node] = interpreter.run_node(node)
             else:
@@ -140,8 +143,12 @@ def _parts(gm: GraphModule, apart: set[Node]) -> list[Part]:
     return parts
 
 
+def _seen(node: Node) -> Any:
+    return node.meta.get("example_value")
+
+
 def _is_tensor(node: Node) -> bool:
-    return node.op == "placeholder" or isinstance(node.meta.get("example_value"), torch.Tensor)
+    return node.op == "placeholder" or isinstance(_seen(node), torch.Tensor)
 
 
 def _part(nodes: list[Node]) -> Part:
@@ -181,6 +188,7 @@ def _module(gm: GraphModule, part: Part) -> GraphModule:
 def _last_uses(gm: GraphModule, parts: list[Part]) -> list[list[Node]]:
     """For each part, the results that nothing needs after it."""
     kept = set(gm.graph.output_node().all_input_nodes)
+    kept.update(n for n in gm.graph.find_nodes(op="placeholder") if is_symbol(_seen(n)))
     dead: list[list[Node]] = []
     for part in reversed(parts):
         mentioned = dict.fromkeys([*part.inputs, *part.nodes])
@@ -189,13 +197,34 @@ def _last_uses(gm: GraphModule, parts: list[Part]) -> list[list[Node]]:
     return dead[::-1]
 
 
-def _as_compiled(part: Part, env: dict[Node, Any]) -> bool:
-    """Whether the inputs are as capture saw them, which decides how a part was compiled."""
-    for node in part.inputs:
-        if node.op != "placeholder":
-            seen, now = node.meta["example_value"], env[node]
-            if (seen.dtype, seen.shape, seen.stride(), seen.requires_grad) != (
-                now.dtype, now.shape, now.stride(), now.requires_grad,
-            ):  # fmt: skip
-                return False
-    return True
+class _Expected:
+    """What capture saw of an intermediate tensor, which decides how a part was compiled. Sizes may
+    be made of symbols, whose values are among the inputs.
+    """
+
+    def __init__(self, node: Node, symbols: dict[Any, Node]) -> None:
+        seen = node.meta["example_value"]
+        self.node = node
+        self.kind = seen.dtype, seen.requires_grad
+        exprs = [expr_of(n) for n in (*seen.shape, *seen.stride())]
+        used = sorted({s for expr in exprs for s in expr.free_symbols}, key=str)
+        self.known = all(symbol in symbols for symbol in used)
+        if self.known:
+            self.places = [symbols[symbol] for symbol in used]
+            self.numbers = [
+                function_of(expr, used) if expr.free_symbols else int(expr) for expr in exprs
+            ]
+
+    def holds(self, env: dict[Node, Any]) -> bool:
+        now = env[self.node]
+        if not self.known or (now.dtype, now.requires_grad) != self.kind:
+            return False
+        values = [env[place] for place in self.places]
+        numbers = [n if type(n) is int else n(*values) for n in self.numbers]
+        return [*now.shape, *now.stride()] == numbers
+
+
+def _expected(gm: GraphModule, part: Part) -> list[_Expected]:
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    symbols = {_seen(n).node._expr: n for n in placeholders if is_symbol(_seen(n))}
+    return [_Expected(node, symbols) for node in part.inputs if node.op != "placeholder"]

@@ -34,6 +34,12 @@ ROWS = {
     "argmax": lambda x: x.argmax(0),
     "softmax": lambda x: x.softmax(0),
     "log_softmax": lambda x: x.log_softmax(-1),
+    "linspace": lambda x: torch.linspace(0, 1, x.size(0)) * x[:, 0],
+    "linspace_down": lambda x: torch.linspace(3, -1.5, steps=x.size(0) + 1, dtype=torch.float64),
+    "linspace_between": lambda x: torch.linspace(1 / x.size(0), x.size(0), 2 * x.size(0) - 1),
+    "linspace_with_gradient": lambda x: (
+        torch.linspace(-1, 1, x.size(0), requires_grad=True) + x[0, 0]
+    ),
     "logsumexp": lambda x: x.logsumexp(0),
     "cumsum": lambda x: x.cumsum(0),
     "prod": lambda x: x.prod(1),

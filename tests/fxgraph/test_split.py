@@ -7,6 +7,8 @@ import torch
 from torch._higher_order_ops import while_loop
 
 import dynamo
+from backends.aot_eager import aot_eager
+from fxgraph.aot.split import SplitGraph
 from tests.fxgraph.training_support import backward, check, r
 
 
@@ -157,3 +159,31 @@ def test_another_layout_than_capture_saw():
         return Flips.apply(x * 2) * w + 1
 
     check(f, inputs, backward, "aot_eager")
+
+
+def test_parts_of_any_size():
+    """What a part is compiled for may be made of symbols: it runs compiled for all their values."""
+
+    def fn(x):
+        y = torch.cat([x.sin(), x]) * 2
+        y = y.detach().requires_grad_()
+        return y.exp()[1:] + x.size(0)
+
+    def counted(gm, example_inputs):
+        found = aot_eager(gm, example_inputs)
+        assert isinstance(found, SplitGraph)
+        graphs.append(found)
+        return found
+
+    graphs = []
+    compiled = dynamo.compile(fn, backend=counted, fullgraph=True, dynamic=True)
+    for n in (3, 5, 9):
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), fn(x))
+    (graph,) = graphs
+    last = graph.parts[-1]
+    calls = []
+    run = last.compiled
+    last.compiled = lambda *args: calls.append(args) or run(*args)
+    compiled(torch.randn(7))
+    assert len(calls) == 1
