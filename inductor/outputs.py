@@ -3,6 +3,7 @@ constant."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ def plan_outputs(program: Program, functional: Any, results: list[Any]) -> list[
     that the functional graph returns."""
     run = _Outputs(program, functional, results)
     return run.all()
+
+
+Geometry = tuple[tuple[Extent, ...], tuple[Extent, ...]]
 
 
 class _Outputs:
@@ -56,7 +60,9 @@ class _Outputs:
         value = self.results[spec.index]
         if not isinstance(value, Tensor):
             return OutputSpec("value", value=value)
-        buffer = self._own(spec.index, value)
+        if spec.kind == "fresh" and (repeated := self._repeated(spec.index)):
+            return self._expanded(spec.index, value, repeated)
+        buffer = self._own(spec.index, value, *self._geometry(spec.index))
         if spec.kind == "alias_of_intermediate":
             return self._view(spec, buffer.name)
         return OutputSpec("buffer", buffer.name)
@@ -76,12 +82,35 @@ class _Outputs:
             return self._view(spec, name)
         return OutputSpec("buffer", name)
 
-    def _own(self, number: int, value: Tensor) -> Buffer:
+    def _geometry(self, number: int) -> Geometry:
+        val = self.vals[number]
+        return self.ctx.shape(val), self.ctx.strides(val)
+
+    def _repeated(self, number: int) -> list[int]:
+        """The dimensions along which eager's tensor has one element in memory, if that is all that
+        its elements share: gradients of sums are expanded."""
+        size, stride = self._geometry(number)
+        dims = [d for d, (n, step) in enumerate(zip(size, stride)) if step == 0 and n != 1]
+        return dims if is_distinct(_without(size, dims), stride) and product(size) != 0 else []
+
+    def _expanded(self, number: int, value: Tensor, dims: list[int]) -> OutputSpec:
+        size, stride = self._geometry(number)
+        once = _without(size, dims)
+        window = value.window
+        if window is not None:
+            window = Window(window.buffer, once, window.stride, window.offset)
+        inner = None if window is not None else value.load
+        value = replace(value, size=once, window=window, inner=inner, split=None, hint=None)
+        strides = [s if s != 0 else 1 for s in stride]
+        buffer = self._own(number, value, once, tuple(strides))
+        return OutputSpec("view", buffer.name, size, stride)
+
+    def _own(
+        self, number: int, value: Tensor, size: tuple[Extent, ...], stride: tuple[Extent, ...]
+    ) -> Buffer:
         """The buffer that holds graph output `number`, nothing else, with eager's strides."""
         if number in self.owned:
             return self.owned[number]
-        val = self.vals[number]
-        size, stride = self.ctx.shape(val), self.ctx.strides(val)
         if not is_distinct(size, stride):
             stride = contiguous_strides(size)
         if value.window is None:
@@ -105,6 +134,10 @@ class _Outputs:
         fresh = self.ctx.copy(value, stride)
         assert fresh.window is not None
         return fresh.window.buffer
+
+
+def _without(size: tuple[Extent, ...], dims: list[int]) -> tuple[Extent, ...]:
+    return tuple(1 if d in dims else n for d, n in enumerate(size))
 
 
 def _holds(window: Window, size: tuple[Extent, ...], stride: tuple[Extent, ...]) -> bool:

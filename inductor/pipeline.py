@@ -44,7 +44,7 @@ from inductor.outputs import plan_outputs
 from inductor.plan_steps import build_plan
 from inductor.runtime import toolchain
 from inductor.runtime.link import link
-from inductor.runtime.plan import PlanSpec
+from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
 from inductor.sizes import Undecided
@@ -126,7 +126,8 @@ def _codegen(c: Compilation) -> None:
             _leave_to_aten(c, missing)
             _lower(c)
             _schedule(c)
-    assert c.module is not None
+    assert c.module is not None and c.functional is not None
+    c.spec.bumps = {f"arg{m.index}": m.bumps for m in c.functional.input_mutations if m.bumps != 1}
     if c.options.parallel_compile and len(c.spec.source) >= SPLIT_CHARACTERS:
         c.spec.units = c.module.units(2)
     plan_cache.keep(c.key, c.spec)
@@ -313,11 +314,16 @@ def fallbacks(spec: PlanSpec) -> dict[str, int]:
     """How often each aten operator is called by the plan."""
     return dict(
         Counter(
-            f"{s.op.removeprefix('aten::').replace('::', '.')}.{s.overload or 'default'}"
+            f"{s.op.removeprefix('aten::').replace('::', '.')}.{_overload(s)}"
             for s in spec.steps
             if s.kind == "aten"
         )
     )
+
+
+def _overload(step: AtenStep) -> str:
+    """As the graph has it: with memory of the plan, an operator runs in its out= form."""
+    return "default" if step.overload in ("", "out") else step.overload
 
 
 def report(c: Compilation) -> dict[str, Any]:

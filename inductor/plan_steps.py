@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
 from inductor.ir import AtenCall, Buffer, Check, Program, Window, windows
@@ -19,11 +21,22 @@ from inductor.runtime.plan import (
     PlanSpec,
     TensorSpec,
     ViewStep,
+    contiguous_strides,
     dtype_name,
     encode,
+    tree_names,
 )
 from inductor.schedule.fusion import Bundle, Call, Kernel, Scheduled
 from inductor.sizes import Extent
+
+aten = torch.ops.aten
+# Their out= forms compute the same; they make no memory of their own.
+_PRODUCTS = {
+    aten.mm.default,
+    aten.bmm.default,
+    aten.addmm.default,
+    aten.baddbmm.default,
+}
 
 
 def build_plan(
@@ -42,13 +55,19 @@ def build_plan(
             steps += triton.add(item, f"k{number}", live)
         else:
             steps.append(KernelStep(**module.add(item, f"k{number}")))
+    planned = {
+        n
+        for s in steps
+        if isinstance(s, AtenStep) and "out" in s.kwargs
+        for n in tree_names(s.kwargs)
+    }
     used = {name for step in steps for name in [*step.names(), *step.produces()]}
     used |= {name for s in steps if isinstance(s, (KernelStep, CallStep)) for name in s.writes}
     used |= {out.name for out in program.outputs}
     spec = PlanSpec(
         inputs=[_input(b, k) for k, b in enumerate(program.inputs)],
         buffers=[
-            _buffer(b)
+            _buffer(b, planned=b.name in planned)
             for b in program.buffers.values()
             if b.kind in ("temp", "output", "aten") and b.name in used
         ],
@@ -95,14 +114,14 @@ def _input(buffer: Buffer | Extent, number: int) -> TensorSpec | NumberSpec:
     )
 
 
-def _buffer(buffer: Buffer) -> BufferSpec:
+def _buffer(buffer: Buffer, planned: bool) -> BufferSpec:
     return BufferSpec(
         buffer.name,
         dtype_name(buffer.dtype),
         buffer.size,
         buffer.stride,
         str(buffer.device),
-        buffer.kind,
+        "temp" if planned else buffer.kind,
     )
 
 
@@ -127,14 +146,18 @@ def _call(step: AtenCall, views: dict[Window, str]) -> list[Any]:
         found = name_of(step.args[0]) or ""
         return [*before, CheckStep(found, step.error, step.message, list(step.sizes))]
     schema = step.target._schema
-    return [
-        *before,
-        AtenStep(
-            schema.name,
-            schema.overload_name,
-            [encode(a, name_of) for a in step.args],
-            [b.name if b is not None else "" for b in step.outputs],
-            {k: encode(v, name_of) for k, v in step.kwargs.items()},
-            list(step.binds),
-        ),
-    ]
+    args = [encode(a, name_of) for a in step.args]
+    kwargs = {k: encode(v, name_of) for k, v in step.kwargs.items()}
+    results = [b.name if b is not None else "" for b in step.outputs]
+    overload = schema.overload_name
+    if _takes_memory(step):
+        overload, results, kwargs = "out", [], {**kwargs, "out": {"buf": results[0]}}
+    return [*before, AtenStep(schema.name, overload, args, results, kwargs, list(step.binds))]
+
+
+def _takes_memory(step: AtenCall) -> bool:
+    """Whether the operator can write its result where the memory plan has a place for it."""
+    if step.target not in _PRODUCTS or step.binds or step.outputs[0] is None:
+        return False
+    result = step.outputs[0]
+    return result.device.type == "cpu" and result.stride == contiguous_strides(result.size)

@@ -27,6 +27,7 @@ from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
 from fxgraph import Node
+from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.recurrent import run_recurrent, stays_whole
 from fxgraph.args import leaves
@@ -559,15 +560,16 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     fake_args = to_fake(args)
     fake_kwargs = to_fake(kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    function, given = target, fake_args
     if op == "call_method":
-        target = getattr(fake_args[0], target)
-        fake_args = fake_args[1:]
+        function, given = getattr(fake_args[0], target), fake_args[1:]
     tx.output.symbols.allow_data()
     try:
         with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
             if not fake_kwargs and stays_whole(target, fake_args):
                 return run_recurrent(target, fake_args)
-            return target(*fake_args, **fake_kwargs)
+            result = scalars.call(target, fake_args, fake_kwargs)
+            return function(*given, **fake_kwargs) if result is NotImplemented else result
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error
     except DataDependent as error:

@@ -58,6 +58,8 @@ class MutatedInput:
     (`metadata`).
 
     With `metadata`, size/stride/storage_offset are the new ones, relative as in OutputSpec.
+    bumps: how often that moves the version counter in eager: x.mul_(2).add_(1) twice,
+        x.data.mul_(2) never.
     """
 
     index: int
@@ -66,6 +68,7 @@ class MutatedInput:
     size: tuple[int, ...] | None = None
     stride: tuple[int, ...] | None = None
     storage_offset: int = 0
+    bumps: int = 1
 
 
 @dataclass

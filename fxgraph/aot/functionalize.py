@@ -19,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fxgraph.aot import decompositions as rules
+from fxgraph.aot import scalars
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
@@ -157,7 +158,12 @@ class TracingInterpreter(Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in RECURRENT and not kwargs:
             return run_recurrent(target, args)
-        return super().call_function(target, args, kwargs)
+        result = scalars.call(target, args, kwargs)
+        return super().call_function(target, args, kwargs) if result is NotImplemented else result
+
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = scalars.call(target, args, kwargs)
+        return super().call_method(target, args, kwargs) if result is NotImplemented else result
 
     def _run_bodies(self, n: Node) -> Any:
         """Transforms are traced through; what cannot be is no fault of the program's."""
@@ -230,6 +236,16 @@ class Inputs:
         self._by_memory: dict[int, list[int]] = {}
         for index, (source, real) in enumerate(zip(sources, self.real)):
             self._add(index, source, real, fake_mode)
+        self._versions = [_version(fake) for fake in self.fakes]
+
+    def bumps(self, index: int) -> int:
+        """How often the program has moved the input's version counter."""
+        alias = self.tracer.view_of(self.fakes[index]).alias
+        return max(
+            _version(fake) - before
+            for fake, before in zip(self.fakes, self._versions)
+            if isinstance(fake, torch.Tensor) and self.tracer.view_of(fake).alias is alias
+        )
 
     def _add(self, index: int, source: Node, real: Any, fake_mode: FakeTensorMode) -> None:
         val = source.meta.get("val")
@@ -276,6 +292,11 @@ class Inputs:
                     apart = written[i] is not written[j] and _overlap(self.real[i], self.real[j])
                     if apart and written[i].version:  # type: ignore[union-attr]
                         raise Unfunctionalizable(f"inputs {i} and {j} overlap and one is written")
+
+
+def _version(fake: Any) -> int:
+    counted = isinstance(fake, torch.Tensor) and not fake.is_inference()
+    return fake._version if counted else 0
 
 
 _KEPT_META = ("stack_trace", "source", "static")
@@ -442,7 +463,7 @@ class Finish:
             if data:
                 places.append((node, alias.base))
             if data or moved:
-                mutation = MutatedInput(index, data, moved)
+                mutation = MutatedInput(index, data, moved, bumps=self.inputs.bumps(index))
                 if moved:
                     self._describe_move(mutation, view)
                 self.mutations.append(mutation)

@@ -27,13 +27,25 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
         return Interpreter(functional.source).run(*inputs)
     # The casts of autocast are in the graph already.
     with torch._C._DisableAutocast(), torch.no_grad():
-        values = Interpreter(functional.graph_module).run(*inputs)
+        values = run_writing(functional, inputs)
         for mutation in functional.input_mutations:
             if mutation.size is not None and mutation.stride is not None:
                 target = inputs[mutation.index]
                 size, stride, offset = numbers_of(mutation, functional, inputs)
                 target.as_strided_(size, stride, offset + target.storage_offset())
     return restore_outputs(functional, values, inputs)
+
+
+def run_writing(functional: FunctionalGraph, inputs: Sequence[Any]) -> Sequence[Any]:
+    """The graph's values; what it writes has the version that eager's operators would leave."""
+    written = [(inputs[m.index], m.bumps) for m in functional.input_mutations if m.data]
+    written = [(tensor, bumps) for tensor, bumps in written if not tensor.is_inference()]
+    versions = [tensor._version + bumps for tensor, bumps in written]
+    values = Interpreter(functional.graph_module).run(*inputs)
+    if written:
+        tensors = tuple(tensor for tensor, _ in written)
+        torch._C._autograd._unsafe_set_version_counter(tensors, tuple(versions))
+    return values
 
 
 def numbers_of(

@@ -19,11 +19,12 @@ from fxgraph.aot.absent import BackwardPart, backward_part
 from fxgraph.aot.cuts import last_write, replaced
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
 from fxgraph.aot.numbered import Numbered
+from fxgraph.aot.runtime import run_writing
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
-from fxgraph.node import Node
+from fxgraph.node import Node, Target
 from fxgraph.symbols import is_symbolic
 
 require("fxgraph.aot._autograd")
@@ -284,9 +285,21 @@ def _held(training: TrainingGraph, number: int) -> list[int]:
 
 def run_flat(functional: FunctionalGraph) -> Compiled:
     """A part of a training graph, run operator by operator."""
-    return lambda *inputs: Interpreter(functional.graph_module).run(*inputs)
+    return lambda *inputs: run_writing(functional, inputs)
 
 
 def run_backward(functional: FunctionalGraph) -> Callable[[list[Any]], Sequence[Any]]:
     """A backward, run operator by operator."""
-    return lambda given: Interpreter(functional.graph_module).run(*given)
+    return lambda given: _Emptying(functional.graph_module, given).run()
+
+
+class _Emptying(Interpreter):
+    """Takes the arguments out of a list, so that each is let go after its last use."""
+
+    def __init__(self, module: GraphModule, given: list[Any]) -> None:
+        super().__init__(module)
+        self.given = given[::-1]
+        given.clear()
+
+    def placeholder(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.given.pop()

@@ -87,7 +87,10 @@ class Linker:
                 "statics": self.statics,
                 "steps": steps,
                 "outputs": [self._output(out) for out in self.spec.outputs],
-                "mutated": sorted(self.index[name] for name in mutated),
+                "mutated": [
+                    (v, self.spec.bumps.get(name, 1))
+                    for v, name in sorted((self.index[name], name) for name in mutated)
+                ],
                 "arena_bytes": self.sizes.number(self.memory.arena_bytes),
                 "sizes": [self.sizes.number(size) for size in self.spec.sizes],
                 "registers": self.sizes.registers,

@@ -43,7 +43,7 @@ import torch
 
 from inductor.sizes import Extent, Size, Symbol, compact_strides, parse, product
 
-FORMAT = 2  # raised whenever the meaning of a stored plan changes
+FORMAT = 3  # raised whenever the meaning of a stored plan changes
 
 BUFFER_KINDS = ("temp", "output", "aten")
 PASSED = -(2**63)  # see CheckStep
@@ -276,6 +276,7 @@ class PlanSpec:
 
     `source` is the C++ text of all kernels that KernelSteps name, or "". `units` is the same in
     several translation units, to be compiled in parallel ([]: `source` is the only one).
+    `bumps`: of a written input, how often that moves its version counter; else once.
     `symbols`: those of all sizes. `sizes`: what kernels read from their SIZES argument.
     """
 
@@ -288,6 +289,7 @@ class PlanSpec:
     units: list[str] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
     sizes: list[Size] = field(default_factory=list)
+    bumps: dict[str, int] = field(default_factory=dict)
 
     def validate(self) -> None:
         """Raise PlanError unless every name is defined before its use, exactly once."""
@@ -343,6 +345,7 @@ class PlanSpec:
                 "steps": steps,
                 "source": self.source,
                 "units": self.units,
+                "bumps": self.bumps,
             },
             allow_nan=False,
             default=_size_to_json,
@@ -370,6 +373,7 @@ class PlanSpec:
                 units=data["units"],
                 symbols=symbols,
                 sizes=data["sizes"],
+                bumps=data["bumps"],
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PlanError(f"not a stored plan: {error!r}") from error

@@ -63,10 +63,11 @@ def compiling(request):
     return compiled
 
 
-def test_dead_after_the_last_use():
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_dead_after_the_last_use(backend):
     """The first call's too: what it compiled holds none of its inputs."""
     dynamo.reset()
-    compiled = dynamo.compile(product)
+    compiled = dynamo.compile(product, backend=backend)
     for _ in range(2):
         w, y, x = call(compiled)
         y.sum().backward()

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import dynamo
 from tests.fxgraph.training_support import BACKENDS, Log, backward, check, r, tensors_of
 
 
@@ -319,3 +320,20 @@ def test_use(fn, use, backend):
             check(fn, inputs, use, backend, calls=calls)
         return
     check(fn, inputs, use, backend, calls=calls)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_expanded_gradients(backend):
+    """The gradient of a sum has one element in memory for all that were added."""
+
+    def sums(x, y, z):
+        return x.sum() + y.mean(1).sum() * 2, z.transpose(0, 1).sum(1)
+
+    found = []
+    for call in (sums, dynamo.compile(sums, backend=backend)):
+        inputs = [torch.ones(size, requires_grad=True) for size in ((3, 4), (3, 4), (3, 4, 5))]
+        results = call(*inputs)
+        tangents = [torch.full_like(result, 2) for result in results]
+        found.append(torch.autograd.grad(results, inputs, tangents))
+    for expected, actual in zip(*found, strict=True):
+        assert actual.stride() == expected.stride() and torch.equal(actual, expected)

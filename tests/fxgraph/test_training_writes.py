@@ -360,3 +360,37 @@ def test_parameters_that_change(change, backend):
 
     expected = seen(lambda model: model)
     assert_same(expected, seen(lambda model: dynamo.compile(model, backend=backend)))
+
+
+def data_written(c, w):
+    c.data.mul_(2)
+    return c * w
+
+
+def written_thrice(c, w):
+    c.mul_(2).add_(1)
+    c.data.add_(1)
+    c[0].add_(2)
+    return c * w
+
+
+def leaf_written(c, w):
+    with torch.no_grad():
+        w.mul_(2).sub_(1)
+        w.data.add_(1)
+    return c * w
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", [data_written, written_thrice, leaf_written])
+@pytest.mark.parametrize("grad", [True, False])
+def test_version_counters(function, backend, grad):
+    """They move as often as eager moves them: what is written through .data, not at all."""
+    dynamo.reset()
+    found = []
+    for call in (function, dynamo.compile(function, backend=backend)):
+        inputs = [torch.ones(3, 4), torch.ones(3, 4).requires_grad_(grad)]
+        for _ in range(2):
+            y = call(*inputs)
+        found.append(([x._version for x in inputs], [x.tolist() for x in inputs], y.tolist()))
+    assert found[0] == found[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import random
 import threading
 import weakref
 
@@ -664,6 +665,48 @@ def test_idle_arenas_are_bounded():
         assert _plan.idle_arena_bytes() <= 1 << 20
     finally:
         _plan.set_arena_limit(1 << 30)
+
+
+def test_large_outputs_have_memory_of_their_own():
+    """Whatever is kept of other calls, freed in whatever order, given back to the system or not."""
+    random.seed(0)
+    plans = [(n, link(add1_plan(n), library())) for n in (20_000, 90_000, 300_000, 3_000_000)]
+    kept: list[tuple[torch.Tensor, float]] = []
+    try:
+        for turn in range(300):
+            n, plan = random.choices(plans, (8, 8, 4, 1))[0]
+            kept.append((plan(torch.full((n,), float(turn)))[0], turn + 1.0))
+            while len(kept) > random.randrange(12):
+                tensor, value = kept.pop(random.randrange(len(kept)))
+                assert tensor.min() == tensor.max() == value
+                del tensor
+            if turn % 50 == 0:
+                _plan.set_arena_limit(random.choice((0, 1 << 20, 1 << 30)))
+        assert all(tensor.min() == tensor.max() == value for tensor, value in kept)
+        _plan.set_arena_limit(0)
+        assert _plan.idle_arena_bytes() == 0
+    finally:
+        _plan.set_arena_limit(1 << 30)
+
+
+def test_products_are_given_memory():
+    """An operator that can write its result elsewhere writes it into the arena."""
+    first = {"op": "aten::mm", "overload": "out", "outputs": []}
+    spec = PlanSpec(
+        inputs=[TensorSpec("x", "float32", (8, 8), (8, 1))],
+        buffers=[
+            BufferSpec("t", "float32", (8, 8), (8, 1)),
+            BufferSpec("y", "float32", (8, 8), (8, 1), kind="output"),
+        ],
+        steps=[
+            AtenStep(args=[{"buf": "x"}, {"buf": "x"}], kwargs={"out": {"buf": "t"}}, **first),
+            AtenStep(args=[{"buf": "t"}, {"buf": "x"}], kwargs={"out": {"buf": "y"}}, **first),
+        ],
+        outputs=[OutputSpec("buffer", "y")],
+    )
+    plan = link(spec)
+    x = torch.randn(8, 8)
+    assert plan.arena_bytes == 256 and torch.equal(plan(x)[0], x @ x @ x)
 
 
 # --- the dataclasses ------------------------------------------------------------------------------

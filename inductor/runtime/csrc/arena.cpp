@@ -8,24 +8,23 @@
 #include <mutex>
 #include <vector>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "heap.h"
 
 namespace framegraph {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kCacheLine = 64;
-constexpr size_t kSpare = size_t{64} << 20;
+constexpr size_t kSpare = size_t{32} << 20;
+// Blocks from this size on are cut out of the heap; smaller ones are kept whole.
+constexpr size_t kCut = size_t{64} << 10;
 
-// Idle blocks, least recently used first.
 struct Pool {
   std::mutex mutex;
-  std::vector<c10::Storage> idle;
-  size_t idle_bytes = 0;
-  size_t used_bytes = 0;       // of blocks in use
-  size_t most_used_bytes = 0;  // what used_bytes once was
+  Heap heap;
+  std::vector<c10::Storage> idle;  // small blocks, least recently used first
+  size_t idle_bytes = 0;           // of those
+  size_t used_bytes = 0;           // of blocks in use, of both kinds
+  size_t most_used_bytes = 0;      // what used_bytes once was
   size_t limit = size_t{1} << 30;
 };
 
@@ -35,37 +34,30 @@ Pool& pool() {
   return *instance;
 }
 
-size_t round_up(size_t bytes, size_t unit) {
+// Small sizes are rounded so that plans of similar size can share a block, at a waste of at most 1/8.
+size_t block_size(size_t bytes) {
+  size_t unit = kCacheLine;
+  while (unit * 8 < bytes) unit *= 2;
   return (bytes + unit - 1) / unit * unit;
 }
 
-// Blocks from this size on are made of huge pages: fewer faults, fewer TLB misses.
-constexpr size_t kHugeBlock = 4 * kHugePage;
-
-// Small sizes are rounded so that plans of similar size can share a block, at a waste of at most 1/8.
-size_t block_size(size_t bytes) {
-  if (bytes >= kHugeBlock) return round_up(bytes, kHugePage);
-  size_t unit = kCacheLine;
-  while (unit * 8 < bytes) unit *= 2;
-  return round_up(bytes, unit);
+c10::Storage storage_of(size_t bytes, c10::DataPtr data, bool resizable) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(data),
+                      c10::GetCPUAllocator(), resizable);
 }
 
 c10::Storage allocate(size_t bytes) {
-  const bool large = bytes >= kHugeBlock;
-  void* data = std::aligned_alloc(large ? kHugePage : kCacheLine, bytes);
+  void* data = std::aligned_alloc(kCacheLine, bytes);
   TORCH_CHECK(data != nullptr, "framegraph: no memory for an arena of ", bytes, " bytes");
-#if defined(__linux__)
-  if (large) madvise(data, bytes, MADV_HUGEPAGE);
-#endif
-  c10::DataPtr pointer(data, data, [](void* p) { std::free(p); }, c10::Device(c10::DeviceType::CPU));
-  return c10::Storage(c10::Storage::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(pointer),
-                      c10::GetCPUAllocator(), /*resizable=*/false);
+  return storage_of(bytes, {data, data, [](void* p) { std::free(p); }, c10::Device(c10::DeviceType::CPU)}, false);
 }
 
 // Drops the least recently used blocks into `dropped`, whose memory the caller frees without the lock.
 void trim(Pool& p, std::vector<c10::Storage>& dropped) {
   const size_t total = std::max(kSpare, p.most_used_bytes);
-  while (!p.idle.empty() && (p.idle_bytes > p.limit || p.idle_bytes + p.used_bytes > total)) {
+  const size_t spare = std::min(p.limit, total > p.used_bytes ? total - p.used_bytes : 0);
+  p.heap.give_back(spare);
+  while (!p.idle.empty() && p.idle_bytes + p.heap.idle_bytes() > spare) {
     p.idle_bytes -= p.idle.front().nbytes();
     dropped.push_back(std::move(p.idle.front()));
     p.idle.erase(p.idle.begin());
@@ -77,9 +69,49 @@ void count_used(Pool& p, size_t bytes) {
   p.most_used_bytes = std::max(p.most_used_bytes, p.used_bytes);
 }
 
+// A block cut out of the heap, which its last tensor gives back.
+struct Cut {
+  void* data;
+  size_t bytes;
+};
+
+void give_back(void* context) {
+  auto* cut = static_cast<Cut*>(context);
+  std::vector<c10::Storage> dropped;
+  {
+    Pool& p = pool();
+    std::lock_guard<std::mutex> lock(p.mutex);
+    p.heap.release(cut->data, cut->bytes);
+    p.used_bytes -= cut->bytes;
+    trim(p, dropped);
+  }
+  delete cut;
+}
+
+c10::Storage cut(size_t bytes, bool resizable) {
+  const size_t size = Heap::rounded(bytes);
+  auto* made = new Cut{nullptr, size};
+  std::vector<c10::Storage> dropped;
+  {
+    Pool& p = pool();
+    std::lock_guard<std::mutex> lock(p.mutex);
+    made->data = p.heap.acquire(size);
+    if (made->data != nullptr) {
+      count_used(p, size);
+      trim(p, dropped);
+    }
+  }
+  if (made->data == nullptr) {
+    delete made;
+    TORCH_CHECK(false, "framegraph: no memory for a block of ", bytes, " bytes");
+  }
+  return storage_of(bytes, {made->data, made, give_back, c10::Device(c10::DeviceType::CPU)}, resizable);
+}
+
 }  // namespace
 
 c10::Storage acquire_arena(size_t bytes) {
+  if (bytes >= kCut) return cut(bytes, /*resizable=*/false);
   const size_t size = block_size(bytes);
   Pool& p = pool();
   std::vector<c10::Storage> dropped;
@@ -107,6 +139,7 @@ c10::Storage acquire_arena(size_t bytes) {
 
 void release_arena(c10::Storage&& arena) noexcept {
   c10::Storage mine = std::move(arena);
+  if (mine.nbytes() >= kCut) return;  // its last tensor gives it back
   std::vector<c10::Storage> dropped;
   Pool& p = pool();
   std::lock_guard<std::mutex> lock(p.mutex);
@@ -117,19 +150,7 @@ void release_arena(c10::Storage&& arena) noexcept {
   trim(p, dropped);
 }
 
-c10::Storage pooled_storage(size_t bytes) {
-  auto* block = new c10::Storage(acquire_arena(bytes));
-  c10::DataPtr pointer(
-      block->mutable_data(), block,
-      [](void* context) {
-        auto* held = static_cast<c10::Storage*>(context);
-        release_arena(std::move(*held));
-        delete held;
-      },
-      c10::Device(c10::DeviceType::CPU));
-  return c10::Storage(c10::Storage::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(pointer),
-                      c10::GetCPUAllocator(), /*resizable=*/true);
-}
+c10::Storage pooled_storage(size_t bytes) { return cut(bytes, /*resizable=*/true); }
 
 void set_arena_limit(size_t bytes) {
   std::vector<c10::Storage> dropped;
@@ -142,7 +163,7 @@ void set_arena_limit(size_t bytes) {
 size_t idle_arena_bytes() {
   Pool& p = pool();
   std::lock_guard<std::mutex> lock(p.mutex);
-  return p.idle_bytes;
+  return p.idle_bytes + p.heap.idle_bytes();
 }
 
 }  // namespace framegraph

@@ -1,8 +1,9 @@
 // Arenas: reusable memory for the temporaries and the large outputs of plans.
 //
 // A fresh large malloc costs a page fault per page on every call, which for a memory-bound kernel is more than its work.
-// So blocks are kept warm in one process-wide pool that all plans and threads share. The pool never makes the process
-// larger than its blocks in use once were (or kSpare, if that is more); what does not fit is freed.
+// So blocks are kept warm in one process-wide pool that all plans and threads share; large ones are cut out of a heap of
+// the pool's own (heap.h). The pool never makes the process larger than its blocks in use once were (or kSpare, if that
+// is more); the rest goes back to the system.
 #pragma once
 
 #include <c10/core/Storage.h>

@@ -22,8 +22,9 @@ namespace {
 
 using c10::IValue;
 
-// Outputs from this size on live in pooled memory: malloc would map and fault fresh pages for them on each call.
-constexpr int64_t kPooledOutput = int64_t{1} << 20;
+// Outputs from this size on live in pooled memory: malloc would leave holes between them, and map and fault fresh pages
+// for the largest on each call.
+constexpr int64_t kPooledOutput = int64_t{64} << 10;
 
 // The GIL, given up for a stretch of steps and taken back where Python is needed.
 class Gil {
@@ -225,7 +226,7 @@ class Run {
     state_.base.back() = reinterpret_cast<char*>(state_.sizes.data());
     for (uint32_t v : program_.input_values) bind(v, "input");
     for (uint32_t v : program_.static_values) bind(v, "parameter or buffer");
-    for (uint32_t v : program_.mutated) begin_mutation(tensor(v));
+    for (const auto& [v, bumps] : program_.mutated) begin_mutation(tensor(v), bumps);
   }
 
   void bind(uint32_t v, const char* what) {
@@ -240,10 +241,11 @@ class Run {
   }
 
   // What eager's in-place ops do to the tensor besides writing to it.
-  static void begin_mutation(const at::Tensor& tensor) {
+  static void begin_mutation(const at::Tensor& tensor, uint32_t bumps) {
+    if (bumps == 0) return;
     TORCH_CHECK(!(tensor.requires_grad() && c10::GradMode::is_enabled()), tensor.is_leaf() ? "a leaf" : "a",
                 " Variable that requires grad is being used in an in-place operation.");
-    tensor.unsafeGetTensorImpl()->bump_version();
+    for (uint32_t i = 0; i < bumps; ++i) tensor.unsafeGetTensorImpl()->bump_version();
   }
 
   const at::Tensor& tensor(uint32_t v) {

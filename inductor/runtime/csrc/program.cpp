@@ -390,8 +390,8 @@ void Program::load(PyObject* spec) {
   }
   for (py::handle item : data["steps"]) parse_step(*this, item.cast<py::tuple>());
   for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
-  mutated = data["mutated"].cast<std::vector<uint32_t>>();
-  for (uint32_t v : mutated) values.at(v).written = true;
+  mutated = data["mutated"].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
+  for (const auto& item : mutated) values.at(item.first).written = true;
   arena_bytes = parse_number(data["arena_bytes"]);
   release_gil = data["release_gil"].cast<bool>();
   library = py::object(data["library"]).release().ptr();

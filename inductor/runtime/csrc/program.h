@@ -162,7 +162,8 @@ struct Program {
   std::vector<Number> sizes;         // what kernels read from their array of sizes
   std::vector<bool> number_inputs;   // by argument of the call: whether it is an int; empty: none is
   size_t input_count = 0;            // arguments of a call
-  std::vector<uint32_t> mutated;         // inputs and statics that the plan writes
+  std::vector<std::pair<uint32_t, uint32_t>> mutated;  // inputs and statics that the plan writes, and how often they
+                                                       // would be in eager, as the version counter sees it
   PyObject* library = nullptr;           // keeps the kernels' code loaded
   Number arena_bytes;
   size_t max_kernel_args = 0;
