@@ -47,6 +47,7 @@ from fxgraph.symbols import ShapeEnv, SymbolInfo
 if TYPE_CHECKING:
     from types import CodeType
 
+    from dynamo.capture.interpreter import Interpreter
     from dynamo.capture.output import OutputGraph
     from dynamo.context import CompileContext
 
@@ -383,6 +384,30 @@ class FrameSymbols:
                     made.meta["val"] = made.meta["example_value"] = size
                     self._nodes.known[size.node.expr] = made
         fresh.clear()
+
+    def check_in_graph(self, tx: Interpreter, condition: Any) -> None:
+        """Have the graph check a condition on data, which the program or an operator asked for."""
+        assert self._nodes is not None, "a symbol exists"
+        node = self._nodes.of_expression(condition)
+        if isinstance(node, Node):
+            self.output.checks.promise()
+            self.output.create_node("call_function", torch._check, (node,), {}, None, tx)
+
+    def assumptions(self) -> int:
+        """How many conditions on data were assumed so far."""
+        return 0 if self._env is None else len(self._env.assertions)
+
+    def check_assumed(self, tx: Interpreter, start: int) -> None:
+        """What shape rules assumed of data since `start`, the graph checks before what it was
+        assumed for.
+        """
+        if self._env is None or self._nodes is None or self.output.bodies:
+            return
+        for assumed in self._env.assertions[start:]:
+            unread = assumed.condition.free_symbols - self._nodes.known.keys()
+            # What an operator says of the data that it gives itself needs no check.
+            if not any(self._env.symbols[symbol].hint is None for symbol in unread):
+                self.check_in_graph(tx, assumed.condition)
 
     def close(self) -> None:
         """Capture is over: in a backend, data has no symbols."""

@@ -37,7 +37,7 @@ class CheckEmitter:
 
     @contextlib.contextmanager
     def graph_runs(self, codegen: Codegen) -> Iterator[None]:
-        if not self.checks.made:
+        if not self.checks.any:
             yield
             return
         if self._draws:
@@ -49,7 +49,7 @@ class CheckEmitter:
             yield
 
     def emit(self, codegen: Codegen) -> None:
-        if not self.checks.made:
+        if not self.checks.any:
             return
         again, passed = codegen.label(), codegen.label()
         for check in self.checks.made:

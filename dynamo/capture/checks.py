@@ -45,7 +45,7 @@ STATE_FUNCTIONS = frozenset(
         "set_autocast_cache_enabled",
     ]
 )
-_ASSERTIONS = frozenset(["_assert", "_assert_async"])
+_ASSERTIONS = frozenset(["_assert", "_assert_async", "_check"])
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Checks:
     def __init__(self, output: OutputGraph) -> None:
         self.output = output
         self.made: list[Check] = []
+        self.promised = False  # the graph raises where the program's torch._check does
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
@@ -88,8 +89,21 @@ class Checks:
         self.made.append(Check(value, passes, broken, version_of(value.fake)))
         self.output.side_effects.touch()
 
+    def promise(self) -> None:
+        """What the graph is about to check itself, the frame raises as the program does."""
+        if self.can_be_made():
+            self.promised = True
+            self.output.side_effects.touch()
+
+    @property
+    def any(self) -> bool:
+        """Whether the frame may run again."""
+        return bool(self.made) or self.promised
+
     def node_added(self, node: Node) -> None:
         """Break at a check instead where the frame could not run again after this node."""
+        if self.promised and (leaves_trace(node) or self._input_written()):
+            self.promised = False  # the graph's own error has to do
         if not self.made:
             return
         does = effects.of(node)

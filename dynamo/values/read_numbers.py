@@ -120,6 +120,5 @@ def _expected(tx: Interpreter, condition: Value) -> Value:
     env = condition.env
     if env.hint(condition.symbolic.node.expr) is not None:
         return condition.truth_value(tx)
-    node = tx.output.symbols.node(condition.symbolic)
-    tx.output.create_node("call_function", torch._check, (node,), {}, None, tx)
+    tx.output.symbols.check_in_graph(tx, condition.symbolic.node.expr)
     return ConstantValue(env.check(condition.symbolic))

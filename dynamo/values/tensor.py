@@ -563,13 +563,17 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     function, given = target, fake_args
     if op == "call_method":
         function, given = getattr(fake_args[0], target), fake_args[1:]
-    tx.output.symbols.allow_data()
+    symbols = tx.output.symbols
+    symbols.allow_data()
+    assumed = symbols.assumptions()
     try:
         with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
             if not fake_kwargs and stays_whole(target, fake_args):
-                return run_recurrent(target, fake_args)
-            result = scalars.call(target, fake_args, fake_kwargs)
-            return function(*given, **fake_kwargs) if result is NotImplemented else result
+                result = run_recurrent(target, fake_args)
+            else:
+                result = scalars.call(target, fake_args, fake_kwargs)
+            if result is NotImplemented:
+                result = function(*given, **fake_kwargs)
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error
     except DataDependent as error:
@@ -585,6 +589,9 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
         raise Unsupported(
             breaks.OpError(name, text[0] if text else type(error).__name__)
         ) from error
+    if symbols.assumptions() != assumed:
+        symbols.check_assumed(tx, assumed)
+    return result
 
 
 def to_fake(arg: Any) -> Any:

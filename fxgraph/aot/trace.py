@@ -89,6 +89,7 @@ class Tracer:
         self._symbols: dict[Any, Node] = {}  # symbol -> its placeholder
         self._sizes: ExpressionNodes | None = None
         self.data = FreshSymbols(fake_mode, self._bind, self._size_of)
+        self._assumed = self._assumptions()  # those that the program's own checks tell
 
     # -- tensors ----------------------------------------------------------------------------------
 
@@ -209,7 +210,21 @@ class Tracer:
         result = self.fake.run(op, fake_args, fake_kwargs, is_view(op))
         return self._node(op, args, kwargs, result)
 
+    def _assumptions(self) -> int:
+        env: Any = self.fake_mode.shape_env
+        return 0 if env is None else len(env.assertions)
+
+    def _check_assumed(self) -> None:
+        """What shape rules have assumed of data since the last operator is checked first."""
+        env: Any = self.fake_mode.shape_env
+        start, self._assumed = self._assumed, len(env.assertions)
+        for assumed in env.assertions[start:]:
+            if assumed.condition.free_symbols <= self._symbols.keys():
+                self.check(assumed.condition)
+
     def _node(self, op: Any, args: Any, kwargs: Any, result: Any) -> Node:
+        if self._assumptions() != self._assumed:
+            self._check_assumed()
         if self._sizes is not None:
             args, kwargs = _map(args, self.number), _map(kwargs, self.number)
         node = self.graph.call_function(op, args, kwargs)

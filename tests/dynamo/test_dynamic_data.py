@@ -185,6 +185,99 @@ def test_checks_stay(name, backend):
     assert not notes_of(compiled)
 
 
+def _typed(x):
+    n = x.long().sum().item()
+    torch._check_value(n > 3, lambda: "more than three, please")
+    return torch.ones(n)
+
+
+def _with_the_number(x):
+    n = x.long().sum().item()
+    torch._check_index(n < 7, lambda: f"{n} is no place")
+    return x * n
+
+
+def _after_another(x):
+    n = x.nonzero().size(0)
+    torch._check(n > 1, lambda: "more than one")
+    y = x * n
+    torch._check_type(n != 3, lambda: "three is of no type")
+    return y + 1
+
+
+MESSAGES = {
+    "typed": (_typed, [3.0, 0.0, 0.0, 0.0]),
+    "with_the_number": (_with_the_number, [9.0, 0.0, 0.0, 0.0]),
+    "after_another": (_after_another, [1.0, 2.0, 1.0, 0.0]),
+}
+
+
+def outcome(fn, *args):
+    """What a call gives, or the type and text of what it raises."""
+    try:
+        return fn(*args)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", MESSAGES)
+def test_checks_raise_what_the_program_does(name, backend):
+    fn, bad = MESSAGES[name]
+    both = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with dynamo.config.patch(**both):
+        compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+        good = torch.tensor([2.0, 0.0, 2.0, 0.0])
+        for x in (good, torch.tensor(bad), good):
+            same(outcome(fn, x), outcome(compiled, x))
+    assert len(compiled.context.records) == 1
+
+
+# What torch's shape rules take for granted of data: x of 4 elements, and something of 3.
+ASSUMED = {
+    "broadcast": lambda x, y: x[x > 0] + y,
+    "where": lambda x, y: torch.where(x[x > 0] > 1, x[x > 0], y),
+    "matmul": lambda x, y: x[x > 0] @ y,
+    "cat": lambda x, y: torch.cat([x[x > 0][:, None], y[:, None]], 1),
+    "stack": lambda x, y: torch.stack([x[x > 0], y]),
+    "view": lambda x, y: x[x > 0].view(3, 1) * y,
+    "both": lambda x, y: x[x > 0] * x[x > 1] + y,
+    "stored": lambda x, y: y.clone().copy_(x[x > 0]),
+    "expanded": lambda x, y: x[x > 0].expand(3) + y,
+    "a number": lambda x, y: torch.ones(x.long().max().item()) + y,
+    "a dimension": lambda x, y: x.view(x.long().max().item(), -1) + y[0],
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", ASSUMED)
+def test_what_shape_rules_assume_is_checked(name, backend):
+    """A call for which it does not hold gives what eager gives: a result, or its exception."""
+    fn = ASSUMED[name]
+    both = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    y = torch.tensor([1.0, 2.0, 3.0])
+    calls = [[1.0, 2.0, 3.0, 0.0], [2.0, 4.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [2.0, 3.0, 2.0, 2.0]]
+    with dynamo.config.patch(**both):
+        compiled = dynamo.compile(lambda x, y: fn(x, y), backend=backend)
+        for x in map(torch.tensor, calls):
+            same(outcome(fn, x, y), outcome(compiled, x, y))
+
+
+@pytest.mark.parametrize("check", ["_check", "_check_value", "_check_index", "_check_type"])
+def test_checks_of_sizes_raise_what_the_program_does(check):
+    def fn(x, y):
+        getattr(torch, check)(x.size(0) < 9, lambda: f"{x.size(0)} are too many")
+        getattr(torch, check)(x.size(0) == y.size(0), lambda: "as many as the other")
+        return x + y
+
+    counting = Counting(eager)
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for n, m in ((3, 3), (4, 4), (9, 9), (5, 6), (6, 6), (12, 12), (7, 7)):
+        args = torch.ones(n), torch.ones(m)
+        same(outcome(fn, *args), outcome(compiled, *args))
+    assert len(counting.graphs) == 4  # one size, any, too many, another number
+
+
 @pytest.mark.parametrize("name", ["item", "nonzero"])
 def test_without_the_option_the_graph_breaks(name):
     fn = {**SCALARS, **SIZES}[name]
