@@ -87,6 +87,12 @@ class Graph:
         """All nodes, in execution order."""
         return NodeList(self)
 
+    def discard(self) -> None:
+        """Let go of the nodes, which hold each other: nobody uses the graph any more."""
+        for node in [self._root, *self.nodes]:
+            vars(node).clear()
+        vars(self).clear()
+
     # -- making nodes -----------------------------------------------------------------------------
 
     def create_node(

@@ -100,6 +100,7 @@ class OutputGraph:
         self.symbols = FrameSymbols(self, context, seen or SeenFrame())
         self.frame_globals = frame_globals
         self.graph = Graph()
+        self.compiled = False  # a backend has got the graph
         self.root = torch.nn.Module()  # holds the captured bodies that nodes of the graph run
         self.bodies: list[Subgraph] = []  # those being captured, innermost last
         self.fake_mode = fake_tensor_mode(allow_non_fake_inputs=False)
@@ -148,6 +149,8 @@ class OutputGraph:
         """Let go of everything outside the frame: capture of it has ended."""
         for tx in self.frames:
             tx.release()
+        if not self.compiled:
+            self.graph.discard()
         vars(self).clear()
 
     @property

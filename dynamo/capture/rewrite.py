@@ -157,6 +157,7 @@ class FrameRewriter:
         graph = output.graph
         inputs = self._used_inputs()
         output.symbols.close()
+        output.compiled = True
         module = GraphModule(output.root, graph)
         if config.verify_graphs:
             verify(graph)

@@ -286,6 +286,16 @@ def gather(tx: Interpreter, value: Value) -> _Gathered:
     return _Gathered(_by_key(tx, items), real)
 
 
+def _as_gathered(value: Value, content: _Gathered) -> Value:
+    """What gives the same once more: an iterator has given all."""
+    from dynamo.values.containers import SequenceValue, TupleValue
+    from dynamo.values.dicts import DictValue
+
+    if isinstance(value, (FrozenSetValue, SequenceValue, DictValue)):
+        return value
+    return TupleValue(list(content.members.values()))
+
+
 def _sought_key(tx: Interpreter, item: Value) -> Hashable:
     """The key of what is looked for: a set, as if it were a frozenset."""
     held = getattr(item, "storage", item)
@@ -403,7 +413,7 @@ class SetValue(FrozenSetValue):
         """self.method(*others), which changes the set itself."""
         gathered = [gather(tx, other) for other in others]
         self.changing(tx)
-        self.record(method, *others)
+        self.record(method, *map(_as_gathered, others, gathered))
         self.members = _COMBINED[method](self.members, [other.members for other in gathered])
         reals = [other.real for other in gathered]
         if self.real is not None and all(real is not None for real in reals):

@@ -410,6 +410,26 @@ PROGRAMS = {
         ---
         run(T(2))
     """,
+    "sets_from_outside_changed_by_iterators": """
+        import weakref
+        class U(collections.UserString): pass
+        names = [U("a"), U("b"), U("c")]
+        def f(x, s, w, ints):
+            x = x + 1
+            s.update(n for n in range(4))
+            s.difference_update(map(abs, [-1, 1]))
+            s.intersection_update(iter([0, 2, 9]))
+            s.symmetric_difference_update(zip([5], [6]))
+            w &= w
+            w |= weakref.WeakSet(names[:2])
+            w.difference_update(iter(names[1:]))
+            ints ^= {i: i for i in (1, 2)}.keys()
+            return x
+        ---
+        s, w, ints = {7}, weakref.WeakSet(names), {1, 9}
+        run(T(2), s, w, ints)
+        log.append((s, ints, sorted(map(str, w))))
+    """,
     "iterators_past_methods_of_the_class": """
         import dynamo
         class D(dict):

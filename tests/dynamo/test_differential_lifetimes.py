@@ -365,6 +365,17 @@ PROGRAMS = {
         ---
         run(T(2))
     """,
+    "garbage": """
+        def f(t):
+            l = []
+            l.append(l)
+            t = t + 1
+            gc.collect()
+            del l
+            return gc.collect(), t
+        ---
+        run(T(2))
+    """,
     "finalize": """
         def f(t):
             o = O()
