@@ -324,6 +324,8 @@ def _keep_original(
     if context.records and frame.f_code.co_filename.startswith(_LIBRARIES):
         return None
     _guard_symbols(rewritten.output, record)
+    if rewritten.output.installed:  # guards lead through it
+        rewritten.output.publish()
     if only_now:
         rewritten.output.guards.add(GlobalsSource(), "predicate", _never)
     tree = rewritten.output.guards.build()

@@ -42,7 +42,9 @@ _UNNOTICED = (
     *(type, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.CodeType),
     *(types.ModuleType, types.MethodType),
 )
-_CONTAINERS = (list, tuple, set, frozenset, dict)
+# By id: a metaclass may compare its classes in its own way, or make them unhashable.
+_CONTAINERS = frozenset(map(id, (list, tuple, set, frozenset, dict)))
+_CONSTANTS = frozenset(map(id, CONSTANT_TYPES))
 _HEAP_TYPE = 1 << 9
 _LOOKED_AT = 64  # items of a container
 
@@ -184,13 +186,13 @@ def _parts(obj: Any) -> list[Any]:
     kind = type(obj)
     if kind is dict:
         parts = [*obj, *obj.values()] if len(obj) <= _LOOKED_AT else []
-    elif kind in _CONTAINERS:
+    elif id(kind) in _CONTAINERS:
         parts = [*obj] if len(obj) <= _LOOKED_AT else []
     elif kind.__flags__ & _HEAP_TYPE and not issubclass(kind, (*_UNNOTICED, torch.Tensor)):
         parts = gc.get_referents(obj)
     else:
         return []
-    return [part for part in parts if type(part) not in CONSTANT_TYPES]
+    return [part for part in parts if id(type(part)) not in _CONSTANTS]
 
 
 def watch_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
@@ -226,7 +228,7 @@ def _watch_parts(output: OutputGraph, value: Value) -> None:
         key, looked_at = id(obj), looked_at + 1
         if key not in output.watched and (has_finalizer(obj) or _has_weak_references(obj)):
             output.watched[key] = Outside(output, key, type(obj).__name__, holders=holders)
-        if type(obj) in _CONTAINERS and key not in holders:
+        if id(type(obj)) in _CONTAINERS and key not in holders:
             todo += [(part, holders | {key}) for part in _parts(obj)]
 
 
@@ -246,7 +248,7 @@ def watch_target(output: OutputGraph, target: Value, reference: Any) -> None:
 
 def has_finalizer(obj: Any) -> bool:
     """Whether the end of the object runs code of the program's."""
-    if type(obj) in CONSTANT_TYPES or issubclass(type(obj), _UNNOTICED):
+    if id(type(obj)) in _CONSTANTS or issubclass(type(obj), _UNNOTICED):
         return False
     if type(obj) is types.GeneratorType:
         frame = obj.gi_frame
@@ -287,9 +289,9 @@ def _is_ours(reference: Any) -> bool:
 def is_noticed(obj: Any, depth: int = 2) -> bool:
     """Whether the program may notice when `obj` ends, as far as can be seen from it."""
     kind = type(obj)
-    if kind in CONSTANT_TYPES or issubclass(kind, _UNNOTICED):
+    if id(kind) in _CONSTANTS or issubclass(kind, _UNNOTICED):
         return False
-    if kind in _CONTAINERS and depth:
+    if id(kind) in _CONTAINERS and depth:
         items = obj.values() if kind is dict else obj
         first = itertools.islice(items, _LOOKED_AT + 1)
         return len(obj) > _LOOKED_AT or any(is_noticed(item, depth - 1) for item in first)
@@ -304,7 +306,7 @@ def _is_object(value: Held) -> bool:
         kind = type(value.obj) if isinstance(value, Lazy) else value.python_type()
     except Unsupported:
         return True
-    return kind not in CONSTANT_TYPES and not issubclass(kind, torch.Tensor)
+    return id(kind) not in _CONSTANTS and not issubclass(kind, torch.Tensor)
 
 
 def outlives(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:

@@ -16,8 +16,10 @@ from dynamo.values.coroutine import (
     awaitable,
     is_iterable_coroutine,
 )
+from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.generator import GeneratorValue, Resumable, is_none
+from dynamo.values.objects import ObjectValue
 from dynamo.values.raised import make_exception
 
 if TYPE_CHECKING:
@@ -165,11 +167,16 @@ def BEFORE_ASYNC_WITH(tx: Interpreter, instr: Instruction) -> None:
     manager = tx.pop()
     kind = manager.python_type()
     for name in ("__aenter__", "__aexit__"):
-        if not hasattr(kind, name):
+        if class_lookup(kind, name) is MISSING:
             text = "object does not support the asynchronous context manager protocol"
             raise_python(tx, TypeError, f"{kind.__name__!r} {text}")
-    leave = manager.getattr(tx, "__aexit__")
-    entered = manager.call_method(tx, "__aenter__", [], {})
+    if isinstance(manager, ObjectValue):
+        enter, leave = (manager.special_method(tx, name) for name in ("__aenter__", "__aexit__"))
+        assert enter is not None and leave is not None, "the class has both"
+        entered = tx.call_function(enter, [], {})
+    else:
+        leave = manager.getattr(tx, "__aexit__")
+        entered = manager.call_method(tx, "__aenter__", [], {})
     tx.push(leave)
     tx.push(entered)
 

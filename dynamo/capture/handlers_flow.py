@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.capture.checks import assume_truth
+from dynamo.capture.inlining import finish_call
 from dynamo.capture.interpreter import RESULT, Caught, Finished
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import is_caught, new_raised, raise_python
 from dynamo.values.last_calls import checked_bool, checked_iterator
+from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -148,11 +151,16 @@ def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
     manager = tx.pop()
     kind = manager.python_type()
     for name in ("__enter__", "__exit__"):
-        if not hasattr(kind, name):  # Python has words for each
+        if class_lookup(kind, name) is MISSING:  # Python has words for each
             raise Unsupported(breaks.UncapturedCall(f"{kind.__name__}.{name}"))
-    leave = manager.getattr(tx, "__exit__")
-    tx.ends_with(manager, "__enter__", (leave, RESULT))
-    entered = manager.call_method(tx, "__enter__", [], {})
+    if isinstance(manager, ObjectValue):
+        enter, leave = (manager.special_method(tx, name) for name in ("__enter__", "__exit__"))
+        assert enter is not None and leave is not None, "the class has both"
+        entered = finish_call(tx, enter, [], {}, (leave, RESULT))
+    else:
+        leave = manager.getattr(tx, "__exit__")
+        tx.ends_with(manager, "__enter__", (leave, RESULT))
+        entered = manager.call_method(tx, "__enter__", [], {})
     tx.push(leave)
     tx.push(entered)
 

@@ -537,7 +537,7 @@ def _hash(tx, owner):
 @handles(dir)
 def _dir(tx, owner=None):
     known, real = (False, None) if owner is None else owner.identity()
-    if not known or not isinstance(real, (type, types.ModuleType)):
+    if not known or not issubclass(type(real), (type, types.ModuleType)):
         raise Unsupported(breaks.UncapturedCall("dir"))
     return tx.wrap(call_real(tx, dir, real))
 

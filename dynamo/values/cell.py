@@ -11,6 +11,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import CellContentsSource, ClosureCellSource, ClosureSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
+from dynamo.values.constant import is_literal
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -97,11 +98,25 @@ class CellValue(Value):
 @builder(types.CellType)
 def build_cell(tx: Interpreter, obj: types.CellType, source: Source | None) -> CellValue:
     """A cell of an outside closure. Its content is guarded when it is read."""
+    if source is None and _is_changeable(obj):
+        source = tx.output.install("cell", obj)
     tx.guard(source, "type", types.CellType)
     value = CellValue(_lazy_contents(obj, source), source, real=obj)
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)
     return value
+
+
+_LASTING = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+
+
+def _is_changeable(cell: types.CellType) -> bool:
+    """Whether what a library function's cell holds may be changed, as an object or by another."""
+    try:
+        contents: Any = cell.cell_contents
+    except ValueError:
+        return True
+    return not (is_literal(contents) or issubclass(type(contents), _LASTING))
 
 
 def _lazy_contents(cell: types.CellType, source: Source | None) -> Lazy | None:

@@ -48,6 +48,8 @@ Make = Callable[["Codegen"], None]  # emits code that pushes the class
 class NewClassValue(ClassValue):
     """A class that the frame makes. `cls` exists only while capturing."""
 
+    noticed = True  # by its bases, which know their subclasses
+
     def __init__(self, cls: type, make: Make, parts: Sequence[Value]) -> None:
         super().__init__(cls)
         self.make = make
@@ -112,6 +114,11 @@ def _build_class(tx, body, name, *bases, metaclass=None, **kwargs):
         raise _refused(label, "its body is not known")
     namespace = run_body(tx, body)
     cell = namespace.pop("__classcell__", None)
+    qualified = namespace.get("__qualname__")
+    if not (cell is None or isinstance(cell, CellValue)):
+        raise _refused(label, "__classcell__ is not a cell")
+    if qualified is not None and not qualified.python_type_is(str):
+        raise _refused(label, "its qualified name is not a text")
     if resolved is not real_bases:
         namespace["__orig_bases__"] = TupleValue(list(bases))
     constants = {key: value.as_constant() for key, value in kwargs.items()}

@@ -26,6 +26,7 @@ from dynamo.values.descriptors import (
     bind,
     bind_to_class,
     class_lookup,
+    is_data_descriptor,
     is_trusted_class,
     raw_class_source,
 )
@@ -619,6 +620,9 @@ class PyModuleValue(Value):
         stored = tx.output.side_effects.load_global(vars(self.module), name)
         if isinstance(stored, Value):
             return stored
+        changed = {namespace for namespace, _ in tx.output.side_effects.globals}
+        if name == "__dict__" and id(vars(self.module)) in changed:
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         try:
             found = getattr(self.module, name)
         except AttributeError as error:
@@ -630,8 +634,13 @@ class PyModuleValue(Value):
         return hasattr(self.module, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        namespace = vars(self.module)
+        held = tx.output.values_by_id.get(id(namespace))
+        seen_apart = held is not None and not hasattr(held[1], "namespace")
+        if seen_apart or is_data_descriptor(class_lookup(type(self.module), name)):
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         source = None if self.source is None else AttrSource(self.source, "__dict__")
-        tx.output.side_effects.store_global(vars(self.module), source, name, value)
+        tx.output.side_effects.store_global(namespace, source, name, value)
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_const(self.module)
@@ -645,6 +654,10 @@ def build_python_module(tx: Interpreter, obj: types.ModuleType, source: Source |
 
 @subclass_builder(types.ModuleType)
 def build_module_like(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
+    """A module of a class of its own: one that sees how its attributes are used is left alone."""
+    seen = ("__getattribute__", "__setattr__", "__delattr__")
+    if any(isinstance(class_lookup(type(obj), n), types.FunctionType) for n in seen):
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     return _python_module(tx, obj, source)
 
 

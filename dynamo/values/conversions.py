@@ -210,7 +210,7 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
             return value.text()
         return f"{value.cls.__name__}({', '.join(repr(a.as_constant()) for a in value.args)})"
     known, real = value.identity()
-    if known and isinstance(real, type | types.ModuleType):
+    if known and issubclass(type(real), type | types.ModuleType):
         return function(real)
     if isinstance(value, BuiltinObject):
         real = shown(tx, value)
@@ -260,6 +260,8 @@ def _format(tx, value, spec=None):
         return answer
     plain = spec is None or spec.as_constant() == ""
     found = class_lookup(value.python_type(), "__format__")
+    if hasattr(value, "storage") and not isinstance(found, SLOT_TYPES):
+        raise _refused(value, "__format__")
     literal = literal_of(value)
     if literal is not None and not plain and found is not object.__format__:
         return fold(tx, format, [ConstantValue(literal), spec], {})

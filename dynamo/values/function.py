@@ -568,6 +568,9 @@ def build_go_on(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 def build_function(tx: Interpreter, obj: types.FunctionType, source: Source | None) -> Value:
     """A Python function, inlined when it is called."""
     function_guard(tx, obj, source)
+    trusted = (obj.__module__ or "").partition(".")[0] in TRUSTED_PACKAGES
+    if source is None and not trusted:  # what it holds can be changed
+        source = tx.output.install(obj.__name__, obj)
     value = UserFunctionValue(obj, source)
     tx.output.side_effects.track_existing(value)
     return tx.output.remember(obj, source, value)

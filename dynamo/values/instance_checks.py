@@ -20,7 +20,6 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
-    MISSING,
     SLOT_TYPES,
     class_attr_source,
     class_lookup,
@@ -64,7 +63,7 @@ def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:
     alternatives = _alternatives(tx, info)
     if alternatives is not None:
         return any(is_instance(tx, owner, item) for item in alternatives)
-    cls = _real_class(info)
+    cls = _real_class(info, "__instancecheck__")
     kind = owner.python_type()
     if kind is cls:
         return True
@@ -74,7 +73,7 @@ def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:
         return tx.call_function(tx.wrap(check, source), [info, owner], {}).truth(tx)
     if check is _ABC_CHECKS["__instancecheck__"]:
         return _abstract_instance(tx, owner, info, cls)
-    if isinstance(cls, type) and isinstance(check, SLOT_TYPES) and not _is_tensor_type(cls):
+    if issubclass(type(cls), type) and isinstance(check, SLOT_TYPES) and not _is_tensor_type(cls):
         return plain_instance(tx, owner, cls)
     return _instance_natively(tx, owner, info, cls)
 
@@ -84,14 +83,14 @@ def is_subclass(tx: Interpreter, sub: Value, info: Value) -> bool:
     alternatives = _alternatives(tx, info)
     if alternatives is not None:
         return any(is_subclass(tx, sub, item) for item in alternatives)
-    cls = _real_class(info)
+    cls = _real_class(info, "__subclasscheck__")
     check = class_lookup(type(cls), "__subclasscheck__")
     if _is_users(check):
         source = class_attr_source(tx, info, "__subclasscheck__")
         return tx.call_function(tx.wrap(check, source), [info, sub], {}).truth(tx)
     if check is _ABC_CHECKS["__subclasscheck__"]:
         return _abstract_subclass(tx, sub, info, cls)
-    return call_real(tx, issubclass, _real_class(sub), cls)
+    return call_real(tx, issubclass, _real_class(sub, "__subclasscheck__"), cls)
 
 
 def plain_instance(tx: Interpreter, owner: Value, cls: type) -> bool:
@@ -118,18 +117,17 @@ def _alternatives(tx: Interpreter, info: Value) -> list[Value] | None:
     if issubclass(info.python_type(), tuple):
         return info.unpack(tx)
     known, real = info.identity()
-    if known and isinstance(real, types.UnionType):
+    if known and type(real) is types.UnionType:
         return [tx.wrap(part) for part in real.__args__]
     return None
 
 
-def _real_class(info: Value) -> Any:
+def _real_class(info: Value, method: str) -> Any:
     """The object that is asked; what only looks like a class is asked natively."""
     known, real = info.identity()
     if not known:
         return real_object(info)
-    unasked = class_lookup(type(real), "__instancecheck__") is MISSING
-    if isinstance(info, ObjectValue) and unasked:
+    if isinstance(info, ObjectValue) and not _is_users(class_lookup(type(real), method)):
         raise Unsupported(breaks.UncapturedCall("isinstance"))
     return real
 
@@ -166,7 +164,7 @@ def _abstract_instance(tx: Interpreter, owner: Value, info: Value, cls: Any) -> 
 def _abstract_subclass(tx: Interpreter, sub: Value, info: Value, cls: Any) -> bool:
     """ABCMeta.__subclasscheck__(cls, sub)"""
     _refuse_hooks(cls)
-    result = call_real(tx, issubclass, _real_class(sub), cls)
+    result = call_real(tx, issubclass, _real_class(sub, "__subclasscheck__"), cls)
     if _package(cls) not in TRUSTED_PACKAGES:
         _guard_answer(tx, sub, info, cls, issubclass, result)
     return result

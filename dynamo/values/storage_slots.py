@@ -14,6 +14,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, TupleValue
+from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
 from dynamo.values.exceptions import call_handler
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_op
@@ -83,7 +84,7 @@ def storage_slot(
     if name in _OPERATORS and len(args) == 1:
         op, reflected = _OPERATORS[name]
         return _operator(tx, receiver, op, reflected, args[0])
-    if name == "__getitem__" and receiver.has_special(tx, "__missing__"):
+    if name == "__getitem__" and class_lookup(receiver.cls, "__missing__") is not MISSING:
         item = storage.lookup(tx, args[0]) if hasattr(storage, "lookup") else None
         return item if item is not None else receiver.special(tx, "__missing__", args[0])
     if name in ("update", "setdefault", "pop") and isinstance(storage, OrderedDictValue):

@@ -111,10 +111,15 @@ _SORT = "a list that is changed and changed back while it is sorted is written o
 _SAME_TEXT = "texts that capture has made become constants of the code: equal ones are one object"
 _REUSED = "the address of a tuple that C code fills anew when nobody else holds it"
 _COUNTS = "counts references"
+_SIZES = "asks for sizes in memory: instances that nobody sees are not made"
+_STALE = "a fault of CPython's own: a class whose __new__ was deleted does not look for another"
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
 EXPLAINED = {
     "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
+    "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
+    "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
+    "test_descr.SharedKeyTests.test_subclasses": _SIZES,
     "test_generators.FinalizationTest.test_refcycle": _COUNTS,
     "test_scope.ScopeTests.testLeaks": _LIFETIME,
     "test_threading_local.PyThreadingLocalTest.test_cycle_collection": _LIFETIME,

