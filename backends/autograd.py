@@ -13,6 +13,7 @@ from fxgraph.aot import (
     asks_for_gradients,
     needs_autograd,
 )
+from fxgraph.aot.returned import WithNumbers, numbers_as_tensors, returns_numbers
 from fxgraph.aot.split import SplitGraph, split
 
 
@@ -58,6 +59,12 @@ def whole_or_split(
     """The compiled graph; where it must run op by op for some of its nodes, what stands between
     those is compiled.
     """
+    positions = returns_numbers(gm)
+    tensors = numbers_as_tensors(gm, positions) if positions else None
+    if tensors is not None:
+        compiled = compile_whole(tensors, example_inputs)
+        if not isinstance(compiled, OpByOp):
+            return WithNumbers(compiled, positions)
     whole = compile_whole(gm, example_inputs)
     if not isinstance(whole, OpByOp):
         return whole
