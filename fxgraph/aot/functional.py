@@ -133,6 +133,7 @@ class TrainingGraph:
     cuts: the nodes of the torch-level graph where segments end, by number of output.
     versions: for each value, how often the program writes it.
     draws: whether the forward draws random numbers.
+    spent: as FunctionalGraph.spent.
     """
 
     frame: FunctionalGraph
@@ -147,6 +148,7 @@ class TrainingGraph:
     cuts: dict[int, Node]
     versions: list[int]
     draws: bool
+    spent: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def flat_graph(module: GraphModule, frame: FunctionalGraph | None = None) -> FunctionalGraph:

@@ -339,6 +339,8 @@ class Finish:
         self.mutations: list[MutatedInput] = []
         self.tensors: list[Any] = []
         self._taken: set[Node] = set()
+        # As FunctionalGraph.spent, where other values can be differentiated (see spent.py).
+        self.spent: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.structure = map_aggregate(result, self._number)
         self.groups = self._by_memory()
         self.specs = [self._spec(i, leaf) for i, leaf in enumerate(self.tensors)]

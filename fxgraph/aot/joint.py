@@ -137,6 +137,7 @@ def _traced(
         cuts=joint.cuts,
         versions=[f._version if f.requires_grad else 0 for f in finished.value_fakes],
         draws=any(effects.of(node).random for node in parts.forward.nodes),
+        spent=finished.spent,
     )
 
 

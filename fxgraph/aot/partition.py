@@ -9,7 +9,7 @@ may not.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 from fxgraph import effects
+from fxgraph.aot import inplace
 from fxgraph.aot.functional import Unfunctionalizable, is_view, root_of
 from fxgraph.aot.min_cut import INFINITE, Network
+from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.symbols import hint_of, is_symbol, is_symbolic
@@ -61,13 +63,11 @@ def partition(
     others their owner may write, so a copy is saved. Raises Unfunctionalizable if the graph writes
     an attribute, or has operators that write without functional variants.
     """
-    for node in joint.nodes:
-        if node.target is not aten.copy_.default and effects.of(node).writes:
-            raise Unfunctionalizable(f"{node.target} writes its arguments")
-    behind = _behind(joint, tangents)
-    needed = _ancestors(gradients)
+    writers = _writers(joint)
+    behind = _behind(joint, tangents, writers)
+    needed = _ancestors(gradients, writers=writers)
     before = [node for node in needed if node not in behind]
-    saved = _saved(joint, before, behind.intersection(needed), gradients, lent)
+    saved = _saved(joint, before, behind.intersection(needed), gradients, lent, writers)
     # Sizes in the backward may be made of any symbol.
     symbols = [n for n in joint.nodes if n.op == "placeholder" and is_symbol(n.meta["val"])]
     saved = [*symbols, *(node for node in saved if node not in symbols)]
@@ -84,21 +84,49 @@ def partition(
     places: dict[Node, tuple[str, int]] = {}
     for name, nodes in (("kept", kept), ("value", values), ("input", inputs)):
         places.update({node: (name, i) for i, node in enumerate(nodes)})
-    forward = _forward(joint, inputs, [*values, *kept], list(writes.values()))
-    backward = _backward(joint, saved, tangents, gradients)
+    forward = _forward(joint, inputs, [*values, *kept], list(writes.values()), writers)
+    backward = _backward(joint, saved, tangents, gradients, writers)
     return Parts(forward, backward, [places[node] for node in handed.values()])
 
 
-def _behind(joint: Graph, tangents: Sequence[Node]) -> set[Node]:
+def _writers(joint: Graph) -> dict[Node, Node]:
+    """Copy -> the operator that writes it. One without a functional variant writes copies that the
+    tracer made for it; they are whole only after it has run.
+    """
+    writers: dict[Node, Node] = {}
+    for node in joint.nodes:
+        if node.target is aten.copy_.default or not effects.of(node).writes:
+            continue
+        given = inplace.bind(node.target, node.args, node.kwargs)
+        for argument in inplace.written_arguments(node.target):
+            for copy in leaves(given.get(argument.name)):
+                if not isinstance(copy, Node):
+                    continue
+                if copy.target is not aten.clone.default or copy in writers:
+                    raise Unfunctionalizable(f"{node.target} writes its arguments")
+                writers[copy] = node
+    return writers
+
+
+def _behind(joint: Graph, tangents: Sequence[Node], writers: Mapping[Node, Node]) -> set[Node]:
     """The nodes that depend on a tangent."""
     found = set(tangents)
+    copies: dict[Node, list[Node]] = {}
+    for copy, writer in writers.items():
+        copies.setdefault(writer, []).append(copy)
     for node in joint.nodes:
         if node not in found and any(arg in found for arg in node.all_input_nodes):
             found.add(node)
+            found.update(copies.get(node, ()))
     return found
 
 
-def _ancestors(nodes: Sequence[Node], until: Collection[Node] = ()) -> dict[Node, None]:
+def _ancestors(
+    nodes: Sequence[Node],
+    until: Collection[Node] = (),
+    *,
+    writers: Mapping[Node, Node],
+) -> dict[Node, None]:
     """The nodes and all that they depend on, not looking behind those in `until`."""
     found: dict[Node, None] = {}
     todo = list(nodes)
@@ -108,6 +136,8 @@ def _ancestors(nodes: Sequence[Node], until: Collection[Node] = ()) -> dict[Node
             found[node] = None
             if node not in until:
                 todo.extend(node.all_input_nodes)
+                if node in writers:
+                    todo.append(writers[node])
     return found
 
 
@@ -118,6 +148,7 @@ def _saved(
     after: set[Node],
     gradients: Sequence[Node],
     lent: Collection[Node],
+    written: Collection[Node],
 ) -> list[Node]:
     """The nodes of `before` to hand over to `after`, which depends on the tangents."""
     network = Network()
@@ -127,7 +158,7 @@ def _saved(
     wanted = set(gradients)
     for node in before:
         network.add_arc(entries[node], exits[node], _cost(node, node in lent))
-        if node.op == "placeholder" or not _cheap(node):
+        if node.op == "placeholder" or node in written or not _cheap(node):
             network.add_arc(forward, entries[node], INFINITE)
         for user in node.users:
             if user in entries:
@@ -193,9 +224,13 @@ def _copied(joint: Graph, node: Node, write: Node | None, mine: bool) -> Node:
 
 # -- the two graphs -------------------------------------------------------------------------------
 def _forward(
-    joint: Graph, inputs: Sequence[Node], results: Sequence[Node], writes: Sequence[Node]
+    joint: Graph,
+    inputs: Sequence[Node],
+    results: Sequence[Node],
+    writes: Sequence[Node],
+    writers: Mapping[Node, Node],
 ) -> Graph:
-    wanted = _ancestors([*results, *writes])
+    wanted = _ancestors([*results, *writes], writers=writers)
     graph = Graph()
     made: dict[Node, Node] = {}
     for node in joint.nodes:
@@ -206,15 +241,19 @@ def _forward(
 
 
 def _backward(
-    joint: Graph, saved: Sequence[Node], tangents: Sequence[Node], gradients: Sequence[Node]
+    joint: Graph,
+    saved: Sequence[Node],
+    tangents: Sequence[Node],
+    gradients: Sequence[Node],
+    writers: Mapping[Node, Node],
 ) -> Graph:
     graph = Graph()
     made: dict[Node, Node] = {}
     for node in [*saved, *tangents]:
         made[node] = graph.placeholder(node.name)
         made[node].meta.update(val=node.meta["val"])
-    wanted = _ancestors(gradients, until=made)
-    behind = _behind(joint, tangents)
+    wanted = _ancestors(gradients, until=made, writers=writers)
+    behind = _behind(joint, tangents, writers)
     for node in joint.nodes:
         if node in wanted and node in behind:
             _copy_late(graph, node, made)

@@ -1,14 +1,15 @@
-"""Graphs that differentiate themselves: nothing that they return can be differentiated any more.
+"""Graphs that differentiate themselves: some of what they return cannot be differentiated any more.
 
 A training step goes back through its own loss. What autograd recorded is gone by then, so that the
-graph needs no backward; a loss that is returned still belongs to autograd, which refuses to go back
-through it a second time.
+graph needs no backward for it; a loss that is returned still belongs to autograd, which refuses to
+go back through it a second time.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,9 +24,8 @@ from fxgraph.graph_module import GraphModule
 def undifferentiated(
     tracer: Tracer, gm: GraphModule, inputs: Inputs, finished: Finish
 ) -> FunctionalGraph | None:
-    """The traced graph as one without a backward, or None if one is needed.
-
-    Raises Unfunctionalizable where only some of what is returned can be differentiated.
+    """The traced graph as one without a backward, or None if one is needed: then `finished` tells
+    which values need none, as tensors without history, and has their outputs in `spent`.
     """
     views = [spec for spec in finished.specs if spec.kind == "alias_of_input"]
     if not all(spec.detached for spec in views):
@@ -34,15 +34,14 @@ def undifferentiated(
     calls = (node.target for node in gm.graph.nodes)
     if watched and torch.autograd.grad not in calls:
         return None
-    refusals = _refusals(inputs, [finished.value_fakes[i] for i in watched])
-    if None in refusals:
-        if any(refusals):
-            raise Unfunctionalizable("a part of what it returns was differentiated by the graph")
-        return None
     values = [finished.value_fakes[i] for i in watched]
+    refusals = _refusals(inputs, values)
+    if watched and not any(refusals):
+        return None
     by_value = {
         i: (refusal, _inputs_below(value, inputs))
         for i, refusal, value in zip(watched, refusals, values, strict=True)
+        if refusal is not None
     }
     spent = {
         number: by_value[spec.index]
@@ -53,6 +52,11 @@ def undifferentiated(
     }
     if any(spec.kind != "fresh" and n in spent for n, spec in enumerate(finished.specs)):
         raise Unfunctionalizable("a view of what the graph differentiated is returned")
+    if len(by_value) < len(watched):
+        finished.spent = spent
+        for i in by_value:
+            finished.value_fakes[i] = finished.value_fakes[i].detach()
+        return None
     functional = functional_graph(tracer, gm, inputs, finished)
     functional.spent = spent
     return functional
@@ -97,6 +101,7 @@ class SpentCallable:
     that autograd refuses.
 
     statics: by number of input; a parameter or buffer that `compiled` holds, and is not passed.
+    grad_mode: run it in that of the caller; it has a backward for the rest.
     """
 
     def __init__(
@@ -104,15 +109,18 @@ class SpentCallable:
         compiled: Callable[..., Any],
         spent: Mapping[int, tuple[str, tuple[int, ...]]],
         statics: Sequence[torch.Tensor | None] = (),
+        *,
+        grad_mode: bool = False,
     ) -> None:
         self.compiled = compiled
         self.spent = spent
         self.statics = statics
+        self.grad_mode = grad_mode
         self.binds_static = getattr(compiled, "binds_static", False)
         self.compile_report = getattr(compiled, "compile_report", None)
 
     def __call__(self, *inputs: Any) -> Any:
-        with torch.no_grad():
+        with nullcontext() if self.grad_mode else torch.no_grad():
             results = self.compiled(*inputs)
         if not self.spent:
             return results

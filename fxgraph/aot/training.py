@@ -20,6 +20,7 @@ from fxgraph.aot.cuts import last_write, replaced
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
 from fxgraph.aot.numbered import Numbered
 from fxgraph.aot.runtime import run_writing
+from fxgraph.aot.spent import SpentCallable
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
@@ -71,9 +72,11 @@ def training_callable(
             backwards.part_for(number, tuple(segment.tangents))
     step = numbered.step(_autograd.Step(_spec(training, forward, backwards, statics)), statics)
     frame = training.frame
-    if frame.structure == tuple(range(len(frame.outputs))):
-        return step
-    return _Nested(step, frame)
+    if frame.structure != tuple(range(len(frame.outputs))):
+        step = _Nested(step, frame)
+    if training.spent:
+        step = SpentCallable(step, training.spent, statics or (), grad_mode=True)
+    return step
 
 
 class _Nested:
