@@ -151,6 +151,9 @@ class OutputGraph:
             tx.release()
         if not self.compiled:
             self.graph.discard()
+        # What stands for the program's objects, which may hold each other.
+        for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
+            vars(value).clear()
         vars(self).clear()
 
     @property

@@ -239,6 +239,10 @@ class Value:
         """Values held by this one, which live as long as it does (for liveness of side effects)."""
         return ()
 
+    def instance_dict(self) -> dict[str, Any] | None:
+        """The real instance dict; None if there is none."""
+        raise Unsupported(breaks.AttributeAccess(self.describe(), "__dict__"))
+
     def unread(self) -> Iterable[Any]:
         """Objects from outside that it holds, and that may have no Value of their own."""
         return ()

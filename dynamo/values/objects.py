@@ -51,6 +51,15 @@ if TYPE_CHECKING:
     from dynamo.reconstruct import Codegen
 
 
+_MANAGED_DICT = 1 << 4
+_CONTAINERS = (dict, list, tuple, set, frozenset, str, bytes, int, float, BaseException)
+
+
+def _has_dict(cls: type) -> bool:
+    """Asking an object of C code for its dict makes one, which functools.partial notices."""
+    return bool(cls.__flags__ & _MANAGED_DICT) or issubclass(cls, _CONTAINERS)
+
+
 class ObjectValue(Value):
     """An instance. `real`: the object, where it came from outside; None: the frame makes it."""
 
@@ -94,7 +103,7 @@ class ObjectValue(Value):
 
     def unread(self) -> Iterable[Any]:
         stored = {} if self.mutation is None else self.mutation.attrs
-        own = self.instance_dict() or {}
+        own = (self.instance_dict() or {}) if _has_dict(self.cls) else {}
         return [obj for name, obj in own.items() if name not in stored]
 
     def as_proxy(self) -> Any:
@@ -608,7 +617,8 @@ def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     tx.guard(source, "type", type(obj))
     tx.output.has_overrides |= class_lookup(type(obj), "__torch_function__") is not MISSING
     value = ObjectValue(type(obj), source, obj)
-    if not all(type(name) is str for name in value.instance_dict() or ()):  # it may compare itself
+    own = (value.instance_dict() or ()) if _has_dict(type(obj)) else ()
+    if not all(type(name) is str for name in own):  # it may compare itself
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)

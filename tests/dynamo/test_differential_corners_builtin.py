@@ -41,6 +41,27 @@ PROGRAMS = {
         ---
         run(T(3))
         """,
+    "partial_of_another_module": """
+        import importlib, sys
+        known = sys.modules.pop("functools"), sys.modules.pop("_functools")
+        other = importlib.import_module("functools")
+        sys.modules["functools"], sys.modules["_functools"] = known
+        def f(x):
+            y = x + 1
+            inner = other.partial(max, 1)
+            nested = other.partial(inner, default=2)
+            return y, nested.func is max, nested.args
+        ---
+        run(T(3))
+        """,
+    "dict_of_a_partial": """
+        def f(x):
+            y, p = x + 1, functools.partial(max, 1)
+            p.a = 5
+            return y, p.__dict__
+        ---
+        run(T(3))
+        """,
     "operators_take_two": """
         def f(x, *args):
             y = x + 1
