@@ -22,7 +22,7 @@ from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbol
+from fxgraph.symbols import is_symbol, is_symbolic
 
 aten = torch.ops.aten
 
@@ -66,7 +66,8 @@ class _Contribution:
         self.zero = _reached(nodes, tangents) - _reached(nodes, [tangents[k] for k in present])
         self.made: dict[Node, Node] = {}
         self.graph = Graph()
-        self._sizes = self._size_nodes(placeholders)
+        self._known = _known_symbols(nodes, count)
+        self._sizes: ExpressionNodes | None = None
         for node in nodes:
             if node.op != "output" and (node not in self.zero or node in placeholders):
                 self.made[node] = self._copy(node)
@@ -102,21 +103,63 @@ class _Contribution:
         memory = self._emit(aten.empty_strided.default, (size, list(val.stride())), options, val)
         return self._emit(aten.copy.default, (memory, zeros), {}, val)
 
-    def _size_nodes(self, placeholders: Sequence[Node]) -> ExpressionNodes | None:
-        symbols = {n.meta["val"].node._expr: n for n in placeholders if is_symbol(n.meta["val"])}
-        if not symbols:
-            return None
-        env = next(iter(symbols.values())).meta["val"].node.shape_env
-        return ExpressionNodes(
-            env, lambda symbol: self.made[symbols[symbol]], self.graph.call_function
-        )
-
     def _emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
-        if self._sizes is not None:
-            args = map_aggregate(args, self._sizes.of)
-        node = self.graph.call_function(op, args, kwargs)
+        node = self.graph.call_function(op, map_aggregate(args, self._number), kwargs)
         node.meta["val"] = val
         return node
+
+    def _number(self, leaf: Any) -> Any:
+        """The node of a size that varies."""
+        if not is_symbolic(leaf):
+            return leaf
+        if self._sizes is None:
+            env = leaf.node.shape_env
+            self._sizes = ExpressionNodes(env, self._symbol, self.graph.call_function)
+        return self._sizes.of(leaf)
+
+    def _symbol(self, symbol: Any) -> Node:
+        node, dim = self._known[symbol]
+        if dim is None:
+            return self.made[node]
+        size = self.graph.call_function(aten.sym_size.int, (self.made[node], dim))
+        size.meta["val"] = node.meta["val"].shape[dim]
+        return size
+
+
+def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, int | None]]:
+    """Symbol -> the node that is its value, or the saved tensor and the dimension that tell it,
+    whichever tangents arrive.
+    """
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    behind = _reached(nodes, placeholders[saved:])
+    found: dict[Any, tuple[Node, int | None]] = {}
+    for node in placeholders[:saved]:
+        value = node.meta["val"]
+        for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if is_symbol(size):
+                found[size.node.expr] = node, dim
+    for node in nodes:
+        value = node.meta.get("val")
+        if node not in behind and is_symbol(value):
+            found[value.node.expr] = node, None
+    return found
+
+
+def sizes_are_known(backward: Graph, saved: int) -> bool:
+    """Whether the backward can be made for any of its tangents: the sizes that depend on data, of
+    zeros in the place of others, are told by what is saved.
+    """
+    nodes = list(backward.nodes)
+    known = _known_symbols(nodes, saved)
+    values = [node.meta.get("val") for node in nodes]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return all(
+        symbol in known
+        for tensor in tensors
+        for size in (*tensor.shape, *tensor.stride())
+        if is_symbolic(size)
+        for symbol in size.node.expr.free_symbols
+    )
 
 
 def _reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:

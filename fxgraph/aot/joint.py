@@ -21,7 +21,9 @@ import torch
 
 from fxgraph import effects
 from fxgraph.aot import decompositions as rules
+from fxgraph.aot.absent import sizes_are_known
 from fxgraph.aot.cuts import last_write, replaced, used_outputs
+from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.functional import (
     FunctionalGraph,
@@ -40,13 +42,13 @@ from fxgraph.aot.functionalize import (
     tracing,
 )
 from fxgraph.aot.history import History
-from fxgraph.aot.partition import partition
+from fxgraph.aot.partition import Parts, partition
 from fxgraph.aot.spent import undifferentiated
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbol
+from fxgraph.symbols import depends_on_data, is_symbol
 from fxgraph.torch_fx import fake_tensor_mode
 
 
@@ -85,7 +87,7 @@ def _traced(
     table = rules.training_table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
-    with tracing(grad=torch.is_grad_enabled()):
+    with tracing(grad=torch.is_grad_enabled()), data_allowed(fake_mode):
         inputs = Inputs(tracer, gm, example_inputs, fake_mode)
         for fake, real in zip(inputs.fakes, inputs.real):
             if not is_symbol(fake):
@@ -114,6 +116,8 @@ def _traced(
         joint = _Joint(tracer, inputs, finished, interpreter)
     nodes = joint.tangent_nodes, joint.gradient_nodes
     parts = partition(tracer.graph, finished.values, *nodes, lent=joint.lent())
+    if tracer.data.nodes:
+        _check_data(joint, parts)
     frame = FunctionalGraph(
         graph_module=module_of(tracer, parts.forward, gm),
         outputs=finished.specs,
@@ -139,6 +143,18 @@ def _traced(
         draws=any(effects.of(node).random for node in parts.forward.nodes),
         spent=finished.spent,
     )
+
+
+def _check_data(joint: _Joint, parts: Parts) -> None:
+    """Sizes that depend on data are to be told by what the backward is given."""
+    if len(joint.tangents) > 1 and not sizes_are_known(parts.backward, len(parts.saved)):
+        raise Unfunctionalizable("what is saved does not tell a size that depends on data")
+    for node in joint.tangent_nodes:
+        value = node.meta["val"]
+        told = {n.node.expr for n in value.shape if is_symbol(n)}
+        strides = [n.node for n in value.stride() if depends_on_data(n)]
+        if any(not n.expr.free_symbols <= told for n in strides):
+            raise Unfunctionalizable("a result has strides that depend on data")
 
 
 class _Cutting(TracingInterpreter):

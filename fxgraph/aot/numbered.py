@@ -17,7 +17,7 @@ import torch
 
 from fxgraph.aot.functional import FunctionalGraph, TrainingGraph
 from fxgraph.expressions import evaluate
-from fxgraph.symbols import is_symbol, is_symbolic
+from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
 
 
 class Numbered:
@@ -25,6 +25,10 @@ class Numbered:
 
     def __init__(self, training: TrainingGraph) -> None:
         self.numbers = sorted(training.frame.symbols.values())
+        vals = [
+            n.meta["val"] for n in training.backward.graph_module.graph.find_nodes(op="placeholder")
+        ]
+        self.varies = any(map(_varies, vals))
 
     def plain(self, inputs: Sequence[Any]) -> list[Any]:
         """All inputs, with the numbers as such."""
@@ -49,7 +53,7 @@ class Numbered:
 
     def backward(self, compile_backward: Callable[..., Any]) -> Callable[..., Any]:
         """What compiles a backward, for one that gets tensors for its numbers."""
-        if not self.numbers:
+        if not self.varies:
             return compile_backward
         return lambda functional: _Backward(functional, compile_backward(functional))
 
@@ -62,6 +66,13 @@ class Numbered:
         """The numbers' positions among the inputs that each call passes."""
         bound = [i for i, tensor in enumerate(statics or ()) if tensor is not None]
         return [i - sum(j < i for j in bound) for i in self.numbers]
+
+
+def _varies(value: Any) -> bool:
+    """Whether this is a number, or a tensor whose sizes vary."""
+    if not isinstance(value, torch.Tensor):
+        return True
+    return any(map(is_symbolic, (*value.shape, *value.stride())))
 
 
 class _Step:
@@ -98,6 +109,11 @@ class _Backward:
         for i in self.symbols.values():
             given[i] = given[i].item()
         values = {symbol: given[i] for symbol, i in self.symbols.items()}
+        for val, tensor in zip(self.vals, given):
+            # Sizes that depend on data are told by what has them.
+            for dim, size in enumerate(val.shape if isinstance(val, torch.Tensor) else ()):
+                if depends_on_data(size) and size.node.expr.is_Symbol:
+                    values[size.node.expr] = tensor.shape[dim]
         for i in self.tangents:
             val = self.vals[i]
             stride = tuple(

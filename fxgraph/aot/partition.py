@@ -29,6 +29,7 @@ aten = torch.ops.aten
 # Inputs stay alive anyway, as a rule: parameters, and what the caller holds.
 _INPUT_SHARE = 0.01
 _COPY_SHARE = 1.1  # of inputs that their owner may write, a copy is made
+_DATA_SIZE = 1024  # what a size that depends on data is taken for
 # Besides what torch tags as pointwise: operators that move or make elements.
 _CHEAP = frozenset(
     getattr(aten, name)
@@ -84,7 +85,9 @@ def partition(
     places: dict[Node, tuple[str, int]] = {}
     for name, nodes in (("kept", kept), ("value", values), ("input", inputs)):
         places.update({node: (name, i) for i, node in enumerate(nodes)})
-    forward = _forward(joint, inputs, [*values, *kept], list(writes.values()), writers)
+    checks = [node for node in joint.nodes if node.target is aten._assert_scalar.default]
+    done = [*checks, *writes.values()]
+    forward = _forward(joint, inputs, [*values, *kept], done, writers)
     backward = _backward(joint, saved, tangents, gradients, writers)
     return Parts(forward, backward, [places[node] for node in handed.values()])
 
@@ -182,7 +185,9 @@ def _cost(node: Node, lent: bool) -> float:
         return 0.0
     if node.op == "call_function" and is_view(node.target) and not _replaces(node):
         return INFINITE  # what it looks at is kept
-    size = max(float(prod(map(hint_of, value.shape)) * value.dtype.itemsize), 1.0)
+    known = [hint_of(n) for n in value.shape]
+    elements = prod(_DATA_SIZE if n is None else n for n in known)
+    size = max(float(elements * value.dtype.itemsize), 1.0)
     if node.op == "placeholder":
         return size * (_INPUT_SHARE if lent else _COPY_SHARE)
     return size
@@ -227,10 +232,10 @@ def _forward(
     joint: Graph,
     inputs: Sequence[Node],
     results: Sequence[Node],
-    writes: Sequence[Node],
+    effects: Sequence[Node],
     writers: Mapping[Node, Node],
 ) -> Graph:
-    wanted = _ancestors([*results, *writes], writers=writers)
+    wanted = _ancestors([*results, *effects], writers=writers)
     graph = Graph()
     made: dict[Node, Node] = {}
     for node in joint.nodes:

@@ -413,6 +413,10 @@ class Tracer:
             fresh = parts[: variant.fresh]
             for old, new in zip(written.values(), parts[variant.fresh :]):
                 self._write_nest(old, new)
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView"):
+            # A program's own operator: what its kernel calls has moved the version counters.
+            changed = [t for t in leaves(written) if isinstance(t, torch.Tensor)]
+            torch._C._increment_version([t for t in changed if not t.is_inference()])
         return _returned(op, written, fresh)
 
     def _refuse_shared(self, op: Any, given: dict[str, Any], written: dict[str, Any]) -> None:

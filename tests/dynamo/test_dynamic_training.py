@@ -219,3 +219,82 @@ def test_zeros_for_absent_tangents():
             found.append((x.grad, w.grad))
         same(*found)
     assert len(counting.graphs) == 2
+
+
+# (x with a gradient, data that its graph depends on; w with one) -> anything
+DATA = {
+    "masked": lambda x, w: (x * w)[x > 0].sum(),
+    "masked_and_returned": lambda x, w: (x * w)[x > 0].sin() * 2,
+    "number": lambda x, w: x * w * x.detach().max().item(),
+    "size": lambda x, w: (x * w).sum() / (x > 0).nonzero().size(0),
+    "indexed": lambda x, w: (x * w)[x.nonzero().squeeze(1)].exp() * 2,
+    "added": lambda x, w: (x * w).index_add(0, x.nonzero().squeeze(1), w[x > 0].cos()),
+    "made": lambda x, w: torch.cat([torch.ones(x.detach().long().max().item()) * w[0], x * w]),
+    "returned": lambda x, w: ((x * w)[x > 0], x.detach().sum().item(), x.nonzero().size(0)),
+    "two": lambda x, w: ((x * w)[x > 0].sin(), w[x < 2].cos()),
+    "stacked": lambda x, w: [t.exp() for t in torch.stack([(x * w)[x > 0], w[x > 0]]).unbind()],
+    "outer": lambda x, w: (x[x > 0][:, None] * w).t().contiguous().tanh(),
+    "pooled": lambda x, w: (x * w)[x > 0].mean() + torch.relu(w[x > 0] - 0.5).square().sum(),
+    "checked": lambda x, w: _checked((x * w)[x > 0]),
+    "broadcast": lambda x, w: (x * w)[x > 0] * w[:2],
+}
+
+
+def _checked(values):
+    torch._check(values.size(0) > 1, lambda: "two at least")
+    return values.exp() / values.size(0)
+
+
+def _gradients(fn, x, w, which=None):
+    """The results, and gradients of some of them; or the exception."""
+    x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
+    try:
+        out = fn(x, w)
+    except Exception as error:
+        return type(error), str(error)
+    leaves = list(out) if isinstance(out, (tuple, list)) else [out]
+    tensors = [t for t in leaves if isinstance(t, torch.Tensor)]
+    wanted = tensors if which is None else [tensors[which % len(tensors)]]
+    torch.autograd.backward([t.sum() * (i + 1) for i, t in enumerate(wanted)])
+    return [t.detach() if isinstance(t, torch.Tensor) else t for t in leaves], x.grad, w.grad
+
+
+@pytest.mark.parametrize("backend", [aot_eager, inductor])
+@pytest.mark.parametrize("name", DATA)
+def test_data(name, backend):
+    """Sizes and numbers that depend on data, differentiated: one graph, compiled."""
+    fn = DATA[name]
+    counting = Counting(backend)
+    both = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    calls = [
+        [1.0, 0.0, 2.0, -3.0],
+        [0.0, -1.0, 5.0, 1.0],
+        [0.0, 0.0, 5.0, 0.0],
+        [3.0, 1.0, 4.0, 1.0],
+    ]
+    w = torch.tensor([0.5, 1.5, -2.0, 1.0])
+    with dynamo.config.patch(**both):
+        compiled = dynamo.compile(lambda x, w: fn(x, w), backend=counting, fullgraph=True)
+        for which in (None, 0, 1):
+            for x in map(torch.tensor, calls):
+                same(_gradients(fn, x, w, which), _gradients(compiled, x, w, which))
+    assert len(counting.graphs) == 1
+
+
+def test_data_of_two_calls_at_once():
+    """Each backward has the sizes of its own call."""
+    fn = DATA["masked_and_returned"]
+    both = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with dynamo.config.patch(**both):
+        compiled = dynamo.compile(lambda x, w: fn(x, w), backend=Counting(aot_eager))
+        found = []
+        for function in (fn, compiled):
+            w = torch.ones(4, requires_grad=True)
+            xs = [torch.tensor([1.0, 0.0, 2.0, 3.0]), torch.tensor([0.0, 0.0, 5.0, 0.0])]
+            first, second = (function(x, w) for x in xs)
+            for result in (first, second, first):
+                result.sum().backward(retain_graph=True)
+            (once,) = torch.autograd.grad(first.sum(), w, create_graph=True)
+            (twice,) = torch.autograd.grad(once.sum(), w)
+            found.append((first.detach(), second.detach(), w.grad.detach(), twice))
+        same(*found)
