@@ -19,7 +19,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import MadeSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
-from dynamo.values.constant import CONSTANT_TYPES, is_literal
+from dynamo.values.constant import is_constant_type, is_literal
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
@@ -61,7 +61,7 @@ class Codegen:
         local = self._temporaries.get(key)
         if local is not None:
             self.emit.load_fast(local)
-        elif value.is_constant() and type(value.as_constant()) in CONSTANT_TYPES:
+        elif value.is_constant() and is_constant_type(type(value.as_constant())):
             self.emit.load_const(value.as_constant())
         elif value.source is not None:
             value.source.load(self.emit)

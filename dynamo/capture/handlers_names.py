@@ -18,7 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values.base import Value
 from dynamo.values.cell import CellValue
-from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
+from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.containers import from_constant
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.objects import ObjectValue
@@ -60,7 +60,7 @@ def SWAP(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def LOAD_CONST(tx: Interpreter, instr: Instruction) -> None:
     value = instr.argval
-    if type(value) in CONSTANT_TYPES:
+    if is_constant_type(type(value)):
         tx.push(ConstantValue(value))
     elif type(value) is FunctionType or value is go_on:  # in continuations
         tx.push(tx.wrap(value))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # A function that names one of these may look at its own frame.
 SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
+# Ours, but in the place of Python functions.
+_CONTINUED = frozenset([break_regions.__name__, "dynamo.values.module_polyfills"])
 
 
 def _can_be_continued(function: FunctionValue) -> bool:
@@ -30,7 +32,7 @@ def _can_be_continued(function: FunctionValue) -> bool:
     changes the filters of warnings has to do so in one go: captured warnings are given later.
     """
     module = function.globals.get("__name__") or ""
-    if module == break_regions.__name__:
+    if module in _CONTINUED:
         return True
     package = module.partition(".")[0]
     return package not in ("dynamo", "warnings") and SEES_ITS_FRAME.isdisjoint(

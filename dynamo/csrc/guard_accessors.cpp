@@ -273,6 +273,7 @@ class GetAttr : public Accessor {
     }
   }
   PyObject* get(PyObject* base, const Frame&) const override {
+    if (is_name("grad") && is_tensor(base)) return tensor_grad(base);
     return PyObject_GetAttr(base, name_.get());
   }
   Verdict record(PyObject* base, const Frame&, Recorder& recorder, Ref* value) const override {

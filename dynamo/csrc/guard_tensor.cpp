@@ -14,12 +14,22 @@
 
 namespace guards {
 
-namespace {
-
 bool is_tensor(PyObject* object) {
   return THPVariableClass != nullptr &&
          PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
+
+// What `tensor.grad` gives, without asking a __torch_function__ of the program's.
+PyObject* tensor_grad(PyObject* tensor) {
+  try {
+    return THPVariable_Wrap(THPVariable_Unpack(tensor).grad());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+namespace {
 
 c10::TensorImpl* impl_of(PyObject* tensor) {
   return THPVariable_Unpack(tensor).unsafeGetTensorImpl();

@@ -145,6 +145,8 @@ class Tree {
 std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 PyObject* accumulates(PyObject* module, PyObject* tensor);
+bool is_tensor(PyObject* object);
+PyObject* tensor_grad(PyObject* tensor);
 std::unique_ptr<Leaf> make_global_leaf(const std::string& kind, PyObject* payload);
 bool init_global_state(PyObject* module);
 

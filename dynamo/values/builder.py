@@ -23,7 +23,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
-from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
+from dynamo.values.constant import ConstantValue, is_constant_type
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -146,7 +146,7 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         raise TypeError(f"{obj!r} is already a Value")
     if type(type(obj)).__hash__ is None:  # a class that no table of ours can hold
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
-    if type(obj) in CONSTANT_TYPES:
+    if is_constant_type(type(obj)):
         return _build_constant(tx, obj, source)
     known = tx.output.known_value(obj, source)
     if known is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import CellContentsSource, ClosureCellSource, ClosureSource, Source
 from dynamo.values.base import Value
@@ -46,6 +47,8 @@ class CellValue(Value):
         """The content, or None if the cell is empty."""
         if isinstance(self.contents, Lazy):
             self.contents = self.contents.realize(tx)
+        elif self.contents is None and not (self.mutation.new or self.mutation.dirty):
+            tx.guard(self.source, "predicate", is_empty)
         return self.contents
 
     def store(self, tx: Interpreter, value: Value | None) -> None:
@@ -73,20 +76,24 @@ class CellValue(Value):
             codegen.call(0)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        name = self.local_name or getattr(self.source, "variable", None)
-        if self.contents is not None:
-            codegen(self.contents)
-        if name is not None:
-            return self._write_own(codegen, name)
-        codegen(self)
-        if self.contents is None:
-            return lambda: codegen.delete_attr("cell_contents")
-        return lambda: codegen.store_attr("cell_contents")
+        from dynamo.values.function import push_attr, write_attr
 
-    def _write_own(self, codegen: Codegen, name: str) -> Callable[[], None]:
-        if self.contents is None:
-            return lambda: codegen.delete_deref(name)
-        return lambda: codegen.store_deref(name)
+        name = self.local_name or getattr(self.source, "variable", None)
+        contents, emptied = self.contents, self.contents is None
+        if name is None:
+            push_attr(codegen, self, DELETED if emptied else contents)
+            return lambda: write_attr(codegen, "cell_contents", emptied)
+        if contents is None:
+            codegen.load_const(None)
+        else:
+            codegen(contents)
+
+        def write() -> None:
+            codegen.store_deref(name)
+            if emptied:
+                codegen.delete_deref(name)
+
+        return write
 
     def children(self) -> Sequence[Value]:
         return (self.contents,) if isinstance(self.contents, Value) else ()
@@ -112,18 +119,25 @@ _LASTING = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleTyp
 
 def _is_changeable(cell: types.CellType) -> bool:
     """Whether what a library function's cell holds may be changed, as an object or by another."""
-    try:
-        contents: Any = cell.cell_contents
-    except ValueError:
+    if is_empty(cell):
         return True
+    contents: Any = cell.cell_contents
     return not (is_literal(contents) or issubclass(type(contents), _LASTING))
 
 
-def _lazy_contents(cell: types.CellType, source: Source | None) -> Lazy | None:
+def is_empty(cell: types.CellType) -> bool:
     try:
-        contents: Any = cell.cell_contents
+        contents = cell.cell_contents
     except ValueError:
+        return True
+    del contents  # only whether there is one
+    return False
+
+
+def _lazy_contents(cell: types.CellType, source: Source | None) -> Lazy | None:
+    if is_empty(cell):
         return None
+    contents = cell.cell_contents
     if isinstance(source, ClosureCellSource):
         return Lazy(contents, ClosureSource(source.variable, source.index))
     return Lazy(contents, None if source is None else CellContentsSource(source))

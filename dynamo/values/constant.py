@@ -42,6 +42,12 @@ TORCH_LITERAL_TYPES: tuple[type, ...] = (
     torch.iinfo,
 )
 CONSTANT_TYPES = frozenset(LITERAL_TYPES + TORCH_LITERAL_TYPES)
+_CONSTANT_IDS = frozenset(map(id, CONSTANT_TYPES))
+
+
+def is_constant_type(kind: type) -> bool:
+    """By identity: a metaclass of the program's may hash and compare in its own way."""
+    return id(kind) in _CONSTANT_IDS
 
 
 def is_literal(obj: Any) -> bool:
@@ -49,7 +55,7 @@ def is_literal(obj: Any) -> bool:
     constants).
     """
     kind = type(obj)
-    if kind in CONSTANT_TYPES:
+    if is_constant_type(kind):
         return True
     if kind in (tuple, frozenset):
         return all(is_literal(item) for item in obj)
@@ -91,7 +97,7 @@ class ConstantValue(Value):
         if name == "__class__":
             return tx.wrap(type(self.value))
         found = call_real(tx, getattr, self.value, name)
-        if type(found) in CONSTANT_TYPES:
+        if is_constant_type(type(found)):
             return ConstantValue(found)
         if is_literal(found):
             from dynamo.values.containers import from_constant
@@ -107,7 +113,7 @@ class ConstantValue(Value):
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         from dynamo.values.exceptions import call_real
 
-        if type(self.value) in CONSTANT_TYPES:
+        if is_constant_type(type(self.value)):
             call_real(tx, setattr, self.value, name, None)
         super().setattr(tx, name, value)
 

@@ -49,13 +49,20 @@ class SequenceValue(BuiltinObject):
     @classmethod
     def from_real(cls, tx: Interpreter, real: Sequence[Any], source: Source | None) -> Any:
         """A sequence from outside; its type is guarded by the caller."""
+        return cls(cls.items_of(tx, real, source), source)
+
+    @classmethod
+    def items_of(
+        cls, tx: Interpreter, real: Sequence[Any], source: Source | None
+    ) -> Iterator[Value | Pending]:
+        """What is in a sequence from outside; its length is guarded."""
         tx.guard(source, "length", len(real))
         base: Any = cls.cls
-        items = (
-            tx.wrap(x) if type(x) is torch.SymInt else Pending(tx, x, cls.item_source(source, i))
-            for i, x in enumerate(base.__iter__(real))  # past a subclass's own
-        )
-        return cls(items, source)
+        for i, x in enumerate(base.__iter__(real)):  # past a subclass's own
+            if type(x) is torch.SymInt:
+                yield tx.wrap(x)
+            else:
+                yield Pending(tx, x, cls.item_source(source, i))
 
     @staticmethod
     def item_source(source: Source | None, index: int) -> Source | None:
@@ -417,20 +424,60 @@ class MutableSequence(SequenceValue):
 
 
 class ListValue(MutableSequence):
+    """One from outside to which the frame only appends is not read: a list that grows with every
+    call does not recompile.
+    """
+
     cls = list
     touched = False  # a change was recorded since this was reset
+    behind: tuple[Interpreter, list] | None = None  # until somebody asks what is in it
 
     def __init__(self, items: Iterable[Value | Pending], source: Source | None = None) -> None:
         super().__init__(items, source)
         self.length_outside = len(self.contents)  # if it came from there
 
     def length_before_writes(self) -> int:
-        return super().length_before_writes() if self.source is None else self.length_outside
+        if self.source is None:
+            return super().length_before_writes()
+        self._read()
+        return self.length_outside
+
+    @classmethod
+    def from_real(cls, tx: Interpreter, real: Sequence[Any], source: Source | None) -> Any:
+        if source is None:
+            return super().from_real(tx, real, source)
+        value = cls([], source)
+        value.behind, value.length_outside = (tx, real), len(real)  # type: ignore[assignment]
+        return value
+
+    def _read(self) -> None:
+        if self.behind is not None:
+            (tx, real), self.behind = self.behind, None
+            self.known[:0] = self.items_of(tx, real, self.source)
+
+    @property
+    def contents(self) -> list[Value | Pending]:  # type: ignore[override]
+        self._read()
+        return self.known
+
+    @contents.setter
+    def contents(self, items: list[Value | Pending]) -> None:
+        self.behind, self.known = None, items
+
+    def children(self) -> Sequence[Value]:
+        return [v for v in self.known if isinstance(v, Value)]
+
+    def unread(self) -> Iterable[Any]:
+        return super().unread() if self.behind is None else list(self.behind[1])
+
+    def py_append(self, tx, item):
+        self.restructuring(tx)
+        self.known.append(item)
 
     def py_extend(self, tx, other):
         items = other.unpack_hinted(tx)
         self.restructuring(tx)
-        self.contents.extend(items)
+        self.known.extend(items)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if isinstance(key, SliceValue):
@@ -476,7 +523,9 @@ class ListValue(MutableSequence):
         codegen.build_list(self.emit_items(codegen))
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        """outside[:] = items"""
+        """outside[:] = items, or outside.extend(items) if that is all that is known."""
+        if self.behind is not None:
+            return self._replay_extend(codegen)
         codegen.build_list(self.emit_items(codegen))
         codegen(self)
 
@@ -485,6 +534,19 @@ class ListValue(MutableSequence):
             codegen.load_const(None)
             codegen.build_slice(2)
             codegen.store_subscr()
+
+        return write
+
+    def _replay_extend(self, codegen: Codegen) -> Callable[[], None]:
+        codegen.load_callable(lambda: codegen.load_const(list.extend))
+        codegen(self)
+        for item in self.known:
+            emit_item(codegen, item)
+        codegen.build_list(len(self.known))
+
+        def write() -> None:
+            codegen.call(2)
+            codegen.pop_top()
 
         return write
 

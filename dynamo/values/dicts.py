@@ -2,8 +2,8 @@
 
 A dict maps a hash key (values/keys.py) to an Entry. One from outside is read lazily: looking up a
 constant key guards that
-key alone; anything that depends on all keys (iteration, length, equality, a change) guards the
-list of keys.
+key alone, assigning to one guards nothing (so that a record that grows with every call does not
+recompile); anything that depends on all keys (iteration, length, equality) guards the list of keys.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class DictValue(BuiltinObject):
         if self.real is None:
             return self.entries
         real, known = self.real, self.entries
-        self.real, self.changes = None, DictChanges()
+        self.real = None
+        if self.changes is None:
+            self.changes = DictChanges()
         tx.guard(self.source, "dict_keys", list(dict.keys(real)))
         entries: dict[Hashable, Entry] = {}
         pairs = list(dict.items(real))
@@ -85,15 +87,15 @@ class DictValue(BuiltinObject):
             key, item = pairs[i]
             if is_literal(key):
                 tx.output.token_keys.came_from_outside(key)
-                entry = known.get(key) or (
-                    ConstantValue(key),
-                    self.pending(tx, item, self.item_source(key)),
-                )
-                entries[key] = entry
+                found = known.get(key)
+                value = self.pending(tx, item, self.item_source(key)) if found is None else found[1]
+                entries[key] = (ConstantValue(key), value)
             else:
                 key_value, value_source = self._keyed_by_object(tx, key, i)
                 value = Pending(tx, item, value_source)
                 entries[_key_from_outside(tx, key_value)] = (key_value, value)
+        for hashed, entry in known.items():
+            entries.setdefault(hashed, entry)  # new keys, assigned before
         self.entries = entries
         return entries
 
@@ -185,10 +187,10 @@ class DictValue(BuiltinObject):
         return [(self.key_of_entry(h), self._value_of(h, entry)) for h, entry in pairs]
 
     def length(self, tx: Interpreter) -> int:
-        if self.real is not None:
+        if self.real is not None and self.changes is None:
             tx.guard(self.source, "length", len(self.real))
             return len(self.real)
-        return len(self.entries)
+        return len(self.load_all(tx))
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         return self.keys(tx)
@@ -238,18 +240,28 @@ class DictValue(BuiltinObject):
         self.load_all(tx)
         super().changing(tx)
 
+    def assigning(self, tx: Interpreter, key: Value) -> None:
+        """Call before `put`. What is in a dict from outside needs not be known for it."""
+        hashed = key_of(tx, key)
+        plain = type(self) is DictValue and self.real is not None and self.source is not None
+        if plain and is_literal(hashed) and not self._asks_keys():
+            super().changing(tx)
+            if self.changes is None:
+                self.changes = DictChanges()
+        else:
+            self.changing(tx)
+
     def put(self, tx: Interpreter, key: Value, value: Value) -> None:
         """self[key] = value, the change already being recorded."""
         hashed = key_of(tx, key)
         known = self.entries.get(hashed)
-        self.state += known is None
+        self.state += known is None and (self.real is None or hashed not in self.real)
         self.entries[hashed] = (key if known is None else known[0], value)
         if self.changes is not None:
             self.changes.set(hashed, key, value)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
-        key_of(tx, key)
-        self.changing(tx)
+        self.assigning(tx, key)
         self.put(tx, key, value)
 
     def delitem(self, tx: Interpreter, key: Value) -> None:
@@ -330,11 +342,10 @@ class DictValue(BuiltinObject):
 
     def py_update(self, tx, other=None, /, **named):
         pairs = [] if other is None else pairs_of(tx, other)
-        self.changing(tx)
+        pairs = [*pairs, *((ConstantValue(name), value) for name, value in named.items())]
         for key, value in pairs:
+            self.assigning(tx, key)
             self.put(tx, key, value)
-        for name, value in named.items():
-            self.put(tx, ConstantValue(name), value)
 
     # -- code -----------------------------------------------------------------------------------
     def emit_dict(self, codegen: Codegen) -> None:

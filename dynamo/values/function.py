@@ -144,18 +144,31 @@ def replay_attributes(value: Value, codegen: Codegen) -> Callable[[], None]:
     """Emit the recorded attribute stores of an object with plain setattr."""
     stores = list(value.mutation.attrs.items())
     for _, new in reversed(stores):
-        if new is not DELETED:
-            codegen(new)
-        codegen(value)
+        push_attr(codegen, value, new)
 
     def write() -> None:
         for name, new in stores:
-            if new is DELETED:
-                codegen.delete_attr(name)
-            else:
-                codegen.store_attr(name)
+            write_attr(codegen, name, new is DELETED)
 
     return write
+
+
+def push_attr(codegen: Codegen, target: Value, new: Any) -> None:
+    """The operands of `write_attr`. What ends deleted is stored first: whether it is there now may
+    depend on the call, if the frame itself stored it before.
+    """
+    if new is DELETED:
+        codegen(target)
+        codegen.load_const(None)
+    else:
+        codegen(new)
+    codegen(target)
+
+
+def write_attr(codegen: Codegen, name: str, deleted: bool) -> None:
+    codegen.store_attr(name)
+    if deleted:
+        codegen.delete_attr(name)
 
 
 class UserFunctionValue(FunctionValue):

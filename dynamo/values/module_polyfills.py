@@ -1,33 +1,48 @@
-"""A module call with hooks, in Python: captured in place of nn.Module._call_impl."""
+"""A module call with hooks, in Python: captured in place of nn.Module._call_impl.
+
+The loops count: after a graph break in a hook, the rest is captured with the count as a constant,
+where the next item of an iterator from outside would be another break.
+"""
 
 from __future__ import annotations
+
+import warnings
 
 from torch.nn.modules import module as _globals
 
 
 def call_with_hooks(module, args, kwargs):
     """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first."""
-    for key, hook in [
-        *_globals._global_forward_pre_hooks.items(),
-        *module._forward_pre_hooks.items(),
-    ]:
-        if key in module._forward_pre_hooks_with_kwargs:
-            changed = hook(module, args, kwargs)
-            if changed is not None:
-                if not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise RuntimeError(
-                        "forward pre-hook must return None or a tuple "
-                        f"of (new_args, new_kwargs), but got {changed}."
-                    )
-                args, kwargs = changed
-        else:
-            changed = hook(module, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
+    result = None
     done = []
     try:
+        hooks = [
+            *_globals._global_forward_pre_hooks.items(),
+            *module._forward_pre_hooks.items(),
+        ]
+        called = 0
+        while called < len(hooks):
+            key, hook = hooks[called]
+            called += 1
+            if key in module._forward_pre_hooks_with_kwargs:
+                changed = hook(module, args, kwargs)
+                if changed is not None:
+                    if not (isinstance(changed, tuple) and len(changed) == 2):
+                        raise RuntimeError(
+                            "forward pre-hook must return None or a tuple "
+                            f"of (new_args, new_kwargs), but got {changed}."
+                        )
+                    args, kwargs = changed
+            else:
+                changed = hook(module, args)
+                if changed is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
         result = module.forward(*args, **kwargs)
-        for key, hook in [*_globals._global_forward_hooks.items(), *module._forward_hooks.items()]:
+        hooks = [*_globals._global_forward_hooks.items(), *module._forward_hooks.items()]
+        called = 0
+        while called < len(hooks):
+            key, hook = hooks[called]
+            called += 1
             always = key in module._forward_hooks_always_called
             if always or key in _globals._global_forward_hooks_always_called:
                 done.append(key)
@@ -40,19 +55,39 @@ def call_with_hooks(module, args, kwargs):
             if changed is not None:
                 result = changed
     except Exception:
-        call_remaining(module, args, kwargs, done)
+        call_remaining(module, args, kwargs, result, done)
         raise
     return result
 
 
-def call_remaining(module, args, kwargs, done):
-    """Hooks registered with always_call=True run after an error too; what they raise is dropped."""
+def call_remaining(module, args, kwargs, result, done):
+    """Hooks registered with always_call=True run after an error, too; what they raise becomes a
+    warning.
+    """
+    for key, hook in _globals._global_forward_hooks.items():
+        if key in _globals._global_forward_hooks_always_called and key not in done:
+            try:
+                changed = hook(module, args, result)
+                if changed is not None:
+                    result = changed
+            except Exception as error:
+                silenced("global module", error)
     for key, hook in module._forward_hooks.items():
         if key in module._forward_hooks_always_called and key not in done:
             try:
                 if key in module._forward_hooks_with_kwargs:
-                    hook(module, args, kwargs, None)
+                    changed = hook(module, args, kwargs, result)
                 else:
-                    hook(module, args, None)
-            except Exception:
-                pass
+                    changed = hook(module, args, result)
+                if changed is not None:
+                    result = changed
+            except Exception as error:
+                silenced("module", error)
+
+
+def silenced(kind, error):
+    warnings.warn(
+        f"{kind} forward hook with ``always_call=True`` raised an exception "
+        f"that was silenced as another error was raised in forward: {error}",
+        stacklevel=2,
+    )

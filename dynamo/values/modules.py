@@ -163,7 +163,7 @@ class ModuleValue(ObjectValue):
         if guarded_lookup(tx, self, "__call__") is not torch.nn.Module.__call__:
             return super().forwards(tx, args, kwargs)
         if _calls_hooks(tx, self):
-            return None
+            return tx.wrap(module_polyfills.call_with_hooks), _hooked(tx, self, args, kwargs), {}
         return self.getattr(tx, "forward"), args, kwargs
 
 
@@ -173,12 +173,16 @@ def call_module(
 ) -> Value:
     """module(*args, **kwargs): forward itself, when there are no hooks (which is guarded)."""
     if _calls_hooks(tx, module):
-        bound_kwargs = DictValue.of(tx, dict(kwargs))
-        return polyfill(
-            tx, module_polyfills.call_with_hooks, module, TupleValue(list(args)), bound_kwargs
-        )
+        return polyfill(tx, module_polyfills.call_with_hooks, *_hooked(tx, module, args, kwargs))
     forward = module.getattr(tx, "forward")
     return tx.call_function(forward, args, kwargs)
+
+
+def _hooked(
+    tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> list[Value]:
+    """The arguments of module_polyfills.call_with_hooks."""
+    return [module, TupleValue(list(args)), DictValue.of(tx, dict(kwargs))]
 
 
 def _calls_hooks(tx: Interpreter, module: ModuleValue) -> bool:

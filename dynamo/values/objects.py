@@ -325,7 +325,10 @@ class ObjectValue(Value):
         """A special method that is None, or a slot of another class, refuses the operation in words
         of its own.
         """
-        foreign = isinstance(found, SLOT_TYPES) and found.__objclass__ not in self.cls.__mro__
+        owner = (
+            getattr(found, "__objclass__", self.cls) if isinstance(found, SLOT_TYPES) else self.cls
+        )
+        foreign = owner not in self.cls.__mro__
         if found is None or foreign:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
 
@@ -522,7 +525,7 @@ class ObjectValue(Value):
 
         writes = [replay_storage(codegen, self)] if self.storage is not None else []
         attrs = [] if self.mutation is None else list(self.mutation.attrs.items())
-        attrs = [(n, v) for n, v in attrs if v is not DELETED or self._had_attr(n)]
+        attrs = [(n, v) for n, v in attrs if v is not DELETED or not self.mutation.new]
         writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
 
         def write() -> None:
@@ -531,34 +534,36 @@ class ObjectValue(Value):
 
         return write
 
-    def _had_attr(self, name: str) -> bool:
-        """The object had the attribute before the frame ran."""
-        if isinstance(class_lookup(self.cls, name), types.MemberDescriptorType):
-            return self.real is not None and hasattr(self.real, name)
-        return name in (self.instance_dict() or ())
-
     def _replay_attr(self, codegen: Codegen, name: str, value: Any) -> Callable[[], None]:
-        emit = codegen
+        from dynamo.values.function import push_attr, write_attr
+
         found = class_lookup(self.cls, name)
         plain = found is MISSING or not is_data_descriptor(found)
         plain = plain or isinstance(found, types.MemberDescriptorType)
         if plain and class_lookup(self.cls, "__setattr__") is object.__setattr__:
-            if value is not DELETED:
-                codegen(value)
-            codegen(self)
-            return lambda: emit.delete_attr(name) if value is DELETED else emit.store_attr(name)
-        method = object.__delattr__ if value is DELETED else object.__setattr__
-        emit.load_callable(lambda: emit.load_const(method))
-        codegen(self)
-        emit.load_const(name)
-        if value is not DELETED:
+            push_attr(codegen, self, value)
+            return lambda: write_attr(codegen, name, value is DELETED)
+        if value is DELETED:
+            self._push_call(codegen, object.__delattr__, name)
+        self._push_call(codegen, object.__setattr__, name)
+        if value is DELETED:
+            codegen.load_const(None)
+        else:
             codegen(value)
 
         def write() -> None:
-            emit.call(2 if value is DELETED else 3)
-            emit.pop_top()
+            codegen.call(3)
+            codegen.pop_top()
+            if value is DELETED:
+                codegen.call(2)
+                codegen.pop_top()
 
         return write
+
+    def _push_call(self, codegen: Codegen, method: Any, name: str) -> None:
+        codegen.load_callable(lambda: codegen.load_const(method))
+        codegen(self)
+        codegen.load_const(name)
 
 
 class _Hinted:

@@ -118,7 +118,7 @@ def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
         if isinstance(storage, DefaultDictValue):
             storage.factory = tx.wrap(real.default_factory, _attr(source, "default_factory"))
     elif issubclass(cls, list):
-        storage = ListValue.from_real(tx, real, source)
+        storage = ListValue(ListValue.items_of(tx, real, source), source)
     elif issubclass(cls, collections.deque):
         storage = DequeValue.from_real(tx, real, source)
         storage.maxlen = tx.wrap(real.maxlen, _attr(source, "maxlen")).as_constant()
@@ -195,10 +195,10 @@ def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     """Emit what fills the object's storage, past any method that the class overrides."""
     storage = value.storage
     immutable = isinstance(storage, (TupleValue, ConstantValue)) or type(storage) is FrozenSetValue
-    if immutable or (isinstance(storage, DictValue) and storage.real is not None):
-        return lambda: None
     if isinstance(storage, DictValue) and storage.changes is not None:
         return storage.changes.replay(codegen, value, storage.cls)
+    if immutable or (isinstance(storage, DictValue) and storage.real is not None):
+        return lambda: None
     if isinstance(storage, DequeValue) and not (value.mutation.new or storage.state):
         return storage.replace(codegen, value)
     fill, extra = _filling(storage)

@@ -23,7 +23,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
-from dynamo.values.constant import CONSTANT_TYPES, ConstantValue
+from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
 from fxgraph import Node
@@ -165,7 +165,9 @@ class TensorValue(Value):
 
     def _grad(self, tx: Interpreter) -> Value:
         if self.real is not None and self.source is not None:
-            return tx.wrap(self.real.grad, AttrSource(self.source, "grad"))
+            with torch._C.DisableTorchFunctionSubclass():
+                real = self.real.grad
+            return tx.wrap(real, AttrSource(self.source, "grad"))
         if not self.fake.requires_grad:
             return ConstantValue(None)
         raise Unsupported(breaks.AttributeAccess(self.describe(), "grad"))
@@ -549,7 +551,7 @@ def _is_plain(result: Any) -> bool:
     """A Python value that says the same of a fake tensor and of the real one."""
     if isinstance(result, (tuple, list)):
         return all(map(_is_plain, result))
-    return type(result) in CONSTANT_TYPES or isinstance(result, _SYMBOLIC)
+    return is_constant_type(type(result)) or isinstance(result, _SYMBOLIC)
 
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -220,7 +220,7 @@ class _Expected:
         if not self.known or (now.dtype, now.requires_grad) != self.kind:
             return False
         values = [env[place] for place in self.places]
-        numbers = [n if type(n) is int else n(*values) for n in self.numbers]
+        numbers = [n if isinstance(n, int) else n(*values) for n in self.numbers]
         return [*now.shape, *now.stride()] == numbers
 
 

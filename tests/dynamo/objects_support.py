@@ -35,7 +35,7 @@ def run_both(text: str, backend: str = "eager") -> tuple[int, list[str]]:
         world = World(definitions, filename, backend)
         for statement, wanted in zip(statements, expected):
             assert_same(wanted, world.step(statement), ast.unparse(statement))
-    faults = [str(w.message) for w in caught if "fault in capture" in str(w.message)]
+    faults = [str(w.message) for w in caught if "a fault " in str(w.message)]
     assert not faults, faults[0]
     records = world.run.context.records
     codes = [broken.code for record in records for broken in record.breaks]

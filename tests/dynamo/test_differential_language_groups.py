@@ -291,7 +291,7 @@ PROGRAMS: dict[str, Program] = {
         """,
     ),
     "raise_uncaught_chain": (
-        2,
+        1,
         """
         def f(x):
             y = x + 1

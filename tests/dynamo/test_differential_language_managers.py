@@ -57,7 +57,7 @@ PROGRAMS: dict[str, Program] = {
         """,
     ),
     "contextmanager_decorator": (
-        2,
+        1,
         """
         @contextlib.contextmanager
         def cm(n):
@@ -73,7 +73,7 @@ PROGRAMS: dict[str, Program] = {
         """,
     ),
     "exitstack": (
-        2,
+        1,
         """
         @contextlib.contextmanager
         def cm(n):

@@ -14,7 +14,7 @@ from tests.dynamo.differential import check
 Program = tuple[int | None, str]
 PROGRAMS: dict[str, Program] = {
     "dels": (
-        2,
+        1,
         """
         g1 = 5
         class O: pass

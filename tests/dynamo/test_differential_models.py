@@ -74,7 +74,7 @@ PROGRAMS: dict[str, tuple[str, int]] = {
         lock.locked()
         seen
         """,
-        3,
+        2,
     ),
     "lock_and_an_exception": (
         """

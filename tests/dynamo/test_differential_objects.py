@@ -9,7 +9,7 @@ from tests.dynamo.objects_support import check
 # name: (graphs, codes of the breaks, program)
 PROGRAMS = {
     "prop": (
-        2,
+        1,
         "",
         """
         class A:
@@ -59,7 +59,7 @@ PROGRAMS = {
         """,
     ),
     "descriptor_full": (
-        2,
+        1,
         "",
         """
         class D:
@@ -140,7 +140,7 @@ PROGRAMS = {
         """,
     ),
     "setattr_delattr": (
-        2,
+        1,
         "",
         """
         class A:

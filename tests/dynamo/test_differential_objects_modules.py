@@ -150,6 +150,50 @@ PROGRAMS = {
         run(T(2, 3))
         """,
     ),
+    "hooks_that_break": (
+        3,
+        "REQUESTED_BREAK",
+        """
+        import dynamo
+        def pre(mod, a):
+            x = a[0] + 1
+            dynamo.graph_break()
+            return x * 2
+        def post(mod, a, o):
+            o = o + 1
+            dynamo.graph_break()
+            return o * a[0]
+        m = nn.Linear(3, 3)
+        m.register_forward_pre_hook(pre)
+        m.register_forward_hook(post)
+        m.register_forward_hook(lambda mod, a, o: log.append(o.shape))
+        def f(x): return m(x.sin()).cos()
+        ---
+        run(T(2, 3))
+        run(T(2, 3) * 2)
+        """,
+    ),
+    "hooks_that_break_and_raise": (
+        1,
+        "REQUESTED_BREAK",
+        """
+        import dynamo
+        def post(mod, a, o):
+            dynamo.graph_break()
+            log.append('post')
+            raise ValueError('in the hook')
+        m = nn.Linear(3, 3)
+        m.register_forward_hook(post)
+        m.register_forward_hook(lambda mod, a, o: log.append(('always', o is None)), always_call=True)
+        def f(x):
+            y = x + 1
+            try: m(y)
+            except ValueError as e: log.append(str(e))
+            return y
+        ---
+        run(T(2, 3))
+        """,
+    ),
     "hooks_global": (
         2,
         "",

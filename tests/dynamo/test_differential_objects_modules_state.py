@@ -9,7 +9,7 @@ from tests.dynamo.objects_support import check
 # name: (graphs, codes of the breaks, program)
 PROGRAMS = {
     "hook_state": (
-        2,
+        1,
         "",
         """
         class Rec:

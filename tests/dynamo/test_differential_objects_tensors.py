@@ -599,7 +599,7 @@ PROGRAMS = {
         """,
     ),
     "ts_mode_outside": (
-        5,
+        3,
         "",
         """
         from torch.overrides import TorchFunctionMode

@@ -441,7 +441,7 @@ def both_sides(x):
 GRAPHS = {
     shifts: ([2, 1], ["READING_LOOP"]),
     depends_on_data: ([1, 1], ["READING_LOOP"]),
-    inside_callee: ([3, 1, 3, 1, 1], ["READING_LOOP", "READING_LOOP"]),
+    inside_callee: ([3, 1, 3, 1], ["READING_LOOP", "READING_LOOP"]),
     both_sides: ([1, 5, 3], ["READING_LOOP", "READING_LOOP"]),
 }
 

@@ -1,0 +1,216 @@
+"""Lists and dicts from outside that grow with every call: what is not read is not guarded."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+
+import dynamo
+from tests.dynamo.differential import Picture
+
+CALLS = 6
+
+
+class Kept:
+    def __init__(self):
+        self.losses: list = [0]
+        self.by_name = {"first": 1, 1: "one"}
+
+
+class Names(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(str(key), value)
+
+
+# Each takes (kept, x, n).
+def append(kept, x, n):
+    kept.losses.append(x.sum())
+    return x * 2
+
+
+def append_twice_and_extend(kept, x, n):
+    kept.losses.append(x.sum())
+    kept.losses += [1, x]
+    kept.losses.extend((x * 2, x.shape))
+    return x * 2
+
+
+def put(kept, x, n):
+    kept.by_name["last"] = x.sum()
+    kept.by_name["first"] = x
+    kept.by_name[True] = "true"
+    return x + 1
+
+
+def update(kept, x, n):
+    kept.by_name.update({"last": x.sum()}, more=x)
+    kept.by_name |= {"most": 3}
+    return x + 1
+
+
+def look_up_beside(kept, x, n):
+    kept.by_name["last"] = x
+    return kept.by_name["last"] + kept.by_name["first"] + ("none" in kept.by_name)
+
+
+def set_default(kept, x, n):
+    return x + kept.by_name.setdefault("new", 5)
+
+
+def append_then_raise(kept, x, n):
+    kept.losses.append(n)
+    kept.by_name["n"] = x
+    raise ValueError("after appending")
+
+
+def append_around_a_break(kept, x, n):
+    kept.losses.append(x + 1)
+    dynamo.graph_break()
+    kept.losses.append(x + 2)
+    return x
+
+
+# These read what they change.
+def append_then_read(kept, x, n):
+    kept.losses.append(x.sum())
+    return x * len(kept.losses), kept.losses[0], list(kept.losses)
+
+
+def extended_by_itself(kept, x, n):
+    kept.losses.append(x)
+    kept.losses.extend(kept.losses)
+
+
+def append_then_pop(kept, x, n):
+    kept.losses.append(x)
+    kept.losses.append(n)
+    return kept.losses.pop(0), kept.losses.pop()
+
+
+def put_then_iterate(kept, x, n):
+    kept.by_name[str(n)] = x
+    kept.by_name[True] = 7
+    return [*kept.by_name], [*kept.by_name.items()], len(kept.by_name)
+
+
+def put_then_delete(kept, x, n):
+    kept.by_name[str(n)] = x
+    kept.by_name["first"] = 2
+    del kept.by_name["first"]
+    kept.by_name["first"] = x + 1
+    return kept.by_name.popitem()
+
+
+def put_then_clear(kept, x, n):
+    kept.by_name["a"] = x
+    kept.by_name.clear()
+    kept.by_name["b"] = x
+
+
+def put_while_iterating(kept, x, n):
+    for key in kept.by_name:
+        kept.by_name["new" + str(n)] = key
+    return x
+
+
+def put_in_place_while_iterating(kept, x, n):
+    for key in kept.by_name:
+        kept.by_name[key] = x
+    return x
+
+
+def equal_after(kept, x, n):
+    kept.by_name["a"] = 1
+    kept.losses.append(2)
+    return kept.by_name == {"first": 1, 1: "one", "a": 1}, kept.losses == [0, 2]
+
+
+UNREAD = [
+    append,
+    append_twice_and_extend,
+    put,
+    update,
+    look_up_beside,
+    append_then_raise,
+    append_around_a_break,
+]
+READ = [
+    set_default,
+    append_then_read,
+    extended_by_itself,
+    append_then_pop,
+    put_then_iterate,
+    put_then_delete,
+    put_then_clear,
+    put_while_iterating,
+    put_in_place_while_iterating,
+    equal_after,
+]
+
+
+def outcome(function, *args):
+    try:
+        return function(*args)
+    except Exception as error:
+        return type(error), str(error)
+
+
+def compiles(function, kept=Kept):
+    """Run it CALLS times beside eager; the compilations of its first frame."""
+    dynamo.reset()
+    run = dynamo.compile(function, backend="eager")
+    eager, compiled = kept(), kept()
+    for n in range(CALLS):
+        x = torch.arange(3.0) + n
+        expected = outcome(function, eager, x, n % 2), vars(eager)
+        found = outcome(run, compiled, x, n % 2), vars(compiled)
+        assert Picture(__file__).of(found) == Picture(__file__).of(expected), f"call {n}"
+    return len([r for r in run.context.records if r.compile_id.startswith("0/")])
+
+
+@pytest.mark.parametrize("function", UNREAD, ids=lambda f: f.__name__)
+def test_unread(function):
+    dynamic_n = function is append_then_raise
+    assert compiles(function) <= 1 + dynamic_n
+
+
+@pytest.mark.parametrize("function", READ, ids=lambda f: f.__name__)
+def test_read(function):
+    compiles(function)
+
+
+@pytest.mark.parametrize("function", [*UNREAD, *READ], ids=lambda f: f.__name__)
+def test_subclasses(function):
+    """Of dict, with a method of its own, and of list; an OrderedDict and a defaultdict."""
+
+    class Items(list):
+        pass
+
+    for cls in (Names, collections.OrderedDict, lambda d: collections.defaultdict(int, d)):
+
+        def kept(cls=cls):
+            made = Kept()
+            made.by_name = cls(made.by_name)
+            made.losses = Items(made.losses)
+            return made
+
+        compiles(function, kept)
+
+
+def test_one_list_under_two_names():
+    """The compiled code holds only as long as they are two."""
+
+    def f(a, b, x):
+        a.append(x)
+        b.append(x + 1)
+        return x * 2
+
+    run = dynamo.compile(f, backend="eager")
+    x = torch.ones(2)
+    first, second = [], []
+    run(first, second, x)
+    run(first, first, x)
+    assert [t.tolist() for t in first] == [[1, 1], [1, 1], [2, 2]]
+    assert [t.tolist() for t in second] == [[2, 2]]
