@@ -65,7 +65,9 @@ class DictValue(BuiltinObject):
 
     def unread(self) -> Iterable[Any]:
         if self.real is not None:
-            return [*dict.keys(self.real), *dict.values(self.real)]
+            pairs = dict.items(self.real)
+            kept = [v for k, v in pairs if not (is_literal(k) and k in self.entries)]
+            return [*dict.keys(self.real), *kept]
         return [v.real for entry in self.entries.values() for v in entry if isinstance(v, Pending)]
 
     def hash_key(self, tx: Interpreter) -> Hashable:

@@ -127,7 +127,8 @@ def _real_class(info: Value, method: str) -> Any:
     known, real = info.identity()
     if not known:
         return real_object(info)
-    if isinstance(info, ObjectValue) and not _is_users(class_lookup(type(real), method)):
+    check = class_lookup(type(real), method)
+    if isinstance(info, ObjectValue) and not isinstance(check, types.FunctionType):
         raise Unsupported(breaks.UncapturedCall("isinstance"))
     return real
 

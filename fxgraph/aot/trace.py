@@ -413,7 +413,7 @@ class Tracer:
             fresh = parts[: variant.fresh]
             for old, new in zip(written.values(), parts[variant.fresh :]):
                 self._write_nest(old, new)
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView"):
+        if not (op.namespace == "aten" or _moves_versions(op)):
             # A program's own operator: what its kernel calls has moved the version counters.
             changed = [t for t in leaves(written) if isinstance(t, torch.Tensor)]
             torch._C._increment_version([t for t in changed if not t.is_inference()])
@@ -636,3 +636,7 @@ def _from_base(parent: View, call: ViewCall) -> tuple[View, ViewCall]:
     if base.fake.storage_offset() != 0 or base.fake.dtype != parent.fake.dtype:
         raise Unfunctionalizable("as_strided of a tensor that starts inside its memory")
     return base, ViewCall(call.op, (list(size), list(stride), offset), {})
+
+
+def _moves_versions(op: torch._ops.OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
