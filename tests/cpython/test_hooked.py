@@ -61,6 +61,7 @@ FULL = [
     "test_exception_group",
     "test_exception_hierarchy",
     "test_extcall",
+    "test_finalization",
     "test_float",
     "test_format",
     "test_fractions",
@@ -70,6 +71,7 @@ FULL = [
     "test_genexps",
     "test_grammar",
     "test_hash",
+    "test_heapq",
     "test_index",
     "test_int",
     "test_isinstance",
@@ -98,6 +100,7 @@ FULL = [
     "test_unpack_ex",
     "test_userdict",
     "test_userlist",
+    "test_weakset",
     "test_with",
     "test_yield_from",
 ]
