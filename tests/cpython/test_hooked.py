@@ -41,6 +41,7 @@ SLOW = [
 # Only `make cpython` runs these.
 FULL = [
     "test_abc",
+    "test_asyncio.test_locks",
     "test_asyncio.test_queues",
     "test_bisect",
     "test_class",
