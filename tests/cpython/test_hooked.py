@@ -68,6 +68,7 @@ FULL = [
     "test_fractions",
     "test_fstring",
     "test_funcattrs",
+    "test_gc",
     "test_generators",
     "test_genexps",
     "test_grammar",
@@ -116,6 +117,8 @@ _SAME_TEXT = "texts that capture has made become constants of the code: equal on
 _REUSED = "the address of a tuple that C code fills anew when nobody else holds it"
 _COUNTS = "counts references"
 _SIZES = "asks for sizes in memory: instances that nobody sees are not made"
+_GARBAGE = "counts garbage that cycles hold: instances that nobody sees are not made"
+_ALLOCATES = "looks at what the collector has done; compiling allocates and collects, too"
 _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not look for another"
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
@@ -124,6 +127,14 @@ EXPLAINED = {
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
     "test_descr.SharedKeyTests.test_subclasses": _SIZES,
+    "test_gc.GCCallbackTests.test_collect_garbage": _GARBAGE,
+    "test_gc.GCTests.test_collect_generations": _ALLOCATES,
+    "test_gc.GCTests.test_frame": _GARBAGE,
+    "test_gc.GCTests.test_get_count": _ALLOCATES,
+    "test_gc.GCTests.test_get_objects_arguments": _ALLOCATES,
+    "test_gc.GCTests.test_resurrection_does_not_block_cleanup_of_other_objects": _GARBAGE,
+    "test_gc.GCTogglingTests.test_bug1055820c": _ALLOCATES,
+    "test_gc.GCTogglingTests.test_bug1055820d": _ALLOCATES,
     "test_generators.FinalizationTest.test_refcycle": _COUNTS,
     "test_scope.ScopeTests.testLeaks": _LIFETIME,
     "test_threading_local.PyThreadingLocalTest.test_cycle_collection": _LIFETIME,
