@@ -20,6 +20,7 @@ from dynamo.sources import MadeSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import is_constant_type, is_literal
+from dynamo.values.symbolic_text import SymbolicText
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
@@ -61,7 +62,7 @@ class Codegen:
         local = self._temporaries.get(key)
         if local is not None:
             self.emit.load_fast(local)
-        elif value.is_constant() and is_constant_type(type(value.as_constant())):
+        elif value.is_constant() and _is_plain(value):
             self.emit.load_const(value.as_constant())
         elif value.source is not None:
             value.source.load(self.emit)
@@ -157,3 +158,7 @@ class Codegen:
         self.emit.load_const(None)
         self.emit.load_const(None)
         self.emit.build_slice(2)
+
+
+def _is_plain(value: Value) -> bool:
+    return type(value) is not SymbolicText and is_constant_type(type(value.as_constant()))

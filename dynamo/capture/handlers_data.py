@@ -19,6 +19,7 @@ from dynamo.values.exceptions import raise_python
 from dynamo.values.last_calls import contained, negated_bool, not_contained
 from dynamo.values.objects import ObjectValue
 from dynamo.values.sets import SetValue
+from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -263,7 +264,7 @@ def _wrong_count(tx: Interpreter, found: int, expected: int, least: str) -> None
 # -- strings --------------------------------------------------------------------------------------
 @handler
 def BUILD_STRING(tx: Interpreter, instr: Instruction) -> None:
-    tx.push(ConstantValue("".join(part.as_constant() for part in tx.popn(instr.arg))))
+    tx.push(concatenated(tx.popn(instr.arg)))
 
 
 _CONVERSIONS = {"str": str, "repr": repr, "ascii": ascii}
@@ -278,7 +279,7 @@ def CONVERT_VALUE(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def FORMAT_SIMPLE(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
-    if value.is_constant():
+    if type(value) is ConstantValue:
         tx.push(ConstantValue(format(value.as_constant())))
     else:
         tx.push(tx.wrap(format).call(tx, [value], {}))

@@ -135,10 +135,19 @@ class ConstantValue(Value):
             return self.iterate(tx)
         if name == "join" and isinstance(self.value, str) and len(args) == 1 and not kwargs:
             items = args[0].unpack(tx)
-            return ConstantValue(call_real(tx, method, [item.as_constant() for item in items]))
+            if any(item.python_type() is not str for item in items):
+                return ConstantValue(call_real(tx, method, [item.as_constant() for item in items]))
+            from dynamo.values.symbolic_text import concatenated
+
+            return concatenated(items, self.value)
         take = constant_argument
         if name in ("format", "format_map") and isinstance(self.value, str):
+            from dynamo.values.symbolic_text import format_method
             from dynamo.values.texts import shown as take
+
+            text = format_method(self.value, args, kwargs) if name == "format" else None
+            if text is not None:
+                return text
         real_args = [take(tx, a) for a in args]
         real_kwargs = {k: take(tx, v) for k, v in kwargs.items()}
         result = call_real(tx, method, *real_args, **real_kwargs)

@@ -187,12 +187,22 @@ def _str(tx, value=None, *rest):
         return ConstantValue("")
     if rest:  # bytes are decoded
         return fold(tx, str, [value, *rest], {})
-    return ConstantValue(text_of(tx, value, str, "__str__"))
+    return text_value(tx, value, str)
 
 
 @handles(repr)
 def _repr(tx, value):
-    return ConstantValue(text_of(tx, value, repr, "__repr__"))
+    return text_value(tx, value, repr)
+
+
+def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) -> Value:
+    """str(value) or repr(value), which may have symbolic numbers inside."""
+    from dynamo.values.symbolic_text import text_with_numbers
+
+    text = text_with_numbers(tx, value, function)
+    if text is None:
+        text = ConstantValue(text_of(tx, value, function, f"__{function.__name__}__"))
+    return text
 
 
 def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
@@ -249,6 +259,11 @@ def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:
 
 @handles(format)
 def _format(tx, value, spec=None):
+    from dynamo.values.symbolic_text import formatted
+
+    text = formatted(value, spec)
+    if text is not None:
+        return text
     if value.is_symbolic():
         value = ConstantValue(value.as_constant())
     if value.is_constant():
@@ -266,7 +281,7 @@ def _format(tx, value, spec=None):
     if literal is not None and not plain and found is not object.__format__:
         return fold(tx, format, [ConstantValue(literal), spec], {})
     if plain:
-        return ConstantValue(text_of(tx, value, str, "__str__"))
+        return text_value(tx, value, str)
     if found is object.__format__:
         name = value.python_type().__name__
         raise_python(tx, TypeError, f"unsupported format string passed to {name}.__format__")

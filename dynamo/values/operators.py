@@ -20,6 +20,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.last_calls import after_binary, after_compare
 from dynamo.values.standins import fail_as
+from dynamo.values.symbolic_text import percent, sum_of
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -104,6 +105,9 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = 
     subclass with a method of its own). last: the current instruction only pushes the result.
     """
     if left.is_constant() and right.is_constant():
+        text = sum_of(left, right) if op in ("+", "+=") else None
+        if text is not None:
+            return text
         function = BINARY_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
     formats = op in ("%", "%=") and left.python_type_is(str, bytes)
@@ -144,6 +148,9 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
     """text % values. Values that are not constants are turned to text by their own __str__."""
     from dynamo.values.texts import shown, shown_operand
 
+    made = percent(text, right) if text.python_type() is str else None
+    if made is not None:
+        return made
     known, real = (False, None) if _holds_set(right) else constant_or_none(right)
     if not known:
         if text.python_type() is bytes:

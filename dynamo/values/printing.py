@@ -24,7 +24,8 @@ from dynamo.sources import AttrSource, CallSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
 from dynamo.values.constant import ConstantValue
-from dynamo.values.conversions import text_of
+from dynamo.values.conversions import text_value
+from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -46,9 +47,9 @@ def _print(tx, *values, sep=None, end=None, file=None, flush=None):
     replaced = tx.output.side_effects.load_global(vars(sys), "stdout") is not None
     if replaced or not is_none(file) or not is_text_stream(sys.stdout) or tx.output.bodies:
         raise Unsupported(breaks.UncapturedCall("print"))
-    parts = [text_of(tx, value, str, "__str__") for value in values]
-    text = _option(sep, " ").join(parts) + _option(end, "\n")
-    if not text:  # is there for what it does to the stream, if for anything
+    parts = concatenated([text_value(tx, v, str) for v in values], _option(sep, " "))
+    text = concatenated([parts, ConstantValue(_option(end, "\n"))])
+    if not text.truth(tx):  # is there for what it does to the stream, if for anything
         raise Unsupported(breaks.UncapturedCall("print"))
     tx.guard(stdout, "predicate", is_text_stream)
     tx.output.side_effects.call_later(show, text, flush is not None and flush.truth(tx))

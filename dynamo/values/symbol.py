@@ -336,7 +336,7 @@ def call_on_symbols(
 
 
 # Need the numbers themselves.
-_OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, repr, ascii])
+_OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, ascii])
 
 
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value | None:

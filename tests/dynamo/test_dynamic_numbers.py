@@ -109,13 +109,90 @@ def test_arithmetic(name):
     check(lambda x: (x + 1, fn(x.size(0))), calls, compiles=2)
 
 
-# Needs the number itself: a compile for each size, and a guard that says so.
-SPECIALISING = {
+# Written anew in each call.
+TEXTS = {
     "text": lambda n: f"{n}",
     "str": lambda n: str(n),
-    "range": lambda n: list(range(n)),
+    "repr": lambda n: repr(n) + "!",
     "format": lambda n: f"{n:04d}",
+    "format_builtin": lambda n: format(n * 2, ">6,"),
     "percent": lambda n: "%d" % n,
+    "percents": lambda n: "%s of %s, %r" % (n, "all", n / 2),
+    "pieces": lambda n: f"a{n}{{}}{n + 1!r} {n / 3:.2f} %s",
+    "sum": lambda n: "n = " + str(n) + f" and {n}",
+    "join": lambda n: ", ".join(str(i) for i in (n, n + 1, 2)),
+    "join_map": lambda n: "x".join(map(str, [n, 3])),
+    "method": lambda n: "{1:>4} {0} {k:x}".format(n, 5, k=n) + "{}/{}".format(n, n),
+    "size": lambda n: f"{torch.Size([n, 3])} {[n, None]} {(n, 'a')} {(n,)}",
+    "truth": lambda n: "yes" if f"{n}" else "no",
+    "kept": lambda n: {"name": f"layer{n}"},
+    "twice": lambda n: (lambda text: [text, text])(f"<{n}>"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts(name):
+    fn = TEXTS[name]
+    calls = [(torch.randn(n),) for n in (3, 5, 8, 13)]
+    check(lambda x: (x + 1, fn(x.size(0))), calls, compiles=2)
+
+
+def test_texts_of_shapes_and_floats():
+    def fn(x, f):
+        return x * f, f"{x.shape} {tuple(x.shape)} {x.size()} {f} {f:.3f} {x.dim()}"
+
+    calls = [(torch.randn(n, 4), n / 7) for n in (3, 5, 8, 13)]
+    check(fn, calls, compiles=2)
+
+
+def test_texts_of_data():
+    def fn(x):
+        return x + 1, f"{x.max().item():.2f} of {x.nonzero().size(0)}"
+
+    both = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with dynamo.config.patch(**both):
+        check(fn, [(torch.tensor(x),) for x in ([0.0, 1.5], [2.0, 3.0], [0.0, 0.0])], compiles=1)
+
+
+def test_printed_texts(capsys):
+    def fn(x):
+        print("size", x.size(0), x.shape, f"{x.size(0) * 2:>4}", sep="|")
+        return x + 1
+
+    counting = Counting()
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for n in (3, 5, 8, 13):
+        compiled(torch.randn(n))
+        ours = capsys.readouterr().out
+        fn(torch.randn(n))
+        assert ours == capsys.readouterr().out
+    assert len(counting.graphs) == 2
+
+
+@pytest.mark.parametrize("text", ["{:q}", "{} {}", "{0.x}", "%q", "%d %d", "{a}"])
+def test_errors_of_texts(text):
+    def fn(x):
+        made = text % x.size(0) if "%" in text else text.format(x.size(0))
+        return x + 1, made
+
+    compiled = dynamo.compile(fn, backend="eager")
+    for n in (3, 5, 8):
+        with pytest.raises(Exception) as theirs:
+            fn(torch.randn(n))
+        with pytest.raises(theirs.type) as ours:
+            compiled(torch.randn(n))
+        assert str(ours.value) == str(theirs.value)
+
+
+# Needs the number itself: a compile for each size, and a guard that says so.
+SPECIALISING = {
+    "length_of_text": lambda n: len(f"{n}" * 2),
+    "text_as_key": lambda n: {"3": "a", "5": "b", "8": "c"}[f"{n}"],
+    "text_compared": lambda n: f"{n}" == "5",
+    "padded_text": lambda n: f"{str(n):>4}",
+    "part_of_text": lambda n: f"{n}"[0],
+    "width": lambda n: f"{7:{n}}",
+    "range": lambda n: list(range(n)),
     "key": lambda n: {3: "a", 5: "b", 8: "c"}.get(n),
     "bits": lambda n: n.bit_length(),
     "hash": lambda n: hash(n),
