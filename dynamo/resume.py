@@ -213,13 +213,16 @@ def end_of_loop(code: CodeType, instr: Instruction) -> Instruction:
     return next(found for found in normalize(code) if found.native == native)
 
 
-def after_call(code: CodeType, instr: Instruction) -> Instruction:
-    """Where a frame goes on behind a call, which may be its own in a continuation."""
+def after_call(code: CodeType, instr: Instruction) -> tuple[Instruction, int]:
+    """Where a frame goes on behind a call, which may be its own in a continuation, and how many
+    NULLs are above what the call leaves on the canonical stack there.
+    """
     made = _continuations.get(code)
     if made is None or not _is_own_call(made, instr):
-        return normalize(code)[instr.index + 1]
+        return normalize(code)[instr.index + 1], 0
     native = made.places.index(made.after_call)
-    return next(found for found in normalize(code) if found.native == native)
+    following = next(found for found in normalize(code) if found.native == native)
+    return following, len(instr.pending_nulls) - len(following.pending_nulls)
 
 
 def parameter_names(stack: Sequence[Item], local_names: Sequence[str]) -> tuple[str, ...]:

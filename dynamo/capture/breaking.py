@@ -179,13 +179,21 @@ class BreakEmitter:
             if results is None:
                 with self._handled(codegen):
                     results = self._results(codegen, operands)
-            self._continue(codegen, self._next(), [*below, *results])
+            following, nulls = self._behind()
+            self._continue(codegen, following, [*below, *results, *nulls])
 
     def _next(self) -> Instruction:
-        code = self.inner.code
-        if pushed_by_call(code, self.instr) == (True,):
-            return after_call(code, self.instr)
         return self.inner.tx.program[self.instr.index + 1][1]
+
+    def _behind(self) -> tuple[Instruction, list[Kept]]:
+        """Where the frame goes on behind an instruction that may be a continuation's own call, and
+        the NULLs that are pushed before.
+        """
+        code = self.inner.code
+        if pushed_by_call(code, self.instr) != (True,):
+            return self._next(), []
+        following, nulls = after_call(code, self.instr)
+        return following, [(Item.NULL, "")] * nulls
 
     def _native(self, codegen: Codegen, operands: list[str]) -> None:
         """Execute the instruction. Nested, that leaves one value (see stand_ins.performing)."""
@@ -387,8 +395,9 @@ class BreakEmitter:
                 codegen.load_fast(local)
             codegen.call(len(caught.operands))
             codegen.store_fast("__result_0")
-            following = after_call(frame.code, frame.instr)
-            self._continue(codegen, following, [*below, (Item.VALUE, "__result_0")], frame)
+            following, nulls = after_call(frame.code, frame.instr)
+            stack = [*below, (Item.VALUE, "__result_0"), *[(Item.NULL, "")] * nulls]
+            self._continue(codegen, following, stack, frame)
         codegen.place(other)
         codegen.load_fast_and_clear("__exception")
 

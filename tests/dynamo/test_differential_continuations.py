@@ -136,6 +136,23 @@ PROGRAMS = {
         ---
         run(T(3))
     """,
+    "callable_of_a_call_raises_behind_a_break": """
+        import dynamo
+        def made(*args):
+            return args
+        def pick(x):
+            dynamo.graph_break()
+            y = x + 1
+            if x.dim() > 1:
+                raise RuntimeError(str(y.shape))
+            return made
+        def f(*args):
+            return pick(args[0])(*args)
+        ---
+        run(T(3))
+        run(T(3, 2))
+        run(T(3))
+    """,
     "unset_free_variable": """
         import dynamo
         def outer():
