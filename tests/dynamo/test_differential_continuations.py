@@ -142,12 +142,12 @@ PROGRAMS = {
             return args
         def pick(x):
             dynamo.graph_break()
-            y = x + 1
             if x.dim() > 1:
-                raise RuntimeError(str(y.shape))
+                raise RuntimeError(str(x.shape))
             return made
         def f(*args):
-            return pick(args[0])(*args)
+            y = args[0] * 2
+            return pick(args[0])(*args, y + 1)
         ---
         run(T(3))
         run(T(3, 2))
