@@ -44,6 +44,7 @@ FULL = [
     "test_asyncio.test_locks",
     "test_asyncio.test_queues",
     "test_bisect",
+    "test_bytes",
     "test_class",
     "test_collections",
     "test_compare",
