@@ -132,7 +132,7 @@ class Codegen:
     def temporaries(self) -> list[str]:
         """Locals that hold values made here, for clearing."""
         made = [MadeSource(index).local for index in range(len(self.output.made_first))]
-        return [*self._temporaries.values(), *made]
+        return [*self._temporaries.values(), *made, *self.emit.targets.values()]
 
     # -- objects --------------------------------------------------------------------------------
     def load_source(self, source: Source) -> None:

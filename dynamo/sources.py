@@ -9,6 +9,7 @@ the step of the guard tree that fetches it (`base` + `accessor`), and the name t
 from __future__ import annotations
 
 import re
+import weakref
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -528,6 +529,37 @@ class CallSource(ChainedSource):
         emit.load_callable(lambda: emit.load_const(self.fn))
         load_shared(self.origin, emit)
         emit.call(1)
+
+
+@source_type
+class TargetSource(ChainedSource):
+    """What a weak reference leads to; guarded to be there still.
+
+    Garbage may be collected between the guards and a load, by another thread, too: the rewritten
+    frame takes hold of it first (see capture/targets.py).
+    """
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("call", dereference)
+
+    @property
+    def name(self) -> str:
+        return f"deref({self.origin.name})"
+
+    def load(self, emit: Emitter) -> None:
+        emit.loaded_targets[self] = None
+        local = emit.targets.get(self)
+        if local is not None:
+            emit.load_fast(local)
+            return
+        emit.load_callable(lambda: load_shared(self.origin, emit))
+        emit.call(0)
+
+
+def dereference(ref: weakref.ref) -> Any:
+    """What a reference leads to now."""
+    return ref()
 
 
 @source_type

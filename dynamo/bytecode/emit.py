@@ -36,6 +36,9 @@ class Emitter:
         # See dynamo.sources.share_loads: source -> the local for it, and the locals in use.
         self.shared_loads: dict[Any, str] = {}
         self.stored_loads: list[str] = []
+        # What weak references lead to (TargetSource) -> the local that holds it; what was loaded.
+        self.targets: dict[Any, str] = {}
+        self.loaded_targets: dict[Any, None] = {}
 
     # -- writing --------------------------------------------------------------------------------
     def emit(self, op: str, value: Any = 0, flags: int = 0, target: Label | None = None) -> None:

@@ -151,6 +151,7 @@ class BreakEmitter:
         names = [*codegen.temporaries, *codegen.output_locals]
         for name in names:
             codegen.delete_fast(name)
+        codegen.emit.targets = {}
 
     # -- the instruction ------------------------------------------------------------------------
     def _perform(self, codegen: Codegen, operands: list[str]) -> None:

@@ -58,7 +58,7 @@ class CheckEmitter:
         codegen.jump(passed)
         assert self._failed is not None, "the graph ran before"
         codegen.place(self._failed)
-        self._keep_only_exceptions(codegen)
+        self.keep_only_exceptions(codegen)
         codegen.place(again)
         self._run_again(codegen)
         codegen.place(passed)
@@ -66,7 +66,7 @@ class CheckEmitter:
             codegen.delete_fast(_RANDOM)
 
     @staticmethod
-    def _keep_only_exceptions(codegen: Codegen) -> None:
+    def keep_only_exceptions(codegen: Codegen) -> None:
         """exception -- ; what is not an Exception (KeyboardInterrupt) goes on its way."""
         ordinary = codegen.label()
         codegen.store_fast("__exception")
@@ -81,7 +81,7 @@ class CheckEmitter:
         codegen.delete_fast("__exception")
 
     def _run_again(self, codegen: Codegen) -> None:
-        """return the function as it was, of the same arguments, with the hook off"""
+        """Undo what the graph did to torch's state, and start once more."""
         if self._draws:
             self._push_call(codegen, restore_random, self.checks.devices)
             codegen.load_fast(_RANDOM)
@@ -92,6 +92,10 @@ class CheckEmitter:
                 self._push_call(codegen, setter, *args)
                 codegen.call(len(args))
                 codegen.pop_top()
+        self.run_original(codegen)
+
+    def run_original(self, codegen: Codegen) -> None:
+        """return the function as it was, of the same arguments, with the hook off"""
         code, raised = _of_positional(self.root.code), codegen.label()
         names = code.co_varnames[: code.co_argcount]
         cells = frozenset(code.co_cellvars)

@@ -32,6 +32,7 @@ from dynamo.capture.check_emitter import CheckEmitter
 from dynamo.capture.checks import STATE_FUNCTIONS
 from dynamo.capture.output import GraphInput, OutputGraph
 from dynamo.capture.side_effects import DELETED, ReplayedCall
+from dynamo.capture.targets import hold_targets
 from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.reconstruct import Codegen, FillLater
@@ -121,6 +122,9 @@ class FrameRewriter:
         codegen = Codegen(self.root, emit, first)
         codegen.graph_outputs = dict(first.graph_outputs)
         checking = CheckEmitter(self.root)
+        if not self.output.context.export:
+            inputs = [item.source for item in graph_call.inputs] if graph_call else []
+            hold_targets(codegen, first.emit.loaded_targets, inputs, checking)
         with checking.graph_runs(codegen):
             self._emit_made_first(codegen)
             if graph_call is not None:

@@ -138,7 +138,10 @@ class FrozenSetValue(BuiltinObject):
         return type(self)(members, real=getattr(self.cls, method)(*reals) if known else None)
 
     def py_copy(self, tx):
-        return self if self.cls is frozenset else self._combine(tx, "copy", [])
+        return self if self.cls is frozenset else self.plain_copy(tx)
+
+    def plain_copy(self, tx):
+        return self._combine(tx, "copy", [])
 
     def py_union(self, tx, *others):
         return self._combine(tx, "union", others)

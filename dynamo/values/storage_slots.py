@@ -80,7 +80,7 @@ def storage_slot(
             return ConstantValue(NotImplemented)
         return storage.call_method(tx, name, operands, kwargs)
     if name in _COMPARISONS and len(args) == 1:
-        return _answer(storage.compare(tx, _COMPARISONS[name], bare(args[0])), receiver)
+        return _answer(tx, storage.compare(tx, _COMPARISONS[name], bare(args[0])), receiver)
     if name in _OPERATORS and len(args) == 1:
         op, reflected = _OPERATORS[name]
         return _operator(tx, receiver, op, reflected, args[0])
@@ -90,20 +90,22 @@ def storage_slot(
     if name in ("update", "setdefault", "pop") and isinstance(storage, OrderedDictValue):
         return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
     result = storage.call_method(tx, name, args, kwargs)
-    return _answer(result, receiver)
+    return _answer(tx, result, receiver)
 
 
 def _is_number(value: ConstantValue) -> bool:
     return isinstance(value.as_constant(), (int, float, complex))
 
 
-def _answer(result: Value | None, receiver: ObjectValue) -> Value:
+def _answer(tx: Interpreter, result: Value | None, receiver: ObjectValue) -> Value:
     if result is None:
         return ConstantValue(NotImplemented)
     if result is not receiver.storage:
         return result
     # What is immutable gives itself only if it is of the plain type.
-    return TupleValue(list(result.contents)) if isinstance(result, TupleValue) else receiver
+    if isinstance(result, TupleValue):
+        return TupleValue(list(result.contents))
+    return result.plain_copy(tx) if type(result) is FrozenSetValue else receiver
 
 
 def _operator(
@@ -118,7 +120,7 @@ def _operator(
         result = storage.binary(tx, op, operand, reflected)
     if type(storage) is FrozenSetValue and result is storage:
         return storage
-    return _answer(result, receiver)
+    return _answer(tx, result, receiver)
 
 
 def _ordered_dict_method(tx, receiver, storage, name, args, kwargs):

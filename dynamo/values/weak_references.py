@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.capture.dropping import known_alive, watch_target
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, CallSource, Source
+from dynamo.sources import AttrSource, Source, TargetSource
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtins import handles, is_none
@@ -121,7 +121,7 @@ class WeakRefValue(Value):
 
 @builder(weakref.ref)
 def build_weakref(tx: Interpreter, obj: weakref.ref, source: Source | None) -> Value:
-    inner = None if source is None else CallSource(source, dereference, "deref")
+    inner = None if source is None else TargetSource(source)
     tx.guard(source, "type", type(obj))
     target = tx.wrap(obj(), inner)
     value: Value = WeakRefValue(target, source, obj)
@@ -144,11 +144,6 @@ def build_weakref_subclass(tx: Interpreter, obj: weakref.ref, source: Source | N
 def build_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """Everything asked of a proxy is asked of its target: natively."""
     raise Unsupported(breaks.UnknownObject(type(obj).__name__))
-
-
-def dereference(ref: weakref.ref) -> Any:
-    """What a reference leads to now."""
-    return ref()
 
 
 class _Target:

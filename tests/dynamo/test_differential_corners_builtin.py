@@ -408,6 +408,21 @@ PROGRAMS = {
         ---
         run(T(3))
         """,
+    "copies_of_immutable_subclasses": """
+        class F(frozenset): pass
+        class P(tuple): pass
+        def told(whole, copies):
+            return [(copy is whole, id(copy) == id(whole), type(copy)) for copy in copies]
+        def f(x, s, p):
+            n, q = F(s), P(p)
+            sets = [told(s, [s.copy(), frozenset(s), F(s), s.union(), s | s]) for s in (s, n)]
+            tuples = [told(p, [p[:], p + (), p * 1, tuple(p), P(p)]) for p in (p, q)]
+            n.a = 1
+            return x + 1, sets, tuples, hasattr(n.copy(), "a")
+        ---
+        run(T(3), F([1, 2]), P([1, 2]))
+        run(T(3), frozenset([1, 2]), (1, 2))
+        """,
 }
 
 

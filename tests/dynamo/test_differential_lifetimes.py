@@ -558,6 +558,55 @@ PROGRAMS = {
         call(T(2))
         call(T(2))
     """,
+    # -- between the guards and the frame's first instruction -----------------------------------
+    "target_ends_when_the_frame_starts": """
+        import sys
+        def made():
+            o = O()
+            o.w = T(2)
+            return o
+        held = [made()]
+        r = weakref.ref(held[0])
+        def f(t, r):
+            t = t + 1
+            o = r()
+            return t if o is None else (t * o.w, o.w)
+        def ends(frame, event, arg):
+            if event == "call" and frame.f_code.co_name == "f":
+                held.clear()
+        def profiled():
+            sys.setprofile(ends)
+            try: return run(T(2), r)
+            finally: sys.setprofile(None)
+        ---
+        run(T(2), r)
+        profiled()
+        run(T(2), r)
+    """,
+    "item_ends_when_the_frame_starts": """
+        import sys
+        def made():
+            o = O()
+            o.w = T(2)
+            return o
+        held = [made()]
+        d = weakref.WeakValueDictionary(a=held[0])
+        def f(t, d):
+            t = t + 1
+            o = d.get("a")
+            return t if o is None else (t * o.w, o.w)
+        def ends(frame, event, arg):
+            if event == "call" and frame.f_code.co_name == "f":
+                held.clear()
+        def profiled():
+            sys.setprofile(ends)
+            try: return run(T(2), d)
+            finally: sys.setprofile(None)
+        ---
+        run(T(2), d)
+        profiled()
+        run(T(2), d)
+    """,
 }
 
 
