@@ -5,6 +5,8 @@ formulas take numbers. Here the operator and its gradient are written with what 
 
     x.clamp(min=s)      where(x >= s, grad, 0) as its gradient
     torch.add(x, y, alpha=s)      x + y * s
+
+And a dropout that drops nothing is its input; torch's form for symbolic sizes would be a copy.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ def call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target: a function of torch's, or the name of a method.
     """
     name = _name(target)
+    if (
+        name in _DROPOUTS
+        and not kwargs.keys() - _DROPOUTS[name]
+        and _drops_nothing(*args, **kwargs)
+    ):
+        return args[0] if args else kwargs["input"]
     rule = _RULES.get(name.removesuffix("_"))
     if rule is None or not any(isinstance(leaf, torch.SymFloat) for leaf in leaves((args, kwargs))):
         return NotImplemented
@@ -39,6 +47,17 @@ def call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except TypeError:  # other arguments than those of a rule
         return NotImplemented
     return args[0].copy_(result) if inplace else result
+
+
+# With the names of their arguments; F.dropout and torch.dropout, whose `train` has no default.
+_DROPOUTS = {"dropout": {"input", "p", "training", "train", "inplace"}}
+
+
+def _drops_nothing(
+    input: Any, p: Any = 0.5, training: bool = True, inplace: Any = False, train: bool = True
+) -> bool:
+    known = type(p) in (int, float) and 0 <= p <= 1
+    return known and (p == 0 or not (training and train))
 
 
 _INPLACE_AT = {"leaky_relu": 2, "elu": 2, "hardtanh": 3, "threshold": 3}

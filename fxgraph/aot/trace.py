@@ -322,6 +322,10 @@ class Tracer:
             return self.record(op, args, kwargs)
         return result
 
+    def _known_sizes(self, op: Any, args: Any, kwargs: Any) -> list[int]:
+        """C++ that is not written for symbols asks for the numbers."""
+        return [int(size) for size in args[0].shape]
+
     def _fresh_results(self, op: Any, result: Any) -> Any:
         """Give results of a decomposed operator their own memory, as the operator itself would."""
         if any(r.alias_info is not None for r in op._schema.returns):
@@ -566,6 +570,7 @@ SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
     aten._local_scalar_dense.default: Tracer._item,
     aten.mkldnn_rnn_layer.default: recurrent.recorded,
     aten.mkldnn_rnn_layer_backward.default: recurrent.recorded_backward,
+    aten.size.default: Tracer._known_sizes,
     aten.lift_fresh.default: Tracer._lift,
     aten.lift.default: Tracer._lift,
 }

@@ -105,6 +105,8 @@ UNARY: dict[str, tuple[str, int]] = {
     },
 }
 
+_NOT_IN_LIBM = ("digamma", "erfinv")
+
 # aten name: (op, work); computed in the result's type
 BINARY: dict[str, tuple[str, int]] = {
     "mul": ("mul", CHEAP),
@@ -163,6 +165,8 @@ def _unary(op: str, work: int) -> Callable[..., Tensor]:
         if op in ("floor", "ceil", "round", "trunc") and not dtype.is_floating_point:
             return ctx.pointwise(lambda v: v, [x], dtype)
         _no_bool(dtype)
+        if op in _NOT_IN_LIBM and ctx.val().device.type == "cpu":
+            raise NotLowered(f"C++ has no {op}")
         return ctx.pointwise(getattr(ops, op), [x], dtype, work=work)
 
     return lowering

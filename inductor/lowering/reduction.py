@@ -23,9 +23,9 @@ PIECES = 64
 
 
 def dims_of(x: Tensor, dim: Any) -> list[int]:
-    """The reduced dimensions: all of them for None or an empty list."""
+    """The reduced dimensions: all of them for None or an empty list; a scalar has none to name."""
     rank = len(x.size)
-    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+    if rank == 0 or dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(rank))
     return [views.dim_of(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
 

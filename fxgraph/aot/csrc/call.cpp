@@ -108,7 +108,8 @@ class Call {
       edges.push_back(of.requires_grad() ? torch::autograd::impl::gradient_edge(of) : torch::autograd::Edge());
       any = any || of.requires_grad();
     }
-    if (!any) return;
+    // What has no gradient at all (a norm that counts) is a function of its inputs, still.
+    if (!any && !segment.gradients.empty()) return;
     auto* node = new CompiledNode(step_, number);
     const NodePtr owner = own(node);
     owner->set_next_edges(std::move(edges));

@@ -165,7 +165,8 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
     // A hook that raises after the backward leaves it to be done again.
     hand_over = hand_over && post_hooks().empty() && all(dead_after(present));
   }
-  if (std::find(present.begin(), present.end(), true) == present.end()) return variable_list(num_outputs());
+  const bool some = std::find(present.begin(), present.end(), true) != present.end();
+  if (!some || num_outputs() == 0) return variable_list(num_outputs());
   pybind11::gil_scoped_acquire gil;
   if (c10::GradMode::is_enabled() || !plain) return derive(tangents);
   return run(step_->training->variant(number_, present), std::move(tangents), hand_over);
