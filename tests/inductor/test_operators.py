@@ -1,4 +1,4 @@
-"""torch's own table of operators (op_db): values and gradients of samples, compiled, as in eager."""
+"""torch's own table of operators (op_db): values and gradients of samples, as in eager."""
 
 from __future__ import annotations
 
