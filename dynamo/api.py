@@ -150,7 +150,7 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
         code = getattr(fn, "__code__", None)
         if code is None:
             raise TypeError("dynamo.disable(recursive=False) takes a Python function")
-        rules.SKIPPED_CODE[code] = reason or ""
+        rules.SKIPPED_CODE.set(code, reason or "")
         return fn
     disabled = _hook.disabled(fn)
     rules.DISABLED_REASONS[id(disabled)] = (disabled, reason or "")

@@ -6,8 +6,9 @@ Keyed by identity; each entry keeps its function alive so that an id is never re
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
+
+from dynamo.bytecode.cache import CodeMap
 
 # id(fn) -> (fn, ...)
 ALLOWED: dict[int, Any] = {}  # put into the graph as one call
@@ -15,7 +16,7 @@ DISALLOWED: dict[int, Any] = {}  # always a graph break
 CONSTANT_RESULT: dict[int, Any] = {}  # called while capturing; the result is a constant
 SUBSTITUTES: dict[int, tuple[Any, Any]] = {}  # original -> Python code traced instead
 DISABLED_REASONS: dict[int, tuple[Any, str]] = {}  # a disabled wrapper -> why
-SKIPPED_CODE: dict[CodeType, str] = {}  # disable(recursive=False): frames left alone, and why
+SKIPPED_CODE: CodeMap[str] = CodeMap()  # disable(recursive=False): frames left alone, and why
 
 
 def allow_in_graph(fn: Any) -> Any:

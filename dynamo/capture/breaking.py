@@ -158,6 +158,9 @@ class BreakEmitter:
         op, kept = self.instr.op, self.inner.kept
         below = kept[: self.inner.split]
         if op == "RERAISE":
+            left = self.inner.tx.line_left(self.instr, above=1)
+            if left is not None and not self.nested:
+                codegen.set_location(left)
             with self._handled(codegen):
                 codegen.reraise()
         elif op in NO_FALLTHROUGH and op != "JUMP":
@@ -211,10 +214,11 @@ class BreakEmitter:
             names.append(_HANDLED)
         first = self._stand_in([not local for local in operands])
         codegen.set_location(None, self.outer.instr.positions)
-        codegen.load_callable(lambda: codegen.load_const(first))
+        codegen.load_callable(lambda: codegen.load_const(_hook.go_on))
+        codegen.load_const(first)
         for local in names:
             codegen.load_fast_and_clear(local)
-        codegen.call(len(names))
+        codegen.call(1 + len(names))
 
     def _native_handling(self, codegen: Codegen, body: Callable[[], None]) -> None:
         """Emit `body` with the exception that the instruction finds as the one being handled."""
@@ -370,7 +374,7 @@ class BreakEmitter:
         codegen.store_fast("__exception")
         stack = frame.kept[: handler.depth]
         if handler.push_lasti:
-            codegen.load_const(frame.instr.offset // 2)
+            codegen.load_const(frame.tx.raised_at(frame.instr, above=1))
             codegen.store_fast("__lasti")
             stack.append((Item.VALUE, "__lasti"))
         stack.append((Item.VALUE, "__exception"))

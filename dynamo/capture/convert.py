@@ -71,12 +71,13 @@ _frame_counter = itertools.count()
 _frame_numbers: CodeMap[int] = CodeMap()
 # Frames between a module and its forward: all modules share them, so they would be compiled for
 # each.
-_LEFT_ALONE = METHODS.keys() | {
+_LEFT_ALONE_CODE = [
     torch.nn.Module._wrapped_call_impl.__code__,
     torch.nn.Module._call_impl.__code__,
     torch.autograd.Function.apply.__func__.__code__,  # type: ignore[attr-defined]
     *(f.__code__ for f in (enter_region, leave_region, set_regions)),
-}
+]
+_LEFT_ALONE = frozenset(map(id, _LEFT_ALONE_CODE))  # a program's code may hold what has no hash
 # Captured where they are called, or not at all.
 _RUN_WHOLE = ("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint")
 _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
@@ -102,8 +103,9 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         is_stand_in(code)
         or code.co_flags & _NOT_CAPTURED
         or not code.co_flags & inspect.CO_OPTIMIZED  # of a module, or a class body
-        or code in _LEFT_ALONE
-        or code in rules.SKIPPED_CODE
+        or id(code) in _LEFT_ALONE
+        or METHODS.get(code) is not None
+        or rules.SKIPPED_CODE.get(code) is not None
     ):
         return None
     if isinstance(module, str) and _is_helper_module(module):

@@ -389,10 +389,18 @@ def _held(frame: Interpreter) -> Iterable[Any]:
 def _roots(output: OutputGraph, frames: list[Interpreter]) -> Iterator[Held]:
     effects = output.side_effects
     roots: list[Any] = [value for frame in frames for value in _held(frame)]
-    roots += [v for v in effects.tracked if v.mutation.dirty and not v.mutation.new]
+    roots += [v for v in effects.tracked if v.mutation.dirty and not _is_alone(output, v)]
     roots += [new for _, _, new in effects.globals.values() if new is not DELETED]
     roots += [value for call in effects.calls for value in call.values()]
     return (value for value in roots if isinstance(value, Held))
+
+
+def _is_alone(output: OutputGraph, value: Value) -> bool:
+    """Whether nobody holds a changed object but the frame."""
+    obj = value.outside
+    if value.mutation.new or obj is None:
+        return value.mutation.new
+    return id(obj) in output.alone.arguments or id(obj) in output.alone.inside
 
 
 def _neighbours(value: Held) -> list[Held]:

@@ -307,16 +307,27 @@ class Interpreter:
             value.frames = (self.entry, *value.frames)
             error.grew = True
         elif value.frames and value.frames[0] is self.entry:
-            self.entry.left = self._line_left(instr)
+            self.entry.left = self.line_left(instr)
         error.linked = True
 
-    def _line_left(self, instr: Instruction) -> int | None:
+    def line_left(self, instr: Instruction, above: int = 0) -> int | None:
         """The line at which the frame is left by what `instr` raises again."""
-        lasti = self.peek(instr.arg) if instr.op == "RERAISE" and instr.arg else None
-        if lasti is None or not lasti.is_constant():
+        lasti = self.raised_at(instr, above)
+        if lasti == instr.offset // 2:
             return instr.positions[0]
-        # That of the instruction which raised it: this one belongs to no line.
-        return next(itertools.islice(self.code.co_positions(), lasti.as_constant(), None))[0]
+        # A continuation that was handed a place in another code does not know the line.
+        place = next(itertools.islice(self.code.co_positions(), lasti, None), instr.positions)
+        return place[0]
+
+    def raised_at(self, instr: Instruction, above: int = 0) -> int:
+        """The place of the instruction that raised what `instr` raises: as Python has it, not that
+        of the RERAISE of a clean-up, which belongs to no line. above: how many of its operands are
+        still on the stack.
+        """
+        lasti = self.peek(instr.arg + above) if instr.op == "RERAISE" and instr.arg else None
+        if lasti is None or lasti.source is not None or not lasti.is_constant():
+            return instr.offset // 2
+        return lasti.as_constant()
 
     def unwind(self, error: RaisedException, instr: Instruction) -> None:
         """Go to the handler of `instr`, or leave the frame with the exception."""
@@ -329,11 +340,12 @@ class Interpreter:
             # Whoever catches an exception from outside may look at its traceback.
             value: Any = error.value
             raise Unsupported(breaks.AttributeMutation(value.describe(), "__traceback__"))
+        lasti = self.raised_at(instr) if handler.push_lasti else None
         del self.stack[handler.depth :]
-        if handler.push_lasti:
+        if lasti is not None:
             from dynamo.values.constant import ConstantValue
 
-            self.push(ConstantValue(instr.offset // 2))
+            self.push(ConstantValue(lasti))
         self.push(error.value)
         self.index = handler.target.index
 

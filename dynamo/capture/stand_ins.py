@@ -22,6 +22,7 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from dynamo._hook import go_on
 from dynamo.bytecode import versions
 from dynamo.bytecode.assemble import CodeShape, assemble
 from dynamo.bytecode.cache import CodeMap
@@ -50,10 +51,11 @@ def calling(
     emit = Emitter()
     emit.set_location(None, instr.positions)
     names = callee.__code__.co_varnames[: callee.__code__.co_argcount]
-    emit.load_callable(lambda: emit.load_const(callee))
+    emit.load_callable(lambda: emit.load_const(go_on))
+    emit.load_const(callee)
     for name in names:
         emit.load_fast_and_clear(name)
-    emit.call(len(names))
+    emit.call(1 + len(names))
     emit.return_value()
     return _function(code, namespace, names, emit)
 

@@ -231,12 +231,21 @@ def _says_if_abstract(tx: Interpreter, value: Value) -> bool:
 def _has_set_name(value: Value) -> bool:
     if isinstance(value, (DescriptorValue, NestedFunctionValue)) or value.is_constant():
         return False
-    return hasattr(value.python_type(), "__set_name__") and not isinstance(value, FieldValue)
+    if isinstance(value, FieldValue):  # which passes it on
+        default = value.kwargs.get("default")
+        return default is not None and _has_set_name(default)
+    return hasattr(value.python_type(), "__set_name__")
 
 
 # -- Values as real objects -----------------------------------------------------------------------
 class StandIn:
     """What a class attribute is while capturing whose value is only known as a Value."""
+
+
+class UnhashableStandIn(StandIn):
+    """dataclasses.dataclass asks whether a default can be hashed."""
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def real_of(tx: Interpreter, label: str, value: Value) -> Any:
@@ -272,7 +281,7 @@ def _stand_in(label: str, value: Value) -> Any:
     kind = value.python_type()
     if any(hasattr(kind, name) for name in ("__get__", "__set__", "__delete__")):
         raise _refused(label, f"{value.describe()} is a descriptor")
-    return StandIn()
+    return UnhashableStandIn() if kind.__hash__ is None else StandIn()
 
 
 def _real_function(tx: Interpreter, label: str, value: NestedFunctionValue) -> Any:
@@ -384,6 +393,10 @@ class FieldValue(Value):
 
 @handles(dataclasses.field)
 def _field(tx, **kwargs):
+    given = set(kwargs)
+    call_real(tx, dataclasses.field, **dict.fromkeys(given))  # complains of what does not fit
+    if "metadata" in given:  # the field shows the mapping as it becomes
+        raise Unsupported(breaks.UncapturedCall("dataclasses.field"))
     return FieldValue(kwargs)
 
 
@@ -448,7 +461,10 @@ def _decorate(tx: Interpreter, function: Any, cls: Value, kwargs: dict[str, Any]
     """function(cls, **kwargs), which changes a class that the frame makes, or makes another."""
     if not isinstance(cls, NewClassValue) or cls.mutation.attrs:
         raise Unsupported(breaks.UncapturedCall(function.__qualname__))
-    real = call_real(tx, function, cls.cls, **kwargs)
+    try:
+        real = function(cls.cls, **kwargs)
+    except Exception:  # whose words would be about the class of ours
+        raise Unsupported(breaks.UncapturedCall(function.__qualname__)) from None
     tx.output.side_effects.touch()
     if real is cls.cls:
         cls.steps.append((function, kwargs))

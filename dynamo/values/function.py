@@ -214,7 +214,7 @@ class UserFunctionValue(FunctionValue):
         return tx.wrap(defaults[name], source)
 
     def is_plain_function(self) -> bool:
-        return self.code not in METHODS and not is_opaque_function(self.function)
+        return METHODS.get(self.code) is None and not is_opaque_function(self.function)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         method = METHODS.get(self.code)

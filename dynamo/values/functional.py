@@ -242,14 +242,17 @@ def build_getter(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 @builder(types.MappingProxyType)
 def build_mapping_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """Read-only view of a dict; its content is copied for guarding."""
+    """Read-only view of a dict, which the program may change elsewhere."""
     tx.guard(source, "type", types.MappingProxyType)
-    kinds = {type(held) for held in gc.get_referents(obj)}
-    if not kinds <= {dict, collections.OrderedDict}:
+    held = gc.get_referents(obj)
+    if len(held) != 1 or type(held[0]) not in (dict, collections.OrderedDict):
         raise Unsupported(breaks.UnknownObject("mappingproxy"))  # of a mapping with methods
-    kind = kinds.pop() if kinds else dict
-    inner = None if source is None else CallSource(source, kind, kind.__name__)
-    return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(kind(obj), inner), source))
+    inner = None if source is None else CallSource(source, _behind_proxy, "mapping of ")
+    return tx.output.remember(obj, source, MappingProxyValue(tx.wrap(held[0], inner), source))
+
+
+def _behind_proxy(proxy: types.MappingProxyType) -> Any:
+    return gc.get_referents(proxy)[0]
 
 
 class PureObjectValue(Value):

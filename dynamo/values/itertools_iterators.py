@@ -301,6 +301,8 @@ def _combinatoric(function: Any) -> Any:
         of_many = function is itertools.product
         given, rest = (args, ()) if of_many else (args[:1], args[1:])
         numbers = [value.as_constant() for value in rest]
+        if of_many:  # complains of its options before it asks for an iterator
+            call_real(tx, function, **options)
         pools = [value.unpack(tx) for value in given]
 
         def make(*iterables: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
+from dynamo.bytecode.cache import CodeMap
 from dynamo.errors import Unsupported
 from dynamo.sources import ModuleSource
 from dynamo.values.base import Value
@@ -47,9 +47,8 @@ def _end_range(tx: Interpreter, args: Sequence[Value]) -> Value:
 
 
 _RANGE = torch.autograd.profiler.record_function
-METHODS: dict[types.CodeType, Method] = {
-    torch.inference_mode.__enter__.__code__: enter_inference,
-    torch.inference_mode.__exit__.__code__: leave_inference,
-    _RANGE.__enter__.__code__: _start_range,
-    _RANGE.__exit__.__code__: _end_range,
-}
+METHODS: CodeMap[Method] = CodeMap()
+METHODS.set(torch.inference_mode.__enter__.__code__, enter_inference)
+METHODS.set(torch.inference_mode.__exit__.__code__, leave_inference)
+METHODS.set(_RANGE.__enter__.__code__, _start_range)
+METHODS.set(_RANGE.__exit__.__code__, _end_range)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,7 @@ class FrozenSetValue(BuiltinObject):
 
     def ordered(self, tx: Interpreter) -> list[Value]:
         """The members in the order in which the real set iterates."""
+        self._refuse_weak_members()
         members = list(self.members.values())
         if len(members) < 2 or self.in_order:
             return members
@@ -97,6 +99,15 @@ class FrozenSetValue(BuiltinObject):
         if real is None:
             raise Unsupported(breaks.SetOrder(self.describe()))
         return in_real_order(members, real)
+
+    def _refuse_weak_members(self) -> None:
+        """References that a set lets go of when their objects end, which the garbage collector may
+        do between the guards and the first look into the set (weakref.WeakSet).
+        """
+        for member in self.members.values() if self.source is not None else ():
+            reference = member.identity()[1]
+            if isinstance(reference, weakref.ref) and reference.__callback__ is not None:
+                raise Unsupported(breaks.ObjectDies("what a set refers to weakly"))
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         return self.ordered(tx)

@@ -336,7 +336,7 @@ def _rule_of(obj: Any) -> str | None:
     if _behind_torchs_own(obj) is not None:
         return "unwrapped"
     if type(obj) is types.FunctionType and (
-        "_torchdynamo_disable" in obj.__dict__ or obj.__code__ in rules.SKIPPED_CODE
+        "_torchdynamo_disable" in obj.__dict__ or rules.SKIPPED_CODE.get(obj.__code__) is not None
     ):
         return "break"
     return None

@@ -41,10 +41,14 @@ SLOW = [
 # Only `make cpython` runs these.
 FULL = [
     "test_abc",
+    "test_asyncgen",
+    "test_asyncio.test_futures2",
     "test_asyncio.test_locks",
     "test_asyncio.test_queues",
+    "test_asyncio.test_timeouts",
     "test_bisect",
     "test_bytes",
+    "test_call",
     "test_class",
     "test_collections",
     "test_compare",
@@ -53,6 +57,7 @@ FULL = [
     "test_contextlib_async",
     "test_copy",
     "test_coroutines",
+    "test_dataclasses",
     "test_decorators",
     "test_deque",
     "test_descrtut",

@@ -309,6 +309,85 @@ PROGRAMS = {
         run(X2(), T(3))
         r1, r2
         """,
+    "what_dataclass_and_field_refuse": """
+        from dataclasses import dataclass, field, fields
+        class Named:
+            pass
+        Named.__set_name__ = lambda self, owner, name: log.append(name)
+        def f(x):
+            y = x + 1
+            class Odd(list): pass
+            class Un:
+                __hash__ = None
+            said = []
+            def attempt(make):
+                try: return make() is None
+                except (ValueError, TypeError) as error: said.append(str(error))
+            def one():
+                @dataclass
+                class C:
+                    z: Odd = Odd()
+            def two():
+                @dataclass
+                class C:
+                    z: int = Un()
+            def three():
+                @dataclass
+                class C:
+                    z: int = field(metadata=0)
+            def four():
+                field(default=1, default_factory=list)
+                log.append("not reached")
+            def five():
+                d = {}
+                @dataclass
+                class C:
+                    z: int = field(metadata=d, default=1)
+                d["a"] = 1
+                said.append(fields(C)[0].metadata["a"])
+            def six():
+                @dataclass
+                class C:
+                    z: int = field(default=Named(), init=False)
+            for make in (one, two, three, four, five, six): attempt(make)
+            return y, said
+        ---
+        run(T(2))
+        """,
+    "code_that_has_no_hash": """
+        def plain(x): return x * 2
+        def strange(x): return x * 3 + 0
+        code = strange.__code__
+        strange.__code__ = code.replace(co_consts=tuple({} if c == 0 and type(c) is int else c for c in code.co_consts))
+        del code
+        def f(x, g):
+            try: return g(x + 1)
+            except TypeError as error: return str(error)
+        ---
+        run(T(2), plain)
+        run(3, strange)
+        """,
+    "weak_sets_shrink_by_themselves": """
+        import weakref
+        class O: pass
+        def f(x, s):
+            y = x + 1
+            return y, len(list(s)), len({type(o) for o in s}), len(s)
+        ---
+        held = [O(), O()]
+        s = weakref.WeakSet(held)
+        run(T(2), s)
+        held.pop()
+        run(T(2), s)
+        """,
+    "products_options_come_first": """
+        def f(x):
+            y = x + 1
+            try: return itertools.product(0, repeat=1, foo=2)
+            except TypeError as error: return y, str(error)
+        ---
+        run(T(2))
+        """,
 }
 
 

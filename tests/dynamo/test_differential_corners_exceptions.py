@@ -159,6 +159,43 @@ PROGRAMS = {
         run(T(3), a)
         """,
     ),
+    "lines_where_frames_were_left": (
+        None,
+        "",
+        """
+        import sys
+        class Noop:
+            def __enter__(self): return self
+            def __exit__(self, *args): pass
+        def after_with():
+            with Noop():
+                1/0
+                pass
+        def in_named():
+            try:
+                1/0
+            except Exception as ex:
+                1/0
+                pass
+        def deeper():
+            in_named()
+        def lines(g):
+            try:
+                g()
+            except Exception as ex:
+                t = ex.__traceback__
+            found = []
+            while t:
+                found.append((t.tb_lineno - t.tb_frame.f_code.co_firstlineno, t.tb_frame.f_lineno - t.tb_frame.f_code.co_firstlineno, t.tb_frame.f_code.co_name))
+                t = t.tb_next
+            return found[1:]
+        def f(x):
+            y = x + 1
+            return y, lines(after_with), lines(in_named), lines(deeper)
+        ---
+        run(T(2))
+        """,
+    ),
 }
 
 

@@ -558,6 +558,22 @@ PROGRAMS = {
         call(T(2))
         call(T(2))
     """,
+    "ends_in_a_callee_that_changed_it": """
+        def through(func):
+            def called(*args):
+                with contextlib.ExitStack():
+                    return func(*args)
+            return called
+        @through
+        def end(t):
+            d = D(1)
+            d.set = 3
+            t = t + 1
+            d = None
+            mark("none")
+            return t + 1
+        def f(t): return end(t)
+    """,
     # -- between the guards and the frame's first instruction -----------------------------------
     "target_ends_when_the_frame_starts": """
         import sys
