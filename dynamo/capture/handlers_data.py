@@ -16,6 +16,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SliceValue, TupleValue
 from dynamo.values.dicts import make_dict
 from dynamo.values.exceptions import raise_python
+from dynamo.values.instance_checks import is_instance
 from dynamo.values.last_calls import contained, negated_bool, not_contained
 from dynamo.values.objects import ObjectValue
 from dynamo.values.sets import SetValue
@@ -333,7 +334,7 @@ def MATCH_CLASS(tx: Interpreter, instr: Instruction) -> None:
         raise Unsupported(breaks.UnknownType(klass.describe()))
     if not isinstance(cls, type):
         raise Unsupported(breaks.NotCallable(klass.describe()))
-    if not issubclass(subject.python_type(), cls):
+    if not is_instance(tx, subject, klass):
         tx.push(ConstantValue(None))
         return
     positional = _positional(cls, instr.arg)

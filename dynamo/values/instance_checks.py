@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
 _OBJECT_CLASS = vars(object)["__class__"]
+_HEAP_TYPE = 1 << 9
 _ABC_CHECKS = {
     "__instancecheck__": vars(abc.ABCMeta)["__instancecheck__"],
     "__subclasscheck__": vars(abc.ABCMeta)["__subclasscheck__"],
@@ -212,9 +213,14 @@ def _instance_natively(tx: Interpreter, owner: Value, info: Value, cls: Any) -> 
         return fake.type() == f"{cls.__module__}.{cls.__name__}"
     if fake is not None and isinstance(cls, type):
         return issubclass(kind, cls) or bool(isinstance(fake, cls))
+    protocol = getattr(cls, "_is_protocol", False)
     try:
-        return issubclass(kind, cls)
+        result = issubclass(kind, cls)
     except TypeError:
-        if not getattr(cls, "_is_protocol", False):
+        if not protocol:
             call_real(tx, isinstance, None, cls)
         raise Unsupported(breaks.UncapturedCall("isinstance of a protocol")) from None
+    if protocol and not result and (kind.__dictoffset__ or kind.__flags__ & _HEAP_TYPE):
+        # Its own attributes count, too.
+        raise Unsupported(breaks.UncapturedCall("isinstance of a protocol"))
+    return result

@@ -64,3 +64,46 @@ def f(x, subject):
             return y * 2
 """
     check(f"{PREAMBLE}{function}\n---\n{steps}\n", backends=("eager",))
+
+
+def test_classes_that_check_instances_themselves():
+    check(
+        """
+from typing import Protocol, runtime_checkable
+@runtime_checkable
+class Fields(Protocol):
+    n: int
+@runtime_checkable
+class Method(Protocol):
+    def method(self): ...
+class Large(type):
+    def __instancecheck__(cls, obj):
+        log.append(type(obj).__name__)
+        return getattr(obj, "n", 0) > 1
+class AnyLarge(metaclass=Large):
+    __match_args__ = ("n",)
+class O:
+    def __init__(self, **attributes): vars(self).update(attributes)
+class Posed:
+    __class__ = property(lambda self: list)
+def f(x, obj, change):
+    y, found = x + 1, []
+    for o in (obj, O(n=1), O(n=2), O(method=1), Posed(), 3):
+        match o:
+            case AnyLarge(n): found.append(n)
+            case Fields(n=n): found.append((n, isinstance(o, Method)))
+            case Method(): found.append("method")
+            case list(): found.append("list")
+            case _: found.append(isinstance(o, Method))
+    if change:
+        del obj.n
+        obj.method = 1
+        found += [isinstance(obj, Fields), isinstance(obj, Method)]
+    return y * 2, found
+---
+run(T(2), O(n=1), False)
+run(T(2), O(n=1), True)
+run(T(2), [1], False)
+""",
+        backends=("eager",),
+    )
