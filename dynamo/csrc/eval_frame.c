@@ -298,7 +298,11 @@ static GuardedCode *compile_frame(Thread *thread, Frame *frame, Slot *slot, PyOb
         PyObject *failed = Py_XNewRef(slot->entries);
         PyObject *answer = call_convert(thread, frame, failed);
         Py_XDECREF(failed);
-        entry = take_answer(frame_code(frame), slot, answer, error);
+        if (answer == NULL && PyErr_ExceptionMatches(PyExc_RecursionError)) {
+            PyErr_Clear(); /* near the limit, where the program's own call may still fit: it runs as it is */
+        } else {
+            entry = take_answer(frame_code(frame), slot, answer, error);
+        }
     }
     convert_lock_release();
     return entry;

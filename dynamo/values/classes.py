@@ -656,7 +656,8 @@ def build_python_module(tx: Interpreter, obj: types.ModuleType, source: Source |
 def build_module_like(tx: Interpreter, obj: types.ModuleType, source: Source | None) -> Value:
     """A module of a class of its own: one that sees how its attributes are used is left alone."""
     seen = ("__getattribute__", "__setattr__", "__delattr__")
-    if any(isinstance(class_lookup(type(obj), n), types.FunctionType) for n in seen):
+    hides_dict = class_lookup(type(obj), "__dict__") is not vars(types.ModuleType)["__dict__"]
+    if hides_dict or any(isinstance(class_lookup(type(obj), n), types.FunctionType) for n in seen):
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     return _python_module(tx, obj, source)
 

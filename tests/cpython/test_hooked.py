@@ -42,11 +42,13 @@ SLOW = [
 FULL = [
     "test_abc",
     "test_asyncgen",
+    "test_asyncio.test_futures",
     "test_asyncio.test_futures2",
     "test_asyncio.test_locks",
     "test_asyncio.test_queues",
     "test_asyncio.test_timeouts",
     "test_bisect",
+    "test_builtin",
     "test_bytes",
     "test_call",
     "test_class",
@@ -68,6 +70,7 @@ FULL = [
     "test_except_star",
     "test_exception_group",
     "test_exception_hierarchy",
+    "test_exceptions",
     "test_extcall",
     "test_finalization",
     "test_float",
@@ -120,6 +123,10 @@ FULL = [
 ]
 
 _FRAMES = "compares frame objects: a rewritten frame is followed by its continuations"
+_CONTINUED = "asks for its caller's frame: that of a continuation is the frame which it continues"
+_STAND_IN = (
+    "looks into a frame of a traceback: that of a callee is a stand-in without its variables"
+)
 _TRACING = "counts the lines that sys.settrace sees; a traced frame is not captured line by line"
 _HASH = "__hash__ of a key clears the dict through a closure while the frame is put together"
 _LIFETIME = "an object dies with the frame's rewritten code, not where its last name is bound again"
@@ -135,6 +142,7 @@ _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not l
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
 EXPLAINED = {
+    "test_asyncio.test_futures.PyFutureTests.test_future_source_traceback": _CONTINUED,
     "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
@@ -147,6 +155,9 @@ EXPLAINED = {
     "test_gc.GCTests.test_resurrection_does_not_block_cleanup_of_other_objects": _GARBAGE,
     "test_gc.GCTogglingTests.test_bug1055820c": _ALLOCATES,
     "test_gc.GCTogglingTests.test_bug1055820d": _ALLOCATES,
+    "test_exceptions.ExceptionTests.testSettingException": _FRAMES,
+    "test_exceptions.ExceptionTests.test_memory_error_cleanup": _STAND_IN,
+    "test_exceptions.NameErrorTests.test_name_error_suggestions": _STAND_IN,
     "test_generators.FinalizationTest.test_refcycle": _COUNTS,
     "test_scope.ScopeTests.testLeaks": _LIFETIME,
     "test_threading_local.PyThreadingLocalTest.test_cycle_collection": _LIFETIME,

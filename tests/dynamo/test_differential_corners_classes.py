@@ -388,6 +388,34 @@ PROGRAMS = {
         ---
         run(T(2))
         """,
+    "modules_whose_class_hides_their_dict": """
+        import types
+        class Hiding(types.ModuleType):
+            __dict__ = 8
+        m = Hiding("m")
+        m.k = 3
+        def f(x, m): return x + m.k, m.__dict__
+        ---
+        run(T(2), m)
+        """,
+    "near_the_recursion_limit": """
+        import sys
+        def deep(n): return print(end="") if n == 0 else deep(n - 1)
+        def narrow(call, room):
+            before, depth = sys.getrecursionlimit(), 1
+            while True:
+                try: sys.setrecursionlimit(depth)
+                except RecursionError: depth += 1
+                else: break
+            try:
+                sys.setrecursionlimit(depth + room)
+                return call()
+            finally: sys.setrecursionlimit(before)
+        def g(x): return x * 2
+        def f(x): return narrow(lambda: g(3), 8), x + 1
+        ---
+        run(T(2))
+        """,
 }
 
 
