@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.inference import PEER, arena_bytes, check, interleaved, main, peak_growth
+from benchmarks.inference import PEER, arena_bytes, interleaved, main, peak_growth
 from benchmarks.inference import compiler as compiler_of
 
 SUBJECTS = ["mlp", "chain", "resnet18", "mobilenet_v2", "bert", "gpt2"]
@@ -27,6 +27,17 @@ def compiler(system: str) -> Callable[..., Any]:
     if system != PEER:
         return found
     return lambda fn: found(fn, options={"fallback_random": True})
+
+
+def check(actual: list[Any], expected: list[Any]) -> None:
+    """All gradients as one vector, close to eager's: small batches' norms amplify rounding so much
+    that eager's own float32 gradients of a MobileNetV2 are 0.7% from those of float64.
+    """
+    import torch
+
+    ours, theirs = (torch.cat([g.flatten() for g in grads]) for grads in (actual, expected))
+    distance = ((ours - theirs).norm() / theirs.norm()).item()
+    assert distance < 0.02, f"the gradients are {distance:.1%} from eager's"
 
 
 def child(system: str, subject: str, budget_s: float) -> dict[str, float]:
