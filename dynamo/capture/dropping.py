@@ -184,10 +184,9 @@ def held_alone(arguments: Sequence[Any]) -> Alone:
 def _parts(obj: Any) -> list[Any]:
     """What a container, or an object of a class of the program's, holds, without literals."""
     kind = type(obj)
-    if kind is dict:
-        parts = [*obj, *obj.values()] if len(obj) <= _LOOKED_AT else []
-    elif id(kind) in _CONTAINERS:
-        parts = [*obj] if len(obj) <= _LOOKED_AT else []
+    if id(kind) in _CONTAINERS:
+        # Not by iteration: tuples that objects of C types hold may have places without an item.
+        parts = gc.get_referents(obj) if len(obj) <= _LOOKED_AT else []
     elif kind.__flags__ & _HEAP_TYPE and not issubclass(kind, (*_UNNOTICED, torch.Tensor)):
         parts = gc.get_referents(obj)
     else:

@@ -153,6 +153,21 @@ PROGRAMS = {
         run(T(3, 2))
         run(T(3))
     """,
+    "iterator_of_c_whose_tuple_lacks_items": """
+        import dynamo
+        class Zipped(itertools.zip_longest): pass
+        @dynamo.disable
+        def begun(kind, x):
+            made = kind(iter([x]), iter([x, x, x]))
+            next(made), next(made)
+            return made
+        def f(x, kind):
+            y, rest = x + 1, begun(kind, x)
+            return y * 2, list(rest)
+        ---
+        run(T(3), itertools.zip_longest)
+        run(T(3), Zipped)
+    """,
     "unset_free_variable": """
         import dynamo
         def outer():
