@@ -100,6 +100,29 @@ def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool
     return ctx.generate(index.size, x.dtype, inner, x, index)
 
 
+@lower(aten.scatter.value, aten.scatter.src)
+def scatter(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Number) -> Tensor:
+    """One element of each row along d is replaced, as in the gradient of a cross-entropy: each
+    element of the result asks whether it is that one, so that nothing is written twice.
+    """
+    if not x.size or len(index.size) != len(x.size) or not nonzero(x.numel):
+        raise NotLowered("scatter into a scalar")
+    d = views.dim_of(d, len(x.size))
+    if index.size != (*x.size[:d], 1, *x.size[d + 1 :]):
+        raise NotLowered("scatter of several elements of a row, or into a part")
+    _in_range(ctx, index, 0, x.size[d], _out_of_bounds("RuntimeError", d))
+
+    def inner(idx: Indices) -> Value:
+        row = (*idx[:d], Index({}), *idx[d + 1 :])
+        at = ops.to_dtype(index.load(row), torch.int64)
+        value = new.load(row) if isinstance(new, Tensor) else ops.constant(new, x.dtype)
+        here = ops.eq(ops.index_expr(idx[d], torch.int64), at)
+        return ops.where(here, value, x.load(idx))
+
+    tensors = [t for t in (x, index, new) if isinstance(t, Tensor)]
+    return ctx.generate(x.size, x.dtype, inner, *tensors)
+
+
 @lower(aten.index.Tensor)
 def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     given = [(d, t) for d, t in enumerate(indices) if t is not None]

@@ -568,6 +568,11 @@ def test_gathers() -> None:
             "gather": lambda x, i, j, g: x.gather(0, g),
             "take_along": lambda x, i, j, g: torch.take_along_dim(x, g, 0),
             "computed": lambda x, i, j, g: x[(j * 2) % 7],
+            "scatter": lambda x, i, j, g: x.scatter(0, g[:1], 2.5) + 1,
+            "scatter_last": lambda x, i, j, g: (x * 2).scatter(-1, (x[..., :1] > 0).long(), 1),
+            "scatter_source": lambda x, i, j, g: x.scatter(0, g[:1], x.sum(0, keepdim=True)),
+            "scatter_bools": lambda x, i, j, g: (x > 0).scatter(0, g[:1], True),
+            "one_hot": lambda x, i, j, g: F.one_hot(j, 8),
         },
         x, i, j, g,
     )  # fmt: skip
@@ -581,6 +586,7 @@ def test_indices_out_of_range_raise() -> None:
         lambda w, i: (w.index_select(0, i),),
         lambda w, i: (w.t().index_select(1, i),),
         lambda w, i: (w.gather(0, i.abs()[:, None] * i.sign()[:, None]),),
+        lambda w, i: (w.t()[:3].scatter(1, i[:, None] * 1, 2.0),),
     ):
         c = check(fn, w, i)
         for bad in (11, -12):
