@@ -138,6 +138,7 @@ _COUNTS = "counts references"
 _SIZES = "asks for sizes in memory: instances that nobody sees are not made"
 _GARBAGE = "counts garbage that cycles hold: instances that nobody sees are not made"
 _ALLOCATES = "looks at what the collector has done; compiling allocates and collects, too"
+_DEEP = "recurses until C's limit, which frames count in that an evaluation function evaluates"
 _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not look for another"
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
@@ -147,6 +148,7 @@ EXPLAINED = {
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
     "test_descr.SharedKeyTests.test_subclasses": _SIZES,
+    "test_functools.TestLRUPy.test_lru_recursion": _DEEP,  # 3.13
     "test_gc.GCCallbackTests.test_collect_garbage": _GARBAGE,
     "test_gc.GCTests.test_collect_generations": _ALLOCATES,
     "test_gc.GCTests.test_frame": _GARBAGE,
