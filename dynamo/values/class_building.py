@@ -151,6 +151,8 @@ def _resolve(label: str, bases: tuple, given: Any) -> tuple[tuple, type]:
         raise _refused(label, str(error)) from None
     if not all(isinstance(base, type) for base in resolved):
         raise _refused(label, "one of its bases is not a class")
+    if not isinstance(given, type):  # a function, which makes what it likes
+        raise _refused(label, f"its metaclass {given!r} is not a class")
     meta = given
     for base in resolved:
         if issubclass(type(base), meta):
@@ -172,6 +174,8 @@ def from_namespace(
     kwargs: dict[str, Any],
 ) -> NewClassValue:
     """meta(label, bases, namespace, **kwargs), for one of _METACLASSES."""
+    if not all(type(key) is str for key in namespace):
+        raise _refused(label, "it has a name that compares itself")
     for key, value in namespace.items():
         if _has_set_name(value):
             raise _refused(label, f"the class of {key!r} defines __set_name__")

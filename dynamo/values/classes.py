@@ -142,7 +142,7 @@ class ClassValue(MetaclassInstance):
         if isinstance(getter, types.FunctionType) and not isinstance(self.cls, enum.EnumType):
             none = ConstantValue(None)
             return tx.call_function(tx.wrap(getter), [tx.wrap(found), none, self], {})
-        return tx.wrap(getattr(self.cls, name), self._attr_source(name))
+        return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         try:
@@ -670,11 +670,19 @@ def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None
     return tx.output.remember(obj, source, PyModuleValue(obj, source))
 
 
+_NAMESPACE = vars(type)["__dict__"]  # past the metaclass
+
+
 @subclass_builder(type)
 def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     """A class, guarded by identity. Attributes of classes that users may change are tracked."""
     # Seen by its metaclass while it is made, or not to be looked up in any table of ours.
     if obj.__mro__ is None or type(obj).__hash__ is None:
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    own = [cls for cls in obj.__mro__ if not is_trusted_class(cls)]
+    if not all(
+        type(name) is str for cls in own for name in _NAMESPACE.__get__(cls)
+    ):  # it may compare itself
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.guard(source, "id", obj)
     if source is None and not is_trusted_class(obj):  # what it holds can be changed

