@@ -221,7 +221,8 @@ def after_call(code: CodeType, instr: Instruction) -> tuple[Instruction, int]:
     if made is None or not _is_own_call(made, instr):
         return normalize(code)[instr.index + 1], 0
     native = made.places.index(made.after_call)
-    following = next(found for found in normalize(code) if found.native == native)
+    # What pushes a NULL alone is no instruction here.
+    following = next(found for found in normalize(code) if found.native >= native)
     return following, len(instr.pending_nulls) - len(following.pending_nulls)
 
 
