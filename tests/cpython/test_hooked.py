@@ -42,7 +42,6 @@ SLOW = [
 FULL = [
     "test_abc",
     "test_asyncgen",
-    "test_asyncio.test_futures",
     "test_asyncio.test_futures2",
     "test_asyncio.test_locks",
     "test_asyncio.test_queues",
@@ -62,6 +61,7 @@ FULL = [
     "test_dataclasses",
     "test_decorators",
     "test_deque",
+    "test_descr",
     "test_descrtut",
     "test_dict",
     "test_dictcomps",
