@@ -133,9 +133,11 @@ def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, i
     placeholders = [node for node in nodes if node.op == "placeholder"]
     behind = _reached(nodes, placeholders[saved:])
     found: dict[Any, tuple[Node, int | None]] = {}
+    value: Any
     for node in placeholders[:saved]:
         value = node.meta["val"]
-        for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+        sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+        for dim, size in enumerate(sizes):
             if is_symbol(size):
                 found[size.node.expr] = node, dim
     for node in nodes:

@@ -111,7 +111,8 @@ class _Backward:
         values = {symbol: given[i] for symbol, i in self.symbols.items()}
         for val, tensor in zip(self.vals, given):
             # Sizes that depend on data are told by what has them.
-            for dim, size in enumerate(val.shape if isinstance(val, torch.Tensor) else ()):
+            sizes: Sequence[Any] = val.shape if isinstance(val, torch.Tensor) else ()
+            for dim, size in enumerate(sizes):
                 if depends_on_data(size) and size.node.expr.is_Symbol:
                     values[size.node.expr] = tensor.shape[dim]
         for i in self.tangents:
