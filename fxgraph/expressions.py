@@ -456,7 +456,9 @@ def is_condition(expr: Any) -> bool:
 @functools.lru_cache(maxsize=4096)
 def is_integral(expr: Any) -> bool:
     """Whether no float takes part in `expr`."""
-    return not expr.has(Real, Rounded, sympy.Float)
+    if expr.has(Real, Rounded, sympy.Float):
+        return False
+    return all(symbol.is_integer for symbol in expr.free_symbols)
 
 
 # -- values ---------------------------------------------------------------------------------------

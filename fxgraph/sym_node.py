@@ -524,6 +524,13 @@ def sym_log10(x: Any) -> Any:
     return _real_function("log10", x)
 
 
+def sym_floordiv(x: Any, y: Any) -> Any:
+    """x // y, where one is a float: torch's is floor(x / y), which rounds before."""
+    made = next(n.node for n in (x, y) if isinstance(n, torch.SymInt | torch.SymFloat))
+    nodes = [n.node if hasattr(n, "node") else made.wrap_float(float(n)) for n in (x, y)]
+    return torch.SymFloat(_of_floats("floordiv")(*nodes))
+
+
 def _real_function(name: str, x: Any) -> Any:
     if not isinstance(x, torch.SymInt | torch.SymFloat):
         return expressions.REAL_FUNCTIONS[name](x)

@@ -175,7 +175,7 @@ def held_alone(arguments: Sequence[Any]) -> Alone:
                 continue
             if getrefcount(part) <= seen[key] + 2 * counts[key] + here[key] + 2:
                 found.inside[key] = holders | {id(holder)}
-                if has_finalizer(part) or _has_weak_references(part):
+                if ends_noticed(part):
                     found.noticed[key] = type(part).__name__
                 todo.append((part, found.inside[key]))
     return found
@@ -225,7 +225,7 @@ def _watch_parts(output: OutputGraph, value: Value) -> None:
     while todo and looked_at < _LOOKED_AT:
         obj, holders = todo.pop()
         key, looked_at = id(obj), looked_at + 1
-        if key not in output.watched and (has_finalizer(obj) or _has_weak_references(obj)):
+        if key not in output.watched and ends_noticed(obj):
             output.watched[key] = Outside(output, key, type(obj).__name__, holders=holders)
         if id(type(obj)) in _CONTAINERS and key not in holders:
             todo += [(part, holders | {key}) for part in _parts(obj)]
@@ -285,6 +285,11 @@ def _is_ours(reference: Any) -> bool:
     )
 
 
+def ends_noticed(obj: Any) -> bool:
+    """Whether the end of the object itself, not of what it holds, is noticed."""
+    return has_finalizer(obj) or _has_weak_references(obj)
+
+
 def is_noticed(obj: Any, depth: int = 2) -> bool:
     """Whether the program may notice when `obj` ends, as far as can be seen from it."""
     kind = type(obj)
@@ -324,7 +329,7 @@ def outlives(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
         return is_noticed(output.root_frame.arguments[source.local].obj)
     if source is not None and not isinstance(value, Lazy):
         exists, obj = value.identity()
-        if exists and (has_finalizer(obj) or _has_weak_references(obj)):
+        if exists and ends_noticed(obj):
             return True
     return any(path_to([value], watched) is not None for watched in output.watched.values())
 

@@ -13,6 +13,7 @@ from torch.nn.modules import module as _globals
 
 def call_with_hooks(module, args, kwargs):
     """Pre-hooks, forward, forward hooks, in nn.Module's order; global hooks come first."""
+    forward = module.forward  # a hook may set another
     result = None
     done = []
     try:
@@ -37,7 +38,7 @@ def call_with_hooks(module, args, kwargs):
                 changed = hook(module, args)
                 if changed is not None:
                     args = changed if isinstance(changed, tuple) else (changed,)
-        result = module.forward(*args, **kwargs)
+        result = forward(*args, **kwargs)
         hooks = [*_globals._global_forward_hooks.items(), *module._forward_hooks.items()]
         called = 0
         while called < len(hooks):

@@ -538,9 +538,14 @@ class ObjectValue(Value):
         from dynamo.values.function import push_attr, write_attr
 
         found = class_lookup(self.cls, name)
-        plain = found is MISSING or not is_data_descriptor(found)
-        plain = plain or isinstance(found, types.MemberDescriptorType)
-        if plain and class_lookup(self.cls, "__setattr__") is object.__setattr__:
+        kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
+        if found is not MISSING and is_data_descriptor(found) and not isinstance(found, kinds):
+            return self._replay_item(codegen, name, value)  # it was written to the dict itself
+        plain = found is MISSING or not isinstance(found, types.GetSetDescriptorType)
+        plain = plain and class_lookup(self.cls, "__setattr__") is object.__setattr__
+        if value is DELETED:
+            plain = plain and class_lookup(self.cls, "__delattr__") is object.__delattr__
+        if plain:
             push_attr(codegen, self, value)
             return lambda: write_attr(codegen, name, value is DELETED)
         if value is DELETED:
@@ -557,6 +562,28 @@ class ObjectValue(Value):
             if value is DELETED:
                 codegen.call(2)
                 codegen.pop_top()
+
+        return write
+
+    def _replay_item(self, codegen: Codegen, name: str, value: Any) -> Callable[[], None]:
+        """object.__dict__[name] = value, past the class's descriptor of that name."""
+
+        def push_place() -> None:
+            self._push_call(codegen, object.__getattribute__, "__dict__")
+            codegen.call(2)
+            codegen.load_const(name)
+
+        if value is DELETED:
+            push_place()
+            codegen.load_const(None)
+        else:
+            codegen(value)
+        push_place()
+
+        def write() -> None:
+            codegen.store_subscr()
+            if value is DELETED:
+                codegen.delete_subscr()
 
         return write
 

@@ -22,7 +22,7 @@ from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS
-from fxgraph.sym_node import sym_exp, sym_log, sym_log10
+from fxgraph.sym_node import sym_exp, sym_floordiv, sym_log, sym_log10
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
@@ -297,8 +297,13 @@ def _logic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return rule
 
 
+def _floordiv(left: Any, right: Any) -> Any:
+    return (sym_floordiv if float in _types(left, right) else operator.floordiv)(left, right)
+
+
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    **{op: _on_numbers(BINARY_FUNCTIONS[op]) for op in ("+", "-", "*", "/", "//", "%")},
+    **{op: _on_numbers(BINARY_FUNCTIONS[op]) for op in ("+", "-", "*", "/", "%")},
+    "//": _on_numbers(_floordiv),
     "**": _power,
     "<<": _shift(operator.lshift),
     ">>": _shift(operator.rshift),

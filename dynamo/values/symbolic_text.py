@@ -123,7 +123,11 @@ def format_method(text: str, args: Sequence[Value], named: dict[str, Value]) -> 
     pieces: list[Value] = []
     following = iter(args)  # for fields without a name or a number
     try:
-        for literal, field, spec, conversion in Formatter().parse(text):
+        fields = list(Formatter().parse(text))
+        names = [name for _, name, _, _ in fields if name is not None]
+        if "" in names and any(name.isdecimal() for name in names):
+            return None
+        for literal, field, spec, conversion in fields:
             pieces.append(ConstantValue(literal))
             if field is not None:
                 if conversion is not None:

@@ -4,6 +4,7 @@ buffer."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -527,3 +528,16 @@ def is_distinct(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
 
 
 __all__ = ["Lowering", "Number", "broadcast", "is_dense", "is_distinct", "narrow", "stride_order"]
+
+
+def rounded(value: Number, dtype: torch.dtype) -> Number:
+    """The number that is stored in memory of this dtype; kernels compute in wider ones."""
+    if not isinstance(value, Number):
+        return value
+    try:
+        stored = torch.tensor(value, dtype=dtype).item()
+    except (RuntimeError, OverflowError) as error:
+        raise NotLowered("eager raises: the number does not fit") from error
+    if isinstance(stored, float) and math.isinf(stored) and not math.isinf(value):
+        raise NotLowered("eager raises: the number does not fit")
+    return stored

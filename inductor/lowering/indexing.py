@@ -10,7 +10,7 @@ from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.checks import require
-from inductor.lowering.context import Lowering, Number, broadcast, narrow
+from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.sizes import Extent, nonzero
@@ -110,6 +110,7 @@ def scatter(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Numbe
     d = views.dim_of(d, len(x.size))
     if index.size != (*x.size[:d], 1, *x.size[d + 1 :]):
         raise NotLowered("scatter of several elements of a row, or into a part")
+    new = new if isinstance(new, Tensor) else rounded(new, x.dtype)
     _in_range(ctx, index, 0, x.size[d], _out_of_bounds("RuntimeError", d))
 
     def inner(idx: Indices) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from inductor.ir import Tensor, Value
-from inductor.lowering.context import Lowering, Number
+from inductor.lowering.context import Lowering, Number, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.sizes import Size, nonzero
@@ -359,7 +359,7 @@ def where(ctx: Lowering, condition: Tensor, a: Any, b: Any) -> Tensor:
 
 @lower(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def masked_fill(ctx: Lowering, x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    return where(ctx, mask, value, x)
+    return where(ctx, mask, value if isinstance(value, Tensor) else rounded(value, x.dtype), x)
 
 
 @lower(aten.clamp)

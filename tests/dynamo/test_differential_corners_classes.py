@@ -430,6 +430,44 @@ PROGRAMS = {
         ---
         run(T(2))
         """,
+    "descriptors_that_write_the_dict": """
+        class Scaled:
+            def __set__(self, o, value): log.append(value); o.__dict__["a"] = value * 2
+        class O:
+            a = Scaled()
+            @property
+            def kept(self): return self.__dict__.setdefault("kept", 3)
+        def f(x, o):
+            y = x + 1
+            o.a = 3
+            o.__dict__["gone"] = 1
+            del o.__dict__["gone"]
+            return y, o.kept, o.__dict__["a"]
+        o = O()
+        ---
+        run(T(2), o)
+        run(T(2), o)
+        o.__dict__
+        """,
+    "deleted_by_a_method_of_its_own": """
+        class O:
+            def __delattr__(self, name): log.append(name); object.__delattr__(self, name)
+        class Frozen:
+            def __delattr__(self, name): raise TypeError(name)
+        def f(x, o, frozen):
+            y = x + 1
+            o.a = 1
+            del o.a
+            frozen.a = 1
+            frozen.b = 2
+            object.__delattr__(frozen, "a")
+            return y
+        o, frozen = O(), Frozen()
+        ---
+        run(T(2), o, frozen)
+        run(T(2), o, frozen)
+        (o.__dict__, frozen.__dict__)
+        """,
     "class_statements_that_are_left_to_python": """
         class Key:
             def __hash__(self): return hash("mykey")

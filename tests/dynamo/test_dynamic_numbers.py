@@ -10,7 +10,7 @@ import torch
 
 import dynamo
 from backends.eager import eager
-from tests.dynamo.dynamic_support import Counting, check
+from tests.dynamo.dynamic_support import Counting, check, same
 
 # What Python does with n = x.size(0): one compile for all sizes after the first.
 ARITHMETIC = {
@@ -169,7 +169,7 @@ def test_printed_texts(capsys):
     assert len(counting.graphs) == 2
 
 
-@pytest.mark.parametrize("text", ["{:q}", "{} {}", "{0.x}", "%q", "%d %d", "{a}"])
+@pytest.mark.parametrize("text", ["{:q}", "{} {}", "{0} {}", "{0.x}", "%q", "%d %d", "{a}"])
 def test_errors_of_texts(text):
     def fn(x):
         made = text % x.size(0) if "%" in text else text.format(x.size(0))
@@ -417,3 +417,40 @@ def test_where_a_function_of_a_float_raises():
     with pytest.raises(OverflowError):
         compiled(x, 1e4)
     assert compiled(x, 700.5)[1] == math.sqrt(700.5) + math.exp(700.5)
+
+
+# Of two floats that vary.
+PAIRS = {
+    "less": lambda a, b: 1 if a < b else 2,
+    "less_or_equal": lambda a, b: 1 if a <= b else 2,
+    "greater": lambda a, b: 1 if a > b else 2,
+    "equal": lambda a, b: 1 if a == b else 2,
+    "not_equal": lambda a, b: 1 if a != b else 2,
+    "max": max,
+    "min": min,
+    "sorted": lambda a, b: sorted([a, b]),
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "divmod": divmod,
+    "sum": lambda a, b: 1 if a + b < 1 else 2,
+    "close": lambda a, b: abs(a - b) < 0.2,
+    "between": lambda a, b: 0 < a < b < 1,
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_of_floats(name, dynamic):
+    fn = PAIRS[name]
+    compiled = dynamo.compile(
+        lambda x, a, b: (x + 1, fn(a, b)), backend="eager", dynamic=dynamic, fullgraph=True
+    )
+    pairs = [(0.1, 0.2), (0.2, 0.1), (0.5, 0.5), (1.0, 0.1), (2.5, 2.6), (1.5, -0.5), (0.99, 1.0)]
+    for a, b in pairs:
+        same((torch.ones(2) + 1, fn(a, b)), compiled(torch.ones(2), a, b))
+
+
+def test_sizes_divided_by_floats():
+    compiled = dynamo.compile(lambda x: (x + 1, x.size(0) / 3 // 0.1), backend="eager")
+    for n in (2, 3, 4, 5):
+        assert compiled(torch.ones(n))[1] == n / 3 // 0.1

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import dynamo
 from tests.inductor.compiling import check, staged
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -591,6 +592,15 @@ def test_indices_out_of_range_raise() -> None:
         c = check(fn, w, i)
         for bad in (11, -12):
             same_error(fn, c, w, torch.tensor([3, bad, 0]))
+
+
+def test_numbers_that_are_stored_are_rounded() -> None:
+    x, i = make(torch.float16, 4, 5), torch.tensor([[1], [4], [0], [0]])
+    check(lambda x, i: (x.scatter(1, i, 0.1) == torch.tensor(0.1).half(),), x, i)
+    check(lambda x, i: ((x * 1).masked_fill(x > 0, 0.1).float() * 3,), x, i)
+    for fn in (lambda x, i: x.scatter(1, i, 1e10), lambda x, i: x.byte().scatter(1, i, 300)):
+        with pytest.raises(RuntimeError, match="overflow"):
+            dynamo.compile(fn)(x, i)
 
 
 def same_error(fn, c, *args) -> None:
