@@ -39,7 +39,13 @@ from dynamo.capture.dropping import held_alone
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.reading_loops import trial_for
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
-from dynamo.capture.root import RootInterpreter, Stop, read_modes
+from dynamo.capture.root import (
+    RootInterpreter,
+    Stop,
+    autocast_nesting,
+    change_autocast_nesting,
+    read_modes,
+)
 from dynamo.capture.stand_ins import is_stand_in
 from dynamo.config import config
 from dynamo.errors import (
@@ -601,11 +607,12 @@ class FullGraphReason:
 @contextlib.contextmanager
 def restored_state() -> Iterator[None]:
     """Undo what captured code does to torch's modes while it is captured."""
-    modes = read_modes()
+    modes, nesting = read_modes(), autocast_nesting()
     try:
         yield
     finally:
         leave_all()
+        change_autocast_nesting(nesting - autocast_nesting())
         for setter, *args in modes:
             setter(*args)
 

@@ -89,6 +89,7 @@ class RootInterpreter(Interpreter):
         if restart is not None:
             output.stop_before(restart.step)
         self.modes = read_modes()  # at the frame's entry
+        self.nesting = autocast_nesting()
         self.arguments: dict[str, Lazy] = {}
         self._bind_locals(frame)
         self._bind_closure(frame)
@@ -123,6 +124,9 @@ class RootInterpreter(Interpreter):
         stop = self._execute()
         before, after = self.modes, read_modes()
         self.state_changes = [setter for setter in after if setter not in before]
+        entered = autocast_nesting() - self.nesting
+        if entered:
+            self.state_changes.append((change_autocast_nesting, entered))
         return stop
 
     def _execute(self) -> Stop:
@@ -208,6 +212,22 @@ def read_modes() -> list[tuple]:
     modes.append((set_regions, regions()))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
     return modes
+
+
+def autocast_nesting() -> int:
+    """How many regions of autocast the thread is in; what they cached goes with the last one."""
+    level = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return level
+
+
+def change_autocast_nesting(entered: int) -> None:
+    """As the calls of so many `__enter__`, or (negative) `__exit__`, of autocast do."""
+    for _ in range(entered):
+        torch.autocast_increment_nesting()
+    for _ in range(-entered):
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
 
 
 def _report_fault(error: Exception, user_stack: list[traceback.FrameSummary]) -> None:

@@ -28,7 +28,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 import dynamo
-from dynamo.capture.root import read_modes
+from dynamo.capture.root import autocast_nesting, change_autocast_nesting, read_modes
 
 BACKENDS = ("eager", "aot_eager")
 _numbers = itertools.count()
@@ -73,7 +73,7 @@ class World:
                 result = eval(code, self.namespace) if is_value else exec(code, self.namespace)
             except Exception as error:
                 result = error
-            modes += [*read_modes(), torch.get_default_dtype()]
+            modes += [*read_modes(), torch.get_default_dtype(), autocast_nesting()]
         self.random = (torch.get_rng_state(), random.getstate())
         names = {k: v for k, v in self.namespace.items() if k not in self.hidden}
         names = {k: v for k, v in names.items() if not k.startswith(("__", "_framegraph"))}
@@ -90,11 +90,12 @@ class World:
 @contextlib.contextmanager
 def _modes_restored():
     """What a step leaves of torch's modes is observed, and does not reach the next world."""
-    modes = read_modes()
+    modes, nesting = read_modes(), autocast_nesting()
     dtype = torch.get_default_dtype()
     try:
         yield []
     finally:
+        change_autocast_nesting(nesting - autocast_nesting())
         for setter, *args in modes:
             setter(*args)
         torch.set_default_dtype(dtype)

@@ -696,6 +696,27 @@ PROGRAMS: dict[str, Program] = {
         profiled(run, T(2))
         """,
     ),
+    "autocast_in_two_frames": (
+        None,
+        """
+        c = torch.autocast("cpu", torch.bfloat16)
+        def f(x, n):
+            x = x + 1
+            if n == 0:
+                c.__enter__()
+                y = x @ x
+                log.append(y.sum().item())
+                return y
+            y = x @ x
+            c.__exit__(None, None, None)
+            return y, x @ x
+        ---
+        (run(T(2, 2), 0), run(T(2, 2), 1))
+        (run(T(2, 2), 0), run(T(2, 2), 0), run(T(2, 2) * 3, 1))
+        run(T(2, 2) * 2, 0)
+        run(T(2, 2), 1)
+        """,
+    ),
     "range_nested": (
         1,
         """

@@ -8,7 +8,6 @@ import copy
 
 import pytest
 import torch
-from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 import dynamo
@@ -169,30 +168,15 @@ def state(model, optimizer):
     return copy.deepcopy((model.state_dict(), gradients, optimizer.state_dict()["state"]))
 
 
-def assert_close(found, expected, tolerance):
-    """Each element; in bfloat16, which processors round in another order each, tensors as a whole:
-    their distance beside their length.
-    """
-    if tolerance is not None:
-        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-        return
-    ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs):
-        if isinstance(one, torch.Tensor):
-            assert one.dtype == other.dtype and one.shape == other.shape
-            one, other = one.double(), other.double()
-            assert (one - other).norm() <= 0.1 * other.norm() + 0.01
-
-
 def check(step, eager, compiled, backend, tolerance=2e-5, after=None):
     """Run both worlds side by side; returns the records of what was compiled."""
     run = dynamo.compile(step, backend=backend)
     for data in batches():
         expected, found = step(*eager, data), run(*compiled, data)
-        assert_close(found, expected, tolerance)
+        close = {"rtol": tolerance, "atol": tolerance}
+        torch.testing.assert_close(found, expected, **close)
         for one, other in zip(state(*eager[:2]), state(*compiled[:2])):
-            assert_close(other, one, tolerance)
+            torch.testing.assert_close(other, one, **close)
         if after is not None:
             after()
     return run.context.records
@@ -203,7 +187,7 @@ def check(step, eager, compiled, backend, tolerance=2e-5, after=None):
 def test_step(name, backend):
     step, model, graphs = STEP_FUNCTIONS[name]
     dynamo.reset()
-    tolerance = None if name == "autocast" else 2e-5
+    tolerance = 2e-2 if name == "autocast" else 2e-5
     records = check(step, world(model), world(model), backend, tolerance)
     assert sum(len(record.graphs) for record in records) == 2 * graphs  # two compilations
     reports = [graph.report for record in records for graph in record.graphs]
