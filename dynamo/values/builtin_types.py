@@ -25,7 +25,6 @@ from dynamo.values.containers import (
     SequenceValue,
     SizeValue,
     TupleValue,
-    sort_in_place,
 )
 from dynamo.values.descriptors import MISSING, guarded_lookup
 from dynamo.values.dicts import (
@@ -41,6 +40,7 @@ from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
 from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sets import FrozenSetValue, SetValue
+from dynamo.values.sorting import sort_in_place
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import key_of, unhashable
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
+from dynamo.values.sorting import sort_in_place
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
@@ -549,32 +550,6 @@ class ListValue(MutableSequence):
             codegen.pop_top()
 
         return write
-
-
-def sort_in_place(
-    tx: Interpreter, items: list[Value], key: Value | None, reverse: Value | None
-) -> None:
-    """items.sort(key=key, reverse=reverse), comparing through the items' own `<`. A comparison that
-    raises leaves the items in the order that Python leaves them in.
-    """
-    if key is None or (key.is_constant() and key.as_constant() is None):
-        keys = list(items)
-    else:
-        keys = [tx.call_function(key, [item], {}) for item in items]
-
-    class Ordered:
-        def __init__(self, index: int) -> None:
-            self.index = index
-
-        def __lt__(self, other: Ordered) -> bool:
-            return compare_op(tx, "<", keys[self.index], keys[other.index]).truth(tx)
-
-    backwards = reverse is not None and bool(as_index(tx, reverse))
-    before, order = list(items), [Ordered(i) for i in range(len(items))]
-    try:
-        order.sort(reverse=backwards)
-    finally:
-        items[:] = [before[o.index] for o in order]
 
 
 class DequeValue(MutableSequence):
