@@ -38,7 +38,7 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.generator import Resumable, next_method
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
-from dynamo.values.ranges import RangeValue, SliceValue
+from dynamo.values.ranges import RangeValue, SliceValue, range_of
 from dynamo.values.sets import FrozenSetValue, SetValue
 from dynamo.values.sorting import sort_in_place
 from dynamo.values.standins import fail_as
@@ -135,7 +135,7 @@ def _size(tx, iterable=None):
 
 @handles(range)
 def _range(tx, *args):
-    return RangeValue(call_real(tx, range, *[as_index(tx, a) for a in args]))
+    return range_of(tx, args)
 
 
 @handles(slice)

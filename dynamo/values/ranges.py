@@ -16,7 +16,7 @@ from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.keys import key_of
-from dynamo.values.operators import as_index
+from dynamo.values.operators import as_index, binary_op, compare_op
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -156,6 +156,66 @@ class RangeValue(BuiltinObject):
         for number in (self.real.start, self.real.stop, self.real.step):
             codegen.load_const(number)
         codegen.call(3)
+
+
+class SymbolicRange(RangeValue):
+    """range(start, stop) of symbolic numbers. Only who asks for its items, or how many there are
+    while capturing, needs the numbers themselves.
+    """
+
+    def __init__(self, tx: Interpreter, start: Value, stop: Value) -> None:
+        BuiltinObject.__init__(self, None)
+        self.tx = tx
+        self.start, self.stop = start, stop
+
+    @property
+    def real(self) -> range:  # type: ignore[override]
+        return range(as_index(self.tx, self.start), as_index(self.tx, self.stop))
+
+    def children(self) -> Sequence[Value]:
+        return self.start, self.stop
+
+    def truth(self, tx: Interpreter) -> bool:
+        return compare_op(tx, "<", self.start, self.stop).truth(tx)
+
+    def length_value(self, tx: Interpreter) -> Value:
+        some = self.truth(tx)
+        return binary_op(tx, "-", self.stop, self.start) if some else ConstantValue(0)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        known = {"start": self.start, "stop": self.stop, "step": ConstantValue(1)}
+        return known[name] if name in known else super().getattr(tx, name)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        if key.is_constant() and type(key.as_constant()) is int:
+            end = self.start if key.as_constant() >= 0 else self.stop
+            found = binary_op(tx, "+", end, key)
+            if self._holds(tx, found):
+                return found
+        return super().getitem(tx, key)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        if item.python_type() is not int:
+            return super().contains(tx, item)
+        return ConstantValue(self._holds(tx, item))
+
+    def _holds(self, tx: Interpreter, number: Value) -> bool:
+        above = compare_op(tx, "<=", self.start, number).truth(tx)
+        return above and compare_op(tx, "<", number, self.stop).truth(tx)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(range))
+        codegen(self.start)
+        codegen(self.stop)
+        codegen.call(2)
+
+
+def range_of(tx: Interpreter, args: Sequence[Value]) -> RangeValue:
+    """range(*args)"""
+    varies = len(args) in (1, 2) and any(arg.is_symbolic() for arg in args)
+    if varies and all(arg.python_type() is int for arg in args):
+        return SymbolicRange(tx, *([ConstantValue(0), *args][-2:]))
+    return RangeValue(call_real(tx, range, *[as_index(tx, arg) for arg in args]))
 
 
 @builder(range)

@@ -130,6 +130,29 @@ TEXTS = {
 }
 
 
+# Only who goes through one asks for the number.
+RANGES = {
+    "range": lambda n: range(n),
+    "from": lambda n: range(2, n + 1),
+    "length": lambda n: len(range(n)),
+    "length_from": lambda n: len(range(1, n)),
+    "empty": lambda n: len(range(n, 2)),
+    "item": lambda n: range(n)[2],
+    "last": lambda n: range(1, n)[-1],
+    "contains": lambda n: (2 in range(n), -1 in range(n), n in range(n)),
+    "parts": lambda n: (range(n).start, range(n).stop, range(n).step),
+    "truth": lambda n: "some" if range(n) else "none",
+    "kept": lambda n: {"rows": range(n), "columns": range(0, 2 * n)},
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges(name):
+    fn = RANGES[name]
+    calls = [(torch.randn(n),) for n in (3, 5, 8, 13)]
+    check(lambda x: (x + 1, fn(x.size(0))), calls, compiles=2)
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(name):
     fn = TEXTS[name]
@@ -192,7 +215,10 @@ SPECIALISING = {
     "padded_text": lambda n: f"{str(n):>4}",
     "part_of_text": lambda n: f"{n}"[0],
     "width": lambda n: f"{7:{n}}",
-    "range": lambda n: list(range(n)),
+    "range_gone_through": lambda n: list(range(n)),
+    "range_with_steps": lambda n: range(0, n, 2),
+    "range_compared": lambda n: range(n) == range(5),
+    "range_outside": lambda n: sum(i for i in range(n)),
     "key": lambda n: {3: "a", 5: "b", 8: "c"}.get(n),
     "bits": lambda n: n.bit_length(),
     "hash": lambda n: hash(n),
