@@ -2,8 +2,9 @@
 
 A dict maps a hash key (values/keys.py) to an Entry. One from outside is read lazily: looking up a
 constant key guards that
-key alone, assigning to one guards nothing (so that a record that grows with every call does not
-recompile); anything that depends on all keys (iteration, length, equality) guards the list of keys.
+key alone; assigning to one guards only that nobody notices the end of what it replaces, so that a
+record that grows with every call does not recompile. Anything that depends on all keys (iteration,
+length, equality) guards the list of keys.
 """
 
 from __future__ import annotations

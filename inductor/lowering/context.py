@@ -527,9 +527,6 @@ def is_distinct(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
     return True
 
 
-__all__ = ["Lowering", "Number", "broadcast", "is_dense", "is_distinct", "narrow", "stride_order"]
-
-
 def rounded(value: Number, dtype: torch.dtype) -> Number:
     """The number that is stored in memory of this dtype; kernels compute in wider ones."""
     if not isinstance(value, Number):
@@ -541,3 +538,15 @@ def rounded(value: Number, dtype: torch.dtype) -> Number:
     if isinstance(stored, float) and math.isinf(stored) and not math.isinf(value):
         raise NotLowered("eager raises: the number does not fit")
     return stored
+
+
+__all__ = [
+    "Lowering",
+    "Number",
+    "broadcast",
+    "is_dense",
+    "is_distinct",
+    "narrow",
+    "rounded",
+    "stride_order",
+]
