@@ -271,6 +271,12 @@ ShownBefore = _reason(
     "{0} can fail on the values of tensors, and what was printed must be seen before",
     "print after the operation, or outside the compiled function",
 )
+CaughtFailure = _reason(
+    "CaughtFailure",
+    "CAUGHT_FAILURE",
+    "{0} can fail on the values of tensors inside a try block, and the graph writes to tensors",
+    "move the operation, or the writes, out of the try block's function",
+)
 ClassStatement = _reason(
     "ClassStatement",
     "CLASS_STATEMENT",

@@ -60,6 +60,15 @@ MAYBE_RANDOM_NAMES = frozenset(
     }
 )  # fmt: skip
 
+_RANDOM_IN_PLACE = frozenset(
+    {
+        "random_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_",
+        "bernoulli_", "rrelu_", "rrelu_with_noise_", "_philox_normal_", "_philox_uniform_",
+        "_fill_mem_eff_dropout_mask_", "dropout_", "alpha_dropout_", "feature_dropout_",
+        "feature_alpha_dropout_",
+    }
+)  # fmt: skip
+
 # Functions of torch that change global state or check something at run time.
 STATEFUL_NAMES = frozenset(
     {
@@ -150,8 +159,7 @@ def of_overload(overload: torch._ops.OpOverload) -> Effects:
 def _of_torch_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effects:
     writes = kwargs.get("out") is not None or kwargs.get("inplace") is True
     if name.endswith("_") and not name.endswith("__"):
-        # `normal_`, `random_`, ... both write and draw.
-        return Effects(writes=True, random=True)
+        return Effects(writes=True, random=name in _RANDOM_IN_PLACE)
     if name in STATEFUL_NAMES or name.startswith(("_set_", "set_", "_enter_", "_exit_")):
         return OTHER
     random = name in RANDOM_NAMES or (name in MAYBE_RANDOM_NAMES and _draws(name, args, kwargs))

@@ -66,6 +66,11 @@ def _only_raises(program: list[Instruction], start: int) -> bool:
     return found
 
 
+def may_be_caught(code: CodeType, instr: Instruction) -> bool:
+    """Whether the frame of `code` may go on with what `instr` raises (`with` blocks: see below)."""
+    return _may_catch(normalize(code), instr.handler)
+
+
 def _may_catch(program: list[Instruction], handler: ExceptionHandler | None) -> bool:
     """Whether an exception may stay in the frame, as far as its own code says: whoever leaves a
     `with` block by an exception is taken to go on with it.

@@ -29,6 +29,7 @@ class CheckEmitter:
         self.checks = root.output.checks
         self._failed: Label | None = None
         self._draws = self.checks.draws
+        self._again = False
 
     def push_values(self, codegen: Codegen) -> None:
         """For the run of emission that finds what the graph returns."""
@@ -37,7 +38,8 @@ class CheckEmitter:
 
     @contextlib.contextmanager
     def graph_runs(self, codegen: Codegen) -> Iterator[None]:
-        if not self.checks.any:
+        self._again = self.checks.may_run_again()
+        if not self._again:
             yield
             return
         if self._draws:
@@ -49,7 +51,7 @@ class CheckEmitter:
             yield
 
     def emit(self, codegen: Codegen) -> None:
-        if not self.checks.any:
+        if not self._again:
             return
         again, passed = codegen.label(), codegen.label()
         for check in self.checks.made:
@@ -58,16 +60,24 @@ class CheckEmitter:
         codegen.jump(passed)
         assert self._failed is not None, "the graph ran before"
         codegen.place(self._failed)
-        self.keep_only_exceptions(codegen)
+        self.keep_only_exceptions(codegen, keep=self._is_fault)
         codegen.place(again)
         self._run_again(codegen)
         codegen.place(passed)
         if self._draws:
             codegen.delete_fast(_RANDOM)
 
+    @property
+    def _is_fault(self) -> bool:
+        """Whether the graph should not have failed if the program itself goes through."""
+        frames = self.root.output.frames
+        return not (self.checks.any or any(tx.code.co_exceptiontable for tx in frames))
+
     @staticmethod
-    def keep_only_exceptions(codegen: Codegen) -> None:
-        """exception -- ; what is not an Exception (KeyboardInterrupt) goes on its way."""
+    def keep_only_exceptions(codegen: Codegen, keep: bool = False) -> None:
+        """exception -- ; what is not an Exception (KeyboardInterrupt) goes on its way. keep: in the
+        variable __exception.
+        """
         ordinary = codegen.label()
         codegen.store_fast("__exception")
         codegen.load_callable(lambda: codegen.load_const(isinstance))
@@ -78,7 +88,8 @@ class CheckEmitter:
         codegen.load_fast("__exception")
         codegen.reraise()
         codegen.place(ordinary)
-        codegen.delete_fast("__exception")
+        if not keep:
+            codegen.delete_fast("__exception")
 
     def _run_again(self, codegen: Codegen) -> None:
         """Undo what the graph did to torch's state, and start once more."""
@@ -92,10 +103,12 @@ class CheckEmitter:
                 self._push_call(codegen, setter, *args)
                 codegen.call(len(args))
                 codegen.pop_top()
-        self.run_original(codegen)
+        self.run_original(codegen, then_raise=self._is_fault)
 
-    def run_original(self, codegen: Codegen) -> None:
-        """return the function as it was, of the same arguments, with the hook off"""
+    def run_original(self, codegen: Codegen, then_raise: bool = False) -> None:
+        """return the function as it was, of the same arguments, with the hook off. then_raise: if
+        that raises nothing, raise what is in the variable __exception.
+        """
         code, raised = _of_positional(self.root.code), codegen.label()
         names = code.co_varnames[: code.co_argcount]
         cells = frozenset(code.co_cellvars)
@@ -104,7 +117,12 @@ class CheckEmitter:
             for index, name in enumerate(names):
                 codegen.load_source(LocalSource(name, index, name in cells))
             codegen.call(len(names))
-        codegen.return_value()
+        if then_raise:
+            codegen.pop_top()
+            codegen.load_fast_and_clear("__exception")
+            codegen.reraise()
+        else:
+            codegen.return_value()
         codegen.place(raised)
         leave_traceback(codegen)
 

@@ -11,8 +11,12 @@ and before any effect; where it is not as it should be, or an operation of the g
 has happened yet, and the frame runs from its start once more, eagerly: it raises eager's exception,
 with what came before it done and nothing behind it.
 
+An operation that fails on the values of tensors (an index out of range) is handled in the same way,
+so that `except` and `finally` around it, and what was printed before it, are as in eager.
+
 That needs a graph that leaves no trace: it writes to nothing from outside, and random numbers are
-given back. Any other breaks at the last check, as every other branch on a tensor does.
+given back. Any other breaks at the last check, as every other branch on a tensor does, or at the
+operation that may fail, if anybody would notice.
 """
 
 from __future__ import annotations
@@ -24,9 +28,11 @@ import torch
 
 from dynamo import breaks, rules
 from dynamo.break_regions import break_is_error
-from dynamo.bytecode.raising import good_side, raises
+from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.capture.control import RestartAnalysis
+from dynamo.capture.order import can_fail
 from dynamo.capture.subgraph import version_of
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from fxgraph import Node, effects
 from fxgraph.args import leaves
@@ -68,6 +74,8 @@ class Checks:
         self.output = output
         self.made: list[Check] = []
         self.promised = False  # the graph raises where the program's torch._check does
+        # What breaks the graph where an operation may fail after which the frame must run again.
+        self.noticed: RestartAnalysis | None = None
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
@@ -79,7 +87,7 @@ class Checks:
         for node in reversed(nodes):
             if node is self._looked_at:
                 break
-            if node.op != "placeholder" and leaves_trace(node):
+            if node.op.startswith("call_") and leaves_trace(node):
                 return False
         self._looked_at = nodes[-1] if nodes else None
         return not self._input_written()
@@ -97,25 +105,57 @@ class Checks:
 
     @property
     def any(self) -> bool:
-        """Whether the frame may run again."""
-        return bool(self.made) or self.promised
+        """Whether the frame has to run again where the graph fails."""
+        return bool(self.made) or self.promised or self.noticed is not None
+
+    def may_run_again(self) -> bool:
+        """Whether the frame runs again where its finished graph fails, so that eager's exception
+        and effects are those of the program, too.
+        """
+        if self.any:
+            return True
+        fails = any(
+            node.op.startswith("call_") and can_fail(node.target, node.args)
+            for node in self.output.graph.nodes
+        )
+        return fails and not self.draws and self.can_be_made()
+
+    def node_may_fail(self, target: Any, tx: Interpreter) -> None:
+        """Break before an operation that may fail where the program would notice that the frame did
+        not run again: it catches the exception, or has shown something to the user before.
+        """
+        output = self.output
+        if output.bodies or output.context.export:
+            return
+        name = getattr(target, "__name__", target)
+        if output.side_effects.shown:
+            reason: breaks.Break = breaks.ShownBefore(name)
+        elif _is_caught(tx):
+            reason = breaks.CaughtFailure(name)
+        else:
+            return
+        if not self.can_be_made():
+            raise Unsupported(reason)
+        if self.noticed is None:
+            self.noticed = breaking_at(tx, reason)
 
     def node_added(self, node: Node) -> None:
         """Break at a check instead where the frame could not run again after this node."""
         if self.promised and (leaves_trace(node) or self._input_written()):
             self.promised = False  # the graph's own error has to do
-        if not self.made:
+        broken = self.made[-1].broken if self.made else self.noticed
+        if broken is None:
             return
         does = effects.of(node)
         if leaves_trace(node):
-            raise self.made[-1].broken
+            raise broken
         if not (does.writes or does.other):
             return
         for check in self.made:
             if version_of(check.value.fake) != check.version:
                 raise check.broken
         if self._input_written():
-            raise self.made[-1].broken
+            raise broken
 
     def _input_written(self) -> bool:
         """Whether the graph wrote to a tensor that others may see."""
@@ -129,8 +169,9 @@ class Checks:
     @property
     def draws(self) -> bool:
         """Whether the frame draws random numbers before the checks."""
-        nodes = self.output.graph.nodes
-        return bool(self.output.made_first) or any(effects.of(n).impure() for n in nodes)
+        nodes = [node for node in self.output.graph.nodes if node.op.startswith("call_")]
+        does = [effects.of(node) for node in nodes if _name(node) not in STATE_FUNCTIONS]
+        return bool(self.output.made_first) or any(effect.random or effect.other for effect in does)
 
     @property
     def changes_state(self) -> bool:
@@ -162,6 +203,16 @@ def leaves_trace(node: Node) -> bool:
 def _name(node: Node) -> str:
     target = node.target
     return target if isinstance(target, str) else getattr(target, "__name__", "").split(".")[0]
+
+
+def _is_caught(tx: Interpreter) -> bool:
+    """Whether a frame on the stack may go on with what the current instruction raises."""
+    frame: Interpreter | None = tx
+    while frame is not None:
+        if may_be_caught(frame.code, frame.current):
+            return True
+        frame = frame.parent
+    return False
 
 
 def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:

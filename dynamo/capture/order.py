@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxgraph import Node
+from fxgraph.args import leaves
+
 # Operations whose success depends on the values of tensors: an index out of range, a matrix that
 # has no inverse, a probability that is none.
 _VALUE_DEPENDENT = frozenset(
@@ -18,12 +21,18 @@ _VALUE_DEPENDENT = frozenset(
     + ["solve", "lu", "lu_factor", "eigh", "eig", "eigvals", "svd", "svdvals", "lstsq", "pinv"]
     + ["cholesky_solve", "cholesky_inverse", "slogdet", "matrix_rank", "_assert", "_assert_async"]
     + ["repeat_interleave", "searchsorted", "tensor_split", "gather_dim", "unfold", "item"]
+    + [f"linalg_{name}" for name in ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv")]
+    + [f"linalg_{name}" for name in ("lstsq", "lu", "lu_factor", "lu_solve", "pinv", "solve")]
+    + [f"linalg_{name}" for name in ("matrix_rank", "svd", "svdvals", "tensorinv", "tensorsolve")]
 )
+_INDEXING = frozenset(["getitem", "setitem", "__getitem__", "__setitem__"])
 
 
-def can_fail(target: Any) -> bool:
+def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether the operation, the shapes being right, may fail on the values of tensors."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name in _INDEXING:  # numbers and slices fit, since the shape does
+        return any(isinstance(leaf, Node) for leaf in leaves(args[1:2]))
     module = getattr(target, "__module__", None) or "torch"
     known = module.partition(".")[0] in ("torch", "_operator", "builtins", "math")
     return not known or name.rstrip("_") in _VALUE_DEPENDENT or name in _VALUE_DEPENDENT

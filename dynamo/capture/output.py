@@ -209,8 +209,8 @@ class OutputGraph:
         """Append a node. `args` and `kwargs` hold Nodes and constants; `example` is the fake
         result.
         """
-        if self.side_effects.shown and can_fail(target):
-            raise Unsupported(breaks.ShownBefore(getattr(target, "__name__", target)))
+        if tx is not None and can_fail(target, args):
+            self.checks.node_may_fail(target, tx)
         self.inference.check(op, target)
         self._nodes += 1
         graph = self.graph

@@ -433,6 +433,7 @@ def stays_in_torch(x):
 @program("SHOWN_BEFORE")
 def prints_before_indexing(x):
     index = (x > 0).long()
+    x.add_(1)
     print("indexing")
     return x[index]
 
@@ -440,9 +441,29 @@ def prints_before_indexing(x):
 @mended("SHOWN_BEFORE")
 def prints_after_indexing(x):
     index = (x > 0).long()
+    x.add_(1)
     y = x[index]
     print("indexing")
     return y
+
+
+@program("CAUGHT_FAILURE")
+def catches_after_writing(x):
+    index = (x > 0).long()
+    x.add_(1)
+    try:
+        return x[index]
+    except IndexError:
+        return x
+
+
+@mended("CAUGHT_FAILURE")
+def writes_after_catching(x):
+    index = (x > 0).long()
+    try:
+        return (x + 1)[index]
+    except IndexError:
+        return x + 1
 
 
 # -- bodies and gradients -------------------------------------------------------------------------
