@@ -102,6 +102,11 @@ class Loops:
     kind.
 
     Dimensions are ordered outermost first, as memory is walked. `index` is written in `dims` alone.
+
+    A *scatter* has a `mode`: it combines its value with what is at `target[index]` ("add", "mul",
+    "max", "min"), or replaces it ("set"). Its index may be loaded, and depends on `reduced` too:
+    those iterations may meet at one element, so they run one after another, in their order. No two
+    iterations of `dims` do.
     """
 
     name: str
@@ -117,12 +122,15 @@ class Loops:
     )
     # buffer name -> the indices it is read at; filled from the tape
     reads: dict[str, list[Index]] = field(default_factory=dict)
+    mode: str | None = None
 
     def __post_init__(self) -> None:
         for access in self.tape.loads():
             known = self.reads.setdefault(access.buffer, [])
             if access.index not in known:
                 known.append(access.index)
+        if self.mode is not None:  # what it leaves of its target stays as it was
+            self.reads.setdefault(self.target.name, []).append(self.index)
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -139,8 +147,11 @@ class Loops:
     def __str__(self) -> str:
         dims = ", ".join(f"{v.name}<{v.size}" for v in self.dims)
         red = ", ".join(f"{v.name}<{v.size}" for v in self.reduced)
-        head = f"{self.name}: for {dims or '()'}" + (f" {self.reduction} over {red}" if red else "")
+        kind = self.mode or self.reduction
+        head = f"{self.name}: for {dims or '()'}" + (f" {kind} over {red}" if red else "")
         value = ", ".join(repr(v) for v in self.values)
+        if self.mode is not None:
+            value = f"{self.mode} {value}"
         body = "\n".join("    " + line for line in print_tape(self.tape).splitlines())
         return f"{head}\n{body}\n    {self.target.name}[{self.index!r}] = {value}"
 

@@ -229,7 +229,8 @@ def recording(tape: Tape) -> Iterator[Tape]:
         _state.tape = before
 
 
-def _indirect_values(index: Index) -> tuple[Value, ...]:
+def indirect_values(index: Index) -> tuple[Value, ...]:
+    """The loaded values in an index."""
     found = {a.value.id: a.value for a in index.atoms() if isinstance(a, Indirect)}
     return tuple(found.values())
 
@@ -260,7 +261,7 @@ class Ops:
         """One element of a buffer of type `dtype`."""
         tape = _state.tape
         masks = (self._mask(),) if tape.masks else ()
-        args = masks + _indirect_values(index)
+        args = masks + indirect_values(index)
         return tape.emit("load", args, COMPUTE_TYPES[dtype], Access(buffer, index, bool(masks)))
 
     def constant(self, value: bool | int | float | Size, dtype: torch.dtype) -> Value:
@@ -282,7 +283,7 @@ class Ops:
         """An index as a number."""
         if not index.terms and not isinstance(index.const, Size):
             return self.constant(index.const, dtype)
-        return _state.tape.emit("index_expr", _indirect_values(index), dtype, index)
+        return _state.tape.emit("index_expr", indirect_values(index), dtype, index)
 
     def indirect(self, value: Value, size: Extent) -> Index:
         """A loaded integer as an index into [0, size); negative values count from the end."""

@@ -237,11 +237,17 @@ class _Emitter:
         self.lane = lane_variable(kernel)
         self.rows = kernel.is_rows or any(s.reduction for s in kernel.steps)
         outer, inner = list(kernel.outer), list(kernel.inner)
-        self.tile = None if self.rows else tile_variable(kernel, self.lane)
+        if kernel.is_scatter and self.lane in outer:  # pieces of the lane, each in serial loops
+            self.rows = False
+            outer.remove(self.lane)
+            inner.append(self.lane)
+        self.tile = None if self.rows or kernel.is_scatter else tile_variable(kernel, self.lane)
         if self.tile is not None and self.lane is not None:
             outer.remove(self.lane)
             outer.remove(self.tile)
             inner = [self.lane, self.tile]
+        elif kernel.is_scatter:
+            pass
         elif not self.rows and outer:  # a pointwise kernel: its rows are the vectorised dimension
             last = self.lane or outer[-1]
             outer.remove(last)
@@ -307,7 +313,8 @@ class _Emitter:
                         return True
             if step.reduction and step.values[0].dtype.itemsize == 8:
                 return True
-            if step.target.dtype.itemsize == 8 and self.lane in step.index.variables():
+            at_lane = step.mode or self.lane in step.index.variables()
+            if step.target.dtype.itemsize == 8 and at_lane:
                 return True
         return False
 
@@ -354,6 +361,8 @@ class _Emitter:
         text = self._function(lines)
         stored = {s.target.name for s in self.kernel.steps}
         per_row = extent(self.inner) if self.rows else strip
+        if self.kernel.is_scatter:
+            per_row = extent(self.kernel.inner)
         values = sum(len(s.tape.values) + 1 for s in self.kernel.steps)
         writes = [b for b in self.buffers if b in stored]
         return Emitted(
@@ -413,7 +422,7 @@ class _Emitter:
         if not self.outer:
             head = ["const int64_t j0 = begin, j1 = end;"]
             return _indent([*head, *row, *loop]), total
-        width = self.parameter(self.inner[0].size)
+        width = self.parameter(self.inner[-1].size)
         lines = [
             "for (int64_t e = begin; e < end;) {",
             *_indent(

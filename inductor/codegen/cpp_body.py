@@ -46,6 +46,14 @@ REDUCTIONS = {
     "all": ("true", "logical_and({a}, {v})", "all_lanes"),
 }
 
+# mode of a scatter: what becomes of the old element a and the new v
+MODES = {
+    "add": "{a} + {v}",
+    "mul": "{a} * {v}",
+    "max": "maximum({a}, {v})",
+    "min": "minimum({a}, {v})",
+}
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -288,7 +296,9 @@ class Body:
             method = getattr(self, f"_op_{v.op}", self._op_call)
             self.values[v] = method(v, *args)
         results = [self.values[v] for v in step.values]
-        if step.reduction is not None:
+        if step.mode is not None:
+            self._scatter(step, results[0])
+        elif step.reduction is not None:
             self._reduce(step, results)
         else:
             self._store(step, results[0], self._index_level(step.index))
@@ -437,6 +447,31 @@ class Body:
             each = self.index(step.index, "l")
             text = self._vector(value).text
             lines.append(f"scatter({pointer}, {text}, lanes, [&](int64_t l) {{ return {each}; }});")
+
+    def _scatter(self, step: Loops, value: Operand) -> None:
+        """Read, combine, write: one lane after another where lanes may meet."""
+        mode, emitter = step.mode, self.emitter
+        lines = self.blocks[BODY if emitter.inner else ROW]
+        pointer = emitter.pointer(step.target.name)
+        place = f"{pointer} + {self.index(step.index)}"
+        if emitter.lane is None:
+            lines.append(f"put({place}, {self._combined(mode, f'get(*({place}))', value.text)});")
+            return
+        new = self._vector(value).text
+        if self._along_lane(step.index) == 1:
+            new = self._combined(mode, f"load({place}, lanes)", new)
+            lines.append(f"store({place}, {new}, lanes);")
+            return
+        each = f"[&](int64_t l) {{ return {self.index(step.index, 'l')}; }}"
+        if mode == "set":
+            lines.append(f"scatter({pointer}, {new}, lanes, {each});")
+            return
+        combine = f"[](auto a, auto v) {{ return {self._combined(mode, 'a', 'v')}; }}"
+        lines.append(f"scatter({pointer}, {new}, lanes, {each}, {combine});")
+
+    @staticmethod
+    def _combined(mode: str | None, old: str, new: str) -> str:
+        return MODES[mode].format(a=old, v=new) if mode in MODES else new
 
     # -- reductions -------------------------------------------------------------------------------
 

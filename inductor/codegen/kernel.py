@@ -33,8 +33,9 @@ def merge_loops(kernel: Kernel) -> Kernel:
     result = Kernel(kernel.id, outer, inner, before=kernel.before)
     for step in kernel.steps:
         role = kernel.role(step)
-        dims = outer if role in ("reduce", "row") else [*outer, *inner]
-        result.steps.append(rewrite(step, renaming, dims, inner if role == "reduce" else []))
+        dims = [*outer, *inner] if role == "full" else outer
+        reduced = inner if role in ("reduce", "scatter") else []
+        result.steps.append(rewrite(step, renaming, dims, reduced))
     return result
 
 
@@ -96,6 +97,8 @@ def lane_variable(kernel: Kernel) -> Var | None:
     if not vars:
         return None
     order = list(reversed(kernel.inner)) + list(reversed(kernel.outer))
+    if kernel.is_scatter:  # the loops that collide keep their order
+        order = kernel.inner[-1:] + list(reversed(kernel.outer))
     inner = set(kernel.inner)
     accesses: list[tuple[Index, int]] = []
 
@@ -120,6 +123,8 @@ def lane_variable(kernel: Kernel) -> Var | None:
         return total * min(hint(v.size), 16) / 16 if total > 0 else total
 
     best = max(order, key=score)  # the first of equals
+    if kernel.is_scatter and score(best) <= 0:
+        return None  # loads and stores one by one, which a vector would only hold together
     return best if best.size not in (0, 1) else None
 
 
@@ -204,7 +209,7 @@ def in_place(kernel: Kernel, order: Sequence[Pass], writes: Iterable[str]) -> li
     for name in writes:
         position, *more = (k for k, s in enumerate(steps) if s.target.name == name)
         writer = steps[position]
-        if more or not all(isinstance(atom, Var) for atom in writer.index.terms):
+        if more or writer.mode or not all(isinstance(atom, Var) for atom in writer.index.terms):
             continue
         last_read: dict[str, int] = {}
         for k, step in enumerate(steps):

@@ -8,6 +8,8 @@ into blocks. A kernel of rows gives each program a tile of rows x and their elem
                  later pass needs of an earlier elementwise step it computes again, which costs less
                  than memory traffic.
 
+A scatter is one flat range of atomic additions, in an order that no run repeats, as in eager.
+
 A size that only a call brings is an argument of the kernel, n0, n1, ..., and the number of programs
 an argument of its launch. Rows of such a size are looped over, unless a bound is known.
 
@@ -196,9 +198,12 @@ class _Emitter:
         self.name = name
         self.local = local
         indices = [i for s in kernel.steps for i in (*s.tape.indices(), s.index)]
-        self.x = Axis.of("x", kernel.outer, indices)
+        # The atomic operations of a scatter need no order, so that all its loops are one range.
+        outer = [*kernel.inner, *kernel.outer] if kernel.is_scatter else kernel.outer
+        self.x = Axis.of("x", outer, indices)
         # A reduction over nothing but extents of 1 has no inner variables, but is one of rows.
         rows = kernel.is_rows or any(s.reduction for s in kernel.steps)
+        rows = rows and not kernel.is_scatter
         self.r = Axis.of("r", kernel.inner, indices) if rows else None
         self.wide = self._needs_int64(indices)
         self.written = kernel.writes().keys()
@@ -390,6 +395,8 @@ def power_of_two(n: int) -> int:
 # ---------------------------------------------------------------------
 
 AXES = {1: "[XBLOCK]", 2: "[XBLOCK, RBLOCK]"}
+# What the device does to an element in one go: mode and bytes. Maxima of floats would lose NaN.
+ATOMIC = {("add", 4), ("add", 8)}
 
 
 @dataclass
@@ -428,6 +435,9 @@ class _Pass:
     def run(self, step: Loops, store: bool = True) -> None:
         """Compute a step and store it unless nobody outside looks."""
         terms = self.evaluate(step)
+        if step.mode:
+            self.scatter(step, terms[0])
+            return
         if step.reduction:
             result = self.bind(reduce_tile(self, step, terms), {"x"})
         else:
@@ -457,6 +467,23 @@ class _Pass:
         if result.axes != axes:
             value = f"tl.broadcast_to({value}, {self.shape(axes)})"
         self.lines.append(f"tl.store({pointer}, {value}{self.mask_argument(axes)})")
+
+    def scatter(self, step: Loops, value: Term) -> None:
+        """Combine a step's values with its target, in whatever order they come."""
+        dtype = step.target.dtype
+        if step.mode != "set" and (step.mode, dtype.itemsize) not in ATOMIC:
+            raise NoTriton("scatter", f"of {step.mode} on {dtype}")
+        pointer, axes = self.pointer(step.target.name, step.index, ("x",))
+        text = value.text
+        if dtype != step.values[0].dtype:
+            text = f"{text}.to({type_name(dtype)})"
+        if value.axes != axes:
+            text = f"tl.broadcast_to({text}, {self.shape(axes)})"
+        mask = self.mask_argument(axes)
+        if step.mode == "set":
+            self.lines.append(f"tl.store({pointer}, {text}{mask})")
+        else:
+            self.lines.append(f'tl.atomic_{step.mode}({pointer}, {text}{mask}, sem="relaxed")')
 
     # --- addressing ---
 

@@ -400,6 +400,14 @@ template <class T, class L, class F> INLINE auto gather_if(bool m, const T* p, L
 template <class T, class V, class L, class F> INLINE void scatter(T* p, V x, L k, F at) {
   for (int l = 0; l < lane_count(k); ++l) put(p + at(l), x[l]);
 }
+// Each lane in turn is combined with what is at its place, which may be that of a lane before.
+template <class T, class V, class L, class F, class C>
+INLINE void scatter(T* p, V x, L k, F at, C combine) {
+  for (int l = 0; l < lane_count(k); ++l) {
+    T* place = p + at(l);
+    put(place, combine(get(*place), (T)x[l]));
+  }
+}
 
 // --- squares -------------------------------------------------------------------------------------
 

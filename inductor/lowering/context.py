@@ -25,7 +25,7 @@ from inductor.ir import (
 )
 from inductor.lowering.registry import NotLowered
 from inductor.lowering.symbolic import GraphSizes
-from inductor.ops import COMPUTE_TYPES, ops, recording
+from inductor.ops import COMPUTE_TYPES, indirect_values, ops, recording
 from inductor.sizes import Extent, Size, Undecided, exact, hint, known_lt, product, symbols
 
 Number = bool | int | float
@@ -311,10 +311,11 @@ class Lowering:
         reduction: str | None,
         target: Buffer,
         bundle: str | None = None,
+        mode: str | None = None,
     ) -> Loops:
         """Trace a body over loop variables and append the step. Dimensions are cut where reshapes
         inside the body divide them, so that indices come out affine: `i // 64` over 128 becomes
-        `i0` of (2, 64)."""
+        `i0` of (2, 64). `position` of a scatter (of a `mode`) takes the reduced indices as well."""
         factors = [[n] if n != 1 else [] for n in (*size, *reduced)]
         for _ in range(6):
             vars = [
@@ -325,7 +326,7 @@ class Lowering:
             tape = Tape()
             with recording(tape):
                 values = body(idx[: len(size)], idx[len(size) :])
-            where = position(idx[: len(size)])
+                where = position(idx if mode else idx[: len(size)])
             if not (cuts := _cuts([*tape.indices(), where])):
                 break
             factors = [
@@ -333,19 +334,50 @@ class Lowering:
                 for dim in vars
             ]
         dims = [v for d in order for v in vars[d]]
+        collide = [v for dim in vars[len(size) :] for v in dim]
         step = Loops(
             f"loop{len(self.program.steps)}",
             dims,
-            _by_memory([v for dim in vars[len(size) :] for v in dim], tape),
-            _live(tape, values),
+            collide if mode else _by_memory(collide, tape),
+            _live(tape, [*values, *indirect_values(where)]),
             values,
             reduction,
             target,
             where,
             bundle,
+            mode=mode,
         )
         self.program.steps.append(step)
         return step
+
+    def scatter(
+        self,
+        mode: str,
+        base: Tensor,
+        free: Sequence[Extent],
+        serial: Sequence[Extent],
+        value: Callable[[list[Index], list[Index]], Value],
+        place: Callable[[list[Index], list[Index]], Indices],
+    ) -> Tensor:
+        """A copy of `base` with `value(i, s)` combined (see ir.Loops) into the element `place(i,
+        s)` for all i in `free` and s in `serial`. Places of different i must differ: they are
+        filled in parallel; those of one i in the order of s.
+        """
+        result = self.copy(base)
+        window = result.window
+        assert window is not None
+        if 0 in (*free, *serial):
+            return result
+        count = len(free)
+
+        def body(idx: list[Index], ridx: list[Index]) -> tuple[Value, ...]:
+            return (ops.to_compute(value(idx, ridx), base.dtype),)
+
+        def position(idx: list[Index]) -> Index:
+            return window.index(place(idx[:count], idx[count:]))
+
+        self.loops(free, range(count), serial, body, position, None, window.buffer, mode=mode)
+        return result
 
     # -- symbols that results define --------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.checks import require
-from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
+from inductor.lowering.context import Lowering, Number, broadcast, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.sizes import Extent, nonzero
@@ -26,11 +26,11 @@ def _source(ctx: Lowering, x: Tensor) -> Tensor:
 OUT_OF_RANGE = ("IndexError", "index out of range in self")
 
 
-def _out_of_bounds(error: str, d: int) -> tuple[str, str]:
+def out_of_bounds(error: str, d: int) -> tuple[str, str]:
     return error, f"index {{}} is out of bounds for dimension {d} with size {{0}}"
 
 
-def _in_range(
+def in_range(
     ctx: Lowering, index: Tensor, low: Extent, size: Extent, report: tuple[str, str]
 ) -> None:
     """Check at run time what eager checks; `report` is its error and text. Loads are clamped
@@ -61,7 +61,7 @@ def embedding(
 
     if not nonzero(weight.size[0]):
         raise NotLowered("empty table")
-    _in_range(ctx, indices, 0, weight.size[0], OUT_OF_RANGE)
+    in_range(ctx, indices, 0, weight.size[0], OUT_OF_RANGE)
     size = (*indices.size, weight.size[1])
     return ctx.generate(size, weight.dtype, inner, weight, indices)
 
@@ -74,7 +74,7 @@ def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
     _source(ctx, x)
     elsewhere = "INDICES element is out of DATA bounds, id={} axis_dim={0}"
     report = ("RuntimeError", elsewhere) if d == 1 else OUT_OF_RANGE  # so it is in eager
-    _in_range(ctx, index, 0, x.size[d], report)
+    in_range(ctx, index, 0, x.size[d], report)
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load((idx[d],)), torch.int64)
@@ -90,38 +90,14 @@ def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool
         raise NotLowered("gather of a scalar")
     d = views.dim_of(d, len(x.size))
     _source(ctx, x)
-    report = _out_of_bounds("RuntimeError", d)  # so it is in eager
-    _in_range(ctx, index, 0, x.size[d], report)
+    report = out_of_bounds("RuntimeError", d)  # so it is in eager
+    in_range(ctx, index, 0, x.size[d], report)
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load(idx), torch.int64)
         return x.load((*idx[:d], ops.indirect_checked(at, x.size[d]), *idx[d + 1 :]))
 
     return ctx.generate(index.size, x.dtype, inner, x, index)
-
-
-@lower(aten.scatter.value, aten.scatter.src)
-def scatter(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Number) -> Tensor:
-    """One element of each row along d is replaced, as in the gradient of a cross-entropy: each
-    element of the result asks whether it is that one, so that nothing is written twice.
-    """
-    if not x.size or len(index.size) != len(x.size) or not nonzero(x.numel):
-        raise NotLowered("scatter into a scalar")
-    d = views.dim_of(d, len(x.size))
-    if index.size != (*x.size[:d], 1, *x.size[d + 1 :]):
-        raise NotLowered("scatter of several elements of a row, or into a part")
-    new = new if isinstance(new, Tensor) else rounded(new, x.dtype)
-    _in_range(ctx, index, 0, x.size[d], _out_of_bounds("RuntimeError", d))
-
-    def inner(idx: Indices) -> Value:
-        row = (*idx[:d], Index({}), *idx[d + 1 :])
-        at = ops.to_dtype(index.load(row), torch.int64)
-        value = new.load(row) if isinstance(new, Tensor) else ops.constant(new, x.dtype)
-        here = ops.eq(ops.index_expr(idx[d], torch.int64), at)
-        return ops.where(here, value, x.load(idx))
-
-    tensors = [t for t in (x, index, new) if isinstance(t, Tensor)]
-    return ctx.generate(x.size, x.dtype, inner, *tensors)
 
 
 @lower(aten.index.Tensor)
@@ -134,8 +110,8 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     _source(ctx, x)
     for d, given_index in enumerate(indices):
         if given_index is not None:
-            report = _out_of_bounds("IndexError", d)
-            _in_range(ctx, given_index, -x.size[d], x.size[d], report)
+            report = out_of_bounds("IndexError", d)
+            in_range(ctx, given_index, -x.size[d], x.size[d], report)
     common = broadcast(*(t.size for _, t in given))
     dims = [d for d, _ in given]
     together = dims == list(range(dims[0], dims[-1] + 1))

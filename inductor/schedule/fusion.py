@@ -8,6 +8,9 @@ after another. Two shapes exist:
                before and after them, and steps over the outer range alone. A softmax is one
                kernel: max, sum, store.
 
+A scatter is a kernel of its own, of rows whose inner range runs in order: what it adds is computed
+where it is added, but nothing else fits an order that only collisions ask for.
+
 Steps are taken in program order; each joins the latest kernel that it shares data with, if the
 loops can be put onto each other (`align`), every value it takes from the kernel is the one made in
 the same iteration, and no other kernel would have to run in between. Fusing always saves memory
@@ -50,8 +53,16 @@ class Kernel:
     def is_rows(self) -> bool:
         return any(s.reduced for s in self.steps) or bool(self.inner)
 
+    @property
+    def is_scatter(self) -> bool:
+        """Whether its one step is a scatter: such a kernel is its own."""
+        return self.steps[0].mode is not None
+
     def role(self, step: Loops) -> str:
-        """ "reduce", "full" (elementwise over outer and inner) or "row" (over outer alone)."""
+        """ "scatter", "reduce", "full" (elementwise over outer and inner) or "row" (over outer
+        alone)."""
+        if step.mode:
+            return "scatter"
         if step.reduction:
             return "reduce"
         if not self.inner or len(step.dims) == len(self.outer) + len(self.inner):
@@ -259,7 +270,7 @@ class _Fusion:
 def fuse(kernel: Kernel, step: Loops) -> bool:
     """Add the step to the kernel if it can run in the kernel's loops; the kernel is unchanged if
     not."""
-    if len(kernel.steps) >= MAX_STEPS:
+    if len(kernel.steps) >= MAX_STEPS or kernel.is_scatter or step.mode:
         return False
     if sum(len(s.tape.values) for s in kernel.steps) + len(step.tape.values) > MAX_VALUES:
         return False

@@ -1,0 +1,241 @@
+"""Scatters: stores at positions that are themselves loaded, where several may meet at one element.
+
+What meets is combined in the order in which eager would; half types are added up in float32 and
+rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from inductor.index import Index
+from inductor.ir import Indices, Tensor, Value
+from inductor.lowering import views
+from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
+from inductor.lowering.indexing import in_range, out_of_bounds
+from inductor.lowering.pointwise import convert
+from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.ops import COMPUTE_TYPES, ops
+from inductor.sizes import Extent, known_le, nonzero
+
+Idx = list[Index]
+
+
+def zeros(ctx: Lowering, size: Sequence[Extent], dtype: torch.dtype, like: Tensor) -> Tensor:
+    def inner(idx: Indices) -> Value:
+        return ops.constant(0, dtype)
+
+    return Tensor(tuple(size), dtype, like.device, inner=inner, work=0, reads=0)
+
+
+@lower(aten.embedding_dense_backward.default)
+def embedding_backward(
+    ctx: Lowering, grad: Tensor, indices: Tensor, rows: Extent, padding: int, by_frequency: bool
+) -> Tensor:
+    """Rows of the gradient, one after another, each added to the table's row that was looked up."""
+    if by_frequency or not nonzero(rows) or not nonzero(grad.numel):
+        raise NotLowered("counts, or an empty table")
+    columns = grad.size[-1]
+
+    def value(i: Idx, s: Idx) -> Value:
+        v = ops.to_compute(grad.load((*s, *i)), wide)
+        if padding < 0:
+            return v
+        skipped = ops.eq(ops.to_dtype(indices.load(tuple(s)), torch.int64), pad())
+        return ops.where(skipped, ops.constant(0, wide), v)
+
+    def pad() -> Value:
+        return ops.constant(padding, torch.int64)
+
+    def place(i: Idx, s: Idx) -> Indices:
+        row = ops.to_dtype(indices.load(tuple(s)), torch.int64)
+        return ops.indirect_checked(row, rows), i[0]
+
+    wide = COMPUTE_TYPES[grad.dtype]
+    base = zeros(ctx, (rows, columns), wide, grad)
+    result = ctx.scatter("add", base, [columns], indices.size, value, place)
+    return convert(ctx, result, grad.dtype)
+
+
+@lower(aten.index_put.default)
+def index_put(
+    ctx: Lowering,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:
+    given = [(d, t) for d, t in enumerate(indices) if t is not None]
+    if any(t.dtype in (torch.bool, torch.uint8) for _, t in given):
+        raise NotLowered("masks select a number of elements that depends on data")
+    if not given or not nonzero(x.numel) or (accumulate and x.dtype == torch.bool):
+        raise NotLowered("index_put into nothing")
+    for d, t in given:
+        in_range(ctx, t, -x.size[d], x.size[d], out_of_bounds("IndexError", d))
+    common = broadcast(*(t.size for _, t in given))
+    dims = [d for d, _ in given]
+    rest = [d for d in range(len(x.size)) if d not in dims]
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    before = sum(1 for d in rest if d < dims[0]) if together else 0
+    if len(values.size) > len(rest) + len(common):
+        raise NotLowered("values with leading dimensions of 1")
+    ctx.realize(values) if values.window is None and values.work > 1 and len(rest) > 1 else None
+
+    def value(i: Idx, s: Idx) -> Value:
+        full = (*i[:before], *s, *i[before:])
+        return values.load(narrow(full, values.size))
+
+    def place(i: Idx, s: Idx) -> Indices:
+        target: list[Index] = [Index({})] * len(x.size)
+        for d, at in zip(rest, i, strict=True):
+            target[d] = at
+        for d, t in given:
+            target[d] = ops.indirect(t.load(narrow(tuple(s), t.size)), x.size[d])
+        return tuple(target)
+
+    wide = COMPUTE_TYPES[x.dtype] if accumulate else x.dtype
+    mode = "add" if accumulate else "set"
+    base = convert(ctx, x, wide)
+    result = ctx.scatter(mode, base, [x.size[d] for d in rest], common, value, place)
+    return convert(ctx, result, x.dtype)
+
+
+# --- along one dimension -------------------------------------------------------------------------
+
+# scatter_reduce's name: mode, and what a place starts with that does not count itself
+REDUCES: dict[str, tuple[str, Any]] = {
+    "sum": ("add", 0),
+    "prod": ("mul", 1),
+    "amax": ("max", "lowest"),
+    "amin": ("min", "highest"),
+}
+
+
+def _along(
+    ctx: Lowering, mode: str, x: Tensor, d: int, index: Tensor, new: Tensor | Number | Value
+) -> Tensor:
+    """new[..., i, ...] combined into x[..., index[..., i, ...], ...]; in x's own type."""
+    free = [n for k, n in enumerate(index.size) if k != d]
+
+    def at(i: Idx, s: Idx) -> Indices:
+        return (*i[:d], s[0], *i[d:])
+
+    def value(i: Idx, s: Idx) -> Value:
+        return new.load(at(i, s)) if isinstance(new, Tensor) else ops.constant(new, x.dtype)
+
+    def place(i: Idx, s: Idx) -> Indices:
+        where = ops.to_dtype(index.load(at(i, s)), torch.int64)
+        return (*i[:d], ops.indirect_checked(where, x.size[d]), *i[d:])
+
+    return ctx.scatter(mode, x, free, [index.size[d]], value, place)
+
+
+def _checked(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Any) -> int:
+    """The dimension; NotLowered for what eager treats specially, or raises for."""
+    if not x.size or len(index.size) != len(x.size) or not nonzero(x.numel):
+        raise NotLowered("scatter into a scalar")
+    d = views.dim_of(d, len(x.size))
+    if isinstance(new, Tensor) and not all(map(known_le, index.size, new.size)):
+        raise NotLowered("more positions than values, perhaps")
+    fits = (known_le(n, m) for k, (n, m) in enumerate(zip(index.size, x.size)) if k != d)
+    if not all(fits):
+        raise NotLowered("more rows of positions than there are, perhaps")
+    in_range(ctx, index, 0, x.size[d], out_of_bounds("RuntimeError", d))
+    return d
+
+
+@lower(aten.scatter.value, aten.scatter.src)
+def scatter(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Number) -> Tensor:
+    d = _checked(ctx, x, d, index, new)
+    new = new if isinstance(new, Tensor) else rounded(new, x.dtype)
+    if index.size == (*x.size[:d], 1, *x.size[d + 1 :]):
+        return _choose(ctx, x, d, index, new)
+    return _along(ctx, "set", x, d, index, new)
+
+
+def _choose(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Number) -> Tensor:
+    """One element of each row along d is replaced, as in the gradient of a cross-entropy: each
+    element of the result asks whether it is that one, so that the loop fuses with others.
+    """
+
+    def inner(idx: Indices) -> Value:
+        row = (*idx[:d], Index({}), *idx[d + 1 :])
+        at = ops.to_dtype(index.load(row), torch.int64)
+        value = new.load(row) if isinstance(new, Tensor) else ops.constant(new, x.dtype)
+        here = ops.eq(ops.index_expr(idx[d], torch.int64), at)
+        return ops.where(here, value, x.load(idx))
+
+    tensors = [t for t in (x, index, new) if isinstance(t, Tensor)]
+    return ctx.generate(x.size, x.dtype, inner, *tensors)
+
+
+@lower(aten.scatter_add.default)
+def scatter_add(ctx: Lowering, x: Tensor, d: int, index: Tensor, src: Tensor) -> Tensor:
+    return scatter_reduce(ctx, x, d, index, src, "sum")
+
+
+@lower(aten.scatter_reduce.two)
+def scatter_reduce(
+    ctx: Lowering,
+    x: Tensor,
+    d: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    if reduce not in REDUCES or x.dtype == torch.bool:
+        raise NotLowered(f"scatter_reduce of {reduce}")
+    d = _checked(ctx, x, d, index, src)
+    mode, start = REDUCES[reduce]
+    wide = convert(ctx, x, COMPUTE_TYPES[x.dtype])
+    if not include_self:
+        wide = _along(ctx, "set", wide, d, index, _start(start, wide.dtype))
+    return convert(ctx, _along(ctx, mode, wide, d, index, src), x.dtype)
+
+
+def _start(start: Any, dtype: torch.dtype) -> Number:
+    if not isinstance(start, str):
+        return start
+    if dtype.is_floating_point:
+        return float("-inf" if start == "lowest" else "inf")
+    info = torch.iinfo(dtype)
+    return info.min if start == "lowest" else info.max
+
+
+# --- pooling -------------------------------------------------------------------------------------
+
+
+@lower(aten.max_pool2d_with_indices_backward.default)
+def max_pool2d_backward(
+    ctx: Lowering,
+    grad: Tensor,
+    x: Tensor,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Tensor:
+    """Each window's gradient is added where its maximum stood."""
+    if not nonzero(x.numel) or not nonzero(grad.numel):
+        raise NotLowered("empty pooling")
+    *planes, height, width = x.size
+    wide = COMPUTE_TYPES[grad.dtype]
+
+    def value(i: Idx, s: Idx) -> Value:
+        return grad.load((*i, *s))
+
+    def place(i: Idx, s: Idx) -> Indices:
+        position = ops.to_dtype(indices.load((*i, *s)), torch.int64)
+        flat = ops.indirect_checked(position, height * width)
+        return (*i, flat // width, flat % width)
+
+    base = zeros(ctx, x.size, wide, grad)
+    result = ctx.scatter("add", base, planes, grad.size[-2:], value, place)
+    return convert(ctx, result, grad.dtype)
