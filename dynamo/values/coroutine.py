@@ -136,6 +136,7 @@ class AsyncGeneratorValue(GeneratorValue):
     kind = types.AsyncGeneratorType
     prefix = "ag"
     forbidden = (StopIteration, StopAsyncIteration)
+    stepping = False  # a step has begun and not come to its yield yet
 
     def iterate(self, tx: Interpreter) -> Value:
         raise_python(tx, TypeError, "'async_generator' object is not iterable")
@@ -170,21 +171,31 @@ class AsyncStep(Resumable):
         if self.state == "done":
             self._reused(tx)
         if self.state == "new":
-            self.state = "awaited"
-            if not is_none(sent):
-                self._send_first(tx, sent)
+            self._start(tx, sent)
             return self._step(tx, self._begin)
         return self._step(tx, lambda: self.generator.resume(tx, sent))
+
+    def _start(self, tx: Interpreter, sent: Value = NONE) -> None:
+        if self.generator.stepping:
+            self.state = "done"
+            name = "anext" if self.name == "asend" else self.name
+            raise_python(tx, RuntimeError, f"{name}(): asynchronous generator is already running")
+        if not is_none(sent):
+            self._send_first(tx, sent)
+        self.state = "awaited"
+        self.generator.stepping = True
 
     def throw(self, tx: Interpreter, exception: Value) -> Value | None:
         if self.state == "done":
             self._reused(tx)
-        self.state = "awaited"
+        if self.state == "new":
+            self._start(tx)
         return self._step(tx, lambda: self.generator.throw(tx, exception))
 
     def close(self, tx: Interpreter) -> Value:
         if self.state == "awaited":
             self.generator.close(tx)
+            self.generator.stepping = False
         self.state = "done"
         return NONE
 
@@ -213,6 +224,7 @@ class AsyncStep(Resumable):
             item = run()
         except RaisedException as error:
             self.state = "done"
+            self.generator.stepping = False
             quiet = (StopAsyncIteration, GeneratorExit)
             if self.name == "aclose" and is_exception(error, *quiet):
                 return None
@@ -220,6 +232,7 @@ class AsyncStep(Resumable):
         if item is not None and not isinstance(item, AsyncYield):
             return item  # something that the generator awaits
         self.state = "done"
+        self.generator.stepping = False
         if self.name == "aclose":
             if item is not None:
                 raise_python(tx, RuntimeError, "async generator ignored GeneratorExit")

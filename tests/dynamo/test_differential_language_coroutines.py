@@ -493,6 +493,29 @@ PROGRAMS: dict[str, Program] = {
         asyncio.run(drive(run(T(2))))
         """,
     ),
+    "async_generator_steps_overlap": (
+        1,
+        """
+        def f(x):
+            async def gen():
+                await anext(me)
+                yield 123
+            async def sent():
+                await other.asend(1)
+                yield 1
+            async def thrown():
+                await third.athrow(ValueError)
+                yield 1
+            found = []
+            me, other, third = gen(), sent(), thrown()
+            for step in (me.__anext__(), other.asend(None), third.asend(None), third.aclose()):
+                try: step.send(None)
+                except (RuntimeError, StopIteration) as error: found.append(repr(error))
+            return x + len(found), found
+        ---
+        run(T(2))
+        """,
+    ),
     "root_generator_throw": (
         0,
         """
