@@ -80,6 +80,10 @@ KINDS = {
         "algorithms, float32 matmul precision, torch function and dispatch modes, and thread-"
         "local dispatch keys; not the number of threads"
     ),
+    "unnoticed": (
+        "payload is (names, predicate): there are only literals, and tensors without weak "
+        "references, under these keys of the dict value, or of value.__dict__; or predicate(value)"
+    ),
     "predicate": "payload(value) is true (slow path; payload has a __name__ that explains it)",
 }
 

@@ -37,6 +37,7 @@ from dynamo.capture import class_body, handlers_calls, handlers_data, handlers_f
 from dynamo.capture.control import RestartAnalysis, SkipFrame, TrialOver
 from dynamo.capture.dropping import held_alone
 from dynamo.capture.output import OutputGraph
+from dynamo.capture.overwritten import guard_overwritten
 from dynamo.capture.reading_loops import trial_for
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.capture.root import (
@@ -353,6 +354,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     statics = output.static_ids()
     for source in sources if statics else ():
         output.guards.add(source, "not_among", statics)
+    guard_overwritten(output)
     for group in output.side_effects.distinct_sources():
         output.guards.add(None, "not_aliased", group)
     _guard_symbols(output, record)

@@ -47,6 +47,7 @@ _CONTAINERS = frozenset(map(id, (list, tuple, set, frozenset, dict)))
 _CONSTANTS = frozenset(map(id, CONSTANT_TYPES))
 _HEAP_TYPE = 1 << 9
 _LOOKED_AT = 64  # items of a container
+BY_CAPTURE = 6  # references to an object that was read: Values, and the tables that find them
 
 
 class Watched:
@@ -201,6 +202,7 @@ def watch_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
     if output.context.fullgraph:
         return
     output.side_effects.on_first_change = lambda value: _watch_parts(output, value)
+    output.side_effects.on_overwrite = lambda owner, name: _watch_overwritten(output, owner, name)
     if not output.continues:
         return
     for value in arguments:
@@ -213,22 +215,81 @@ def watch_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
 
 def _watch_parts(output: OutputGraph, value: Value) -> None:
     """A value from outside is about to change: what it holds may be dropped."""
-    nobody: frozenset[int] = frozenset()
-    todo = [(obj, nobody) for obj in value.unread()]
     for child in value.children():
         obj = child.outside
-        if obj is not None:
-            todo.append((obj, nobody))
-            if id(child) in output.plain_references:
-                output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__)
+        if obj is not None and id(child) in output.plain_references:
+            output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__)
+    objects = [child.outside for child in value.children() if child.outside is not None]
+    _watch(output, [*value.unread(), *objects])
+
+
+def _watch_overwritten(output: OutputGraph, owner: Value | dict, name: str) -> None:
+    """An attribute of a value from outside, or a global, is about to change."""
+    real = owner if isinstance(owner, dict) else owner.outside
+    _watch(output, old_values(real, [name]))
+
+
+def _watch(output: OutputGraph, objects: list[Any]) -> None:
+    for obj, holders in noticed_parts(objects, BY_CAPTURE):
+        if id(obj) not in output.watched:
+            output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__, holders=holders)
+
+
+def old_values(real: Any, names: Iterable[str]) -> list[Any]:
+    """An object's attributes, or what is under the keys of a dict; None where there is nothing."""
+    if issubclass(type(real), dict):  # not isinstance, which asks the object, too
+        return [dict.get(real, name) for name in names]
+    own = _own_dict(real)
+    return [own[name] if own and name in own else _in_slot(real, name) for name in names]
+
+
+def _own_dict(real: Any) -> Any:
+    if issubclass(type(real), type):
+        return type.__dict__["__dict__"].__get__(real)
+    try:
+        return object.__getattribute__(real, "__dict__")
+    except AttributeError:
+        return None
+
+
+def _in_slot(real: Any, name: str) -> Any:
+    if issubclass(type(real), torch.Tensor):
+        return real.grad if name == "grad" and real.is_leaf else None
+    for cls in type.mro(type(real)):
+        if name in vars(cls):
+            slot = vars(cls)[name]
+            if type(slot) is types.MemberDescriptorType:
+                try:
+                    return slot.__get__(real)
+                except AttributeError:
+                    return None
+            return None
+    return None
+
+
+def noticed_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, frozenset[int]]]:
+    """Those of the objects whose end is noticed, and those in containers and in objects which
+    nothing else holds, with the ids of what holds them.
+
+    The list holds each of the objects, and what they were taken from; `more`: what capture holds.
+    """
+    todo: list[tuple[list[Any], frozenset[int]]] = [(objects, frozenset())]
     looked_at = 0
     while todo and looked_at < _LOOKED_AT:
-        obj, holders = todo.pop()
-        key, looked_at = id(obj), looked_at + 1
-        if key not in output.watched and ends_noticed(obj):
-            output.watched[key] = Outside(output, key, type(obj).__name__, holders=holders)
-        if id(type(obj)) in _CONTAINERS and key not in holders:
-            todo += [(part, holders | {key}) for part in _parts(obj)]
+        parts, holders = todo.pop()
+        for index in range(len(parts)):
+            if id(type(parts[index])) in _CONSTANTS:
+                continue
+            looked_at += 1
+            if ends_noticed(parts[index]):
+                yield parts[index], holders
+            key = id(parts[index])
+            # Held by the list, what the parts are of, and the argument.
+            alone = id(type(parts[index])) in _CONTAINERS or getrefcount(parts[index]) <= 3 + more
+            if alone and key not in holders:
+                inner = _parts(parts[index])
+                if inner:
+                    todo.append((inner, holders | {key}))
 
 
 def watch_target(output: OutputGraph, target: Value, reference: Any) -> None:
@@ -272,7 +333,7 @@ def cleans_up(instr: Instruction) -> bool:
 
 def _has_weak_references(obj: Any) -> bool:
     """Weak references of the program's to an object that can go at any time."""
-    if issubclass(type(obj), _UNNOTICED) or not weakref.getweakrefcount(obj):
+    if not weakref.getweakrefcount(obj) or issubclass(type(obj), _UNNOTICED):
         return False
     return not all(_is_ours(reference) for reference in weakref.getweakrefs(obj))
 
@@ -393,10 +454,20 @@ def _held(frame: Interpreter) -> Iterable[Any]:
 def _roots(output: OutputGraph, frames: list[Interpreter]) -> Iterator[Held]:
     effects = output.side_effects
     roots: list[Any] = [value for frame in frames for value in _held(frame)]
-    roots += [v for v in effects.tracked if v.mutation.dirty and not _is_alone(output, v)]
+    ended = _may_end(output)
+    changed = (v for v in effects.tracked if v.mutation.dirty and not _is_alone(output, v))
+    roots += [v for v in changed if id(v.outside) not in ended]
     roots += [new for _, _, new in effects.globals.values() if new is not DELETED]
     roots += [value for call in effects.calls for value in call.values()]
     return (value for value in roots if isinstance(value, Held))
+
+
+def _may_end(output: OutputGraph) -> set[int]:
+    """What is watched, and what may hold it: that the frame changed it does not say that anybody
+    has it.
+    """
+    watched = (w for w in output.watched.values() if isinstance(w, Outside))
+    return {key for w in watched for key in w.way}
 
 
 def _is_alone(output: OutputGraph, value: Value) -> bool:

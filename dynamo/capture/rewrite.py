@@ -286,7 +286,11 @@ class FrameRewriter:
         for call in reversed(effects.calls):
             self._push_call(codegen, call)
             roots = [*roots, *call.values()]
-        writes = [self._push_global(codegen, *item) for item in reversed(effects.globals.items())]
+        writes = []
+        for key, (_, source, value) in reversed(effects.globals.items()):
+            writes.append(self._push_global(codegen, key[1], source, value))
+            if key in effects.moved_globals and value is not DELETED:
+                writes.append(self._push_global(codegen, key[1], source, DELETED))
         writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]
         for lock in effects.locks:
             lock.emit_taking(codegen)
@@ -310,10 +314,8 @@ class FrameRewriter:
                 codegen.constant(arg)
 
     def _push_global(
-        self, codegen: Codegen, key: tuple[int, str], entry: tuple[dict, Any, Any]
+        self, codegen: Codegen, name: str, source: Source | None, value: Any
     ) -> Callable[[], None]:
-        name = key[1]
-        _, source, value = entry
         if value is DELETED:
             return self._delete_global(codegen, name, source)
         codegen(value)

@@ -60,6 +60,15 @@ class Mutation:
     serial: int = 0
     dirty: bool = False
     attrs: dict[str, Any] = field(default_factory=dict)  # name -> Value | DELETED
+    # Names of `attrs` that were deleted, and stored again: they have moved to the end.
+    moved: set[str] = field(default_factory=set)
+
+    def stores(self) -> Iterator[tuple[str, Any]]:
+        """What makes the attributes what they are now, in order: name, Value | DELETED."""
+        for name, value in self.attrs.items():
+            if name in self.moved and value is not DELETED:
+                yield name, DELETED
+            yield name, value
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ class SideEffects:
         self.shown = False  # `calls` show the user text: no operation that can fail may come first
         self.epoch = 0  # grows with every recorded change
         self.on_first_change: Callable[[Value], None] | None = None  # of what was there before
+        # Of an attribute of a Value, or of a global of a dict, that was there before.
+        self.on_overwrite: Callable[[Value | dict, str], None] | None = None
         self._fence: int | None = None  # what has a smaller serial must not change
         self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
         self.tracked: list[Value] = []
@@ -97,6 +108,7 @@ class SideEffects:
         # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
         # Value | DELETED)
         self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
+        self.moved_globals: set[tuple[int, str]] = set()  # as Mutation.moved
 
     @contextlib.contextmanager
     def fenced(
@@ -159,15 +171,23 @@ class SideEffects:
     # -- attributes -----------------------------------------------------------------------------
     def store_attr(self, value: Value, name: str, new: Value) -> None:
         """object.__setattr__(value, name, new)."""
-        self.mark(value)
-        if value.mutation.attrs.get(name) is DELETED:
-            del value.mutation.attrs[name]  # a later store goes to the end of the instance dict
-        value.mutation.attrs[name] = new
+        self._changing_attr(value, name)
+        mutation = value.mutation
+        if mutation.attrs.get(name) is DELETED:
+            del mutation.attrs[name]  # a later store goes to the end of the instance dict
+            mutation.moved.add(name)
+        mutation.attrs[name] = new
 
     def delete_attr(self, value: Value, name: str) -> None:
         """object.__delattr__(value, name); the caller has checked that the attribute exists."""
-        self.mark(value)
+        self._changing_attr(value, name)
         value.mutation.attrs[name] = DELETED
+
+    def _changing_attr(self, value: Value, name: str) -> None:
+        self.mark(value)
+        known = value.mutation.new or name in value.mutation.attrs
+        if self.on_overwrite is not None and not known:
+            self.on_overwrite(value, name)
 
     def load_attr(self, value: Value, name: str) -> Value | _Deleted | None:
         """The Value stored by the captured code, DELETED, or None: nothing recorded, look at the
@@ -187,7 +207,14 @@ class SideEffects:
         if self._fence is not None:
             raise Unsupported(self._crossed(f"changes the global {name}"))
         self.epoch += 1
-        self.globals[id(namespace), name] = (namespace, source, new)
+        key = (id(namespace), name)
+        known = self.globals.get(key)
+        if known is None and self.on_overwrite is not None:
+            self.on_overwrite(namespace, name)
+        if known is not None and known[2] is DELETED:
+            del self.globals[key]
+            self.moved_globals.add(key)
+        self.globals[key] = (namespace, source, new)
 
     def load_global(self, namespace: dict, name: str) -> Value | _Deleted | None:
         entry = self.globals.get((id(namespace), name))

@@ -447,6 +447,34 @@ class PredicateLeaf : public Leaf {
   Ref function_;
 };
 
+// A predicate about what is under these keys of a dict, or of an object's own: it is not asked about literals, nor about
+// tensors that nobody refers to weakly.
+class UnnoticedLeaf : public PredicateLeaf {
+ public:
+  explicit UnnoticedLeaf(PyObject* payload)
+      : PredicateLeaf(part(payload, 1)), names_(Ref::borrow(part(payload, 0))) {
+    part(names_.get(), 0);
+  }
+  int check(PyObject* value) const override {
+    PyObject* dict = PyDict_Check(value) ? value : compat_instance_dict(value);
+    if (dict == nullptr) return PredicateLeaf::check(value);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names_.get()); i++) {
+      PyObject* item = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(names_.get(), i));
+      if (item == nullptr && PyErr_Occurred()) return -1;
+      if (item != nullptr && !is_harmless(item)) return PredicateLeaf::check(value);
+    }
+    return 1;
+  }
+
+ private:
+  static bool is_harmless(PyObject* item) {
+    if (item == Py_None || PyBool_Check(item)) return true;
+    if (PyLong_CheckExact(item) || PyFloat_CheckExact(item) || PyUnicode_CheckExact(item)) return true;
+    return is_plain_tensor(item) && *PyObject_GET_WEAKREFS_LISTPTR(item) == nullptr;
+  }
+  Ref names_;
+};
+
 }  // namespace
 
 std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Liveness* liveness) {
@@ -463,6 +491,7 @@ std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Live
   if (kind == "no_instance_attr") return std::make_unique<NoInstanceAttrLeaf>(payload);
   if (kind == "function_code") return std::make_unique<FunctionCodeLeaf>(payload, liveness);
   if (kind == "type_attr") return std::make_unique<TypeAttrLeaf>(payload, liveness);
+  if (kind == "unnoticed") return std::make_unique<UnnoticedLeaf>(payload);
   if (kind == "predicate") return std::make_unique<PredicateLeaf>(payload);
   if (auto leaf = make_tensor_leaf(kind, payload, liveness)) return leaf;
   return make_global_leaf(kind, payload);

@@ -19,6 +19,10 @@ bool is_tensor(PyObject* object) {
          PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
 
+bool is_plain_tensor(PyObject* object) {
+  return THPVariableClass != nullptr && THPVariable_CheckExact(object);
+}
+
 // What `tensor.grad` gives, without asking a __torch_function__ of the program's.
 PyObject* tensor_grad(PyObject* tensor) {
   try {

@@ -146,6 +146,7 @@ std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Live
 std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 PyObject* accumulates(PyObject* module, PyObject* tensor);
 bool is_tensor(PyObject* object);
+bool is_plain_tensor(PyObject* object);  // not of a subclass, except for torch's own Parameter
 PyObject* tensor_grad(PyObject* tensor);
 std::unique_ptr<Leaf> make_global_leaf(const std::string& kind, PyObject* payload);
 bool init_global_state(PyObject* module);

@@ -248,23 +248,11 @@ class DictValue(BuiltinObject):
         hashed = key_of(tx, key)
         plain = type(self) is DictValue and self.real is not None and self.source is not None
         if plain and is_literal(hashed) and not self._asks_keys():
-            if hashed not in self.entries:
-                self._guard_overwritten(tx, hashed)
             super().changing(tx)
             if self.changes is None:
                 self.changes = DictChanges()
         else:
             self.changing(tx)
-
-    def _guard_overwritten(self, tx: Interpreter, key: Hashable) -> None:
-        """Nobody notices the end of what is under the key (else capture knows, and breaks)."""
-        from dynamo.capture.dropping import ends_noticed
-
-        def overwritten_unnoticed(real: dict) -> bool:
-            return not ends_noticed(dict.get(real, key))
-
-        if overwritten_unnoticed(self.real or {}):
-            tx.guard(self.source, "predicate", overwritten_unnoticed)
 
     def put(self, tx: Interpreter, key: Value, value: Value) -> None:
         """self[key] = value, the change already being recorded."""

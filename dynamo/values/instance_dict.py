@@ -39,7 +39,8 @@ class InstanceDictValue(DictValue):
         if own is not None and owner.source is not None:
             tx.guard(owner.dict_source(), "dict_keys", names)
         stored = tx.output.side_effects.stored_attrs(owner)
-        names = [n for n in names if stored.get(n) is not DELETED]
+        moved = owner.mutation.moved if owner.mutation is not None else ()
+        names = [n for n in names if stored.get(n) is not DELETED and n not in moved]
         added = [n for n, v in stored.items() if v is not DELETED and n not in names]
         names += [n for n in added if not self._in_slot(n)]
         found = {n: owner.own_attr(tx, n) for n in names}

@@ -524,7 +524,7 @@ class ObjectValue(Value):
         from dynamo.values.storage import replay_storage
 
         writes = [replay_storage(codegen, self)] if self.storage is not None else []
-        attrs = [] if self.mutation is None else list(self.mutation.attrs.items())
+        attrs = [] if self.mutation is None else list(self.mutation.stores())
         attrs = [(n, v) for n, v in attrs if v is not DELETED or not self.mutation.new]
         writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
 

@@ -4,6 +4,7 @@ import collections
 import math
 import sys
 import types
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -180,6 +181,20 @@ class TestKinds:
         )
         assert why(tree, Plain()) == "L['x']: no longer has attribute 'a'"
 
+    def test_unnoticed(self):
+        asked = []
+        tree = build((X, "unnoticed", (("k", "l"), lambda value: bool(asked.append(value)))))
+        for value in ({}, {"k": None}, {"k": 1, "l": "a"}, {"k": torch.ones(1)}, {"other": []}):
+            assert holds(tree, value)
+            assert holds(tree, SimpleNamespace(**value))
+        assert not asked
+        referred = torch.ones(1)
+        reference = weakref.ref(referred)
+        for value in ({"k": []}, {"l": referred}):
+            assert not holds(tree, value)
+            assert not holds(tree, SimpleNamespace(**value))
+        assert len(asked) == 4 and reference() is referred
+
     def test_no_instance_attr(self):
         tree = build((X, "no_instance_attr", "method"))
         assert holds(tree, Plain()) and holds(tree, Slotted()) and not holds(tree, Plain(method=1))
@@ -255,6 +270,7 @@ class TestKinds:
             "function_code": function,
             "address": id(self),
             "marks": (0, 0, 0),
+            "unnoticed": (("a",), bool),
             "shapes": SimpleNamespace(
                 reads=[(X, 0, 0, "x")], conditions=[([(0, 0), (1, 3), (11, 0)], "x == 3")]
             ),

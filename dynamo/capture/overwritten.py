@@ -1,0 +1,148 @@
+"""What a frame overwrites without having looked at it ends where it is overwritten.
+
+Capture sees what is there when the frame is captured (capture/dropping.py). What is there in a
+later call is guarded: nobody notices its end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.capture.dropping import BY_CAPTURE, noticed_parts, old_values
+from dynamo.sources import GlobalsSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builtin_object import Pending
+from dynamo.values.cell import CellValue, is_empty
+from dynamo.values.constant import CONSTANT_TYPES, is_literal
+from dynamo.values.containers import SequenceValue
+from dynamo.values.dicts import DictValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.output import OutputGraph
+
+_FEW = 64  # items of a container
+# Guards after which the end of a value is noticed by nobody, or by few (a tensor's).
+_TELLING = frozenset(["constant", "none", "tensor", "static_tensor"])
+
+
+Taken = Callable[[Any], list[Any]]
+
+
+def guard_overwritten(output: OutputGraph) -> None:
+    """Guard all places that the frame overwrites."""
+    if output.context.fullgraph:  # nothing is watched there, either
+        return
+    for source, real, keys, taken in _overwritten(output):
+        if any(noticed_parts(taken(real), BY_CAPTURE)):
+            continue
+        unnoticed = _ends_unnoticed(taken)
+        if keys and all(_in_dict(real, key) for key in keys):
+            output.guard(source, "unnoticed", (tuple(keys), unnoticed))
+        else:
+            output.guard(source, "predicate", unnoticed)
+
+
+def _in_dict(real: Any, key: Any) -> bool:
+    """Whether what is under the key, or the attribute, is in a dict, if there is any."""
+    kind = type(real)
+    if issubclass(kind, dict):
+        return True
+    if issubclass(kind, (type, torch.Tensor)) or not kind.__dictoffset__:
+        return False
+    return not any(type(vars(cls).get(key)) is MemberDescriptorType for cls in type.mro(kind))
+
+
+def _ends_unnoticed(taken: Taken) -> Callable[[Any], bool]:
+    def what_is_overwritten_ends_unnoticed(real: Any) -> bool:
+        return not any(noticed_parts(taken(real)))
+
+    return what_is_overwritten_ends_unnoticed
+
+
+def _overwritten(output: OutputGraph) -> Iterator[tuple[Source, Any, Sequence[Any], Taken]]:
+    """Where it is, what it is now, under which keys or names, and how what is overwritten is read
+    from it.
+    """
+    effects = output.side_effects
+    known = _known_sources(output)
+    for value in effects.tracked:
+        mutation, source, real = value.mutation, value.source, value.outside
+        if mutation.new or not mutation.dirty or source is None or real is None:
+            continue
+        if isinstance(value, CellValue):
+            yield source, real, (), _contents
+        elif isinstance(value, DictValue):
+            keys = [
+                key for key in _dropped_keys(value, real) if value.item_source(key) not in known
+            ]
+            if keys:
+                yield source, real, keys, _attributes(keys)
+        elif isinstance(value, SequenceValue):
+            dropped = _dropped_places(value, source, real)
+            places = [i for i in dropped if value.item_source(source, i) not in known]
+            if places:
+                yield source, real, (), _items_at(places)
+        own_source = getattr(value, "own_source", None)
+        names = list(mutation.attrs)
+        if own_source is not None:
+            names = [name for name in names if own_source(name) not in known]
+        if names:
+            yield source, real, names, _attributes(names)
+    namespaces: dict[int, tuple[dict, Source, list[str]]] = {}
+    for (key, name), (namespace, origin, _) in effects.globals.items():
+        namespaces.setdefault(key, (namespace, origin or GlobalsSource(), []))[2].append(name)
+    for namespace, origin, names in namespaces.values():
+        yield origin, namespace, names, _attributes(names)
+
+
+def _known_sources(output: OutputGraph) -> set[Source | None]:
+    """Where literals and tensors are that the frame has read."""
+    return {
+        guard.source
+        for guard in output.guards
+        if guard.kind in _TELLING or (guard.kind == "type" and guard.payload in CONSTANT_TYPES)
+    }
+
+
+def _dropped_places(value: SequenceValue, source: Source, real: Sequence[Any]) -> Iterator[int]:
+    """The indices of items that the frame took out."""
+    if getattr(value, "behind", None) is not None:
+        return
+    unread = {item.source for item in value.contents if isinstance(item, Pending)}
+    read = {id(item.outside) for item in value.contents if isinstance(item, Value)} - {id(None)}
+    for i in range(min(len(real), _FEW)):
+        if value.item_source(source, i) not in unread and id(real[i]) not in read:
+            yield i
+
+
+def _dropped_keys(value: DictValue, real: dict) -> Iterator[Any]:
+    """The keys whose items the frame took out, or replaced."""
+    for key, obj in itertools.islice(dict.items(real), _FEW):
+        if not is_literal(key):
+            continue
+        entry = value.entries.get(key)
+        if entry is None:
+            kept = value.real is not None  # not looked at
+        elif isinstance(entry[1], Pending):
+            kept = entry[1].real is obj
+        else:
+            kept = obj is not None and entry[1].outside is obj
+        if not kept:
+            yield key
+
+
+def _contents(cell: Any) -> list[Any]:
+    return [] if is_empty(cell) else [cell.cell_contents]
+
+
+def _items_at(places: list[int]) -> Taken:
+    return lambda items: [items[i] for i in places if i < len(items)]
+
+
+def _attributes(names: list[Any]) -> Taken:
+    return lambda real: old_values(real, names)
