@@ -66,6 +66,8 @@ CO_HAS_DOCSTRING = 0x4000000 if CURRENT >= (3, 14) else 0
 CLASSMETHOD_CHAINS = CURRENT < (3, 13)
 # generator.close() returns what the generator returned.
 CLOSE_RETURNS_VALUE = CURRENT >= (3, 13)
+# generator.throw(type, value, traceback) warns.
+THROW_OF_PARTS_WARNS = CURRENT >= (3, 12)
 
 
 def compare_operand(symbol: str) -> int:

@@ -267,7 +267,7 @@ def _asend(generator: AsyncGeneratorValue, tx: Interpreter, value: Value = NONE)
 
 
 def _athrow(generator: AsyncGeneratorValue, tx: Interpreter, kind: Value, *rest: Value) -> Value:
-    return AsyncStep(generator, "athrow", thrown(tx, kind, *rest), _STEPS["athrow"])
+    return AsyncStep(generator, "athrow", thrown(tx, kind, *rest, name="athrow"), _STEPS["athrow"])
 
 
 def _aclose(generator: AsyncGeneratorValue, tx: Interpreter) -> Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import types
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -422,8 +423,13 @@ def throw_method(generator: Resumable, tx: Interpreter, kind: Value, *rest: Valu
     return _stop_unless(tx, generator, generator.throw(tx, thrown(tx, kind, *rest)))
 
 
-def thrown(tx: Interpreter, kind: Value, *rest: Value) -> Value:
+def thrown(tx: Interpreter, kind: Value, *rest: Value, name: str = "throw") -> Value:
     """The exception that throw(value), throw(type) or throw(type, value, traceback) raises."""
+    if rest and versions.THROW_OF_PARTS_WARNS:
+        text = f"the (type, exc, tb) signature of {name}() is deprecated, "
+        text += "use the single-arg signature instead."
+        arguments = [ConstantValue(text), tx.wrap(DeprecationWarning)]
+        tx.wrap(warnings.warn).call(tx, arguments, {})
     frames = getattr(rest[0], "frames", ()) if rest else ()
     if len(rest) > 1 and not is_none(rest[1]) and getattr(rest[1], "frames", None) is not frames:
         raise Unsupported(breaks.AttributeMutation(kind.describe(), "__traceback__"))

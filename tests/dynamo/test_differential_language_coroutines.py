@@ -516,6 +516,20 @@ PROGRAMS: dict[str, Program] = {
         run(T(2))
         """,
     ),
+    "thrown_in_parts": (
+        1,
+        """
+        def f(x):
+            def gen():
+                try: yield 1
+                except ValueError as error: yield str(error)
+            g = gen()
+            next(g)
+            return x + 1, g.throw(ValueError, ValueError('v'), None)
+        ---
+        run(T(2))
+        """,
+    ),
     "root_generator_throw": (
         0,
         """
