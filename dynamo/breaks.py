@@ -241,6 +241,12 @@ RaisingCalls = _reason(
     "{0} was captured for {1} calls that all raised: other calls run as they are",
     "check the arguments before the call, or raise dynamo.config.recompile_limit",
 )
+RecursionLimit = _reason(
+    "RecursionLimit",
+    "RECURSION_LIMIT",
+    "capture of {0} came to Python's recursion limit",
+    "call the function from less deep, or raise the limit (sys.setrecursionlimit)",
+)
 DebuggerEntered = _reason(
     "DebuggerEntered",
     "DEBUGGER",

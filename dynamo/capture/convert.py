@@ -151,9 +151,9 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
                 return _keep_original(frame, context, rewritten, record, capture.only_now)
             guarded = finish(frame, rewritten, record)
             _count_barren(code, context, record)
-        except (SkipFrame, RecursionError):  # the latter is near where the program itself comes to
+        except SkipFrame:
             return None
-        except (Unsupported, BackendCompilerFailed, ConstraintViolation):
+        except (Unsupported, BackendCompilerFailed, ConstraintViolation, RecursionError):
             raise
         except Exception as error:
             _report_fault(record, context, error)
@@ -166,6 +166,24 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         log_times.debug("%s %s: %s", record.compile_id, record.name, spent)
     context.records.append(record)
     return guarded
+
+
+def leave_at_limit(code: types.CodeType, context: CompileContext) -> None:
+    """Capture came to the recursion limit, where the program's own call may still fit: the function
+    runs as it is, where no older entry serves. The hook calls this with a few calls to spare.
+    """
+    reason = breaks.RecursionLimit(code.co_name)
+    stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
+    record = FrameRecord(
+        f"{_frame_number(code)}/0", code.co_name, code.co_filename, code.co_firstlineno
+    )
+    record.breaks.append(BreakRecord(reason.code, str(reason), reason.hint, stack, False))
+    context.records.append(record)
+    if context.fullgraph:
+        raise Unsupported(FullGraphReason(Stop(reason=reason, user_stack=stack)))
+
+
+convert_frame.at_limit = leave_at_limit  # type: ignore[attr-defined]
 
 
 # Builtins that capture itself is made of: who replaces one (a test with a mock) counts its calls.

@@ -15,7 +15,6 @@ from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame
 from dynamo.capture.dropping import watch_arguments
 from dynamo.capture.interpreter import Interpreter, breakable_chain
 from dynamo.capture.users_names import renamed
-from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.resume import origin
 from dynamo.sources import ClosureCellSource, LocalSource
@@ -179,7 +178,7 @@ class RootInterpreter(Interpreter):
             user_stack, terminal = self.user_stack(), True
         except RecursionError:
             reason, user_stack, terminal = (
-                breaks.InlineDepth(config.inline_depth_limit),
+                breaks.RecursionLimit(self.code.co_name),
                 self.user_stack(),
                 False,
             )

@@ -219,6 +219,54 @@ static GuardedCode *frame_lookup(Thread *thread, Frame *frame, Slot *slot, int *
     return entry;
 }
 
+/* Call a function of the compiler's, in which nothing is captured. */
+static PyObject *call_compiler(Thread *thread, PyObject *function, PyObject *first, PyObject *context)
+{
+    State state = thread->mode.state;
+    thread->mode.state = STATE_OFF;
+    thread->sealed++;
+    thread->converting++;
+    int suspended = hook_suspend();
+    /* A debugger that steps into the user's function must not find itself in the compiler. Where nothing traces
+     * yet, a breakpoint in the compiler or in a backend works. */
+    int hushed = PyThreadState_Get()->c_tracefunc != NULL;
+    if (hushed) {
+        PyThreadState_EnterTracing(PyThreadState_Get());
+    }
+    thread->hushed += hushed;
+    PyObject *args[] = {first, context};
+    PyObject *result = PyObject_Vectorcall(function, args, 2, NULL);
+    thread->hushed -= hushed;
+    if (hushed) {
+        PyThreadState_LeaveTracing(PyThreadState_Get());
+    }
+    hook_resume(suspended);
+    thread->converting--;
+    thread->sealed--;
+    thread->mode.state = state;
+    return result;
+}
+
+#define CALLS_AT_LIMIT 100
+
+/* Capture came to the recursion limit: convert.at_limit(code, context), if there is such a function, says what becomes
+ * of the frame. It gets a few calls more than the program. */
+static PyObject *call_at_limit(Thread *thread, PyObject *convert, PyCodeObject *code, PyObject *context)
+{
+    PyErr_Clear();
+    PyObject *at_limit = PyObject_GetAttrString(convert, "at_limit");
+    if (at_limit == NULL) {
+        PyErr_Clear();
+        return Py_NewRef(Py_None);
+    }
+    int limit = Py_GetRecursionLimit();
+    Py_SetRecursionLimit(limit + CALLS_AT_LIMIT);
+    PyObject *result = call_compiler(thread, at_limit, (PyObject *)code, context);
+    Py_SetRecursionLimit(limit);
+    Py_DECREF(at_limit);
+    return result;
+}
+
 static PyObject *call_convert(Thread *thread, Frame *frame, PyObject *failed)
 {
     /* set_state may change the thread's mode meanwhile. */
@@ -226,30 +274,12 @@ static PyObject *call_convert(Thread *thread, Frame *frame, PyObject *failed)
     FrameView *view = view_new(frame, failed, context);
     PyObject *result = NULL;
     if (view != NULL) {
-        State state = thread->mode.state;
-        thread->mode.state = STATE_OFF;
-        thread->sealed++;
-        thread->converting++;
-        int suspended = hook_suspend();
-        /* A debugger that steps into the user's function must not find itself in the compiler. Where nothing traces
-         * yet, a breakpoint in the compiler or in a backend works. */
-        int hushed = PyThreadState_Get()->c_tracefunc != NULL;
-        if (hushed) {
-            PyThreadState_EnterTracing(PyThreadState_Get());
-        }
-        thread->hushed += hushed;
-        PyObject *args[] = {(PyObject *)view, context};
-        result = PyObject_Vectorcall(convert, args, 2, NULL);
-        thread->hushed -= hushed;
-        if (hushed) {
-            PyThreadState_LeaveTracing(PyThreadState_Get());
-        }
+        result = call_compiler(thread, convert, (PyObject *)view, context);
         view_clear(view);
-        hook_resume(suspended);
-        thread->converting--;
-        thread->sealed--;
-        thread->mode.state = state;
         Py_DECREF(view);
+        if (result == NULL && PyErr_ExceptionMatches(PyExc_RecursionError)) {
+            result = call_at_limit(thread, convert, frame_code(frame), context);
+        }
     }
     Py_DECREF(convert);
     Py_DECREF(context);
@@ -298,11 +328,7 @@ static GuardedCode *compile_frame(Thread *thread, Frame *frame, Slot *slot, PyOb
         PyObject *failed = Py_XNewRef(slot->entries);
         PyObject *answer = call_convert(thread, frame, failed);
         Py_XDECREF(failed);
-        if (answer == NULL && PyErr_ExceptionMatches(PyExc_RecursionError)) {
-            PyErr_Clear(); /* near the limit, where the program's own call may still fit: it runs as it is */
-        } else {
-            entry = take_answer(frame_code(frame), slot, answer, error);
-        }
+        entry = take_answer(frame_code(frame), slot, answer, error);
     }
     convert_lock_release();
     return entry;

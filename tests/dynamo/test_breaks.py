@@ -14,6 +14,7 @@ import torch
 
 import dynamo
 from dynamo import breaks
+from dynamo.errors import Unsupported
 from tests.dynamo import break_examples
 from tests.dynamo.break_examples import PROGRAMS, branches, disabled, inference, item, to_numpy
 from tests.dynamo.capturing import compiled, same
@@ -223,3 +224,40 @@ def test_metadata_is_changed_as_in_eager():
         assert same(function(X.clone()), changes_metadata(X.clone()))
     # detach_, and resize_ of what after that break comes from outside; t_ is captured.
     assert captured.codes.count("TENSOR_METADATA") == 2
+
+
+def descend(depth, function):
+    return function(X) if depth == 0 else descend(depth - 1, function)
+
+
+def plain(x):
+    return x * 2 + 1
+
+
+@pytest.fixture
+def near_the_limit():
+    """Calls a function from so deep that it runs, and that nothing can be captured."""
+    depth = sys.getrecursionlimit()
+    while True:
+        try:
+            descend(depth, plain)
+            return lambda function: descend(depth - 4, function)
+        except RecursionError:
+            depth -= 1
+
+
+def test_capture_at_the_recursion_limit_is_given_up_for_good(near_the_limit):
+    function, captured = compiled(plain)
+    for _ in range(3):
+        assert same(near_the_limit(function), plain(X))
+    assert same(function(X), plain(X))
+    assert captured.codes == ["RECURSION_LIMIT"] and captured.op_counts == []
+
+
+def test_capture_at_the_recursion_limit_fails_with_fullgraph(near_the_limit):
+    function, captured = compiled(plain, fullgraph=True)
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="RECURSION_LIMIT"):
+            near_the_limit(function)
+    assert same(function(X), plain(X))
+    assert captured.op_counts == [2]

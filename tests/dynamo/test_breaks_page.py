@@ -28,6 +28,7 @@ NETS = {
     "NOT_ITERABLE",
     "UNSUPPORTED_OPCODE",
     "INTERNAL_FAULT",
+    "RECURSION_LIMIT",
 }
 # Not breaks of the user's: why a frame ends early, or the consequence of another break.
 INTERNAL = {"UNCAUGHT_EXCEPTION", "NEXT_TURN"}
