@@ -139,7 +139,9 @@ def _package(obj: Any) -> str:
 
 
 def _is_users(function: Any) -> bool:
-    return isinstance(function, types.FunctionType) and _package(function) not in TRUSTED_PACKAGES
+    """Written in Python, and worth looking into: that of collections.abc.ByteString warns."""
+    known = TRUSTED_PACKAGES - {"collections"}
+    return isinstance(function, types.FunctionType) and _package(function) not in known
 
 
 def _is_tensor_type(cls: Any) -> bool:
