@@ -140,11 +140,16 @@ _SIZES = "asks for sizes in memory: instances that nobody sees are not made"
 _GARBAGE = "counts garbage that cycles hold: instances that nobody sees are not made"
 _ALLOCATES = "looks at what the collector has done; compiling allocates and collects, too"
 _DEEP = "recurses until C's limit, which frames count in that an evaluation function evaluates"
+_ENTRY = "gives a function a C entry that does not run its code, which is what capture reads"
 _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not look for another"
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
 EXPLAINED = {
     "test_asyncio.test_futures.PyFutureTests.test_future_source_traceback": _CONTINUED,
+    "test_call.TestPEP590.test_setvectorcall": _ENTRY,  # 3.12
+    "test_call.TestPEP590.test_setvectorcall_load_attr_specialization_deopt": _ENTRY,
+    "test_call.TestPEP590.test_setvectorcall_load_attr_specialization_skip": _ENTRY,
+    "test_call.TestRecursion.test_super_deep": _DEEP,  # 3.12
     "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
