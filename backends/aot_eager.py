@@ -4,6 +4,7 @@ or in inductor.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,25 +25,38 @@ from fxgraph.aot import (
 )
 
 
+# Is told what is made: a title and a functional graph.
+Show = Callable[[str, GraphModule], None]
+
+
 @register_backend
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    return whole_or_split(gm, example_inputs, _whole)
+    return compile_shown(gm, example_inputs, lambda title, graph: None)
 
 
-def _whole(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    watched = under_autograd(gm, example_inputs, _training)
+def compile_shown(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Callable[..., Any]:
+    """backend="aot_eager", which shows each graph that it makes."""
+    return whole_or_split(gm, example_inputs, functools.partial(_whole, show=show))
+
+
+def _whole(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Callable[..., Any]:
+    watched = under_autograd(gm, example_inputs, functools.partial(_training, show=show))
     if watched is not None:
         return watched
     try:
         functional = functionalize(gm, example_inputs)
     except Unfunctionalizable as error:
         return OpByOp(gm, str(error), autograd=False)
+    show("functional graph", functional.graph_module)
     return lambda *inputs: run_functional(functional, inputs)
 
 
-def _training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def _training(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Callable[..., Any]:
     # The backward's own operators stay whole, as autograd calls them.
     training = functionalize_training(gm, example_inputs, decompositions.table())
     if isinstance(training, FunctionalGraph):
+        show("functional graph", training.graph_module)
         return SpentCallable(lambda *inputs: run_functional(training, inputs), training.spent)
+    show("forward", training.forward.graph_module)
+    show("backward", training.backward.graph_module)
     return training_callable(training, run_flat(training.forward), run_backward)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backends.aot_eager import aot_eager
+from backends.aot_eager import compile_shown
 from backends.registry import register_backend
 from fxgraph import GraphModule
-from fxgraph.aot import Unfunctionalizable, functionalize
 
 
 @register_backend(name="print")
@@ -19,10 +18,15 @@ def print_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[...,
 
 
 @register_backend(name="print_aot")
-def print_functional_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Prints the functional aten graph as Python, or why there is none."""
-    try:
-        print(functionalize(gm, example_inputs).graph_module.code)
-    except Unfunctionalizable as error:
-        print(f"no functional graph: {error}")
-    return aot_eager(gm, example_inputs)
+def print_functional_graphs(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Prints the functional aten graphs as Python: with gradients, forward and backward. Where some
+    operations run as they are, it says why.
+    """
+    compiled = compile_shown(gm, example_inputs, _print)
+    for note in (getattr(compiled, "compile_report", None) or {}).get("notes") or ():
+        print(f"# {note}")
+    return compiled
+
+
+def _print(title: str, graph: GraphModule) -> None:
+    print(f"# {title}\n{graph.code}")

@@ -76,6 +76,26 @@ def test_each_backend_gives_eagers_values(backend, capsys) -> None:
     assert ("relu" in printed) == backend.startswith("print")
 
 
+def test_print_aot_prints_what_trains(capsys) -> None:
+    def penalty(x):
+        gradient = torch.autograd.grad((x.sin() * x).sum(), x, create_graph=True)[0]
+        return gradient.square().sum()
+
+    def counts(x):
+        return x[x > 0] * 2
+
+    x = torch.randn(3, requires_grad=True)
+    dynamo.compile(penalty, backend="print_aot")(x).backward()
+    found, x.grad = x.grad, None
+    penalty(x).backward()
+    torch.testing.assert_close(found, x.grad)
+    printed = capsys.readouterr().out
+    assert "# forward\n" in printed and "# backward\n" in printed and "aten.cos" in printed
+    with torch.no_grad():
+        assert torch.equal(dynamo.compile(counts, backend="print_aot")(x), counts(x))
+    assert "# functional graph\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_gradients(backend) -> None:
     x, y = (torch.randn(4, 5).requires_grad_() for _ in range(2))
