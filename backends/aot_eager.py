@@ -24,7 +24,6 @@ from fxgraph.aot import (
     training_callable,
 )
 
-
 # Is told what is made: a title and a functional graph.
 Show = Callable[[str, GraphModule], None]
 
