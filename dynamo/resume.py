@@ -42,6 +42,7 @@ from dynamo.bytecode.assemble import LABEL, CodeShape, assemble, stack_depths
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import Native, Positions, Region, decode
 from dynamo.bytecode.emit import Emitter, frame_prologue
+from dynamo.bytecode.normalize import real_order
 
 
 class CannotResume(Exception):
@@ -113,8 +114,10 @@ class _Template:
 # An item that a call leaves on the stack. True: its result. False: a parameter. (function, count):
 # function(result, *parameters), of so many parameters. (function, count, error): the result, or
 # function(*parameters) where the call raises `error`; None for a function ends the loop.
+# Item.NULL: a NULL.
 Pushed = (
     bool
+    | Item
     | tuple[Callable[..., Any], int]
     | tuple[Callable[..., Any] | None, int, type[BaseException]]
 )
@@ -122,7 +125,7 @@ Pushed = (
 
 def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
     """The parameters from which a call pushes what it does besides its result."""
-    counts = [item[1] if isinstance(item, tuple) else not item for item in pushed]
+    counts = [item[1] if isinstance(item, tuple) else item is False for item in pushed]
     return [f".pushed{i}" for i in range(sum(counts))]
 
 
@@ -557,7 +560,7 @@ class _Call:
     def _push(self, pushed: Sequence[Pushed]) -> None:
         """Push what a call leaves on the stack."""
         emit, parameters = self.emit, iter(parameters_of(pushed))
-        for item in pushed:
+        for item in real_order(pushed, lambda item: item is Item.NULL):
             if isinstance(item, tuple) and len(item) == 2:
                 function, count = item
                 emit.load_callable(functools.partial(emit.load_const, function))
@@ -565,6 +568,8 @@ class _Call:
                 for _ in range(count):
                     emit.load_fast_and_clear(next(parameters))
                 self._call(1 + count)
+            elif item is Item.NULL:
+                emit.push_null()
             elif item is False:
                 emit.load_fast_and_clear(next(parameters))
             else:

@@ -401,6 +401,7 @@ class BreakEmitter:
             codegen.call(len(caught.operands))
             codegen.store_fast("__result_0")
             following, nulls = after_call(frame.code, frame.instr)
+            nulls += sum(value is NULL for value in frame.pushed or ())  # of LOAD_METHOD
             stack = [*below, (Item.VALUE, "__result_0"), *[(Item.NULL, "")] * nulls]
             self._continue(codegen, following, stack, frame)
         codegen.place(other)

@@ -120,16 +120,13 @@ class BrokenFrame:
         for value in self.pushed or ():
             if isinstance(value, Finished):
                 values += value.operands
-            elif value is not RESULT:
+            elif value is not RESULT and value is not NULL:
                 values.append(value)
         return values
 
     @property
     def pushed_form(self) -> tuple[Pushed, ...]:
-        return tuple(
-            value.form if isinstance(value, Finished) else value is RESULT
-            for value in self.pushed or ()
-        )
+        return tuple(_form(value) for value in self.pushed or ())
 
     @property
     def caught(self) -> Caught | None:
@@ -206,6 +203,12 @@ class BrokenFrame:
         return [name for name, value in self.locals.items() if not _in_place(name, value)]
 
 
+def _form(value: Value | Lazy) -> Pushed:
+    if isinstance(value, Finished):
+        return value.form
+    return Item.NULL if value is NULL else value is RESULT
+
+
 def _in_place(name: str, value: Value | Lazy) -> bool:
     """An argument that still has its first value."""
     source = value.source
@@ -235,5 +238,6 @@ def _pushed(tx: Interpreter, callee: Interpreter | None) -> list[Value | Lazy] |
             made = Caught(error[0], function, operands) if error else Finished(function, operands)
             pushed.append(made)
         else:
-            pushed.append(RESULT if item else next(values))
+            plain = NULL if item is Item.NULL else RESULT
+            pushed.append(plain if item else next(values))
     return pushed

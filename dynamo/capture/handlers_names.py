@@ -5,13 +5,14 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
+from collections.abc import Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo._hook import go_on
-from dynamo.capture.inlining import push_call
-from dynamo.capture.interpreter import NULL, UNBOUND, Caught
+from dynamo.capture.inlining import finish_call
+from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
@@ -224,22 +225,27 @@ def LOAD_ASSERTION_ERROR(tx: Interpreter, instr: Instruction) -> None:
 def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
     owner = tx.pop()
     try:
-        _load_attr(tx, owner, instr.argval)
+        _load_attr(tx, owner, instr.argval, ())
     except RaisedException as error:
         name_attribute(tx, error.value, owner, instr.argval)
         raise
 
 
-def _load_attr(tx: Interpreter, owner: Value, name: str) -> None:
+def _load_attr(tx: Interpreter, owner: Value, name: str, above: Sequence[Value]) -> None:
+    """above: what the instruction pushes behind the attribute."""
     getter = owner.getter(tx, name)
     if getter is not None:
-        push_call(tx, getter, [owner], {})
+        tx.push(finish_call(tx, getter, [owner], {}, (RESULT, *above)))
     else:
-        tx.ends_with(owner, "__getattr__")
+        tx.ends_with(owner, "__getattr__", (RESULT, *above))
         if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
             operands = [owner, ConstantValue(name)]
-            tx.ends_with(owner, name, [Caught(AttributeError, fallback, operands)])
+            tx.ends_with(owner, name, [Caught(AttributeError, fallback, operands), *above])
+        elif isinstance(owner, ObjectValue) and owner.reads_plainly(tx):
+            tx.ends_with(owner, name, (RESULT, *above))
         tx.push(owner.getattr(tx, name))
+    for value in above:
+        tx.push(value)
 
 
 @handler
@@ -247,11 +253,10 @@ def LOAD_METHOD(tx: Interpreter, instr: Instruction) -> None:
     """obj -- callable NULL: the bound method carries its receiver itself."""
     owner = tx.pop()
     try:
-        tx.push(owner.getattr(tx, instr.argval))
+        _load_attr(tx, owner, instr.argval, (NULL,))
     except RaisedException as error:
         name_attribute(tx, error.value, owner, instr.argval)
         raise
-    tx.push(NULL)
 
 
 @handler

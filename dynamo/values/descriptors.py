@@ -7,12 +7,13 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.capture.inlining import finish_call
+from dynamo.capture.interpreter import RESULT, Finished
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.sources import (
@@ -27,6 +28,7 @@ from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.last_calls import keep_attribute
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -103,7 +105,7 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     if isinstance(getter, types.FunctionType):
         descriptor = _class_attr(tx, value, found, name)
         owner = class_value(tx, value.python_type(), value.source)
-        return tx.call_function(tx.wrap(getter), [descriptor, value, owner], {})
+        return _call_getter(tx, value, name, tx.wrap(getter), [descriptor, value, owner])
     if getter is not MISSING and not isinstance(found, type):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
     return _class_attr(tx, value, found, name)
@@ -215,10 +217,17 @@ def _bind_property(tx: Interpreter, value: Value, found: property, name: str) ->
     source = class_attr_source(tx, value, name)
     if source is not None:
         source = AttrSource(source, "fget")
-    getter, pushed = tx.wrap(found.fget, source), tx.pushed_for(value, name)
+    return _call_getter(tx, value, name, tx.wrap(found.fget, source), [value])
+
+
+def _call_getter(
+    tx: Interpreter, value: Value, name: str, getter: Value, args: Sequence[Value]
+) -> Value:
+    """getter(*args), which may be all that is left of the instruction that reads value.name."""
+    pushed = tx.pushed_for(value, name)
     if pushed is not None:
-        return finish_call(tx, getter, [value], {}, pushed)
-    return tx.call_function(getter, [value], {})
+        return finish_call(tx, getter, args, {}, pushed)
+    return tx.call_function(getter, args, {})
 
 
 def _bind_static(tx: Interpreter, value: Value, found: staticmethod, name: str) -> Value:
@@ -359,7 +368,12 @@ def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) 
     source = raw_class_source(tx, value, value.python_type(), name)
     if source is not None:
         source = AttrSource(source, "func")
-    result = tx.call_function(tx.wrap(found.func, source), [value], {})
+    getter, pushed = tx.wrap(found.func, source), tx.pushed_for(value, name)
+    if pushed is not None and pushed[0] is RESULT:
+        kept = Finished(keep_attribute, [value, ConstantValue(found.attrname)])
+        result = finish_call(tx, getter, [value], {}, (kept, *pushed[1:]))
+    else:
+        result = tx.call_function(getter, [value], {})
     tx.output.side_effects.store_attr(value, found.attrname, result)
     return result
 

@@ -57,6 +57,12 @@ def not_contained(result: Any) -> bool:
     return not result
 
 
+def keep_attribute(result: Any, obj: Any, name: str) -> Any:
+    """What functools.cached_property does with what its function returns."""
+    obj.__dict__[name] = result
+    return result
+
+
 def checked_bool(result: Any) -> bool:
     if type(result) is not bool:
         raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")

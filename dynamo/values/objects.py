@@ -141,12 +141,15 @@ class ObjectValue(Value):
             return None
         found = guarded_lookup(tx, self, name)
         plain = type(found) is property and isinstance(found.fget, types.FunctionType)
-        if not plain or self._overrides(tx, "__getattribute__"):
-            return None
-        if guarded_lookup(tx, self, "__getattr__") is not MISSING:
+        if not plain or not self.reads_plainly(tx):
             return None
         source = class_attr_source(tx, self, name)
         return tx.wrap(found.fget, None if source is None else AttrSource(source, "fget"))
+
+    def reads_plainly(self, tx: Interpreter) -> bool:
+        """Whether reading an attribute calls no method of the class for access to attributes."""
+        own = self._overrides(tx, "__getattribute__")
+        return not own and guarded_lookup(tx, self, "__getattr__") is MISSING
 
     def fallback(self, tx: Interpreter) -> Any:
         """The function `__getattr__` of the class; None where there is none, or more around it."""

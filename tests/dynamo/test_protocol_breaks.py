@@ -6,6 +6,7 @@ effects; its number of graphs and of breaks is exact.
 
 from __future__ import annotations
 
+import functools
 import traceback
 import warnings
 
@@ -445,6 +446,69 @@ def delete(x):
     s = Stores(x)
     del s.y
     return s.deleted * 3
+
+
+class Kept(Noted):
+    @functools.cached_property
+    def kept(self):
+        return self.noted("cached")
+
+    @property
+    def function(self):
+        y = self.noted("property")
+        return lambda z, factor=1: y * z * factor
+
+
+class Getting:
+    def __get__(self, owner, kind=None):
+        return owner.noted("get")
+
+
+class Described(Noted):
+    described = Getting()
+
+
+class Fetched(Noted):
+    def __getattr__(self, name):
+        y = self.noted(name)
+        if name == "nothing":
+            raise AttributeError(name)
+        return lambda z: y * z
+
+
+@program(2)
+def cached(x):
+    k = Kept(x)
+    return k.kept * k.kept + list(vars(k)).index("kept")
+
+
+@program(2)
+def python_descriptor(x):
+    return Described(x).described * 3
+
+
+@program(2)
+def property_that_is_called(x):
+    return Kept(x).function(x) * 3
+
+
+@program(3, breaks=2)
+def property_that_is_called_again(x):
+    k = Kept(x)
+    return k.function(x, factor=2) * k.function(*[x])
+
+
+@program(2)
+def fetched_method(x):
+    return Fetched(x).method(x) * 3
+
+
+@program(2)
+def fetched_method_that_is_missing(x):
+    try:
+        return Fetched(x).nothing(x) * 3
+    except AttributeError as error:
+        return x * 2, str(error)
 
 
 # -- exceptions that Python catches itself --------------------------------------------------------
