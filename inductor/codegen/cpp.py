@@ -235,7 +235,7 @@ class _Emitter:
         self.program = program
         self.kernel = kernel
         self.lane = lane_variable(kernel)
-        self.rows = kernel.is_rows or any(s.reduction for s in kernel.steps)
+        self.rows = kernel.is_rows or any(s.reduction or s.mode for s in kernel.steps)
         outer, inner = list(kernel.outer), list(kernel.inner)
         if kernel.is_scatter and self.lane in outer:  # pieces of the lane, each in serial loops
             self.rows = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -14,30 +15,72 @@ from inductor.sizes import Extent, Size
 
 
 def require(
-    ctx: Lowering,
-    x: Tensor,
-    fine: Callable[[Value], Value],
-    error: str,
-    message: str,
-    *sizes: Extent,
+    ctx: Lowering, x: Tensor, fine: Callable[[Value], Value], error: str, message: str
 ) -> None:
     """Raise `error` (IndexError or RuntimeError) unless `fine(element as int64)` holds everywhere.
 
-    "{}" in the message stands for one of the elements for which it does not, "{0}", "{1}", ... for
-    `sizes`.
+    "{}" in the message stands for one of the elements for which it does not.
     """
+
+    def wrong(v: Value) -> Value:
+        return ops.where(fine(v), ops.constant(PASSED, torch.int64), v)
+
+    _require(ctx, x, wrong, lambda v: v, error, message, ())
+
+
+def require_inside(
+    ctx: Lowering, x: Tensor, low: Extent, high: Extent, error: str, message: str, *sizes: Extent
+) -> None:
+    """Raise `error` unless low <= element < high for all of them. In the message, "{}" stands for
+    one that is not, "{0}", "{1}", ... for `sizes`.
+
+    An element is inside if its distance from `low` is, as a number without sign. Of these distances
+    the greatest is found; with the sign bit flipped they have the order of signed integers.
+    """
+
+    def distance(v: Value) -> Value:
+        if low != 0:
+            v = ops.sub(v, ops.constant(low, torch.int64))
+        return ops.bit_xor(v, _sign_bit())
+
+    def worst(v: Value) -> Value:
+        v = ops.bit_xor(v, _sign_bit())
+        if low != 0:
+            v = ops.add(v, ops.constant(low, torch.int64))
+        above = ops.ge(v, ops.constant(low, torch.int64))
+        fine = ops.logical_and(above, ops.lt(v, ops.constant(high, torch.int64)))
+        wrong = ops.maximum(v, ops.constant(PASSED + 1, torch.int64))  # PASSED itself is no report
+        return ops.where(fine, ops.constant(PASSED, torch.int64), wrong)
+
+    _require(ctx, x, distance, worst, error, message, sizes)
+
+
+def _sign_bit() -> Value:
+    return ops.constant(-(2**63), torch.int64)
+
+
+def _require(
+    ctx: Lowering,
+    x: Tensor,
+    rank: Callable[[Value], Value],
+    verdict: Callable[[Value], Value],
+    error: str,
+    message: str,
+    sizes: tuple[Extent, ...],
+) -> None:
+    """Raise unless `verdict` of the greatest `rank` of an element is PASSED."""
     from inductor.lowering.reduction import reduce, settled
 
     if x.numel == 0:
         return
     settled(ctx, x)
-
-    def wrong(v: Value) -> Value:
-        return ops.where(fine(v), ops.constant(PASSED, torch.int64), v)
-
-    found = ctx.pointwise(wrong, [x], torch.int64)
+    if x.window is not None:  # what is expanded is looked at once
+        once = tuple(1 if s == 0 else n for n, s in zip(x.size, x.window.stride, strict=True))
+        x = Tensor(once, x.dtype, x.device, replace(x.window, size=once))
+    found = ctx.pointwise(rank, [x], torch.int64)
     if x.numel != 1:
         found = reduce(ctx, "max", found, None, torch.int64)
+    found = ctx.pointwise(verdict, [found], torch.int64)
     name = f"check{len(ctx.program.steps)}"
     if x.device.type == "cpu":
         args = [ctx.realize(found)]

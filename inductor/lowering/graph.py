@@ -17,6 +17,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     pointwise,
     pooling,
     reduction,
+    resizing,
     scatter,
     views,
 )

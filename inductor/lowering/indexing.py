@@ -9,7 +9,7 @@ import torch
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
-from inductor.lowering.checks import require
+from inductor.lowering.checks import require_inside
 from inductor.lowering.context import Lowering, Number, broadcast, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
@@ -36,11 +36,7 @@ def in_range(
     """Check at run time what eager checks; `report` is its error and text. Loads are clamped
     besides, so memory is safe anyway."""
 
-    def fine(i: Value) -> Value:
-        above = ops.ge(i, ops.constant(low, torch.int64))
-        return ops.logical_and(above, ops.lt(i, ops.constant(size, torch.int64)))
-
-    require(ctx, index, fine, *report, size)
+    require_inside(ctx, index, low, size, *report, size)
 
 
 @lower(aten.embedding.default)

@@ -1,10 +1,11 @@
-"""Pooling and resizing."""
+"""Pooling."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,13 +16,13 @@ from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
-from inductor.sizes import Extent, Size, exact, nonzero
+from inductor.sizes import Extent, exact
 
 # Windows up to this many elements are written out in the loop body.
 MAX_WINDOW = 25
 
 
-def _pair(value: Any, default: Sequence[int] = ()) -> list[int]:
+def pair(value: Any, default: Sequence[int] = ()) -> list[int]:
     items = [value] if isinstance(value, int) else list(value) or list(default)
     return items * 2 if len(items) == 1 else items
 
@@ -55,8 +56,8 @@ def max_pool2d_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    kernel, padding, dilation = _pair(kernel), _pair(padding), _pair(dilation)
-    stride = _pair(stride, kernel)
+    kernel, padding, dilation = pair(kernel), pair(padding), pair(dilation)
+    stride = pair(stride, kernel)
     if kernel[0] * kernel[1] > MAX_WINDOW or not x.dtype.is_floating_point:
         raise NotLowered("window")
     reduction.settled(ctx, x)
@@ -113,6 +114,132 @@ def _indices_users(ctx: Lowering) -> list[Any]:
     return [u for u in ctx.node.users if len(u.args) > 1 and u.args[1] == 1]
 
 
+# --- averages ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Where average pooling looks, in the last dimensions; a list has an element for each."""
+
+    extents: Sequence[Extent]  # of the input
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    ceil: bool
+    include_pad: bool
+    divisor: int | None = None
+
+    @classmethod
+    def of(
+        cls, x: Tensor, rank: int, kernel: Any, stride: Any, padding: Any, *rest: Any
+    ) -> _Windows:
+        kernel = _each(kernel, rank)
+        stride, padding = _each(stride, rank, kernel), _each(padding, rank)
+        if not x.dtype.is_floating_point or x.numel == 0:
+            raise NotLowered("empty pooling")
+        return cls(x.size[-rank:], kernel, stride, padding, *rest)
+
+    def elements(self, at: Indices) -> list[Indices]:
+        """The positions in the input that the output element `at` looks at, in row-major order."""
+        return [
+            tuple(
+                o * s + (k - p)
+                for o, s, k, p in zip(at, self.stride, ks, self.padding, strict=True)
+            )
+            for ks in itertools.product(*map(range, self.kernel))
+        ]
+
+    def count(self, at: Indices, dtype: torch.dtype) -> Value:
+        """What the sum over the window of output element `at` is divided by."""
+        if self.divisor or not (self.ceil or (any(self.padding) and not self.include_pad)):
+            return ops.constant(self.divisor or math.prod(self.kernel), dtype)
+        total = None
+        for o, n, k, s, p in zip(
+            at, self.extents, self.kernel, self.stride, self.padding, strict=True
+        ):
+            start = ops.index_expr(o * s - p, torch.int64)
+            last = _least(ops.index_expr(o * s + (k - p), torch.int64), n + p)
+            if not self.include_pad:
+                start = ops.maximum(start, ops.constant(0, torch.int64))
+                last = _least(last, n)
+            length = ops.sub(last, start)
+            total = length if total is None else ops.mul(total, length)
+        assert total is not None
+        return ops.to_dtype(total, dtype)
+
+    def covering(self, at: Indices) -> list[tuple[Indices, Value]]:
+        """The output elements whose windows may hold the input element `at`, each with whether it
+        does (should it exist)."""
+        found = []
+        most = [-(-k // s) for k, s in zip(self.kernel, self.stride, strict=True)]
+        for back in itertools.product(*map(range, most)):
+            places, inside = [], ops.constant(True, torch.bool)
+            for i, k, s, p, t in zip(at, self.kernel, self.stride, self.padding, back, strict=True):
+                places.append((i + p) // s - t)
+                phase = ops.index_expr((i + p) % s, torch.int32)
+                if t * s + s > k:
+                    reaches = ops.lt(phase, ops.constant(k - t * s, torch.int32))
+                    inside = ops.logical_and(inside, reaches)
+            found.append((tuple(places), inside))
+        return found
+
+
+def _each(value: Any, rank: int, default: Sequence[int] = ()) -> list[int]:
+    items = [value] if isinstance(value, int) else list(value) or list(default)
+    return items * rank if len(items) == 1 else items
+
+
+def _least(value: Value, bound: Extent) -> Value:
+    return ops.minimum(value, ops.constant(bound, torch.int64))
+
+
+def _sum_of(values: Iterable[Value]) -> Value:
+    first, *rest = values
+    for v in rest:
+        first = ops.add(first, v)
+    return first
+
+
+def average_windows(ctx: Lowering, x: Tensor, w: _Windows) -> Tensor:
+    rank = len(w.kernel)
+    if math.prod(w.kernel) > MAX_WINDOW:
+        raise NotLowered("window")
+    reduction.settled(ctx, x)
+
+    def inner(idx: Indices) -> Value:
+        at = idx[-rank:]
+        total = _sum_of(padded_load(x, (*idx[:-rank], *e), 0) for e in w.elements(at))
+        return ops.div(total, w.count(at, total.dtype))
+
+    return ctx.generate(ctx.shape(), x.dtype, inner, x, work=math.prod(w.kernel))
+
+
+def average_windows_backward(ctx: Lowering, grad: Tensor, x: Tensor, w: _Windows) -> Tensor:
+    """Each input element takes its share of every window that holds it."""
+    rank = len(w.kernel)
+    most = math.prod(-(-k // s) for k, s in zip(w.kernel, w.stride, strict=True))
+    along = ctx.strides(ctx.val())[-1] == 1
+    if most > MAX_WINDOW or (most > 1 and w.stride[-1] > 1 and along and _on_cpu(x)):
+        raise NotLowered("windows that overlap by parts, where aten walks the output")
+    reduction.settled(ctx, grad)
+
+    def inner(idx: Indices) -> Value:
+        return _sum_of(
+            ops.masked(inside, lambda place=place: share((*idx[:-rank], *place)), 0)
+            for place, inside in w.covering(idx[-rank:])
+        )
+
+    def share(at: Indices) -> Value:
+        value = padded_load(grad, at, 0)
+        return ops.div(value, w.count(at[-rank:], value.dtype))
+
+    return ctx.generate(x.size, grad.dtype, inner, grad, work=5 * most)
+
+
+def _on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
 @lower(aten.avg_pool2d.default)
 def avg_pool2d(
     ctx: Lowering,
@@ -124,71 +251,64 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    kernel, padding = _pair(kernel), _pair(padding)
-    stride = _pair(stride, kernel)
-    plain = (not any(padding) and not ceil_mode) or (count_include_pad and not ceil_mode)
-    if kernel[0] * kernel[1] > MAX_WINDOW or not x.dtype.is_floating_point or not plain:
-        raise NotLowered("window")
-    reduction.settled(ctx, x)
-    divisor = divisor_override or kernel[0] * kernel[1]
+    rest = (ceil_mode, count_include_pad, divisor_override)
+    return average_windows(ctx, x, _Windows.of(x, 2, kernel, stride, padding, *rest))
 
-    def inner(idx: Indices) -> Value:
-        total = None
-        for at in _window_positions(idx, kernel, stride, padding, (1, 1)):
-            v = padded_load(x, at, 0)
-            total = v if total is None else ops.add(total, v)
-        assert total is not None
-        return ops.div(total, ops.constant(divisor, total.dtype))
 
-    return ctx.generate(ctx.shape(), x.dtype, inner, x, work=kernel[0] * kernel[1])
+@lower(aten.avg_pool3d.default)
+def avg_pool3d(
+    ctx: Lowering,
+    x: Tensor,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    rest = (ceil_mode, count_include_pad, divisor_override)
+    return average_windows(ctx, x, _Windows.of(x, 3, kernel, stride, padding, *rest))
+
+
+@lower(aten.avg_pool2d_backward.default)
+def avg_pool2d_backward(
+    ctx: Lowering, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, *rest: Any
+) -> Tensor:
+    w = _Windows.of(x, 2, kernel, stride, padding, *rest)
+    return average_windows_backward(ctx, grad, x, w)
+
+
+@lower(aten.avg_pool3d_backward.default)
+def avg_pool3d_backward(
+    ctx: Lowering, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, *rest: Any
+) -> Tensor:
+    w = _Windows.of(x, 3, kernel, stride, padding, *rest)
+    return average_windows_backward(ctx, grad, x, w)
+
+
+def _even_windows(x: Tensor, output: Sequence[Extent]) -> _Windows | None:
+    """The windows of adaptive pooling, if they are of one size."""
+    if x.numel == 0 or not x.dtype.is_floating_point:
+        raise NotLowered("empty pooling")
+    kernel = [exact(n, m) for n, m in zip(x.size[-2:], output, strict=True)]
+    if not all(isinstance(k, int) for k in kernel):
+        return None
+    return _Windows.of(x, 2, kernel, kernel, 0, False, True)
 
 
 @lower(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default)
 def adaptive_avg_pool2d(ctx: Lowering, x: Tensor, output: Sequence[Extent]) -> Tensor:
-    height, width = x.size[-2:]
-    if x.numel == 0 or not x.dtype.is_floating_point:
-        raise NotLowered("empty pooling")
-    if list(output) == [1, 1]:
+    if list(output) == [1, 1] and x.numel != 0 and x.dtype.is_floating_point:
         return reduction.average(ctx, x, [-2, -1], x.dtype)
-    kernel = [exact(height, output[0]), exact(width, output[1])]
-    if any(not isinstance(k, int) for k in kernel):
-        raise NotLowered("windows of several sizes")
-    return avg_pool2d(ctx, x, kernel, kernel)
+    windows = _even_windows(x, output)
+    return average_windows(ctx, x, windows or _uneven(output))
 
 
-def _nearest(ctx: Lowering, x: Tensor, scales: Sequence[float | None]) -> Tensor:
-    """Rows and columns repeated a whole number of times; other ratios stay with aten."""
-    size = ctx.shape()
-    factors = []
-    for n, m, scale in zip(x.size[2:], size[2:], scales, strict=True):
-        factor = exact(m, n) if nonzero(n) else None
-        if not isinstance(factor, int) or scale not in (None, factor):
-            raise NotLowered("fractional resize")
-        factors.append(factor)
-        if isinstance(n, Size) or isinstance(m, Size):
-            if factor & (factor - 1):
-                raise NotLowered("eager's rounding depends on the size")
-            continue  # products with a power of two are exact
-        ratio = torch.tensor(1.0 / scale if scale else n / m, dtype=torch.float32)
-        source = (torch.arange(m, dtype=torch.float32) * ratio).floor().to(torch.int64)
-        if not torch.equal(source.clamp(max=n - 1), torch.arange(m) // (m // n)):
-            raise NotLowered("eager's rounding picks other elements")
-    reduction.settled(ctx, x)
-
-    def inner(idx: Indices) -> Value:
-        spatial = tuple(i // f for i, f in zip(idx[2:], factors, strict=True))
-        return x.load((*idx[:2], *spatial))
-
-    return ctx.generate(size, x.dtype, inner, x, work=0)
+@lower(aten._adaptive_avg_pool2d_backward.default)
+def adaptive_avg_pool2d_backward(ctx: Lowering, grad: Tensor, x: Tensor) -> Tensor:
+    windows = _even_windows(x, grad.size[-2:])
+    return average_windows_backward(ctx, grad, x, windows or _uneven(grad.size))
 
 
-@lower(aten.upsample_nearest1d.default)
-def upsample_nearest1d(ctx: Lowering, x: Tensor, output: Any, scale: Any = None) -> Tensor:
-    return _nearest(ctx, x, [scale])
-
-
-@lower(aten.upsample_nearest2d.default)
-def upsample_nearest2d(
-    ctx: Lowering, x: Tensor, output: Any, scale_h: Any = None, scale_w: Any = None
-) -> Tensor:
-    return _nearest(ctx, x, [scale_h, scale_w])
+def _uneven(output: Sequence[Extent]) -> _Windows:
+    raise NotLowered(f"windows of several sizes for {output}")

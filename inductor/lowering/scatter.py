@@ -6,7 +6,7 @@ rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
-from inductor.lowering.indexing import in_range, out_of_bounds
+from inductor.lowering.indexing import OUT_OF_RANGE, in_range, out_of_bounds
 from inductor.lowering.pointwise import convert
+from inductor.lowering.pooling import pair
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
 from inductor.sizes import Extent, known_le, nonzero
@@ -207,6 +208,77 @@ def _start(start: Any, dtype: torch.dtype) -> Number:
     return info.min if start == "lowest" else info.max
 
 
+# --- whole slices --------------------------------------------------------------------------------
+
+
+def _slices(
+    ctx: Lowering,
+    mode: str,
+    x: Tensor,
+    d: int,
+    index: Tensor,
+    low: Extent,
+    report: tuple[str, str],
+    value: Callable[[Indices], Value],
+) -> Tensor:
+    """value(position) combined into x, whose slice index[k] along d takes positions k of it."""
+    if not x.size or not nonzero(x.numel) or (x.dtype == torch.bool and mode != "set"):
+        raise NotLowered("slices of a scalar")
+    in_range(ctx, index, low, x.size[d], report)
+
+    def at(i: Idx, s: Idx) -> Value:
+        return value((*i[:d], s[0], *i[d:]))
+
+    def place(i: Idx, s: Idx) -> Indices:
+        where = index.load(tuple(s[: len(index.size)]))
+        return (*i[:d], ops.indirect(where, x.size[d]), *i[d:])
+
+    wide = convert(ctx, x, COMPUTE_TYPES[x.dtype] if mode == "add" else x.dtype)
+    free = [n for k, n in enumerate(x.size) if k != d]
+    return convert(ctx, ctx.scatter(mode, wide, free, [index.numel], at, place), x.dtype)
+
+
+@lower(aten.index_add.default)
+def index_add(
+    ctx: Lowering, x: Tensor, d: int, index: Tensor, source: Tensor, *, alpha: Number = 1
+) -> Tensor:
+    d, wide = views.dim_of(d, len(x.size)), COMPUTE_TYPES[x.dtype]
+
+    def value(at: Indices) -> Value:
+        v = ops.to_compute(source.load(at), wide)
+        return v if alpha == 1 else ops.mul(v, ops.constant(alpha, wide))
+
+    inside = len(x.size) < 2 or d not in (0, len(x.size) - 1)  # as eager has it
+    report = OUT_OF_RANGE if inside else out_of_bounds("RuntimeError", d)
+    _same_slices(x, d, index, source)
+    return _slices(ctx, "add", x, d, index, 0, report, value)
+
+
+@lower(aten.index_copy.default)
+def index_copy(ctx: Lowering, x: Tensor, d: int, index: Tensor, source: Tensor) -> Tensor:
+    d = views.dim_of(d, len(x.size))
+    error, text = out_of_bounds("IndexError", d)
+    _same_slices(x, d, index, source)
+    return _slices(ctx, "set", x, d, index, 0, (error, f"index_copy_(): {text}"), source.load)
+
+
+def _same_slices(x: Tensor, d: int, index: Tensor, source: Tensor) -> None:
+    if not x.size or source.size != (*x.size[:d], index.numel, *x.size[d + 1 :]):
+        raise NotLowered("a scalar in place of slices")
+
+
+@lower(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+def index_fill(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Tensor | Number) -> Tensor:
+    d = views.dim_of(d, len(x.size))
+    new = convert(ctx, new, x.dtype) if isinstance(new, Tensor) else rounded(new, x.dtype)
+
+    def value(at: Indices) -> Value:
+        return new.load(()) if isinstance(new, Tensor) else ops.constant(new, x.dtype)
+
+    low = -x.size[d] if x.size else 0
+    return _slices(ctx, "set", x, d, index, low, OUT_OF_RANGE, value)
+
+
 # --- pooling -------------------------------------------------------------------------------------
 
 
@@ -226,7 +298,10 @@ def max_pool2d_backward(
     if not nonzero(x.numel) or not nonzero(grad.numel):
         raise NotLowered("empty pooling")
     *planes, height, width = x.size
-    wide = COMPUTE_TYPES[grad.dtype]
+    apart = all(s >= k for s, k in zip(pair(stride, pair(kernel)), pair(kernel), strict=True))
+    wide = grad.dtype if apart else COMPUTE_TYPES[grad.dtype]
+    if wide != grad.dtype and grad.device.type == "cpu":
+        raise NotLowered("aten adds up in place, which is less exact and takes a fifth less time")
 
     def value(i: Idx, s: Idx) -> Value:
         return grad.load((*i, *s))
@@ -237,5 +312,6 @@ def max_pool2d_backward(
         return (*i, flat // width, flat % width)
 
     base = zeros(ctx, x.size, wide, grad)
-    result = ctx.scatter("add", base, planes, grad.size[-2:], value, place)
+    mode = "set" if apart else "add"  # no two windows share an element
+    result = ctx.scatter(mode, base, planes, grad.size[-2:], value, place)
     return convert(ctx, result, grad.dtype)

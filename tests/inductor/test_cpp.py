@@ -24,6 +24,10 @@ PROGRAMS = {
         [(2, 3, 8, 8), (2, 5, 8, 8), (8,), (8,)],
     ),
     "transpose": (lambda x: (x.t().contiguous() + 1,), [(40, 24)]),
+    "scatter": (
+        lambda g, i: (torch.zeros(30, 48).index_put((i.long(),), g * 2, accumulate=True),),
+        [(5, 12, 48), (5, 12)],
+    ),
 }
 
 

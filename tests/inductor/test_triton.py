@@ -26,6 +26,7 @@ ON_FILE = (
     "strided",
     "padded",
     "gathered",
+    "scattered",
     "softmax_4x1000_float32",
     "layer_norm_2x9000_float16",
     "extremes_with_nan_4100",

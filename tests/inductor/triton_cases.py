@@ -276,6 +276,45 @@ def reshaped(b, x):
     b.output(b.ctx.generate((4, 8), f32, body, x))
 
 
+# --- scatters ---
+
+
+TARGETS = torch.tensor([[3, 1, 3], [0, 3, 8]])
+
+
+@case(
+    seeded(9, 5),
+    TARGETS,
+    seeded(2, 3, 5, seed=1),
+    reference=lambda x, at, v: x.index_put((at,), v * 2, accumulate=True),
+    tolerance=1e-5,
+)
+def scattered(b, x, at, v):
+    def value(i, s):
+        return ops.mul(v.load((*s, *i)), ops.constant(2.0, f32))
+
+    def place(i, s):
+        return ops.indirect(at.load(tuple(s)), 9), i[0]
+
+    b.output(b.ctx.scatter("add", x, [5], [2, 3], value, place))
+
+
+@case(
+    seeded(4, 7, dtype=i64, low=0, high=9),
+    TARGETS[:, :2],
+    reference=lambda x, at: x.scatter_add(1, at, 2 * at[:, :2]).scatter(1, at, -1),
+)
+def scattered_integers(b, x, at):
+    def place(i, s):
+        return i[0], ops.indirect(at.load((i[0], s[0])), 7)
+
+    def twice(i, s):
+        return ops.mul(at.load((i[0], s[0])), ops.constant(2, i64))
+
+    added = b.ctx.scatter("add", x, [2], [2], twice, place)
+    b.output(b.ctx.scatter("set", added, [2], [2], lambda i, s: ops.constant(-1, i64), place))
+
+
 # --- rows ---
 
 

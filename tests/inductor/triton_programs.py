@@ -52,6 +52,21 @@ def embedding_mean(table, index):
     return F.embedding(index, table).mean(1)
 
 
+@program(torch.randn(2, 3, 8).half(), torch.tensor([[1, 3, 1], [0, 1, 1]]), tolerance=2e-3)
+def table_gradients(grad, index):
+    table = torch.ops.aten.embedding_dense_backward(grad.float(), index, 5, 3, False)
+    return table, torch.zeros(5, 8).index_add(0, index[0], grad[0].float() * 2).half()
+
+
+@program(rand(2, 3, 8, 8))
+def pooling_gradients(x):
+    value, at = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [0, 0])
+    back = torch.ops.aten.max_pool2d_with_indices_backward(
+        value, x, [3, 3], [2, 2], [0, 0], [1, 1], False, at
+    )
+    return back, torch.ops.aten.avg_pool2d_backward(x, x, [1, 1], [1, 1], [0, 0], False, True, None)
+
+
 @program(rand(6, 8), rand(8, 6))
 def transposed_and_flipped(x, y):
     return (x + y.t()).flip(0).contiguous(), x.view(4, 12).t() * 2

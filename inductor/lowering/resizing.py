@@ -1,0 +1,194 @@
+"""Resizing, and the gradients of resizing and of padding by what is there.
+
+All of them read: an element of a gradient sums what was made of its element of the input.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from inductor.index import Index
+from inductor.ir import Indices, Tensor, Value
+from inductor.lowering import reduction
+from inductor.lowering.context import Lowering
+from inductor.lowering.indexing import padded_load
+from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.ops import ops
+from inductor.sizes import Extent, Size, exact, nonzero
+
+# Elements of a gradient that sum more terms than this stay with aten.
+MAX_TERMS = 27
+
+
+# --- nearest -------------------------------------------------------------------------------------
+
+
+def _factors(
+    small: Sequence[Extent], large: Sequence[Extent], scales: Sequence[float | None]
+) -> list[int]:
+    """How often each element is repeated; other ratios stay with aten."""
+    factors = []
+    for n, m, scale in zip(small, large, scales, strict=True):
+        factor = exact(m, n) if nonzero(n) else None
+        if not isinstance(factor, int) or scale not in (None, factor):
+            raise NotLowered("fractional resize")
+        factors.append(factor)
+        if isinstance(n, Size) or isinstance(m, Size):
+            if factor & (factor - 1):
+                raise NotLowered("eager's rounding depends on the size")
+            continue  # products with a power of two are exact
+        ratio = torch.tensor(1.0 / scale if scale else n / m, dtype=torch.float32)
+        source = (torch.arange(m, dtype=torch.float32) * ratio).floor().to(torch.int64)
+        if not torch.equal(source.clamp(max=n - 1), torch.arange(m) // (m // n)):
+            raise NotLowered("eager's rounding picks other elements")
+    return factors
+
+
+def _nearest(ctx: Lowering, x: Tensor, scales: Sequence[float | None]) -> Tensor:
+    size = ctx.shape()
+    factors = _factors(x.size[2:], size[2:], scales)
+    reduction.settled(ctx, x)
+
+    def inner(idx: Indices) -> Value:
+        spatial = tuple(i // f for i, f in zip(idx[2:], factors, strict=True))
+        return x.load((*idx[:2], *spatial))
+
+    return ctx.generate(size, x.dtype, inner, x, work=0)
+
+
+def _nearest_backward(
+    ctx: Lowering, grad: Tensor, size: Sequence[Extent], scales: Sequence[float | None]
+) -> Tensor:
+    factors = _factors(size[2:], grad.size[2:], scales)
+    terms = list(itertools.product(*map(range, factors)))
+    if len(terms) > MAX_TERMS or not grad.dtype.is_floating_point:
+        raise NotLowered("many terms")
+    reduction.settled(ctx, grad)
+
+    def inner(idx: Indices) -> Value:
+        total = None
+        for term in terms:
+            at = (i * f + t for i, f, t in zip(idx[2:], factors, term, strict=True))
+            v = grad.load((*idx[:2], *at))
+            total = v if total is None else ops.add(total, v)
+        assert total is not None
+        return total
+
+    return ctx.generate(tuple(size), grad.dtype, inner, grad, work=len(terms))
+
+
+@lower(
+    aten.upsample_nearest1d.default,
+    aten.upsample_nearest2d.default,
+    aten.upsample_nearest3d.default,
+)
+def upsample_nearest(ctx: Lowering, x: Tensor, output: Any, *scales: float | None) -> Tensor:
+    return _nearest(ctx, x, scales or [None] * (len(x.size) - 2))
+
+
+@lower(
+    aten.upsample_nearest1d_backward.default,
+    aten.upsample_nearest2d_backward.default,
+    aten.upsample_nearest3d_backward.default,
+)
+def upsample_nearest_backward(
+    ctx: Lowering, grad: Tensor, output: Any, size: Sequence[Extent], *scales: float | None
+) -> Tensor:
+    return _nearest_backward(ctx, grad, size, scales or [None] * (len(size) - 2))
+
+
+# --- padding -------------------------------------------------------------------------------------
+
+Load = Callable[[Indices], Value]
+
+
+def _gather_padding(
+    ctx: Lowering,
+    grad: Tensor,
+    x: Tensor,
+    padding: Sequence[Extent],
+    sources: Callable[[Index, Extent, int, int], list[tuple[Index, Value]]],
+) -> Tensor:
+    """Each element sums the gradients of the places that it was copied to: for each of the last
+    dimensions, `sources(i, size, low, high)` is the places of element i, each with a condition."""
+    rank = len(padding) // 2
+    known = [p for p in padding if isinstance(p, int) and p >= 0]
+    if len(known) < len(padding):
+        raise NotLowered("padding that cuts off")
+    pads = [(known[2 * k], known[2 * k + 1]) for k in range(rank)][::-1]
+    if not nonzero(x.numel) or not x.dtype.is_floating_point:
+        raise NotLowered("padding of nothing")
+    if x.device.type == "cpu" and (rank > 1 or sources is _clamped):
+        raise NotLowered("masks at all places for the sake of the border")
+    reduction.settled(ctx, grad)
+
+    def summed(lead: Indices, rest: Indices, d: int) -> Value:
+        """The sum over the places of the dimensions from `d` on, of which `rest` is left."""
+        if not rest:
+            return padded_load(grad, lead, 0)
+        total = None
+        low, high = pads[d]
+        for place, inside in sources(rest[0], x.size[d - rank], low, high):
+            v = ops.masked(inside, lambda p=place: summed((*lead, p), rest[1:], d + 1), 0)
+            total = v if total is None else ops.add(total, v)
+        assert total is not None
+        return total
+
+    def inner(idx: Indices) -> Value:
+        return summed(idx[:-rank], idx[-rank:], 0)
+
+    return ctx.generate(x.size, grad.dtype, inner, grad, work=4 * 3**rank)
+
+
+def _always() -> Value:
+    return ops.constant(True, torch.bool)
+
+
+def _between(i: Index, low: Extent, high: Extent) -> Value:
+    """low <= i < high"""
+    at = ops.index_expr(i, torch.int32)
+    above = ops.ge(at, ops.constant(low, torch.int32))
+    return ops.logical_and(above, ops.lt(at, ops.constant(high, torch.int32)))
+
+
+def _mirrored(i: Index, n: Extent, low: int, high: int) -> list[tuple[Index, Value]]:
+    found = [(i + low, _always())]
+    if low:
+        found.append((-i + low, _between(i, 1, low + 1)))
+    if high:
+        found.append((-i + (low + 2 * (n - 1)), _between(i, n - 1 - high, n - 1)))
+    return found
+
+
+def _clamped(i: Index, n: Extent, low: int, high: int) -> list[tuple[Index, Value]]:
+    if low + high > 6:
+        raise NotLowered("a border of many copies")
+    first = [(Index({}, k), _between(i, 0, 1)) for k in range(low)]
+    last = [(Index({}, low + n + k), _between(i, n - 1, n)) for k in range(high)]
+    return [*first, (i + low, _always()), *last]
+
+
+@lower(
+    aten.reflection_pad1d_backward.default,
+    aten.reflection_pad2d_backward.default,
+    aten.reflection_pad3d_backward.default,
+)
+def reflection_pad_backward(
+    ctx: Lowering, grad: Tensor, x: Tensor, padding: Sequence[Extent]
+) -> Tensor:
+    return _gather_padding(ctx, grad, x, padding, _mirrored)
+
+
+@lower(
+    aten.replication_pad1d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.replication_pad3d_backward.default,
+)
+def replication_pad_backward(
+    ctx: Lowering, grad: Tensor, x: Tensor, padding: Sequence[Extent]
+) -> Tensor:
+    return _gather_padding(ctx, grad, x, padding, _clamped)
