@@ -131,6 +131,7 @@ _STAND_IN = (
 _TRACING = "counts the lines that sys.settrace sees; a traced frame is not captured line by line"
 _HASH = "__hash__ of a key clears the dict through a closure while the frame is put together"
 _LIFETIME = "an object dies with the frame's rewritten code, not where its last name is bound again"
+_COLLECTED = "a class that no later line names may be collected before its function ends"
 _BUILTINS = "an iterator that asking for a name of the builtins exhausts; capture asks for it, too"
 _SORT = "a list that is changed and changed back while it is sorted is written once, as it became"
 _SAME_TEXT = "texts that capture has made become constants of the code: equal ones are one object"
@@ -151,6 +152,7 @@ EXPLAINED = {
     "test_call.TestPEP590.test_setvectorcall_load_attr_specialization_skip": _ENTRY,
     "test_call.TestRecursion.test_super_deep": _DEEP,  # 3.12
     "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
+    "test_descr.ClassPropertiesAndMethods.test_mutable_bases_with_failing_mro": _COLLECTED,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
     "test_descr.SharedKeyTests.test_subclasses": _SIZES,
