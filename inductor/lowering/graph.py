@@ -13,6 +13,7 @@ from inductor.ir import Buffer, Loops, Program, Tensor, Window
 from inductor.lowering import (  # noqa: F401  (fill the table)
     creation,
     indexing,
+    losses,
     normalization,
     pointwise,
     pooling,

@@ -16,7 +16,7 @@ from inductor.ops import ops
 from inductor.sizes import Extent, nonzero
 
 
-def _source(ctx: Lowering, x: Tensor) -> Tensor:
+def source(ctx: Lowering, x: Tensor) -> Tensor:
     """What is gathered from: elements are read in any order and number, so no long computation."""
     if x.window is None and x.work > 1:
         ctx.realize(x)
@@ -48,7 +48,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    _source(ctx, weight)
+    source(ctx, weight)
     rank = len(indices.size)
 
     def inner(idx: Indices) -> Value:
@@ -67,7 +67,7 @@ def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
     if not x.size or not index.size or not nonzero(x.numel):
         raise NotLowered("index_select of a scalar")
     d = views.dim_of(d, len(x.size))
-    _source(ctx, x)
+    source(ctx, x)
     elsewhere = "INDICES element is out of DATA bounds, id={} axis_dim={0}"
     report = ("RuntimeError", elsewhere) if d == 1 else OUT_OF_RANGE  # so it is in eager
     in_range(ctx, index, 0, x.size[d], report)
@@ -85,7 +85,7 @@ def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool
     if not x.size or not index.size or not nonzero(x.numel):
         raise NotLowered("gather of a scalar")
     d = views.dim_of(d, len(x.size))
-    _source(ctx, x)
+    source(ctx, x)
     report = out_of_bounds("RuntimeError", d)  # so it is in eager
     in_range(ctx, index, 0, x.size[d], report)
 
@@ -103,7 +103,7 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
         raise NotLowered("masks select a number of elements that depends on data")
     if not nonzero(x.numel):
         raise NotLowered("index of nothing")
-    _source(ctx, x)
+    source(ctx, x)
     for d, given_index in enumerate(indices):
         if given_index is not None:
             report = out_of_bounds("IndexError", d)

@@ -1,0 +1,67 @@
+"""Losses that eager checks more closely than the operators that they could be made of."""
+
+from __future__ import annotations
+
+import torch
+
+from inductor.ir import Indices, Tensor, Value
+from inductor.lowering import views
+from inductor.lowering.checks import require
+from inductor.lowering.context import Lowering
+from inductor.lowering.indexing import source
+from inductor.lowering.pointwise import convert
+from inductor.lowering.reduction import reduce
+from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.lowering.scatter import zeros
+from inductor.ops import COMPUTE_TYPES, ops
+from inductor.sizes import nonzero
+
+NONE, MEAN = 0, 1  # reductions; the other is a sum
+
+
+@lower(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+def nll_loss(
+    ctx: Lowering, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int
+) -> tuple[Tensor, Tensor]:
+    """(loss, sum of the weights that count). The loss of an element is -x[its class]."""
+    if not nonzero(x.numel) or not nonzero(target.numel) or not x.dtype.is_floating_point:
+        raise NotLowered("loss of nothing")
+    d = 1 if len(x.size) > 1 else 0
+    classes, wide = x.size[d], COMPUTE_TYPES[x.dtype]
+    source(ctx, x)
+
+    def counts(t: Value) -> Value:
+        return ops.ne(t, ops.constant(ignored, torch.int64))
+
+    def fine(t: Value) -> Value:
+        above = ops.ge(t, ops.constant(0, torch.int64))
+        inside = ops.logical_and(above, ops.lt(t, ops.constant(classes, torch.int64)))
+        return ops.logical_or(inside, ops.logical_not(counts(t)))
+
+    require(ctx, target, fine, "IndexError", "Target {} is out of bounds.")
+
+    def weighted(idx: Indices, with_loss: bool) -> Value:
+        """The weight of an element, times its loss or alone."""
+        t = ops.to_dtype(target.load(idx), torch.int64)
+        at = ops.indirect_checked(t, classes)
+        result = ops.constant(1, wide)
+        if weight is not None:
+            result = ops.to_compute(weight.load((at,)), wide)
+        if with_loss:
+            value = ops.to_compute(x.load((*idx[:d], at, *idx[d:])), wide)
+            result = ops.mul(ops.neg(value), result)
+        return ops.where(counts(t), result, ops.constant(0, wide))
+
+    tensors = [target, *([weight] if weight is not None else [])]
+    losses = ctx.generate(target.size, wide, lambda idx: weighted(idx, True), x, *tensors)
+    weights = ctx.generate(target.size, wide, lambda idx: weighted(idx, False), *tensors)
+
+    def total(t: Tensor) -> Tensor:
+        return views.view(ctx, reduce(ctx, "sum", t, None, wide), ())
+
+    if reduction == NONE:
+        return convert(ctx, losses, x.dtype), zeros(ctx, (), x.dtype, x)
+    loss, all_weights = total(losses), total(weights)
+    if reduction == MEAN:
+        loss = ctx.pointwise(ops.div, [loss, all_weights], wide, work=2)
+    return convert(ctx, loss, x.dtype), convert(ctx, all_weights, x.dtype)
