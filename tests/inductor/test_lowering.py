@@ -768,37 +768,3 @@ def test_a_mutated_statistic_and_its_old_value() -> None:
         return (x - s) * before, before
 
     check(fn, make(torch.float32, 30, 17), make(torch.float32, 17))
-
-
-# --- losses --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_classes(dtype: torch.dtype) -> None:
-    t, w = torch.tensor([1, 4, -100, 2]), make(dtype, 5).abs()
-    many = torch.stack([t % 5] * 6).view(3, 2, 4).permute(2, 0, 1)
-
-    def fn(x, y, z):
-        return (
-            F.cross_entropy(x, t),
-            F.cross_entropy(x, t, w, reduction="sum"),
-            F.nll_loss(x, t, w, reduction="none"),
-            F.cross_entropy(x, t, label_smoothing=0.1),
-            F.cross_entropy(y, many, w, ignore_index=4),
-            F.nll_loss(y, many, reduction="none"),
-            F.cross_entropy(z, t[0], w),
-            F.cross_entropy(x, torch.full((4,), -100)),
-        )
-
-    args = [make(dtype, *size) for size in ((4, 5), (4, 5, 3, 2), (5,))]
-    rtol = 2e-2 if dtype == torch.bfloat16 else None
-    check(fn, *args, rtol=rtol, atol=rtol)
-
-
-def test_class_out_of_range() -> None:
-    c = staged(
-        lambda x, t: (F.cross_entropy(x, t),), [make(torch.float32, 2, 5), torch.ones(2).long()]
-    )
-    for wrong in (5, -1):
-        with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds."):
-            c.compiled(make(torch.float32, 2, 5), torch.tensor([1, wrong]))

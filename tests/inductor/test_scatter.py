@@ -1,4 +1,4 @@
-"""Scatters, and gradients that gather: kernels of ours against eager."""
+"""Scatters, gradients that gather, and the loss of classes: kernels of ours against eager."""
 
 from __future__ import annotations
 
@@ -292,3 +292,35 @@ def test_positions_out_of_range(name) -> None:
             assert str(raised.value) == str(error)
         else:
             torch.testing.assert_close(compiled(x, i), expected)
+
+
+# --- losses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16])
+def test_classes(dtype) -> None:
+    t, w = torch.tensor([1, 4, -100, 2]), make(5, dtype=dtype).abs()
+    many = torch.stack([t % 5] * 6).view(3, 2, 4).permute(2, 0, 1).contiguous()
+
+    def fn(x, y, z):
+        return (
+            F.cross_entropy(x, t),
+            F.cross_entropy(x, t, w, reduction="sum"),
+            F.nll_loss(x, t, w, reduction="none"),
+            F.cross_entropy(x, t, label_smoothing=0.1),
+            F.cross_entropy(y, many, w, ignore_index=4),
+            F.nll_loss(y, many, reduction="none"),
+            F.cross_entropy(z, t[0], w),
+            F.cross_entropy(x, torch.full((4,), -100)),
+        )
+
+    args = [make(*size, dtype=dtype) for size in ((4, 5), (4, 5, 3, 2), (5,))]
+    rtol = 2e-2 if dtype == bf16 else None
+    check(fn, *args, rtol=rtol, atol=rtol)
+
+
+def test_class_out_of_range() -> None:
+    c = staged(lambda x, t: (F.cross_entropy(x, t),), [make(2, 5), torch.ones(2).long()])
+    for wrong in (5, -1):
+        with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds."):
+            c.compiled(make(2, 5), torch.tensor([1, wrong]))
