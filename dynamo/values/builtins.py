@@ -90,6 +90,8 @@ def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str
     if function in (inspect.signature, inspect.getfullargspec):
         guard_parameters(tx, *args)
     result = call_real(tx, function, *real, **{k: real_object(v) for k, v in kwargs.items()})
+    if hasattr(type(result), "__next__"):  # one that each call needs anew
+        raise Unsupported(breaks.UncapturedCall(callable_name(function)))
     if type(result) in (list, dict, set) and is_json(result):
         return from_constant(result)  # made by the frame, free to change
     return tx.wrap(result)

@@ -153,6 +153,10 @@ class ConstantValue(Value):
         result = call_real(tx, method, *real_args, **real_kwargs)
         if hasattr(result, "__next__"):  # each call gives another iterator (code.co_positions)
             raise Unsupported(breaks.UncapturedCall(f"{type(self.value).__name__}.{name}"))
+        if name == "maketrans":
+            from dynamo.values.containers import from_constant
+
+            return from_constant(result)
         return tx.wrap(result)
 
     def truth(self, tx: Interpreter) -> bool:

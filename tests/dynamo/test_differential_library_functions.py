@@ -13,6 +13,7 @@ import heapq
 import itertools
 import math
 import operator
+import struct
 import types
 import typing
 from itertools import (
@@ -330,6 +331,8 @@ a = 256; b = 255 + 1; a is b, None is None, () is (), x is x, True is (1 == 1), 
     "a".__contains__("a"), "{a[0]} {b.shape}".format(a=[1], b=x), "{0!r:>5}".format("a"),
     f"{x.shape[0]:03d} {'a'!r} {1.5:.3f} {[1, (2,)]}", "{:d}".format(3), "{:>{w}}".format("a",
     w=4), "abc".format_map({})
+"ab".translate("".maketrans("a", "b")), bytes.maketrans(b"a", b"b")[97]
+list(struct.iter_unpack("<h", b"\1\0\2\0")), struct.unpack("<h", b"\1\0") # graphs 2
 b"abc".hex(), b"a" + b"b", b"abc"[0], b"a,b".split(b","), bytes([1, 2]), bytes(2),
     b"ab".decode(), bytes.fromhex("ff"), b"a" in b"abc", list(b"ab"), b"%d" % 3, bytes("a",
     "utf8"), b"abc"[1:], b"a" * 2, len(b"abc"), b"ab".upper(), hash(b"a") == hash(b"a"),
