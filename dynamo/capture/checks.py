@@ -118,7 +118,7 @@ class Checks:
             node.op.startswith("call_") and can_fail(node.target, node.args)
             for node in self.output.graph.nodes
         )
-        return fails and not self.draws and self.can_be_made()
+        return fails and self.can_be_made()
 
     def node_may_fail(self, target: Any, tx: Interpreter) -> None:
         """Break before an operation that may fail where the program would notice that the frame did

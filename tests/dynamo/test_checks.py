@@ -479,6 +479,12 @@ def drawn_and_caught(x, index):
 
 
 @program(1, (GOOD, FITS), (GOOD, TOO_FAR))
+def drawn_and_raised(x, index):
+    LOG.append("before")
+    return torch.nn.functional.dropout(x)[index] + torch.rand(())
+
+
+@program(1, (GOOD, FITS), (GOOD, TOO_FAR))
 def modes_of_a_failed_graph(x, index):
     with torch.no_grad():
         y = x[index]
