@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
+from inductor.index import Index
 from inductor.ir import Indices, Split, Tensor, Value
 from inductor.lowering import reduction
 from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
-from inductor.sizes import Extent, exact
+from inductor.sizes import Extent, exact, known_lt
 
 # Windows up to this many elements are written out in the loop body.
 MAX_WINDOW = 25
@@ -74,22 +75,28 @@ def max_pool2d_with_indices(
         assert best is not None
         return best
 
+    def first(o: Index, s: int, p: int) -> Value:
+        """Where a window begins, padding left out: what stays if all of it is -inf."""
+        return ops.maximum(ops.index_expr(o * s - p, small), ops.constant(0, small))
+
     def position(idx: Indices) -> Value:
-        best = where = None
+        best = ops.constant(-math.inf, x.dtype)
+        row, column = map(first, idx[-2:], stride, padding)
+        where = ops.add(ops.mul(row, ops.constant(x.size[-1], small)), column)
         for at in positions(idx):
             v = padded_load(x, at, -math.inf)
-            flat = ops.index_expr(at[-2] * x.size[-1] + at[-1], torch.int64)
-            if best is None:
-                best, where = v, flat
-            else:
-                better = ops.logical_or(ops.gt(v, best), ops.ne(v, v))
-                best = ops.where(better, v, best)
-                where = ops.where(better, flat, where)
-        assert where is not None  # a window has at least one element
-        return where
+            flat = ops.index_expr(at[-2] * x.size[-1] + at[-1], small)
+            better = ops.logical_or(ops.gt(v, best), ops.ne(v, v))
+            best = ops.where(better, v, best)
+            where = ops.where(better, flat, where)
+        return ops.to_dtype(where, torch.int64)
 
-    if any(p for p in padding) and len(_indices_users(ctx)):
-        raise NotLowered("positions of a padded window")
+    if any(padding) and _indices_users(ctx):
+        if any(d != 1 for d in dilation):
+            raise NotLowered("positions of a padded, dilated window")
+        if x.device.type == "cpu" and ctx.strides(ctx.val()[0])[-1] != 1:
+            raise NotLowered("values and positions apart, where aten finds both at once")
+    small = torch.int32 if known_lt(x.size[-2] * x.size[-1], 2**31) else torch.int64
     work = kernel[0] * kernel[1]
     values = ctx.generate(size, x.dtype, value, x, work=work)
     values.split = _borders(x.size[-1], size, kernel[1], stride[1], padding[1], dilation[1])

@@ -192,6 +192,15 @@ def test_gradients_of_pooling(layout) -> None:
     assert left <= {"max_pool2d_with_indices.default"}
 
 
+@pytest.mark.parametrize("window", [(3, 2, 1), (3, 3, 1, 1, True), (5, 2, 2)])
+def test_positions_of_maxima(window) -> None:
+    """Of those that are equal the first; none in the padding, though all around is -inf."""
+    x = make(2, 3, 9, 8).round()
+    x[0, 0], x[1, 0, :5], x[1, 1, 2:] = -torch.inf, -torch.inf, torch.inf
+    x[0, 1, :4], x[1, 2, :, 3] = torch.nan, torch.nan
+    check(lambda x: F.max_pool2d(x, *window, return_indices=True), x)
+
+
 def test_gradients_of_resizing_and_padding() -> None:
     def fn(x):
         return (
