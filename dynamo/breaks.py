@@ -241,6 +241,12 @@ RaisingCalls = _reason(
     "{0} was captured for {1} calls that all raised: other calls run as they are",
     "check the arguments before the call, or raise dynamo.config.recompile_limit",
 )
+GeneratorFrame = _reason(
+    "GeneratorFrame",
+    "GENERATOR_FRAME",
+    "{0} gives way in the middle to code that is not captured: its own frame runs as it is",
+    "iterate over it (or await it) inside the compiled function; what it calls is captured anyway",
+)
 RecursionLimit = _reason(
     "RecursionLimit",
     "RECURSION_LIMIT",

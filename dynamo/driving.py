@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo import _hook, rules
-from dynamo.capture.convert import convert_frame
+from dynamo.capture.convert import convert_frame, leave_generator
 from dynamo.context import CompileContext
 
 Run = Callable[..., Any]  # run(function, *args), with the hook on
@@ -47,6 +47,7 @@ class Driven:
         for name in _OF_FUNCTIONS:
             setattr(self, name, getattr(fn, name))
         self.context = context
+        self._explained = False
         self._run: Run = _hook.compiled(_call, context, convert_frame)
         flags = getattr(fn, "__func__", fn).__code__.co_flags
         if flags & inspect.CO_ASYNC_GENERATOR:
@@ -55,6 +56,9 @@ class Driven:
             self._drive = _drive_coroutine if flags & inspect.CO_COROUTINE else _drive_generator
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._explained:
+            leave_generator(self.__code__, self.context)  # type: ignore[attr-defined]
+            self._explained = True
         made = self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
         driver = self._drive(made, self._run)
         driver.__name__, driver.__qualname__ = made.__name__, made.__qualname__

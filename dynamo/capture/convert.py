@@ -108,7 +108,6 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         return _hook.SKIP_RECURSIVELY
     if (
         is_stand_in(code)
-        or code.co_flags & _NOT_CAPTURED
         or not code.co_flags & inspect.CO_OPTIMIZED  # of a module, or a class body
         or id(code) in _LEFT_ALONE
         or METHODS.get(code) is not None
@@ -117,6 +116,8 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         return None
     if isinstance(module, str) and _is_helper_module(module):
         return None  # inlined where it helps, but not compiled for its own sake
+    if code.co_flags & _NOT_CAPTURED:
+        return leave_generator(code, context)
     if _some_builtin_is_replaced():
         return _keep_while_replaced(code)
     older = _hook.cache_entries(code, context)
@@ -168,11 +169,21 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     return guarded
 
 
+def leave_generator(code: types.CodeType, context: CompileContext) -> None:
+    """A generator's or coroutine's frame that uncaptured code enters again and again."""
+    if not code.co_filename.startswith(_LIBRARIES) and origin(code) is None:
+        _leave(breaks.GeneratorFrame(code.co_name), code, context)
+
+
 def leave_at_limit(code: types.CodeType, context: CompileContext) -> None:
     """Capture came to the recursion limit, where the program's own call may still fit: the function
     runs as it is, where no older entry serves. The hook calls this with a few calls to spare.
     """
-    reason = breaks.RecursionLimit(code.co_name)
+    _leave(breaks.RecursionLimit(code.co_name), code, context)
+
+
+def _leave(reason: breaks.Break, code: types.CodeType, context: CompileContext) -> None:
+    """Have explain() say why a frame runs as it is; with fullgraph=True, that is an error."""
     stack = [traceback.FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
     record = FrameRecord(
         f"{_frame_number(code)}/0", code.co_name, code.co_filename, code.co_firstlineno

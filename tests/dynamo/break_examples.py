@@ -623,6 +623,23 @@ def makes_none(x):
     return (x + 1) * 2
 
 
+def _sizes():
+    yield 1
+    yield 2
+
+
+@program("GENERATOR_FRAME")
+def a_generator_goes_elsewhere(x):
+    y = x + 1
+    return y * array.array("i", _sizes())[1]
+
+
+@mended("GENERATOR_FRAME")
+def a_generator_stays(x):
+    y = x + 1
+    return y * list(_sizes())[1]
+
+
 # What these say is no program's doing, or there is nothing that a program could do instead.
 NO_MENDED = {
     "OP_ERROR": "the program is wrong",

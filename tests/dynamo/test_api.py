@@ -316,6 +316,24 @@ def test_explain_names_the_break() -> None:
     assert report.graph_count == 2 and report.graph_break_count == 1
 
 
+def test_explain_says_that_a_generator_runs_as_it_is() -> None:
+    def doubled(x):
+        return x * 2
+
+    def turns(x):
+        yield doubled(x)
+        yield doubled(x + 1)
+
+    function = dynamo.compile(turns, backend="eager")
+    assert [float(item) for _ in range(2) for item in function(torch.ones(()))] == [2, 4, 2, 4]
+    names = [(r.name, len(r.graphs), [b.code for b in r.breaks]) for r in function.context.records]
+    assert names == [("turns", 0, ["GENERATOR_FRAME"]), ("doubled", 1, [])]
+    report = str(dynamo.explain(turns)(torch.ones(())))
+    assert "Not captured 1: turns gives way" in report
+    with pytest.raises(dynamo.errors.Unsupported, match="GENERATOR_FRAME"):
+        dynamo.compile(turns, fullgraph=True)(torch.ones(()))
+
+
 def test_explain_says_what_runs_op_by_op() -> None:
     report = dynamo.explain(Net())(torch.randn(2, 4))
     assert not any("op by op" in note for note in report.notes)
