@@ -32,6 +32,7 @@ from inductor.codegen.kernel import (
     lane_variable,
     merge_loops,
     narrow_positions,
+    pair_variable,
     passes,
     tile_variable,
 )
@@ -241,7 +242,9 @@ class _Emitter:
             self.rows = False
             outer.remove(self.lane)
             inner.append(self.lane)
-        self.tile = None if self.rows or kernel.is_scatter else tile_variable(kernel, self.lane)
+        free = not self.rows and not kernel.is_scatter
+        self.pair = pair_variable(kernel, self.lane) if free else None
+        self.tile = self.pair or (tile_variable(kernel, self.lane) if free else None)
         if self.tile is not None and self.lane is not None:
             outer.remove(self.lane)
             outer.remove(self.tile)
@@ -347,7 +350,10 @@ class _Emitter:
 
     def run(self) -> Emitted:
         strip: Extent = 1
-        if self.tile is not None:
+        if self.pair is not None:
+            lines, total = self._pairs(self.pair)
+            strip = 2
+        elif self.tile is not None:
             lines, total = self._tiles(self.tile)
             strip = self.lane.size * STRIP if self.lane else 1
         elif not self.rows:
@@ -438,6 +444,40 @@ class _Emitter:
             "}",
         ]
         return _indent(lines), total
+
+    def _pairs(self, pair: Var) -> tuple[list[str], Extent]:
+        """As a pointwise kernel over all variables but `pair`, both of whose values are computed
+        for each vector."""
+        assert self.lane is not None
+        body = self.body
+        body.begin_pass()
+        for step in self.passes[0].full:
+            body.step(step)
+        row, mid, inside = body.take_row(), body.take_mid(), body.take_body()
+        before, after = body.take_tiles()
+        lane, width = self.lane.name, self.parameter(self.lane.size)
+        loop = [
+            f"each_vector<W>(j0, j1, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
+            *_indent([*mid, f"int64_t {pair.name} = 0;", *before]),
+            *_indent([f"for (; {pair.name} < 2; ++{pair.name}) {{", *_indent(inside), "}"]),
+            *_indent(after),
+            "});",
+        ]
+        lines = [
+            "for (int64_t e = begin; e < end;) {",
+            *_indent(
+                [
+                    f"const int64_t t = e / {width}, j0 = e - t * {width};",
+                    f"const int64_t j1 = min({width}, j0 + end - e);",
+                    *(self._decode(self.outer, "t") if self.outer else []),
+                    *row,
+                    *loop,
+                    "e += j1 - j0;",
+                ]
+            ),
+            "}",
+        ]
+        return _indent(lines), extent([*self.outer, self.lane])
 
     def _tiles(self, tile: Var) -> tuple[list[str], Extent]:
         """The range counts strips, each as wide as STRIP of `tile` and as long as the lane

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from inductor.codegen.kernel import narrow_positions, positions_in_order, transposes
-from inductor.index import FloorDiv, Index, Indirect, Mod, Var
+from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
 from inductor.ops import COMPUTE_TYPES, Access, Value
 from inductor.sizes import Extent, largest
@@ -155,7 +155,16 @@ class Body:
 
     def _is_tiled(self, index: Index) -> bool:
         tile, lane = self.emitter.tile, self.emitter.lane
+        if self.emitter.pair is not None:
+            return False
         return tile is not None and transposes(index, lane, tile)
+
+    def _is_paired(self, index: Index) -> bool:
+        pair, lane = self.emitter.pair, self.emitter.lane
+        return pair is not None and index.terms.get(pair) == 1 and index.terms.get(lane) == 2
+
+    def _first_of_pair(self, atom: Any) -> Index | None:
+        return ZERO if atom is self.emitter.pair else None
 
     def _new_tile(self, dtype: torch.dtype) -> tuple[str, str]:
         """A declared square, and the expression for its current row."""
@@ -436,6 +445,15 @@ class Body:
             else:
                 text = self._vector(value).text
             lines.append(f"store({pointer} + {position}, {text}, lanes);")
+        elif self._is_paired(step.index):
+            both, pair = f"g{self.count}", self.emitter.pair.name
+            self.count += 1
+            self.before_tile.append(f"{self._type(value.dtype, True)} {both}[2];")
+            self.blocks[BODY].append(f"{both}[{pair}] = {self._vector(value).text};")
+            place = self.index(step.index.substitute(self._first_of_pair))
+            self.after_tile.append(
+                f"store_pairs({pointer} + {place}, {both}[0], {both}[1], lanes);"
+            )
         elif self._is_tiled(step.index):
             square, row = self._new_tile(value.dtype)
             self.blocks[BODY].append(f"{row} = {self._vector(value).text};")

@@ -116,7 +116,8 @@ def lane_variable(kernel: Kernel) -> Var | None:
         total = 0.0
         for index, weight in accesses:
             coefficient = index.terms.get(v, 0)
-            if coefficient == 1 and not _inside_quotient(index, v):
+            paired = weight == 3 and _partner(kernel, index, v) is not None
+            if paired or (coefficient == 1 and not _inside_quotient(index, v)):
                 total += weight
             elif coefficient != 0 or _inside_quotient(index, v):
                 total -= weight
@@ -126,6 +127,24 @@ def lane_variable(kernel: Kernel) -> Var | None:
     if kernel.is_scatter and score(best) <= 0:
         return None  # loads and stores one by one, which a vector would only hold together
     return best if best.size not in (0, 1) else None
+
+
+def pair_variable(kernel: Kernel, lane: Var | None) -> Var | None:
+    """In a pointwise kernel, the variable of extent 2 that some store is contiguous along, and next
+    along `lane`: both of its values are computed, and stored interleaved."""
+    if lane is None:
+        return None
+    found = (_partner(kernel, s.index, lane) for s in kernel.steps)
+    return next((v for v in found if v is not None), None)
+
+
+def _partner(kernel: Kernel, index: Index, v: Var) -> Var | None:
+    """The variable u of extent 2 in an index 2 * v + u + ..."""
+    if kernel.is_rows or kernel.is_scatter or index.terms.get(v) != 2 or hint(v.size) < TILE:
+        return None
+    return next(
+        (u for u, c in index.terms.items() if c == 1 and u in kernel.outer and u.size == 2), None
+    )
 
 
 def tile_variable(kernel: Kernel, lane: Var | None) -> Var | None:

@@ -448,6 +448,20 @@ template <class V> INLINE void transpose(V (&rows)[W]) {
   if constexpr (W > 2) transpose_blocks<2>(rows);
   transpose_blocks<1>(rows);
 }
+// p[2 * l] = x[l], p[2 * l + 1] = y[l]
+template <class T, class V, class L> INLINE void store_pairs(T* p, V x, V y, L lanes) {
+#if defined(FG_GCC)
+  if (lane_count(lanes) == W) {
+    typename lanes_of<V>::type low, high;
+    LANES low[l] = l % 2 * W + l / 2;
+    LANES high[l] = l % 2 * W + W / 2 + l / 2;
+    store(p, (V)__builtin_shuffle(x, y, low), Full{});
+    store(p + W, (V)__builtin_shuffle(x, y, high), Full{});
+    return;
+  }
+#endif
+  for (int l = 0; l < lane_count(lanes); ++l) put(p + 2 * l, x[l]), put(p + 2 * l + 1, y[l]);
+}
 // rows[q][l] = p[q + l * step], for l of `lanes` and q of `across`
 template <class V, class T, class L, class A> INLINE void load_tile(V (&rows)[W], const T* p, int64_t step, L lanes, A across) {
   LANES rows[l] = l < lane_count(lanes) ? load(p + l * step, across) : V{};

@@ -24,6 +24,7 @@ PROGRAMS = {
         [(2, 3, 8, 8), (2, 5, 8, 8), (8,), (8,)],
     ),
     "transpose": (lambda x: (x.t().contiguous() + 1,), [(40, 24)]),
+    "pairs": (lambda x: (F.interpolate(x, scale_factor=2) > 0,), [(2, 3, 5, 20)]),
     "scatter": (
         lambda g, i: (torch.zeros(30, 48).index_put((i.long(),), g * 2, accumulate=True),),
         [(5, 12, 48), (5, 12)],
@@ -69,6 +70,8 @@ def test_any_cut_of_the_range_gives_the_same() -> None:
         (lambda x: (x.sum(1),), torch.randn(21, 50)),
         (lambda x: (x.sum(0),), torch.randn(50, 77)),
         (lambda x: (torch.cat([x, x * 2], 1) + 1,), torch.randn(6, 11)),
+        (lambda x: (F.interpolate(x, scale_factor=2) + 1,), torch.randn(1, 2, 3, 37)),
+        (lambda x: (F.interpolate(x, scale_factor=2) + 1,), torch.randn(1, 2, 37)),
     ]
     for fn, x in fns:
         c = staged(fn, [x])
