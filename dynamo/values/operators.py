@@ -296,9 +296,36 @@ def is_op(tx: Interpreter, left: Value, right: Value) -> bool:
         raise Unsupported(breaks.NotConstant(left.describe()))  # which object a number is
     same = same_object(left, right)
     sources = (left.source, right.source)
-    if not same and None not in sources and not (left.is_constant() or right.is_constant()):
+    if left.is_constant() and right.is_constant():
+        _guard_identity(tx, left, right, same)
+    elif not same and None not in sources and not (left.is_constant() or right.is_constant()):
         tx.output.guards.add(None, "not_aliased", sources)
     return same
+
+
+_ONE_OBJECT = (bool, type(None), type(Ellipsis), type(NotImplemented))
+
+
+def _guard_identity(tx: Interpreter, left: Value, right: Value, same: bool) -> None:
+    """Literals are guarded to be equal: of most, there may be several equal objects."""
+    one, other = left.as_constant(), right.as_constant()
+    if left is right or type(one) is not type(other) or type(one) in _ONE_OBJECT:
+        return
+    if type(one) not in (str, bytes, int, float, complex) or one != other:
+        return
+    if left.source is not None and right.source is not None:
+        if same:
+            tx.guard(left.source, "aliased", right.source)
+        else:
+            tx.output.guards.add(None, "not_aliased", (left.source, right.source))
+        return
+    source, literal = (left.source, other) if left.source is not None else (right.source, one)
+    if source is not None:
+
+        def is_that_object(value: Any) -> bool:
+            return (value is literal) is same
+
+        tx.guard(source, "predicate", is_that_object)
 
 
 def same_object(left: Value, right: Value) -> bool:

@@ -618,6 +618,22 @@ PROGRAMS = {
         run([a, T(2)])
         run([a])
     """,
+    "identity_of_literals": """
+        K = "abab"
+        def f(x, a, b): return x + 1, a is b, a is K, a == b, a is not b
+        ---
+        one, other = "ab" * 2, "".join(["ab"] * 2)
+        run(T(3), one, one)
+        run(T(3), one, other)
+        run(T(3), other, other)
+        run(T(3), K, K)
+        run(T(3), K, other)
+        n = int("1000")
+        run(T(3), n, n)
+        run(T(3), n, int("1000"))
+        run(T(3), 5, int("5"))
+        run(T(3), 1.5, float("1.5"))
+    """,
     "identity_of_arguments": """
         S = object()
         def f(x, s): return x * (2 if s is S else 3)
