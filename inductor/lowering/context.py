@@ -407,9 +407,10 @@ class Lowering:
         ordered: bool = False,
         mutates: tuple[str, ...] = (),
         asserts: bool = False,
+        val: Any = None,
     ) -> Any:
         """Call an operator inside the plan; results take size and strides from the node's fake
-        tensors."""
+        tensors, or those given."""
 
         def tree(value: Any) -> Any:
             if isinstance(value, Tensor):
@@ -418,7 +419,7 @@ class Lowering:
                 return [tree(v) for v in value]
             return value
 
-        val = self.val()
+        val = self.val() if val is None else val
         single = not isinstance(val, (list, tuple)) and val is not None
         results: list[Any] = []
         binds: list[tuple[str, int, int | None]] = []

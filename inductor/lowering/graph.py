@@ -11,6 +11,7 @@ import torch
 
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
 from inductor.lowering import (  # noqa: F401  (fill the table)
+    convolution,
     creation,
     indexing,
     losses,

@@ -226,6 +226,19 @@ def test_gradients_of_padding_that_aten_computes() -> None:
     gradients(fn, make(2, 3, 5, 4))
 
 
+def test_gradients_of_biases() -> None:
+    def fn(x, w, b, line):
+        return (
+            F.relu(F.conv2d(x, w, b)),
+            F.conv_transpose2d(x, w.transpose(0, 1), b),
+            F.conv2d(x.detach(), w.detach(), b * 2),
+            F.conv1d(line, w[:, :, 0], b, groups=1),
+        )
+
+    left = gradients(fn, make(2, 3, 6, 6), make(4, 3, 3, 3), make(4), make(2, 3, 7))
+    assert left == {"convolution.default", "convolution_backward.default"}
+
+
 # --- sizes ---------------------------------------------------------------------------------------
 
 
