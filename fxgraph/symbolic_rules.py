@@ -86,6 +86,12 @@ def _binary(x: Any, y: Any) -> list[Meta] | None:
     return _unary(x) if type(y) in (int, float) else None
 
 
+def _drawn(x: torch.Tensor, *others: torch.Tensor) -> list[Meta] | None:
+    """Random numbers of a distribution whose parameters are tensors of one shape."""
+    alike = all(_same(x.shape, other.shape) for other in others)
+    return _new(x, x.shape) if alike and x.dtype in FLOATS else None
+
+
 def _layer_norm(
     x: torch.Tensor, normalized: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> list[Meta] | None:
@@ -184,6 +190,10 @@ RULES: dict[Any, Rule] = {
         + ("abs", "sin", "cos", "erf", "gelu")
     },
     **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
+    # torch has no rules for these.
+    aten._sample_dirichlet.default: _drawn,
+    aten._dirichlet_grad.default: _drawn,
+    aten.binomial.default: _drawn,
     aten.native_layer_norm.default: _layer_norm,
     aten.mm.default: _mm,
     aten.addmm.default: _addmm,
