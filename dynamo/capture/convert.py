@@ -201,6 +201,7 @@ convert_frame.at_limit = leave_at_limit  # type: ignore[attr-defined]
 _RELIED_ON = tuple(
     (name, vars(builtins)[name])
     for name in ("isinstance", "issubclass", "len", "type", "getattr", "hasattr", "int", "str")
+    + ("reversed", "enumerate", "sorted", "setattr", "hash", "frozenset", "min", "max", "sum")
     + ("list", "dict", "tuple", "set", "id", "repr", "iter", "next", "zip", "map", "any", "all")
 )
 

@@ -122,10 +122,12 @@ def _dropped_places(value: SequenceValue, source: Source, real: Sequence[Any]) -
 
 def _dropped_keys(value: DictValue, real: dict) -> Iterator[Any]:
     """The keys whose items the frame took out, or replaced."""
+    # Keys that are compared by code of the user's are not looked up: capture is over.
+    entries = {key: entry for key, entry in value.entries.items() if is_literal(key)}
     for key, obj in itertools.islice(dict.items(real), _FEW):
         if not is_literal(key):
             continue
-        entry = value.entries.get(key)
+        entry = entries.get(key)
         if entry is None:
             kept = value.real is not None  # not looked at
         elif isinstance(entry[1], Pending):
