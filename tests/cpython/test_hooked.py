@@ -142,6 +142,7 @@ _GARBAGE = "counts garbage that cycles hold: instances that nobody sees are not 
 _ALLOCATES = "looks at what the collector has done; compiling allocates and collects, too"
 _DEEP = "recurses until C's limit, which frames count in that an evaluation function evaluates"
 _ENTRY = "gives a function a C entry that does not run its code, which is what capture reads"
+_INSIDE = "replaces what str() and int() call in C; capture computes them before the frame runs"
 _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not look for another"
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
@@ -188,6 +189,8 @@ EXPLAINED = {
     "test_itertools.TestBasicOps.test_permutations_tuple_reuse": _REUSED,
     "test_itertools.TestBasicOps.test_product_tuple_reuse": _REUSED,
     "test_dict.DictTest.test_oob_indexing_dictiter_iternextitem": _LIFETIME,
+    "test_int.PyLongModuleTests.test_pylong_misbehavior_error_path_from_str": _INSIDE,  # 3.12
+    "test_int.PyLongModuleTests.test_pylong_misbehavior_error_path_to_str": _INSIDE,
     "test_iter.TestCase.test_reduce_mutating_builtins_iter": _BUILTINS,
     "test_sort.TestBugs.test_undetected_mutation": _SORT,
     "test_baseexception.ExceptionClassTests.test_setstate_refcount_no_crash": _HASH,
