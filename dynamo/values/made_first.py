@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -65,7 +66,11 @@ def make_module(
     if not all(_is_literal(value) for value in (*args, *kwargs.values())):
         return None
     made = _maker(cls, args, kwargs)
+    hooks = RemovableHandle.next_id
     example = _example(made)
+    if RemovableHandle.next_id != hooks:  # their numbers, by which modules hold them, vary
+        RemovableHandle.next_id = hooks
+        raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}, which registers hooks"))
     if example is None or not [*example.parameters(), *example.buffers()]:
         return None
     if not _can_be_first(tx, None):

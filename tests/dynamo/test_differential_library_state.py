@@ -452,6 +452,14 @@ PROGRAMS = {
         ---
         run(T(2), D({1: 2}), L([1, 2]), P((1, 2)), S([1, 2]))
     """,
+    "lazy_modules_made_inside": """
+        def f(x):
+            m = nn.LazyLinear(3)
+            return m(x).shape, type(m).__name__, len(m._forward_pre_hooks), x + 1
+        ---
+        run(T(2, 2))
+        run(T(2, 2))
+    """,
     "modules_without_a_name": """
         import types
         m = types.ModuleType.__new__(types.ModuleType)
