@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from inductor.index import Index
-from inductor.ir import Indices, Tensor, Value
+from inductor.ir import Buffer, Indices, Tensor, Value
 from inductor.lowering import reduction
 from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
+from inductor.lowering.pointwise import convert
 from inductor.lowering.registry import NotLowered, aten, lower
-from inductor.ops import ops
+from inductor.ops import COMPUTE_TYPES, ops
 from inductor.sizes import Extent, Size, exact, nonzero
 
 # Elements of a gradient that sum more terms than this stay with aten.
@@ -99,6 +101,137 @@ def upsample_nearest_backward(
     ctx: Lowering, grad: Tensor, output: Any, size: Sequence[Extent], *scales: float | None
 ) -> Tensor:
     return _nearest_backward(ctx, grad, size, scales or [None] * (len(size) - 2))
+
+
+# --- linear --------------------------------------------------------------------------------------
+
+# Most elements of the output, in one dimension, that an element of the input is part of.
+MAX_SPREAD = 16
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """What resizing, or its gradient, takes along one dimension: element o is the sum of those at
+    places[k][o] times weights[k][o], over all k."""
+
+    places: list[torch.Tensor]
+    weights: list[torch.Tensor]
+
+    @classmethod
+    def of(cls, n: Extent, m: Extent, scale: float | None, corners: bool, dtype: Any) -> _Axis:
+        """n elements to m, as eager computes it, in the type that it computes in."""
+        if not isinstance(n, int) or not isinstance(m, int) or n == 0 or m == 0:
+            raise NotLowered("resize of a size that varies")
+        place = torch.arange(m, dtype=dtype)
+        if n == m:
+            real = place
+        elif corners:
+            real = place * (torch.tensor(n - 1, dtype=dtype) / (m - 1) if m > 1 else 0)
+        else:
+            step = torch.tensor(1.0 / scale if scale else n / m, dtype=dtype)
+            real = (step * (place + 0.5) - 0.5).clamp(min=0)
+        below = real.to(torch.int64).clamp(max=n - 1)
+        weight = (real - below).clamp(0, 1)
+        return cls([below, (below + 1).clamp(max=n - 1)], [1 - weight, weight])
+
+    def transposed(self, n: int) -> _Axis:
+        """The gradient's: from the output back to n elements."""
+        taken = [(int(i), o, k) for k, t in enumerate(self.places) for o, i in enumerate(t)]
+        outputs: list[dict[int, torch.Tensor]] = [{} for _ in range(n)]
+        for i, o, k in taken:
+            outputs[i][o] = outputs[i].get(o, 0) + self.weights[k][o]
+        spread = max(map(len, outputs))
+        if spread > MAX_SPREAD:
+            raise NotLowered("an element that many are made of")
+        places = torch.zeros(spread, n, dtype=torch.int64)
+        weights = torch.zeros(spread, n, dtype=self.weights[0].dtype)
+        for i, found in enumerate(outputs):
+            for k, (o, w) in enumerate(sorted(found.items())):
+                places[k, i], weights[k, i] = o, w
+        return _Axis(list(places), list(weights))
+
+
+def _table(ctx: Lowering, values: torch.Tensor, like: Tensor) -> Tensor:
+    """A tensor that belongs to the graph."""
+    program = ctx.program
+    name = f"const{len(program.constants)}"
+    values = values.contiguous()
+    program.constants[name] = values
+    size = tuple(values.shape)
+    buffer = Buffer(name, values.dtype, size, values.stride(), like.device, "constant")
+    program.buffers[name] = buffer
+    return Tensor.of(buffer)
+
+
+def _linear(ctx: Lowering, x: Tensor, size: Sequence[Extent], axes: Sequence[_Axis]) -> Tensor:
+    """One dimension after another, columns last: what comes before is computed row by row."""
+    if x.device.type == "cpu" and ctx.strides(ctx.val())[-1] != 1:
+        raise NotLowered("channels last, where aten finds a place once for all channels")
+    for d, axis in enumerate(axes, len(size) - len(axes)):
+        reduction.settled(ctx, x)
+        x = _along(ctx, x, d, size[d], axis)
+    return convert(ctx, x, ctx.val().dtype)
+
+
+def _along(ctx: Lowering, x: Tensor, d: int, m: Extent, axis: _Axis) -> Tensor:
+    places = [_table(ctx, t, x) for t in axis.places]
+    weights = [_table(ctx, t, x) for t in axis.weights]
+    wide = COMPUTE_TYPES[x.dtype]
+
+    def inner(idx: Indices) -> Value:
+        total = None
+        for place, weight in zip(places, weights, strict=True):
+            at = ops.indirect_checked(place.load((idx[d],)), x.size[d])
+            v = ops.to_compute(x.load((*idx[:d], at, *idx[d + 1 :])), wide)
+            v = ops.mul(v, weight.load((idx[d],)))
+            total = v if total is None else ops.add(total, v)
+        assert total is not None
+        return total
+
+    size = (*x.size[:d], m, *x.size[d + 1 :])
+    return ctx.generate(size, wide, inner, x, work=3 * len(places))
+
+
+def _axes(
+    small: Sequence[Extent],
+    large: Sequence[Extent],
+    scales: Sequence[float | None],
+    corners: bool,
+    dtype: torch.dtype,
+) -> list[_Axis]:
+    if not dtype.is_floating_point:
+        raise NotLowered("resize of integers")
+    scales = scales or [None] * len(small)
+    return [
+        _Axis.of(n, m, s, corners, COMPUTE_TYPES[dtype])
+        for n, m, s in zip(small, large, scales, strict=True)
+    ]
+
+
+@lower(aten.upsample_bilinear2d.default)
+def upsample_bilinear2d(
+    ctx: Lowering, x: Tensor, output: Any, corners: bool, *scales: float | None
+) -> Tensor:
+    size = ctx.shape()
+    return _linear(ctx, x, size, _axes(x.size[2:], size[2:], scales, corners, x.dtype))
+
+
+@lower(
+    aten.upsample_linear1d_backward.default,
+    aten.upsample_bilinear2d_backward.default,
+    aten.upsample_trilinear3d_backward.default,
+)
+def upsample_linear_backward(
+    ctx: Lowering,
+    grad: Tensor,
+    output: Any,
+    size: Sequence[Extent],
+    corners: bool,
+    *scales: float | None,
+) -> Tensor:
+    forward = _axes(size[2:], grad.size[2:], scales, corners, grad.dtype)
+    axes = [a.transposed(n) for a, n in zip(forward, size[2:], strict=True) if isinstance(n, int)]
+    return _linear(ctx, grad, tuple(size), axes)
 
 
 # --- padding -------------------------------------------------------------------------------------
