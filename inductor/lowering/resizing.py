@@ -52,7 +52,10 @@ def _factors(
 
 def _nearest(ctx: Lowering, x: Tensor, scales: Sequence[float | None]) -> Tensor:
     size = ctx.shape()
-    factors = _factors(x.size[2:], size[2:], scales)
+    try:
+        factors = _factors(x.size[2:], size[2:], scales)
+    except NotLowered:
+        return _linear(ctx, x, size, _nearest_axes(x.size[2:], size[2:], scales, x.dtype))
     reduction.settled(ctx, x)
 
     def inner(idx: Indices) -> Value:
@@ -65,7 +68,11 @@ def _nearest(ctx: Lowering, x: Tensor, scales: Sequence[float | None]) -> Tensor
 def _nearest_backward(
     ctx: Lowering, grad: Tensor, size: Sequence[Extent], scales: Sequence[float | None]
 ) -> Tensor:
-    factors = _factors(size[2:], grad.size[2:], scales)
+    try:
+        factors = _factors(size[2:], grad.size[2:], scales)
+    except NotLowered:
+        axes = _nearest_axes(size[2:], grad.size[2:], scales, grad.dtype)
+        return _linear(ctx, grad, tuple(size), [a.transposed() for a in axes])
     terms = list(itertools.product(*map(range, factors)))
     if len(terms) > MAX_TERMS or not grad.dtype.is_floating_point:
         raise NotLowered("many terms")
@@ -114,6 +121,7 @@ class _Axis:
     """What resizing, or its gradient, takes along one dimension: element o is the sum of those at
     places[k][o] times weights[k][o], over all k."""
 
+    size: int  # of what is read
     places: list[torch.Tensor]
     weights: list[torch.Tensor]
 
@@ -132,10 +140,19 @@ class _Axis:
             real = (step * (place + 0.5) - 0.5).clamp(min=0)
         below = real.to(torch.int64).clamp(max=n - 1)
         weight = (real - below).clamp(0, 1)
-        return cls([below, (below + 1).clamp(max=n - 1)], [1 - weight, weight])
+        return cls(n, [below, (below + 1).clamp(max=n - 1)], [1 - weight, weight])
 
-    def transposed(self, n: int) -> _Axis:
-        """The gradient's: from the output back to n elements."""
+    @classmethod
+    def of_nearest(cls, n: Extent, m: Extent, scale: float | None, dtype: Any) -> _Axis:
+        if not isinstance(n, int) or not isinstance(m, int) or n == 0 or m == 0:
+            raise NotLowered("resize of a size that varies")
+        ratio = torch.tensor(1.0 / scale if scale else n / m, dtype=torch.float32)
+        place = (torch.arange(m, dtype=torch.float32) * ratio).floor().to(torch.int64)
+        return cls(n, [place.clamp(max=n - 1)], [torch.ones(m, dtype=dtype)])
+
+    def transposed(self) -> _Axis:
+        """The gradient's: from the output back to the elements that are read."""
+        n = self.size
         taken = [(int(i), o, k) for k, t in enumerate(self.places) for o, i in enumerate(t)]
         outputs: list[dict[int, torch.Tensor]] = [{} for _ in range(n)]
         for i, o, k in taken:
@@ -148,7 +165,7 @@ class _Axis:
         for i, found in enumerate(outputs):
             for k, (o, w) in enumerate(sorted(found.items())):
                 places[k, i], weights[k, i] = o, w
-        return _Axis(list(places), list(weights))
+        return _Axis(len(self.places[0]), list(places), list(weights))
 
 
 def _table(ctx: Lowering, values: torch.Tensor, like: Tensor) -> Tensor:
@@ -192,6 +209,20 @@ def _along(ctx: Lowering, x: Tensor, d: int, m: Extent, axis: _Axis) -> Tensor:
     return ctx.generate(size, wide, inner, x, work=3 * len(places))
 
 
+def _nearest_axes(
+    small: Sequence[Extent],
+    large: Sequence[Extent],
+    scales: Sequence[float | None],
+    dtype: torch.dtype,
+) -> list[_Axis]:
+    if not dtype.is_floating_point:
+        raise NotLowered("resize of integers")
+    return [
+        _Axis.of_nearest(n, m, s, COMPUTE_TYPES[dtype])
+        for n, m, s in zip(small, large, scales, strict=True)
+    ]
+
+
 def _axes(
     small: Sequence[Extent],
     large: Sequence[Extent],
@@ -230,8 +261,7 @@ def upsample_linear_backward(
     *scales: float | None,
 ) -> Tensor:
     forward = _axes(size[2:], grad.size[2:], scales, corners, grad.dtype)
-    axes = [a.transposed(n) for a, n in zip(forward, size[2:], strict=True) if isinstance(n, int)]
-    return _linear(ctx, grad, tuple(size), axes)
+    return _linear(ctx, grad, tuple(size), [a.transposed() for a in forward])
 
 
 # --- padding -------------------------------------------------------------------------------------

@@ -209,6 +209,8 @@ def test_gradients_of_resizing_and_padding() -> None:
         return (
             F.interpolate(x, scale_factor=2),
             F.interpolate(x[0], scale_factor=3),
+            F.interpolate(x, scale_factor=1.6),
+            F.interpolate(x, size=(3, 9)),
             F.interpolate(x[:, :, None], scale_factor=2),
             F.interpolate(x, scale_factor=2, mode="bilinear"),
             F.interpolate(x, size=(3, 9), mode="bilinear", align_corners=True),
