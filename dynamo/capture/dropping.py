@@ -275,12 +275,14 @@ def noticed_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, froz
     """
     todo: list[tuple[list[Any], frozenset[int]]] = [(objects, frozenset())]
     looked_at = 0
-    while todo and looked_at < _LOOKED_AT:
+    while todo:
         parts, holders = todo.pop()
         for index in range(len(parts)):
             if id(type(parts[index])) in _CONSTANTS:
                 continue
             looked_at += 1
+            if looked_at > _LOOKED_AT:
+                return
             if ends_noticed(parts[index]):
                 yield parts[index], holders
             key = id(parts[index])
