@@ -16,7 +16,8 @@ from inductor.lowering import reduction
 from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import padded_load
 from inductor.lowering.registry import NotLowered, aten, lower
-from inductor.ops import ops
+from inductor.lowering.resizing import Axis, along_axes
+from inductor.ops import COMPUTE_TYPES, ops
 from inductor.sizes import Extent, exact, known_lt
 
 # Windows up to this many elements are written out in the loop body.
@@ -308,14 +309,22 @@ def adaptive_avg_pool2d(ctx: Lowering, x: Tensor, output: Sequence[Extent]) -> T
     if list(output) == [1, 1] and x.numel != 0 and x.dtype.is_floating_point:
         return reduction.average(ctx, x, [-2, -1], x.dtype)
     windows = _even_windows(x, output)
-    return average_windows(ctx, x, windows or _uneven(output))
+    if windows is not None and math.prod(windows.kernel) <= MAX_WINDOW:
+        return average_windows(ctx, x, windows)
+    return along_axes(ctx, x, ctx.shape(), _averages(x, output))
 
 
 @lower(aten._adaptive_avg_pool2d_backward.default)
 def adaptive_avg_pool2d_backward(ctx: Lowering, grad: Tensor, x: Tensor) -> Tensor:
     windows = _even_windows(x, grad.size[-2:])
-    return average_windows_backward(ctx, grad, x, windows or _uneven(grad.size))
+    if windows is not None:
+        return average_windows_backward(ctx, grad, x, windows)
+    if _on_cpu(x):
+        raise NotLowered("tables at every element, where aten walks the output")
+    axes = _averages(x, grad.size[-2:])
+    return along_axes(ctx, grad, x.size, [a.transposed() for a in axes])
 
 
-def _uneven(output: Sequence[Extent]) -> _Windows:
-    raise NotLowered(f"windows of several sizes for {output}")
+def _averages(x: Tensor, output: Sequence[Extent]) -> list[Axis]:
+    wide = COMPUTE_TYPES[x.dtype]
+    return [Axis.of_averages(n, m, wide) for n, m in zip(x.size[-2:], output, strict=True)]

@@ -55,7 +55,7 @@ def _nearest(ctx: Lowering, x: Tensor, scales: Sequence[float | None]) -> Tensor
     try:
         factors = _factors(x.size[2:], size[2:], scales)
     except NotLowered:
-        return _linear(ctx, x, size, _nearest_axes(x.size[2:], size[2:], scales, x.dtype))
+        return along_axes(ctx, x, size, _nearest_axes(x.size[2:], size[2:], scales, x.dtype))
     reduction.settled(ctx, x)
 
     def inner(idx: Indices) -> Value:
@@ -72,7 +72,7 @@ def _nearest_backward(
         factors = _factors(size[2:], grad.size[2:], scales)
     except NotLowered:
         axes = _nearest_axes(size[2:], grad.size[2:], scales, grad.dtype)
-        return _linear(ctx, grad, tuple(size), [a.transposed() for a in axes])
+        return along_axes(ctx, grad, tuple(size), [a.transposed() for a in axes])
     terms = list(itertools.product(*map(range, factors)))
     if len(terms) > MAX_TERMS or not grad.dtype.is_floating_point:
         raise NotLowered("many terms")
@@ -117,16 +117,21 @@ MAX_SPREAD = 16
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """What resizing, or its gradient, takes along one dimension: element o is the sum of those at
-    places[k][o] times weights[k][o], over all k."""
+    places[k][o] times weights[k][o], over all k for which the weight is no NaN."""
 
     size: int  # of what is read
     places: list[torch.Tensor]
     weights: list[torch.Tensor]
 
+    @property
+    def is_ragged(self) -> bool:
+        """Whether some elements take less than others."""
+        return any(bool(w.isnan().any()) for w in self.weights)
+
     @classmethod
-    def of(cls, n: Extent, m: Extent, scale: float | None, corners: bool, dtype: Any) -> _Axis:
+    def of(cls, n: Extent, m: Extent, scale: float | None, corners: bool, dtype: Any) -> Axis:
         """n elements to m, as eager computes it, in the type that it computes in."""
         if not isinstance(n, int) or not isinstance(m, int) or n == 0 or m == 0:
             raise NotLowered("resize of a size that varies")
@@ -143,29 +148,43 @@ class _Axis:
         return cls(n, [below, (below + 1).clamp(max=n - 1)], [1 - weight, weight])
 
     @classmethod
-    def of_nearest(cls, n: Extent, m: Extent, scale: float | None, dtype: Any) -> _Axis:
+    def of_nearest(cls, n: Extent, m: Extent, scale: float | None, dtype: Any) -> Axis:
         if not isinstance(n, int) or not isinstance(m, int) or n == 0 or m == 0:
             raise NotLowered("resize of a size that varies")
         ratio = torch.tensor(1.0 / scale if scale else n / m, dtype=torch.float32)
         place = (torch.arange(m, dtype=torch.float32) * ratio).floor().to(torch.int64)
         return cls(n, [place.clamp(max=n - 1)], [torch.ones(m, dtype=dtype)])
 
-    def transposed(self) -> _Axis:
+    def transposed(self) -> Axis:
         """The gradient's: from the output back to the elements that are read."""
         n = self.size
-        taken = [(int(i), o, k) for k, t in enumerate(self.places) for o, i in enumerate(t)]
-        outputs: list[dict[int, torch.Tensor]] = [{} for _ in range(n)]
-        for i, o, k in taken:
-            outputs[i][o] = outputs[i].get(o, 0) + self.weights[k][o]
-        spread = max(map(len, outputs))
+        outputs: list[dict[int, Any]] = [{} for _ in range(n)]
+        for place, weight in zip(self.places, self.weights, strict=True):
+            for o, (i, w) in enumerate(zip(place.tolist(), weight.tolist(), strict=True)):
+                if w == w:
+                    outputs[i][o] = outputs[i].get(o, 0) + w
+        return Axis.of_lists(len(self.places[0]), outputs, self.weights[0].dtype)
+
+    @classmethod
+    def of_lists(cls, size: int, rows: Sequence[dict[int, Any]], dtype: Any) -> Axis:
+        """From what each element takes: weights by place."""
+        spread = max(1, *map(len, rows))
         if spread > MAX_SPREAD:
             raise NotLowered("an element that many are made of")
-        places = torch.zeros(spread, n, dtype=torch.int64)
-        weights = torch.zeros(spread, n, dtype=self.weights[0].dtype)
-        for i, found in enumerate(outputs):
-            for k, (o, w) in enumerate(sorted(found.items())):
+        places = torch.zeros(spread, len(rows), dtype=torch.int64)
+        weights = torch.full((spread, len(rows)), torch.nan, dtype=dtype)
+        for i, row in enumerate(rows):
+            for k, (o, w) in enumerate(sorted(row.items())):
                 places[k, i], weights[k, i] = o, w
-        return _Axis(len(self.places[0]), list(places), list(weights))
+        return cls(size, list(places), list(weights))
+
+    @classmethod
+    def of_averages(cls, n: Extent, m: Extent, dtype: Any) -> Axis:
+        """Adaptive pooling: m windows of sizes that differ by one, over n elements."""
+        if not isinstance(n, int) or not isinstance(m, int) or n == 0 or m == 0:
+            raise NotLowered("pooling of a size that varies")
+        windows = [range(o * n // m, -(-(o + 1) * n // m)) for o in range(m)]
+        return cls.of_lists(n, [{i: 1 / len(w) for i in w} for w in windows], dtype)
 
 
 def _table(ctx: Lowering, values: torch.Tensor, like: Tensor) -> Tensor:
@@ -180,7 +199,7 @@ def _table(ctx: Lowering, values: torch.Tensor, like: Tensor) -> Tensor:
     return Tensor.of(buffer)
 
 
-def _linear(ctx: Lowering, x: Tensor, size: Sequence[Extent], axes: Sequence[_Axis]) -> Tensor:
+def along_axes(ctx: Lowering, x: Tensor, size: Sequence[Extent], axes: Sequence[Axis]) -> Tensor:
     """One dimension after another, columns last: what comes before is computed row by row."""
     if x.device.type == "cpu" and ctx.strides(ctx.val())[-1] != 1:
         raise NotLowered("channels last, where aten finds a place once for all channels")
@@ -190,7 +209,7 @@ def _linear(ctx: Lowering, x: Tensor, size: Sequence[Extent], axes: Sequence[_Ax
     return convert(ctx, x, ctx.val().dtype)
 
 
-def _along(ctx: Lowering, x: Tensor, d: int, m: Extent, axis: _Axis) -> Tensor:
+def _along(ctx: Lowering, x: Tensor, d: int, m: Extent, axis: Axis) -> Tensor:
     places = [_table(ctx, t, x) for t in axis.places]
     weights = [_table(ctx, t, x) for t in axis.weights]
     wide = COMPUTE_TYPES[x.dtype]
@@ -200,7 +219,10 @@ def _along(ctx: Lowering, x: Tensor, d: int, m: Extent, axis: _Axis) -> Tensor:
         for place, weight in zip(places, weights, strict=True):
             at = ops.indirect_checked(place.load((idx[d],)), x.size[d])
             v = ops.to_compute(x.load((*idx[:d], at, *idx[d + 1 :])), wide)
-            v = ops.mul(v, weight.load((idx[d],)))
+            w = weight.load((idx[d],))
+            v = ops.mul(v, w)
+            if axis.is_ragged:
+                v = ops.where(ops.eq(w, w), v, ops.constant(0, wide))
             total = v if total is None else ops.add(total, v)
         assert total is not None
         return total
@@ -214,11 +236,11 @@ def _nearest_axes(
     large: Sequence[Extent],
     scales: Sequence[float | None],
     dtype: torch.dtype,
-) -> list[_Axis]:
+) -> list[Axis]:
     if not dtype.is_floating_point:
         raise NotLowered("resize of integers")
     return [
-        _Axis.of_nearest(n, m, s, COMPUTE_TYPES[dtype])
+        Axis.of_nearest(n, m, s, COMPUTE_TYPES[dtype])
         for n, m, s in zip(small, large, scales, strict=True)
     ]
 
@@ -229,12 +251,12 @@ def _axes(
     scales: Sequence[float | None],
     corners: bool,
     dtype: torch.dtype,
-) -> list[_Axis]:
+) -> list[Axis]:
     if not dtype.is_floating_point:
         raise NotLowered("resize of integers")
     scales = scales or [None] * len(small)
     return [
-        _Axis.of(n, m, s, corners, COMPUTE_TYPES[dtype])
+        Axis.of(n, m, s, corners, COMPUTE_TYPES[dtype])
         for n, m, s in zip(small, large, scales, strict=True)
     ]
 
@@ -244,7 +266,7 @@ def upsample_bilinear2d(
     ctx: Lowering, x: Tensor, output: Any, corners: bool, *scales: float | None
 ) -> Tensor:
     size = ctx.shape()
-    return _linear(ctx, x, size, _axes(x.size[2:], size[2:], scales, corners, x.dtype))
+    return along_axes(ctx, x, size, _axes(x.size[2:], size[2:], scales, corners, x.dtype))
 
 
 @lower(
@@ -261,7 +283,7 @@ def upsample_linear_backward(
     *scales: float | None,
 ) -> Tensor:
     forward = _axes(size[2:], grad.size[2:], scales, corners, grad.dtype)
-    return _linear(ctx, grad, tuple(size), [a.transposed() for a in forward])
+    return along_axes(ctx, grad, tuple(size), [a.transposed() for a in forward])
 
 
 # --- padding -------------------------------------------------------------------------------------
