@@ -20,9 +20,11 @@ from inductor.lowering.pointwise import convert
 from inductor.lowering.pooling import pair
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import Extent, known_le, nonzero
+from inductor.sizes import Extent, hint, known_le, nonzero
 
 Idx = list[Index]
+# A single row of more positions than this is as fast in aten, and faster the longer.
+LONG_SERIAL = 1 << 15
 
 
 def zeros(ctx: Lowering, size: Sequence[Extent], dtype: torch.dtype, like: Tensor) -> Tensor:
@@ -191,8 +193,11 @@ def scatter_reduce(
 ) -> Tensor:
     if reduce not in REDUCES or x.dtype == torch.bool:
         raise NotLowered(f"scatter_reduce of {reduce}")
-    d = _checked(ctx, x, d, index, src)
     mode, start = REDUCES[reduce]
+    serial = len(x.size) == 1 and mode == "add" and x.device.type == "cpu"
+    if serial and hint(index.numel) > LONG_SERIAL:
+        raise NotLowered("one long row, which aten checks and adds in one go")
+    d = _checked(ctx, x, d, index, src)
     wide = convert(ctx, x, COMPUTE_TYPES[x.dtype])
     if not include_self:
         wide = _along(ctx, "set", wide, d, index, _start(start, wide.dtype))
