@@ -225,8 +225,10 @@ def _watch_parts(output: OutputGraph, value: Value) -> None:
 
 def _watch_overwritten(output: OutputGraph, owner: Value | dict, name: str) -> None:
     """An attribute of a value from outside, or a global, is about to change."""
-    real = owner if isinstance(owner, dict) else owner.outside
-    _watch(output, old_values(real, [name]))
+    if isinstance(owner, dict):
+        _watch(output, old_items(owner, [name]))
+    else:
+        _watch(output, old_attributes(owner.outside, [name]))
 
 
 def _watch(output: OutputGraph, objects: list[Any]) -> None:
@@ -235,10 +237,13 @@ def _watch(output: OutputGraph, objects: list[Any]) -> None:
             output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__, holders=holders)
 
 
-def old_values(real: Any, names: Iterable[str]) -> list[Any]:
-    """An object's attributes, or what is under the keys of a dict; None where there is nothing."""
-    if issubclass(type(real), dict):  # not isinstance, which asks the object, too
-        return [dict.get(real, name) for name in names]
+def old_items(real: dict, keys: Iterable[Any]) -> list[Any]:
+    """What is under the keys of a dict; None where there is nothing."""
+    return [dict.get(real, key) for key in keys]
+
+
+def old_attributes(real: Any, names: Iterable[str]) -> list[Any]:
+    """An object's attributes; None where there is none."""
     own = _own_dict(real)
     return [own[name] if own and name in own else _in_slot(real, name) for name in names]
 

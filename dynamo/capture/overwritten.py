@@ -6,6 +6,7 @@ later call is guarded: nobody notices its end.
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import MemberDescriptorType
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo.capture.dropping import BY_CAPTURE, noticed_parts, old_values
+from dynamo.capture.dropping import BY_CAPTURE, noticed_parts, old_attributes, old_items
 from dynamo.sources import GlobalsSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import Pending
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
 
 _FEW = 64  # items of a container
+_SEQUENCES = (list, collections.deque)
 # Guards after which the end of a value is noticed by nobody, or by few (a tensor's).
 _TELLING = frozenset(["constant", "none", "tensor", "static_tensor"])
 
@@ -41,20 +43,19 @@ def guard_overwritten(output: OutputGraph) -> None:
         if any(noticed_parts(taken(real), BY_CAPTURE)):
             continue
         unnoticed = _ends_unnoticed(taken)
-        if keys and all(_in_dict(real, key) for key in keys):
+        if keys:
             output.guard(source, "unnoticed", (tuple(keys), unnoticed))
         else:
             output.guard(source, "predicate", unnoticed)
 
 
-def _in_dict(real: Any, key: Any) -> bool:
-    """Whether what is under the key, or the attribute, is in a dict, if there is any."""
+def _in_dict(real: Any, names: Sequence[str]) -> bool:
+    """Whether attributes of these names are in the object's dict, if there are any."""
     kind = type(real)
-    if issubclass(kind, dict):
-        return True
-    if issubclass(kind, (type, torch.Tensor)) or not kind.__dictoffset__:
+    if issubclass(kind, (type, torch.Tensor, dict)) or not kind.__dictoffset__:
         return False
-    return not any(type(vars(cls).get(key)) is MemberDescriptorType for cls in type.mro(kind))
+    found = (vars(cls).get(name) for cls in type.mro(kind) for name in names)
+    return not any(type(member) is MemberDescriptorType for member in found)
 
 
 def _ends_unnoticed(taken: Taken) -> Callable[[Any], bool]:
@@ -64,40 +65,51 @@ def _ends_unnoticed(taken: Taken) -> Callable[[Any], bool]:
     return what_is_overwritten_ends_unnoticed
 
 
-def _overwritten(output: OutputGraph) -> Iterator[tuple[Source, Any, Sequence[Any], Taken]]:
-    """Where it is, what it is now, under which keys or names, and how what is overwritten is read
-    from it.
-    """
+# Where it is, what it is now, under which keys of a dict (else: none), and how what is overwritten
+# is read from it.
+Overwritten = tuple[Source, Any, Sequence[Any], Taken]
+
+
+def _overwritten(output: OutputGraph) -> Iterator[Overwritten]:
     effects = output.side_effects
     known = _known_sources(output)
     for value in effects.tracked:
         mutation, source, real = value.mutation, value.source, value.outside
         if mutation.new or not mutation.dirty or source is None or real is None:
             continue
-        if isinstance(value, CellValue):
-            yield source, real, (), _contents
-        elif isinstance(value, DictValue):
-            keys = [
-                key for key in _dropped_keys(value, real) if value.item_source(key) not in known
-            ]
-            if keys:
-                yield source, real, keys, _attributes(keys)
-        elif isinstance(value, SequenceValue):
-            dropped = _dropped_places(value, source, real)
-            places = [i for i in dropped if value.item_source(source, i) not in known]
-            if places:
-                yield source, real, (), _items_at(places)
+        yield from _contents_of(value, source, real, known)
         own_source = getattr(value, "own_source", None)
         names = list(mutation.attrs)
         if own_source is not None:
             names = [name for name in names if own_source(name) not in known]
         if names:
-            yield source, real, names, _attributes(names)
+            yield source, real, names if _in_dict(real, names) else (), _attributes(names)
     namespaces: dict[int, tuple[dict, Source, list[str]]] = {}
     for (key, name), (namespace, origin, _) in effects.globals.items():
         namespaces.setdefault(key, (namespace, origin or GlobalsSource(), []))[2].append(name)
     for namespace, origin, names in namespaces.values():
-        yield origin, namespace, names, _attributes(names)
+        yield origin, namespace, names, _items(names)
+
+
+def _contents_of(
+    value: Value, source: Source, real: Any, known: set[Source | None]
+) -> Iterator[Overwritten]:
+    """What a cell or a container, or an instance of a subclass of one, holds."""
+    held = getattr(value, "storage", None)
+    held = value if held is None else held
+    if isinstance(held, CellValue):
+        yield source, real, (), _cell_contents
+    elif isinstance(held, DictValue):
+        keys = [key for key in _dropped_keys(held, real) if held.item_source(key) not in known]
+        if keys:
+            yield source, real, keys, _items(keys)
+    elif isinstance(held, SequenceValue):
+        plain: Any = next((base for base in _SEQUENCES if issubclass(type(real), base)), None)
+        if plain is not None:
+            dropped = _dropped_places(held, source, list(plain.__iter__(real)))
+            places = [i for i in dropped if held.item_source(source, i) not in known]
+            if places:
+                yield source, real, (), _items_at(plain, places)
 
 
 def _known_sources(output: OutputGraph) -> set[Source | None]:
@@ -138,13 +150,18 @@ def _dropped_keys(value: DictValue, real: dict) -> Iterator[Any]:
             yield key
 
 
-def _contents(cell: Any) -> list[Any]:
+def _cell_contents(cell: Any) -> list[Any]:
     return [] if is_empty(cell) else [cell.cell_contents]
 
 
-def _items_at(places: list[int]) -> Taken:
-    return lambda items: [items[i] for i in places if i < len(items)]
+def _items_at(plain: Any, places: list[int]) -> Taken:
+    """Past methods that a subclass overrides."""
+    return lambda items: [plain.__getitem__(items, i) for i in places if i < plain.__len__(items)]
 
 
-def _attributes(names: list[Any]) -> Taken:
-    return lambda real: old_values(real, names)
+def _items(keys: list[Any]) -> Taken:
+    return lambda real: old_items(real, keys)
+
+
+def _attributes(names: list[str]) -> Taken:
+    return lambda real: old_attributes(real, names)

@@ -104,7 +104,8 @@ class ObjectValue(Value):
     def unread(self) -> Iterable[Any]:
         stored = {} if self.mutation is None else self.mutation.attrs
         own = (self.instance_dict() or {}) if _has_dict(self.cls) else {}
-        return [obj for name, obj in own.items() if name not in stored]
+        attributes = [obj for name, obj in own.items() if name not in stored]
+        return attributes if self.storage is None else [*attributes, *self.storage.unread()]
 
     def as_proxy(self) -> Any:
         if self.storage is not None:

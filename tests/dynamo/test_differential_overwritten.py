@@ -10,7 +10,7 @@ import pytest
 from tests.dynamo.differential import check
 
 DEFINITIONS = """
-import weakref
+import weakref, dynamo
 class O:
     def __init__(self, n=0): self.n = n
 class D:
@@ -402,6 +402,113 @@ PROGRAMS = {
         l = [mk(1), mk(2)]
         run(l, T(2))
         run(l, T(2))
+    """,
+    "overwritten_container_held": """
+        class C: pass
+        def f(o, t):
+            log.append("a"); o.k = [t]; log.append("b"); return t + len(o.k)
+        ---
+        o = C(); d = D(1)
+        o.k = [d]
+        run(o, T(2))
+        o.k = [D(2)]
+        run(o, T(2))
+        o.k = [O(2)]; w = weakref.ref(o.k[0])
+        run(o, T(2))
+        w() is None
+        run(o, T(2))
+    """,
+    "overwritten_twice": """
+        class C: pass
+        def f(o, t):
+            o.k = 1; log.append("a"); o.k = t + 1; log.append("b"); del o.k; log.append("c"); o.k = 5
+            return t + 1
+        ---
+        o = C(); o.k = D(1)
+        run(o, T(2))
+        o.k = None
+        run(o, T(2))
+        o.k = D(2)
+        run(o, T(2))
+    """,
+    "overwritten_storage": """
+        class L(list): pass
+        class DD(dict): pass
+        def f(l, d, t):
+            log.append("a"); l[0] = t; log.append("b"); d["k"] = t; log.append("c"); return t + 1
+        ---
+        l, d = L([None]), DD(k=None)
+        run(l, d, T(2))
+        l[0] = D(1); d["k"] = D(2)
+        run(l, d, T(2))
+    """,
+    "overwritten_ordered": """
+        def f(d, e, t):
+            log.append("a"); d["k"] = t; log.append("b"); e["k"] = t; log.append("c"); return t + 1
+        ---
+        d, e = collections.OrderedDict(k=None), collections.defaultdict(list, k=None)
+        run(d, e, T(2))
+        d["k"] = D(1); e["k"] = D(2)
+        run(d, e, T(2))
+    """,
+    "overwritten_slice": """
+        def f(l, t):
+            log.append("a"); l[1:] = [t]; log.append("b"); del l[0]; log.append("c"); l.extend([1, 2]); l *= 0; log.append("d"); return t + 1
+        ---
+        l = [1, None, 2]
+        run(l, T(2))
+        l[:] = [D(0), D(1), D(2)]
+        run(l, T(2))
+    """,
+    "overwritten_module_buffer": """
+        class M(nn.Module):
+            def __init__(self): super().__init__(); self.register_buffer("b", None)
+            def forward(self, t):
+                log.append("a"); self.b = t + 1; log.append("b"); return self.b
+        m = M()
+        def f(t): return m(t)
+        ---
+        run(T(2))
+        w = weakref.ref(m.b, lambda _: log.append("gone"))
+        run(T(2))
+        run(T(2))
+    """,
+    "order_vars": """
+        class C: pass
+        def f(o, t):
+            d = o.__dict__
+            x = d.pop("a"); d["a"] = x
+            o.__dict__.update(z=1)
+            y = o.b; del o.b; setattr(o, "b", y)
+            delattr(o, "c"); o.c = 1; del o.c
+            return t + 1, list(vars(o)), list(o.__dict__.items())
+        ---
+        o = C(); o.a = 1; o.b = 2; o.c = 3
+        run(o, T(2))
+        list(vars(o))
+        o.c = 9
+        run(o, T(2))
+        list(vars(o))
+    """,
+    "order_break": """
+        class C: pass
+        def f(o, t):
+            del o.a
+            o.a = t
+            dynamo.graph_break()
+            del o.b
+            dynamo.graph_break()
+            o.b = 2
+            k = list(vars(o))
+            del o.a
+            o.d = 1
+            o.a = 3
+            return t + 1, k, list(vars(o))
+        ---
+        o = C(); o.a = 1; o.b = 2
+        run(o, T(2))
+        run(o, T(2))
+        list(vars(o))
     """,
 }
 
