@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from fxgraph import Node
 from fxgraph.args import leaves
 
@@ -32,7 +34,21 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether the operation, the shapes being right, may fail on the values of tensors."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if name in _INDEXING:  # numbers and slices fit, since the shape does
-        return any(isinstance(leaf, Node) for leaf in leaves(args[1:2]))
+        computed = [leaf for leaf in leaves(args[1:2]) if isinstance(leaf, Node)]
+        if not all(map(_is_mask, computed)):
+            return True
+        return bool(computed) and not all(map(_fits, args[2:]))
     module = getattr(target, "__module__", None) or "torch"
     known = module.partition(".")[0] in ("torch", "_operator", "builtins", "math")
     return not known or name.rstrip("_") in _VALUE_DEPENDENT or name in _VALUE_DEPENDENT
+
+
+def _is_mask(node: Node) -> bool:
+    """Of the shape that it has to have: whatever is in it, it is an index."""
+    return getattr(node.meta.get("val"), "dtype", None) is torch.bool
+
+
+def _fits(stored: Any) -> bool:
+    """However many places a mask chooses."""
+    value = stored.meta.get("val") if isinstance(stored, Node) else stored
+    return not isinstance(value, torch.Tensor) or value.dim() == 0

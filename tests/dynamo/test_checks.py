@@ -643,6 +643,26 @@ def test_a_backend_that_fails_alone_is_heard():
         dynamo.compile(effects_before_an_index, backend=backend)(GOOD, FITS)
 
 
+def fills_by_a_mask(x, value):
+    try:
+        x[x > 0] = value
+    except (IndexError, RuntimeError) as error:
+        return str(error)
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("value", "codes"),
+    [(1.0, []), (torch.tensor(6.0), []), (torch.tensor([5.0, 6.0]), ["CAUGHT_FAILURE"])],
+)
+def test_masks_choose_whatever_is_in_them(value, codes):
+    """They fit by their shape, and a number fits any places; as many as they choose need not."""
+    capturing, captured = compiled(fills_by_a_mask)
+    x = torch.tensor([1.0, -2.0, 3.0])
+    assert same(fills_by_a_mask(x.clone(), value), capturing(x.clone(), value))
+    assert captured.codes == codes
+
+
 def test_exports_break_at_a_check():
     """An exported graph would leave the check out."""
     with pytest.raises(dynamo.errors.Unsupported, match="value of a tensor"):
