@@ -190,6 +190,10 @@ class Value:
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         """What stands for the value as a key of a symbolic dict or set (see values/keys.py)."""
+        if self.python_type().__hash__ is None:
+            from dynamo.values.keys import unhashable
+
+            return unhashable(tx, self)
         return self.hash_key_by_identity()
 
     def hash_key_by_identity(self) -> Hashable:

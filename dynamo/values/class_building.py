@@ -23,7 +23,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
+from dynamo.values.builtins import handles, is_none
 from dynamo.values.cell import CellValue
 from dynamo.values.classes import ClassValue
 from dynamo.values.constant import ConstantValue
@@ -370,9 +370,11 @@ class PropertyChange(Value):
         self.index = index
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        parts = [*self.owner.args, *[ConstantValue(None)] * 3][:3]
-        parts[self.index] = args[0]
-        return DescriptorValue(property, parts)
+        parts = [*self.owner.args, *[ConstantValue(None)] * 4][:4]
+        if not is_none(args[0]):
+            parts[self.index] = args[0]
+        # A text of the property's own stays; else it is the getter's.
+        return DescriptorValue(property, parts[:3] if is_none(parts[3]) else parts)
 
 
 class FieldValue(Value):

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from dynamo.reconstruct import Codegen
 
 
+_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+
+
 class ClassValue(MetaclassInstance):
     """A class that exists while capturing: call, attributes, isinstance."""
 
@@ -157,6 +160,8 @@ class ClassValue(MetaclassInstance):
         if self.mutation is None or name.startswith("__") or isinstance(self.cls, enum.EnumType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if class_lookup(type(self.cls), "__setattr__") is not type.__setattr__:
+            raise Unsupported(breaks.AttributeMutation(self.describe(), name))
+        if self.cls.__flags__ & _IMMUTABLE_TYPE:  # raises, there and then
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
         tx.output.side_effects.class_stores[id(self.cls), name] = value

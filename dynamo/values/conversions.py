@@ -261,6 +261,8 @@ def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:
 def _format(tx, value, spec=None):
     from dynamo.values.symbolic_text import formatted
 
+    if spec is not None and not issubclass(spec.python_type(), str):
+        fail_as(tx, format, ConstantValue(0), spec)
     text = formatted(value, spec)
     if text is not None:
         return text

@@ -100,7 +100,10 @@ def groupby(iterable, key=None):
 def batched(iterable, n, *, strict=False):
     if n < 1:
         raise ValueError("n must be at least one")
-    iterator = iter(iterable)
+    return _batches(iter(iterable), n, strict)
+
+
+def _batches(iterator, n, strict):
     while batch := tuple(itertools.islice(iterator, n)):
         if strict and len(batch) != n:
             raise ValueError("batched(): incomplete batch")

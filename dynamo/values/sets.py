@@ -344,9 +344,12 @@ def in_real_order(members: list[Value], real: Iterable[Any]) -> list[Value]:
 
 
 def member_keys(tx: Interpreter, value: Value) -> Iterable[Hashable] | None:
-    """The hash keys of a set or of a dict's keys() or items(); None for other values."""
+    """The hash keys of a set or of a dict's keys() or items(); None for other values. (A frozenset
+    of literals is a constant where it is a literal or a key.)"""
     if isinstance(value, FrozenSetValue):
         return value.members.keys()
+    if value.is_constant() and isinstance(value.as_constant(), frozenset):
+        return gather(tx, value).members.keys()
     if value.python_type() in (type({}.keys()), type({}.items())):
         return gather(tx, value).members.keys()
     return None

@@ -423,6 +423,65 @@ PROGRAMS = {
         run(T(3), F([1, 2]), P([1, 2]))
         run(T(3), frozenset([1, 2]), (1, 2))
         """,
+    "frozensets_that_are_keys": """
+        KEYS = {frozenset([1, 2]): 1, frozenset([2]): 2}
+        NESTED = {frozenset([frozenset([1])]): 1, (1, frozenset([2])): 2}
+        def f(x):
+            a, b = KEYS
+            found = [a == frozenset([1, 2]), frozenset(a) == a, frozenset([2]) < a, {1, 2} >= b]
+            found += [u != v for u in KEYS for v in map(frozenset, KEYS)]
+            p, q = NESTED
+            found += [p == frozenset([frozenset([1])]), frozenset([2]) == q[1]]
+            return x + 1, found, [a | {3}, {3} | b, a ^ {1}, {1, 2} - b]
+        ---
+        run(T(3))
+        """,
+    "views_of_dicts_have_no_hash": """
+        def f(x, d):
+            found = []
+            for look in (lambda: d.keys() in d, lambda: d.items() in {1}, lambda: {d.keys(): 1}):
+                try: found.append(look())
+                except TypeError as error: found.append(str(error))
+            return x + 1, found, d.values() in [d.values()], d.values() in {1}
+        ---
+        run(T(3), {1: 2})
+        """,
+    "attributes_of_immutable_types": """
+        def f(x):
+            found = []
+            for kind in (itertools.count, int, dict):
+                try: kind.added = 1
+                except TypeError as error: found.append(str(error))
+            return x + 1, found
+        ---
+        run(T(3))
+        """,
+    "refused_by_format_and_batched": """
+        def f(x):
+            found = []
+            for call in (lambda: format(x.shape[0], None), lambda: format(F(1), 2)):
+                try: found.append(call())
+                except TypeError as error: found.append(str(error))
+            if hasattr(itertools, "batched"):
+                try: itertools.batched(3, 2)
+                except TypeError as error: found.append(str(error))
+            return x + 1, found
+        ---
+        from fractions import Fraction as F
+        run(T(3))
+        """,
+    "texts_of_copied_properties": """
+        def f(x):
+            def one(self): return 1
+            def two(self):
+                "two"
+            told = property(one, None, None, "told")
+            made = [told.getter(two), property(two).getter(one), property(two).setter(one)]
+            made += [told.setter(two), told.deleter(None), property(one).getter(two)]
+            return x + 1, [p.__doc__ for p in made], [p.fget is two for p in made]
+        ---
+        run(T(3))
+        """,
 }
 
 
