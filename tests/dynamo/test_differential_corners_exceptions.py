@@ -109,7 +109,7 @@ PROGRAMS = {
     ),
     "coroutines_that_nothing_awaits": (
         2,
-        "NEVER_AWAITED OBJECT_DIES UNCAPTURED_CALL",
+        "GENERATOR_FRAME NEVER_AWAITED OBJECT_DIES UNCAPTURED_CALL",
         """
         import warnings
         async def never(x): return x * 2
