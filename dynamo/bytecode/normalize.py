@@ -20,7 +20,7 @@ stack before it):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, TypeVar
@@ -365,6 +365,7 @@ def _move_nulls(draft: list[Instruction]) -> list[Instruction]:
             null.pending_nulls = bits(pending | flow.insert[i])
             with_null[i] = null
             result.append(null)
+            result += _below_arguments(instr, null) if flow.is_swapped(instr) else []
         if instr.op == "PUSH_NULL" and flow.depth[i] is not None:
             removed.append(i)
             continue
@@ -388,6 +389,15 @@ def _move_nulls(draft: list[Instruction]) -> list[Instruction]:
             handler.target = without_null[handler.target.index]
             handler.depth -= below.bit_count()
     return result
+
+
+def _below_arguments(call: Instruction, null: Instruction) -> Iterator[Instruction]:
+    """What brings the NULL from the top to its place below the one or two arguments."""
+    for depth in range(call.arg + 1, 1, -1):
+        swap = Instruction("SWAP", depth, depth, native=call.native, offset=call.offset,
+                           positions=call.positions)  # fmt: skip
+        swap.handler, swap.pending_nulls = call.handler, null.pending_nulls
+        yield swap
 
 
 # -- stacks ---------------------------------------------------------------------------------------

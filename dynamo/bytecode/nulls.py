@@ -6,6 +6,13 @@
     BINARY_SUBSCR           PUSH_NULL
     CALL 0                  CALL 0
 
+    PUSH_NULL               LOAD_CONST defaults
+    LOAD_CONST defaults     MAKE_FUNCTION
+    MAKE_FUNCTION     ->    SWAP 2
+    SWAP 2                  PUSH_NULL
+    CALL 1                  SWAP 2
+                            CALL 1
+
 A NULL at depth d is overdue ("pending") from its PUSH_NULL to the point from which no path writes
 slot d + 1, the callable's, before the call. Sets of depths are bit masks. Expressions may contain
 branches, so this is a small data flow problem: forward which NULLs are on the stack, backward which
@@ -118,7 +125,7 @@ class NullFlow:
             instr, depth = self.draft[i], self.depth[i]
             arriving &= self.present[i]
             done = arriving & self.called[i] & ~self.unwritten[i]
-            if done and (depth is None or done != 1 << (depth - 2)):
+            if done and (depth is None or done != 1 << (depth - 2 - self._above(instr))):
                 raise MisplacedNull(f"callable is not on top before {instr}")
             if source >= 0 and self.draft[source].target is instr:
                 self.jumps_to_insert[source] = bool(done)
@@ -140,3 +147,14 @@ class NullFlow:
         for i, meets in falls:
             if self.insert[i] and not meets:
                 raise MisplacedNull(f"paths disagree before {self.draft[i]}")
+
+    def _above(self, instr: Instruction) -> int:
+        """How many arguments are above the callable already, where it was swapped below them."""
+        return instr.arg if self.is_swapped(instr) else 0
+
+    def is_swapped(self, instr: Instruction) -> bool:
+        """Whether the instruction is the call of a generic function's type parameters: its
+        arguments, the defaults, were evaluated before the function that gets them was made.
+        """
+        before = self.draft[max(instr.index - 1, 0)]
+        return instr.op == "CALL" and before.op == "SWAP" and before.arg == instr.arg + 1 <= 3

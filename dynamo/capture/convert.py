@@ -36,6 +36,7 @@ from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import class_body, handlers_calls, handlers_data, handlers_flow  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame, TrialOver
 from dynamo.capture.dropping import held_alone
+from dynamo.capture.interpreter import TWO_CELLS, has_two_cells
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.overwritten import guard_overwritten
 from dynamo.capture.reading_loops import trial_for
@@ -253,6 +254,8 @@ def inside_mode(_: Any = None) -> bool:
 def _left_as_it_is(frame: Any, context: CompileContext) -> breaks.Break | None:
     """Why the frame is not captured at all, if it is not."""
     code = frame.f_code
+    if has_two_cells(code):
+        return breaks.UnsupportedOpcode(TWO_CELLS)
     if _reads_locals(frame):
         return breaks.ReadsLocals(code.co_name)
     if origin(code) is not None:

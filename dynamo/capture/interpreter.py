@@ -118,6 +118,14 @@ class Caught(Finished):
 UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
+TWO_CELLS = "MAKE_CELL (of a name that is also free: a comprehension's own variable)"
+
+
+def has_two_cells(code: types.CodeType) -> bool:
+    """Whether a name of the code stands for two cells, which a table of names cannot hold."""
+    return not {*code.co_cellvars}.isdisjoint(code.co_freevars)
+
+
 _programs: CodeMap[Program] = CodeMap()
 
 
@@ -126,6 +134,8 @@ def program_of(code: types.CodeType) -> Program:
     known = _programs.get(code)
     if known is not None:
         return known
+    if has_two_cells(code):
+        raise Unsupported(breaks.UnsupportedOpcode(TWO_CELLS))
     program = [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
     return _programs.set(code, program)
 

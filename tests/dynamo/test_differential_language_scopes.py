@@ -511,21 +511,46 @@ PROGRAMS: dict[str, Program] = {
         run(T(2))
         """,
     ),
+    "a_cell_and_a_free_variable_of_one_name": (
+        None,
+        """
+        def outer(i):
+            def f(x):
+                made = [lambda: i for i in range(3)]
+                return x + 1, [one() for one in made]
+            return f
+        inner = outer(7)
+        def f(x): return inner(x * 2), inner(x)
+        ---
+        run(T(2))
+        """,
+    ),
 }
-if hasattr(ast, "TypeAlias"):
+if hasattr(ast, "TypeAlias"):  # type parameters are syntax
     PROGRAMS |= {
-        "pep695": (
-            1,
+        "generic_functions": (
+            None,
             """
-        def f(x): return x + 1
+        def f(x):
+            def a[T: str](text: T = 'x', *, k=x.shape[0]): return text, k
+            def b[T](text: T = 'y'): return text
+            def c[T](*, k=3) -> T: return k
+            type Pair[T] = tuple[T, T]
+            class C[T]:
+                def m[U](self, a: U = 3) -> T: return a
+            made = a(), a('z', k=1), b(), c(), C().m()
+            return x + 1, made, len(a.__type_params__), str(Pair[int]), C.__type_params__[0].__name__
         ---
         run(T(2))
             """,
         ),
-        "pep695_outside": (
+        "generics_from_outside": (
             1,
             """
-        def f(x): return x + 1
+        def scaled[T](x: T, by=2) -> T: return x * by
+        class Box[T]:
+            def __init__(self, held: T): self.held = held
+        def f(x): return scaled(Box[int](x).held) + 1
         ---
         run(T(2))
             """,
