@@ -9,7 +9,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dynamo import _hook
-from dynamo.capture.checks import restore_random, save_random
+from dynamo.capture.checks import is_ordinary, restore_random, save_random
 from dynamo.capture.tracebacks import leave_traceback
 from dynamo.reconstruct import Codegen
 from dynamo.sources import LocalSource
@@ -75,15 +75,14 @@ class CheckEmitter:
 
     @staticmethod
     def keep_only_exceptions(codegen: Codegen, keep: bool = False) -> None:
-        """exception -- ; what is not an Exception (KeyboardInterrupt) goes on its way. keep: in the
+        """exception -- ; what no operation raised (KeyboardInterrupt) goes on its way. keep: in the
         variable __exception.
         """
         ordinary = codegen.label()
         codegen.store_fast("__exception")
-        codegen.load_callable(lambda: codegen.load_const(isinstance))
+        codegen.load_callable(lambda: codegen.load_object(is_ordinary, "is_ordinary"))
         codegen.load_fast("__exception")
-        codegen.load_const(Exception)
-        codegen.call(2)
+        codegen.call(1)
         codegen.pop_jump_if_true(ordinary)
         codegen.load_fast("__exception")
         codegen.reraise()

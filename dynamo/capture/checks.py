@@ -250,6 +250,14 @@ def breaking_at(tx: Interpreter, reason: breaks.Break) -> RestartAnalysis:
 
 
 # -- what rewritten frames call ------------------------------------------------------------------
+def is_ordinary(error: BaseException) -> bool:
+    """Whether an operation may have raised it: where the program's hooks pack what is saved, they
+    may have (to end a checkpoint's recomputation), and have done whatever else they do.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return isinstance(error, Exception) and hooks is None
+
+
 def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:
     """The states of torch's random numbers: the CPU's, and each device's."""
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(d) for d in devices)]
