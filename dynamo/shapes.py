@@ -318,7 +318,7 @@ class FrameSymbols:
         if not self.allowed or source.made_by_frame:
             return None
         known = self._numbers.get(source)
-        if known is not None:
+        if known is not None or not _fits(value):
             return known
         name = source.name
         before = self.seen.numbers.setdefault(name, value)
@@ -328,8 +328,6 @@ class FrameSymbols:
             self.seen.why[name] = f"was {before}, then {value}"
         varies = self.automatic and self.seen.numbers[name] is VARIES
         if not varies and not (self.at_once and _is_argument(source) and value not in (0, 1)):
-            return None
-        if not _fits(value):
             return None
         if self._is_full():
             self._say_full(readable_name(source))

@@ -480,3 +480,16 @@ def test_sizes_divided_by_floats():
     compiled = dynamo.compile(lambda x: (x + 1, x.size(0) / 3 // 0.1), backend="eager")
     for n in (2, 3, 4, 5):
         assert compiled(torch.ones(n))[1] == n / 3 // 0.1
+
+
+def test_numbers_too_long_for_a_symbol():
+    """Longer than a text may be, too: they are constants, and shorter ones become a symbol."""
+
+    def f(x, n):
+        return x * (n % 10), n + 1
+
+    compiled = dynamo.compile(f, backend="eager")
+    x = torch.ones(2)
+    for n in (7**20_000, 7**20_001, 5, 6, 7, 2**70, 2**70 + 1, 8, 7**20_000):
+        product, following = compiled(x, n)
+        assert torch.equal(product, x * (n % 10)) and following == n + 1
