@@ -39,12 +39,18 @@ def _row_major(tensor: torch.Tensor) -> bool:
 
 
 def _channels_last(tensor: torch.Tensor) -> bool:
-    """In the order of channels-last, and not in that of rows, too."""
-    if tensor.dim() != 4 or tensor.numel() == 0 or tensor.is_contiguous():
+    """What Tensor.suggest_memory_format takes for channels-last: strides that grow in that order,
+    those of sizes 1 included, and not those of rows.
+    """
+    if tensor.dim() != 4 or tensor.is_contiguous() or tensor.stride(1) == 0:
         return False
-    wanted = _channels_last_strides(tensor.shape)
-    dims = zip(tensor.shape, tensor.stride(), wanted)
-    return all(size == 1 or one == other for size, one, other in dims)
+    least = 0
+    for dim in (1, 3, 2, 0):
+        size, stride = tensor.shape[dim], tensor.stride(dim)
+        if size == 0 or stride < least or (dim == 0 and least == tensor.stride(1)):
+            return False
+        least = stride * size
+    return True
 
 
 def _channels_last_strides(size: Sequence[int]) -> list[int]:

@@ -22,10 +22,19 @@ _VALUE_DEPENDENT = frozenset(
     + ["multinomial", "bernoulli", "poisson", "normal", "binomial", "cholesky", "inverse", "inv"]
     + ["solve", "lu", "lu_factor", "eigh", "eig", "eigvals", "svd", "svdvals", "lstsq", "pinv"]
     + ["cholesky_solve", "cholesky_inverse", "slogdet", "matrix_rank", "_assert", "_assert_async"]
+    + ["index", "index_reduce", "max_unpool1d", "max_unpool2d", "max_unpool3d", "segment_reduce"]
+    + ["quantile", "nanquantile", "cholesky_ex", "inv_ex", "matrix_power"]
+    + ["linalg_cholesky_ex", "linalg_inv_ex", "linalg_ldl_factor", "linalg_ldl_factor_ex"]
+    + ["linalg_matrix_norm", "linalg_cond", "linalg_matrix_power", "linalg_solve_ex"]
     + ["repeat_interleave", "searchsorted", "tensor_split", "gather_dim", "unfold", "item"]
     + [f"linalg_{name}" for name in ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv")]
     + [f"linalg_{name}" for name in ("lstsq", "lu", "lu_factor", "lu_solve", "pinv", "solve")]
     + [f"linalg_{name}" for name in ("matrix_rank", "svd", "svdvals", "tensorinv", "tensorsolve")]
+)
+# By zero, of integers.
+_DIVISIONS = frozenset(
+    ["floordiv", "ifloordiv", "mod", "imod", "floor_divide", "remainder", "fmod", "__floordiv__"]
+    + ["__mod__", "__rfloordiv__", "__rmod__", "__ifloordiv__", "__imod__"]
 )
 _INDEXING = frozenset(["getitem", "setitem", "__getitem__", "__setitem__"])
 
@@ -33,6 +42,9 @@ _INDEXING = frozenset(["getitem", "setitem", "__getitem__", "__setitem__"])
 def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether the operation, the shapes being right, may fail on the values of tensors."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    name = name.partition(".")[0]  # of an overload
+    if name in _DIVISIONS or name.rstrip("_") in _DIVISIONS:
+        return _may_be_by_zero(args[:2] if not name.startswith("__r") else args[1::-1])
     if name in _INDEXING:  # numbers and slices fit, since the shape does
         computed = [leaf for leaf in leaves(args[1:2]) if isinstance(leaf, Node)]
         if not all(map(_is_mask, computed)):
@@ -41,6 +53,16 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     module = getattr(target, "__module__", None) or "torch"
     known = module.partition(".")[0] in ("torch", "_operator", "builtins", "math")
     return not known or name.rstrip("_") in _VALUE_DEPENDENT or name in _VALUE_DEPENDENT
+
+
+def _may_be_by_zero(operands: tuple[Any, ...]) -> bool:
+    found = [getattr(operand, "meta", {}).get("val") for operand in operands]
+    divisor = found[-1] if found else None
+    tensors = [value for value in found if isinstance(value, torch.Tensor)]
+    floats = any(value.is_floating_point() for value in tensors)
+    floats = floats or any(type(operand) is float for operand in operands)
+    by_zero = isinstance(divisor, torch.Tensor) or (bool(operands) and operands[-1] == 0)
+    return bool(tensors) and by_zero and not floats
 
 
 def _is_mask(node: Node) -> bool:

@@ -30,6 +30,7 @@ from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
 from dynamo.capture.check_emitter import CheckEmitter
 from dynamo.capture.checks import STATE_FUNCTIONS
+from dynamo.capture.order import can_fail
 from dynamo.capture.output import GraphInput, OutputGraph
 from dynamo.capture.side_effects import DELETED, ReplayedCall
 from dynamo.capture.targets import hold_targets
@@ -40,11 +41,10 @@ from dynamo.records import FrameRecord, GraphRecord
 from dynamo.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.values.base import Value
 from dynamo.values.inference import compile_inside
-from fxgraph import GraphModule, verify
+from fxgraph import GraphModule, Node, verify
 
 if TYPE_CHECKING:
     from dynamo.capture.root import RootInterpreter, Stop
-    from dynamo.values.tensor import TensorValue
 
 log_graph = logging.getLogger("dynamo.graph")
 log_graph_code = logging.getLogger("dynamo.graph_code")
@@ -109,13 +109,14 @@ class FrameRewriter:
         first = self._first_run()
         results = list(first.graph_outputs.values())
         graph = self.output.graph
-        graph.output(tuple(value.node for value in results))
+        unused = self._unused_that_may_fail([value.node for value in results])
+        graph.output((*(value.node for value in results), *unused))
         graph.eliminate_dead_code()
         has_graph = self._has_operations()
         if not has_graph and not self._worth_rewriting():
             return Rewritten(self.root.code, True, self.output)
         spent_in_backend = time.perf_counter()
-        graph_call = self._compile_graph(results) if has_graph else None
+        graph_call = self._compile_graph(len(results), len(unused)) if has_graph else None
         self.record.times["backend"] = time.perf_counter() - spent_in_backend
         emit = Emitter()
         emit.set_location(self.root.code.co_firstlineno)
@@ -156,7 +157,28 @@ class FrameRewriter:
             return self.output.context.fullgraph or config.rewrite_all_frames
         return True
 
-    def _compile_graph(self, results: Sequence[TensorValue]) -> _GraphCall:
+    def _unused_that_may_fail(self, results: list[Node]) -> list[Node]:
+        """Nodes that nothing needs but the program, which hears of it where they fail: as outputs
+        they stay in the graph through all of its stages.
+        """
+        if self.output.context.export:
+            return []
+        nodes = [n for n in self.output.graph.nodes if n.op.startswith("call_")]
+        returned = _reached(nodes, results)
+        used = _reached(nodes, [*results, *(node for node in nodes if node.is_impure())])
+        found: list[Node] = []
+        for node in nodes:
+            if not can_fail(node.target, node.args):
+                continue
+            stored_in = node.args[0] if node.args and node.is_impure() else None
+            if node not in used:
+                found.append(node)
+            elif isinstance(stored_in, Node) and stored_in not in returned:
+                found.append(stored_in)  # later stages drop the store with it
+        kept = [node for node in found if isinstance(node.meta.get("val"), torch.Tensor)]
+        return [n for n in dict.fromkeys(kept) if n.op != "placeholder" and n not in results]
+
+    def _compile_graph(self, results: int, unused: int) -> _GraphCall:
         output, context = self.output, self.output.context
         graph = output.graph
         inputs = self._used_inputs()
@@ -183,7 +205,7 @@ class FrameRewriter:
             inputs = [item for item in inputs if not item.static]
         name = f"__compiled_{next(_graph_counter)}"
         output.installed[name] = self._guarded_from_hook(compiled)
-        return _GraphCall(name, inputs, len(results))
+        return _GraphCall(name, inputs, results, unused)
 
     def _guarded_from_hook(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """Where the rewritten frame runs with the hook on, the backend's own Python must not be
@@ -252,9 +274,11 @@ class FrameRewriter:
         if call.results == 0:
             codegen.pop_top()
             return
-        codegen.unpack_sequence(call.results)
+        codegen.unpack_sequence(call.results + call.unused)
         for i in range(call.results):
             codegen.store_fast(f"__out_{i}")
+        for _ in range(call.unused):
+            codegen.pop_top()
 
     def _emit_state(self, codegen: Codegen) -> None:
         """Leave torch's modes as the captured code left them."""
@@ -363,6 +387,16 @@ class _GraphCall:
     name: str
     inputs: list[GraphInput]
     results: int
+    unused: int  # results behind those, which nobody takes
+
+
+def _reached(nodes: Sequence[Node], ends: Sequence[Node]) -> set[Node]:
+    """`ends`, and what they are computed from."""
+    found = set(ends)
+    for node in reversed(nodes):
+        if node in found:
+            found.update(node.all_input_nodes)
+    return found
 
 
 def _user_lines(module: GraphModule) -> str:

@@ -23,7 +23,8 @@ def require(
     """
 
     def wrong(v: Value) -> Value:
-        return ops.where(fine(v), ops.constant(PASSED, torch.int64), v)
+        found = ops.maximum(v, ops.constant(PASSED + 1, torch.int64))  # PASSED itself is no report
+        return ops.where(fine(v), ops.constant(PASSED, torch.int64), found)
 
     _require(ctx, x, wrong, lambda v: v, error, message, ())
 
@@ -49,7 +50,7 @@ def require_inside(
             v = ops.add(v, ops.constant(low, torch.int64))
         above = ops.ge(v, ops.constant(low, torch.int64))
         fine = ops.logical_and(above, ops.lt(v, ops.constant(high, torch.int64)))
-        wrong = ops.maximum(v, ops.constant(PASSED + 1, torch.int64))  # PASSED itself is no report
+        wrong = ops.maximum(v, ops.constant(PASSED + 1, torch.int64))
         return ops.where(fine, ops.constant(PASSED, torch.int64), wrong)
 
     _require(ctx, x, distance, worst, error, message, sizes)

@@ -26,6 +26,8 @@ def nll_loss(
     """(loss, sum of the weights that count). The loss of an element is -x[its class]."""
     if not nonzero(x.numel) or not nonzero(target.numel) or not x.dtype.is_floating_point:
         raise NotLowered("loss of nothing")
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise NotLowered("aten refuses such targets")
     d = 1 if len(x.size) > 1 else 0
     classes, wide = x.size[d], COMPUTE_TYPES[x.dtype]
     source(ctx, x)

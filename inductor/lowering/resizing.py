@@ -145,7 +145,8 @@ class Axis:
             real = (step * (place + 0.5) - 0.5).clamp(min=0)
         below = real.to(torch.int64).clamp(max=n - 1)
         weight = (real - below).clamp(0, 1)
-        return cls(n, [below, (below + 1).clamp(max=n - 1)], [1 - weight, weight])
+        above = below if n == m else (below + 1).clamp(max=n - 1)  # 0 * inf is NaN
+        return cls(n, [below, above], [1 - weight, weight])
 
     @classmethod
     def of_nearest(cls, n: Extent, m: Extent, scale: float | None, dtype: Any) -> Axis:

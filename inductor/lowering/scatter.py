@@ -303,7 +303,8 @@ def max_pool2d_backward(
     if not nonzero(x.numel) or not nonzero(grad.numel):
         raise NotLowered("empty pooling")
     *planes, height, width = x.size
-    apart = all(s >= k for s, k in zip(pair(stride, pair(kernel)), pair(kernel), strict=True))
+    shape = zip(pair(stride, pair(kernel)), pair(kernel), pair(dilation), strict=True)
+    apart = all(step > gap * (taps - 1) for step, taps, gap in shape)
     wide = grad.dtype if apart else COMPUTE_TYPES[grad.dtype]
     if wide != grad.dtype and grad.device.type == "cpu":
         raise NotLowered("aten adds up in place, which is less exact and takes a fifth less time")

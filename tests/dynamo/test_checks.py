@@ -548,6 +548,44 @@ def factors_of_what_is_not_definite(x):
     return torch.linalg.cholesky(x * 2) + 1
 
 
+@program(1, (torch.eye(3),), (-torch.eye(3),))
+def result_that_nothing_uses(x):
+    try:
+        torch.linalg.cholesky(x)
+    except RuntimeError:
+        return x - 1
+    return x + 1
+
+
+@program(1, (GOOD, FITS), (GOOD, TOO_FAR))
+def only_the_size_is_used(x, index):
+    try:
+        count = len((x + 1)[index])
+    except IndexError:
+        count = 0
+    return x * count
+
+
+@program(1, (GOOD, FITS), (GOOD, TOO_FAR))
+def stored_where_nothing_reads(x, index):
+    try:
+        made = torch.zeros(4)
+        made[index] = 1.0
+    except IndexError:
+        return x - 1
+    return x + 1
+
+
+@program(1, (torch.tensor([3, 4]), FITS + 1), (torch.tensor([3, 4]), FITS))
+def divided_by_zero(x, by):
+    LOG.append("before")
+    try:
+        y = x // by
+    finally:
+        LOG.append("left")
+    return y + 1
+
+
 @program(2, (GOOD, FITS), (GOOD, TOO_FAR))
 def index_behind_a_break(x, index):
     y = x + 1
@@ -621,6 +659,9 @@ def test_backends_fail_as_eager_does(backend):
         (effects_before_an_index, (GOOD, TOO_FAR)),
         (rows_of_a_table, (TABLE, TOO_FAR)),
         (targets_of_a_loss, (TABLE[:2], TOO_FAR)),
+        (result_that_nothing_uses, (-torch.eye(3),)),
+        (only_the_size_is_used, (GOOD, TOO_FAR)),
+        (stored_where_nothing_reads, (GOOD, TOO_FAR)),
     ]:
         compiled_function = dynamo.compile(function, backend=backend)
         LOG.clear()

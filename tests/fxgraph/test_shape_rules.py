@@ -18,6 +18,10 @@ def layouts(*size):
     if len(size) == 4:
         yield x.contiguous(memory_format=torch.channels_last)
         yield x[:, :1] if size[1] == 1 else x
+        c, h, w = size[1:]
+        if size[0] == 1:  # one image of a channels-last batch, which gets a dimension back
+            yield x[0].permute(1, 2, 0).contiguous().permute(2, 0, 1)[None]
+        yield torch.randn(size[0], c + 2, h, w).contiguous(memory_format=torch.channels_last)[:, :c]
     if 1 in size:
         yield torch.empty_strided(size, [7 if n == 1 else s for n, s in zip(size, x.stride())])
     if size[0] > 1:
@@ -43,6 +47,7 @@ CONVOLUTIONS = [
     ((2, 6, 9, 7), (4, 6, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
     ((2, 6, 9, 7), (4, 6, 1, 1), ([2, 2], [0, 0], [1, 1], False, [0, 0], 1)),
     ((2, 6, 9, 7), (6, 1, 3, 3), ([1, 2], [1, 0], [2, 1], False, [0, 0], 6)),
+    ((1, 3, 7, 6), (4, 3, 3, 3), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
     ((1, 1, 8, 8), (4, 1, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
     ((2, 8, 1, 1), (4, 8, 1, 1), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
     ((2, 1, 1, 1), (4, 1, 1, 1), ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)),

@@ -172,6 +172,8 @@ POOLED = {
     "max": lambda x: F.max_pool2d(x, 2),
     "max overlapping": lambda x: F.max_pool2d(x, 3, 2, 1),
     "max dilated": lambda x: F.max_pool2d(x, 2, 1, 0, dilation=2),
+    "max dilated apart": lambda x: F.max_pool2d(x, 2, 2, dilation=2),
+    "max dilated 1d": lambda x: F.max_pool1d(x[0], 2, 2, dilation=2),
     "max 1d": lambda x: F.max_pool1d(x[0], 3, 2, 1),
     "max ceil": lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
     "avg": lambda x: F.avg_pool2d(x, 2),
@@ -205,6 +207,13 @@ def test_positions_of_maxima(window) -> None:
     x[0, 0], x[1, 0, :5], x[1, 1, 2:] = -torch.inf, -torch.inf, torch.inf
     x[0, 1, :4], x[1, 2, :, 3] = torch.nan, torch.nan
     check(lambda x: F.max_pool2d(x, *window, return_indices=True), x)
+
+
+def test_resizing_to_the_same_size() -> None:
+    """Eager multiplies by weights of nothing, too."""
+    x = torch.zeros(1, 1, 3, 3)
+    x[0, 0, 1, 1] = torch.inf
+    check(lambda x: (F.interpolate(x, size=(3, 3), mode="bilinear"),), x)
 
 
 def test_gradients_of_resizing_and_padding() -> None:
