@@ -62,7 +62,7 @@ class FakePropagation:
         given = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
         versions = [tensor._version for tensor in given]
         try:
-            result = self.mode.dispatch(op, _FAKE_TYPES, args, kwargs)
+            result: Any = self.mode.dispatch(op, _FAKE_TYPES, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unfunctionalizable(f"the result of {op} depends on the data") from error
         except UnsupportedOperatorException as error:
