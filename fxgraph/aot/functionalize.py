@@ -158,6 +158,11 @@ class TracingInterpreter(Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in RECURRENT and not kwargs:
             return run_recurrent(target, args)
+        if target is torch.nn.functional.one_hot:
+            args = _bound_one_hot(*args, **kwargs)
+            if args[1] > 0 and args[0].dtype == torch.int64:
+                return _one_hot(*args)
+            kwargs = {}
         result = scalars.call(target, args, kwargs)
         return super().call_function(target, args, kwargs) if result is NotImplemented else result
 
@@ -205,6 +210,16 @@ class TracingInterpreter(Interpreter):
         for leaf in leaves((made, result)):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "meta":
                 raise Unfunctionalizable("a transform lost the device of a tensor")
+
+
+def _bound_one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> tuple[torch.Tensor, Any]:
+    return tensor, num_classes
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: Any) -> torch.Tensor:
+    """As eager does it, which refuses other classes; on fake tensors torch compares instead."""
+    zeros = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
+    return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
 def _is_fake(leaf: Any) -> bool:

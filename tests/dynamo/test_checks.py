@@ -532,6 +532,15 @@ def targets_of_a_loss(x, target):
     return torch.nn.functional.cross_entropy(x, target) * 2
 
 
+@program(1, (GOOD, FITS), (GOOD, TOO_FAR), (GOOD, FITS - 1))
+def classes_counted(x, index):
+    LOG.append("before")
+    try:
+        return x[:3] * torch.nn.functional.one_hot(index, 3)
+    except RuntimeError:
+        return x - 1
+
+
 @program(1, (torch.eye(3),), (SINGULAR,))
 def inverse_caught(x):
     try:
@@ -659,6 +668,7 @@ def test_backends_fail_as_eager_does(backend):
         (effects_before_an_index, (GOOD, TOO_FAR)),
         (rows_of_a_table, (TABLE, TOO_FAR)),
         (targets_of_a_loss, (TABLE[:2], TOO_FAR)),
+        (classes_counted, (GOOD, TOO_FAR)),
         (result_that_nothing_uses, (-torch.eye(3),)),
         (only_the_size_is_used, (GOOD, TOO_FAR)),
         (stored_where_nothing_reads, (GOOD, TOO_FAR)),
