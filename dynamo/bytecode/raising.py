@@ -7,7 +7,9 @@ return x                 L:   ...
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import CodeType
+from typing import Any
 
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.normalize import ExceptionHandler, Instruction, normalize
@@ -66,9 +68,59 @@ def _only_raises(program: list[Instruction], start: int) -> bool:
     return found
 
 
-def may_be_caught(code: CodeType, instr: Instruction) -> bool:
-    """Whether the frame of `code` may go on with what `instr` raises (`with` blocks: see below)."""
-    return _may_catch(normalize(code), instr.handler)
+def may_be_caught(
+    code: CodeType, instr: Instruction, resolve: Callable[[str], Any], kinds: Sequence[type]
+) -> bool:
+    """Whether an except clause of `code` is for an exception of one of `kinds` that `instr` raises.
+    resolve: what a global name stands for. What only cleans up (`finally`, `with`) passes it on.
+    """
+    program = normalize(code)
+    handler = instr.handler
+    while handler is not None:
+        start = handler.target.index
+        again = _raised_again(program, start)
+        if again is None:
+            again = _after_clauses(program, start, resolve, kinds)
+            if again is None:
+                return True
+        handler = again.handler
+    return False
+
+
+def _after_clauses(
+    program: list[Instruction], start: int, resolve: Callable[[str], Any], kinds: Sequence[type]
+) -> Instruction | None:
+    """Where the handler raises again what none of its clauses is for; None: one may be."""
+    index, stack = start + 1, []
+    if program[index].op == "POP_TOP":  # a bare except
+        return None
+    while True:
+        instr = program[index]
+        index += 1
+        if instr.op == "LOAD_GLOBAL":
+            stack.append(resolve(instr.argval))
+        elif instr.op == "LOAD_ATTR" and stack:
+            stack[-1] = getattr(stack[-1], instr.argval, None)
+        elif instr.op == "BUILD_TUPLE" and 0 < instr.arg <= len(stack):
+            stack[-instr.arg :] = [tuple(stack[-instr.arg :])]
+        elif instr.op == "CHECK_EXC_MATCH":
+            if not stack or _is_for(stack.pop(), kinds):
+                return None
+        elif instr.op == "POP_JUMP_IF_FALSE" and instr.target is not None:
+            index, stack = instr.target.index, []
+        elif instr.op == "RERAISE":
+            return instr
+        elif instr.op == "CHECK_EG_MATCH":
+            return None
+        elif instr.op != "NOP":  # the body of a `finally`
+            return program[start]
+
+
+def _is_for(clause: Any, kinds: Sequence[type]) -> bool:
+    """Whether `except clause` takes an exception of one of `kinds`, or it is not known."""
+    if isinstance(clause, tuple):
+        return any(_is_for(item, kinds) for item in clause)
+    return not isinstance(clause, type) or any(issubclass(kind, clause) for kind in kinds)
 
 
 def _may_catch(program: list[Instruction], handler: ExceptionHandler | None) -> bool:

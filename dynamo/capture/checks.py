@@ -21,6 +21,8 @@ operation that may fail, if anybody would notice.
 
 from __future__ import annotations
 
+import builtins
+import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +53,8 @@ STATE_FUNCTIONS = frozenset(
         "set_autocast_cache_enabled",
     ]
 )
+# What operations raise that fail on the values of tensors.
+_FAILURES = (RuntimeError, IndexError, torch.linalg.LinAlgError)
 _ASSERTIONS = frozenset(["_assert", "_assert_async", "_check"])
 
 
@@ -209,7 +213,8 @@ def _is_caught(tx: Interpreter) -> bool:
     """Whether a frame on the stack may go on with what the current instruction raises."""
     frame: Interpreter | None = tx
     while frame is not None:
-        if may_be_caught(frame.code, frame.current):
+        names = collections.ChainMap(frame.f_globals, vars(builtins))
+        if may_be_caught(frame.code, frame.current, names.get, _FAILURES):
             return True
         frame = frame.parent
     return False

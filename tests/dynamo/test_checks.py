@@ -512,6 +512,21 @@ def written_behind_what_is_caught(x, index):
     return y * 3
 
 
+@program(1, (GOOD, FITS))
+def caught_for_other_reasons(x, index):
+    """No break: none of the clauses is for what an index raises."""
+    try:
+        try:
+            x.index_copy_(0, index, x[:2] + 1)
+        except (NotImplementedError, KeyError):
+            x[index] = 1.0
+        except OSError as error:
+            LOG.append(error)
+    finally:
+        LOG.append("left")
+    return x + 1
+
+
 @program(1, (GOOD, FITS), (GOOD, TOO_FAR))
 def intermediates_written(x, index):
     y = x + 1
