@@ -429,21 +429,7 @@ class _Emitter:
             head = ["const int64_t j0 = begin, j1 = end;"]
             return _indent([*head, *row, *loop]), total
         width = self.parameter(self.inner[-1].size)
-        lines = [
-            "for (int64_t e = begin; e < end;) {",
-            *_indent(
-                [
-                    f"const int64_t t = e / {width}, j0 = e - t * {width};",
-                    f"const int64_t j1 = min({width}, j0 + end - e);",
-                    *self._decode(self.outer, "t"),
-                    *row,
-                    *loop,
-                    "e += j1 - j0;",
-                ]
-            ),
-            "}",
-        ]
-        return _indent(lines), total
+        return self._pieces(width, [*row, *loop]), total
 
     def _pairs(self, pair: Var) -> tuple[list[str], Extent]:
         """As a pointwise kernel over all variables but `pair`, both of whose values are computed
@@ -463,21 +449,19 @@ class _Emitter:
             *_indent(after),
             "});",
         ]
+        return self._pieces(width, [*row, *loop]), extent([*self.outer, self.lane])
+
+    def _pieces(self, width: str, body: list[str]) -> list[str]:
+        """`body` for each piece [j0, j1) of rows of `width` elements in [begin, end)."""
+        decoded = self._decode(self.outer, "t") if self.outer else []
         lines = [
-            "for (int64_t e = begin; e < end;) {",
-            *_indent(
-                [
-                    f"const int64_t t = e / {width}, j0 = e - t * {width};",
-                    f"const int64_t j1 = min({width}, j0 + end - e);",
-                    *(self._decode(self.outer, "t") if self.outer else []),
-                    *row,
-                    *loop,
-                    "e += j1 - j0;",
-                ]
-            ),
-            "}",
+            f"const int64_t t = e / {width}, j0 = e - t * {width};",
+            f"const int64_t j1 = min({width}, j0 + end - e);",
+            *decoded,
+            *body,
+            "e += j1 - j0;",
         ]
-        return _indent(lines), extent([*self.outer, self.lane])
+        return _indent(["for (int64_t e = begin; e < end;) {", *_indent(lines), "}"])
 
     def _tiles(self, tile: Var) -> tuple[list[str], Extent]:
         """The range counts strips, each as wide as STRIP of `tile` and as long as the lane
