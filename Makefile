@@ -41,9 +41,10 @@ bench: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz.expressions $(if $(SEED),--seed $(SEED))
 
 cpython: $(STAMP)
-	$(BIN)/python -m tests.cpython.hooked --all
+	$(BIN)/python -m tests.cpython --all
 
 install: $(STAMP)
 

@@ -104,13 +104,15 @@ class Next:
     def __init__(self, function: Callable[..., Any], /, *args: Any) -> None: ...
 
 @final
-class GoOn:
+class HandOver:
     """Calls a function, and what it returns as long as that is a Next. The caller's stack does not
     keep the arguments: only for CALL of code that we made."""
 
     def __call__(self, function: Callable[..., Any], /, *args: Any) -> Any: ...
 
-go_on: Final[GoOn]
+hand_over: Final[HandOver]
+go_on: Final[HandOver]
+"""hand_over, with the calling frame hidden: f_back and sys._getframe do not find it."""
 
 def compiled(fn: Callable[_P, _R], context: Any, convert: _Convert) -> Compiled[_P, _R]:
     """`fn`, compiled. convert(frame, context) answers a GuardedCode, None (leave this code as it
@@ -130,4 +132,21 @@ def set_miss_policy(policy: _Policy) -> _Policy: ...
 def reset_code(code: CodeType) -> None: ...
 def reset_all() -> None: ...
 def cache_entries(code: CodeType, context: Any = None) -> list[GuardedCode]: ...
+def hide(namespace: dict[str, Any]) -> None:
+    """Functions with these globals leave no entries in tracebacks where go_on calls them: they say
+    in Python what C functions do."""
+
+def next_item(iterator: Any) -> tuple[Any, ...]:
+    """The next item, or an empty tuple at the end."""
+
+def answered(
+    function: FunctionType,
+    value: Any,
+    callee: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """callee(*args, **kwargs), in which the next call of `function` returns `value` unrun:
+    for C callables that keep what a function of the program returns."""
+
 def skip_code(code: CodeType, context: Any, recursive: bool = False) -> None: ...

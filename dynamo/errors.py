@@ -22,6 +22,8 @@ class Unsupported(DynamoError):
         self.user_stack: list[traceback.FrameSummary] | None = None
         # The step before which the graph can break, filled in likewise.
         self.step: int | None = None
+        # That of an instruction to be captured in another way first, so that it can break inside.
+        self.spell: int | None = None
         # Inside of dynamo.error_on_graph_break(True), filled in likewise.
         self.forbidden = False
 

@@ -46,6 +46,7 @@ class Codegen:
         self.graph_outputs: dict[int, TensorValue] = {}  # in the order of first use
         self._temporaries: dict[int, str] = {}  # id(value) -> local that holds it
         self._in_progress: dict[int, Value] = {}
+        self._made: list[Value] = []  # alive, so that no other gets the id of one made for emission
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.emit, name)
@@ -78,6 +79,7 @@ class Codegen:
 
     def _reconstruct(self, value: Value) -> None:
         key = id(value)
+        self._made.append(value)
         later = key in self.output.filled_later
         if key in self._in_progress:
             ring = list(self._in_progress.values())

@@ -28,7 +28,6 @@ the copy. An exception that it raises goes to the user's handler so: surround it
 from __future__ import annotations
 
 import enum
-import functools
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
 
-from dynamo._hook import go_on
+from dynamo._hook import hand_over
 from dynamo.bytecode import Instruction, normalize, real_stack, versions
 from dynamo.bytecode.assemble import LABEL, CodeShape, assemble, stack_depths
 from dynamo.bytecode.cache import CodeMap
@@ -119,7 +118,7 @@ Pushed = (
     bool
     | Item
     | tuple[Callable[..., Any], int]
-    | tuple[Callable[..., Any] | None, int, type[BaseException]]
+    | tuple[Callable[..., Any] | None, int, type[BaseException] | tuple[type[BaseException], ...]]
 )
 
 
@@ -518,6 +517,7 @@ class _Call:
         self.handler = handler
         self.goes_on: list[Native] = []
         self.ends_loop: Native | None = None
+        self.uses = 0  # of the result, that are still to come
         self.emit.set_location(None, positions)
         caught = next((i for i in callee.pushed if isinstance(i, tuple) and len(i) == 3), None)
         failed = self.emit.label()
@@ -541,7 +541,7 @@ class _Call:
 
     def _load_callee(self, callee: Callee, arguments: Sequence[str]) -> None:
         emit = self.emit
-        emit.load_callable(lambda: emit.load_const(go_on))
+        emit.load_callable(lambda: emit.load_const(hand_over))
         if callee.code.co_freevars:
             emit.load_fast_and_clear(".callee")
         else:
@@ -559,29 +559,38 @@ class _Call:
 
     def _push(self, pushed: Sequence[Pushed]) -> None:
         """Push what a call leaves on the stack."""
+        self.uses = sum(bool(item) and item is not Item.NULL for item in pushed)
         emit, parameters = self.emit, iter(parameters_of(pushed))
         for item in real_order(pushed, lambda item: item is Item.NULL):
             if isinstance(item, tuple) and len(item) == 2:
                 function, count = item
-                emit.load_callable(functools.partial(emit.load_const, function))
-                emit.load_fast_and_clear(".result")
+                emit.load_callable(lambda: emit.load_const(hand_over))
+                emit.load_const(function)
+                self._load_result()
                 for _ in range(count):
                     emit.load_fast_and_clear(next(parameters))
-                self._call(1 + count)
+                self._call(2 + count)
             elif item is Item.NULL:
                 emit.push_null()
             elif item is False:
                 emit.load_fast_and_clear(next(parameters))
             else:
-                emit.load_fast_and_clear(".result")
+                self._load_result()
         if not any(pushed):
             emit.delete_fast(".result")
+
+    def _load_result(self) -> None:
+        self.uses -= 1
+        if self.uses:
+            self.emit.load_fast(".result")
+        else:
+            self.emit.load_fast_and_clear(".result")
 
     def _catch(
         self,
         function: Callable[..., Any] | None,
         count: int,
-        error: type[BaseException],
+        error: type[BaseException] | tuple[type[BaseException], ...],
         pushed: Sequence[Pushed],
     ) -> None:
         """exception -- what is pushed instead, or the end of the loop."""

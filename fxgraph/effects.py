@@ -76,7 +76,7 @@ STATEFUL_NAMES = frozenset(
         "seed",
         "set_rng_state", "set_default_dtype", "sym_constrain_range", "sym_constrain_range_for_size",
         "_functional_assert_async", "_functional_assert_scalar", "_print", "backward", "lock",
-        "_check",
+        "_check", "clear_autocast_cache",
     }
 )  # fmt: skip
 

@@ -33,6 +33,7 @@ from fxgraph.aot import (
     training_callable,
 )
 from fxgraph.aot.runtime import same_sharing
+from fxgraph.args import leaves
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
@@ -53,6 +54,7 @@ log_times = logging.getLogger("inductor.times")
 
 # Kernel text longer than this is compiled as two translation units.
 SPLIT_CHARACTERS = 24_000
+_DEVICES = frozenset(["cpu", "cuda"])
 
 
 @dataclass
@@ -98,8 +100,16 @@ def _recall(c: Compilation) -> None:
         c.spec = plan_cache.recall(c.key)
 
 
+class NoKernels(Exception):
+    """A graph with tensors on a device that kernels are not generated for."""
+
+
 def _lower(c: Compilation) -> None:
     assert c.functional is not None
+    for node in c.functional.graph_module.graph.nodes:
+        for value in leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor) and value.device.type not in _DEVICES:
+                raise NoKernels(f"tensors on {value.device.type}")
     c.program, c.results = lower_graph(
         c.functional.graph_module,
         static=c.static,
@@ -299,6 +309,9 @@ def _compiled(c: Compilation) -> Any:
     except Undecided as error:
         c.notes.append(f"on aten, operator by operator: the kernels would have to know {error}")
         c.spec, c.compiled = None, _OnAten(c)
+    except NoKernels as error:
+        c.notes.append(f"on aten, operator by operator: no kernels for {error}")
+        c.compiled = _OnAten(c)
     assert c.functional is not None
     if not isinstance(c.compiled, _OnAten) and _needs_frame(c):
         c.compiled = _Framed(c)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
@@ -40,6 +41,8 @@ from dynamo.resume import (
     pushed_by_call,
 )
 from dynamo.values.base import Value
+from dynamo.values.builtins import BuiltinMethod
+from dynamo.values.constant import ConstantMethodValue
 from dynamo.values.exception_groups import split_now
 
 if TYPE_CHECKING:
@@ -128,6 +131,17 @@ class BreakEmitter:
         elif self.instr.op == "RERAISE":
             places = places[-1:]
         locals_: list[str] = []
+        if self._calls_method(places):
+            method: Any = stack[places[0]]
+            for push in (
+                partial(codegen.load_object, method.unbound, method.name),
+                partial(codegen, method.receiver),
+            ):
+                push()
+                if self.apart:
+                    locals_.append(f".operand{len(locals_)}")
+                    codegen.store_fast(locals_[-1])
+            places = places[2:]
         for place in real_order(places, lambda place: stack[place] is NULL):
             value = stack[place]
             if value is NULL:
@@ -145,6 +159,17 @@ class BreakEmitter:
                 locals_.append(f".operand{len(locals_)}")
                 codegen.store_fast(locals_[-1])
         return locals_
+
+    def _calls_method(self, places: list[int]) -> bool:
+        """Whether the call is of obj.method, a method of C: Python does not bind it, and its errors
+        tell the class that has it, not that of the object.
+        """
+        if self.instr.op != "CALL" or len(places) < 2 or places[0] < len(self.inner.kept):
+            return False
+        method = self.inner.stack[places[0]]
+        if not isinstance(method, (BuiltinMethod, ConstantMethodValue)):
+            return False
+        return method.unbound is not None and self.inner.stack[places[1]] is NULL
 
     def _clear_temporaries(self, codegen: Codegen) -> None:
         """What the frame made for itself must not live longer than the user's variables do."""
@@ -212,9 +237,9 @@ class BreakEmitter:
         names = [local for local in operands if local]
         if self.handled is not None:
             names.append(_HANDLED)
-        first = self._stand_in([not local for local in operands])
+        first = self._stand_in([not local for local in operands], self.handled is not None)
         codegen.set_location(None, self.outer.instr.positions)
-        codegen.load_callable(lambda: codegen.load_const(_hook.go_on))
+        codegen.load_callable(lambda: codegen.load_const(_hook.hand_over))
         codegen.load_const(first)
         for local in names:
             codegen.load_fast_and_clear(local)
@@ -227,13 +252,22 @@ class BreakEmitter:
         else:
             body()
 
-    def _stand_in(self, nulls: list[bool]) -> FunctionType:
+    def _stand_in(self, nulls: list[bool], handling: bool) -> Callable[..., Any]:
         inner = self.inner
-        handling = self.handled is not None
-        function = performing(inner.code, inner.tx.f_globals, self.instr, nulls, handling)
-        for frame in reversed(self.frames[1:-1]):
-            function = calling(frame.code, frame.tx.f_globals, frame.instr, function)
+        function: Callable[..., Any]
+        if inner.tx.hidden and not handling:
+            assert self.instr.op == "FOR_ITER", "hidden frames break only there"
+            function, count = _hook.next_item, 1
+        else:
+            function = performing(inner.code, inner.tx.f_globals, self.instr, nulls, handling)
+            count = function.__code__.co_argcount
+        for frame in reversed(self._between()):
+            function = calling(frame.code, frame.tx.f_globals, frame.instr, function, count)
         return function
+
+    def _between(self) -> list[BrokenFrame]:
+        """The frames that the user sees between the compiled one and the one that breaks."""
+        return [frame for frame in self.frames[1:-1] if not frame.tx.hidden]
 
     def _results(self, codegen: Codegen, operands: list[str]) -> list[Kept]:
         """Execute the instruction; its results, in locals."""
@@ -370,7 +404,7 @@ class BreakEmitter:
         """exception -- (goes on at the handler in `frame`)"""
         handler = frame.instr.handler
         assert handler is not None
-        drop_entries(codegen, frame.level)
+        drop_entries(codegen, sum(not above.tx.hidden for above in self.frames[: frame.level]))
         codegen.store_fast("__exception")
         stack = frame.kept[: handler.depth]
         if handler.push_lasti:
@@ -504,30 +538,35 @@ class BreakEmitter:
                 codegen.load_fast(local)
             for local in (iterator, *map(inner.local, names)):
                 codegen.load_fast_and_clear(local)
-            codegen.call(count + (len(self.frames) > 2))
+            codegen.call(count + (not self.nested or bool(self._between())))
         codegen.unpack_sequence(len(results))
         for name in results:
             codegen.store_fast(inner.local(name))
         self._continue(codegen, end, below)
 
     def _load_loop(self, codegen: Codegen, code: CodeType, count: int) -> None:
-        """Push what is called; with frames in between, which stand-ins are for, the loop is the
-        first argument.
+        """Push what is called; the loop is the first argument of what hides this frame, which the
+        loop is a part of, and of the stand-ins for frames in between.
         """
-        between = self.frames[1:-1]
+
+        def load() -> None:
+            codegen.load_callable(lambda: codegen.load_const(_hook.disabled))
+            self._push_loop(codegen, code)
+            codegen.call(1)
+
+        between = self._between()
+        if not self.nested:
+            codegen.load_callable(lambda: codegen.load_const(_hook.go_on))
+            load()
+            return
         if not between:
-
-            def load() -> None:
-                codegen.load_callable(lambda: codegen.load_const(_hook.disabled))
-                self._push_loop(codegen, code)
-                codegen.call(1)
-
             codegen.load_callable(load)
             return
         caller = between[-1]
         function = handing_on(caller.code, caller.tx.f_globals, caller.instr, count)
         for frame in reversed(between[:-1]):
-            function = calling(frame.code, frame.tx.f_globals, frame.instr, function)
+            names = function.__code__.co_argcount
+            function = calling(frame.code, frame.tx.f_globals, frame.instr, function, names)
         first = _hook.disabled(function)
         codegen.load_callable(lambda: codegen.load_const(first))
         self._push_loop(codegen, code)

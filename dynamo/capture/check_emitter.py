@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dynamo import _hook
-from dynamo.capture.checks import is_ordinary, restore_random, save_random
+from dynamo.capture.checks import is_ordinary, restore_random, save_random, warn_of_failure
 from dynamo.capture.tracebacks import leave_traceback
+from dynamo.config import config
 from dynamo.reconstruct import Codegen
 from dynamo.sources import LocalSource
 
@@ -53,14 +55,19 @@ class CheckEmitter:
     def emit(self, codegen: Codegen) -> None:
         if not self._again:
             return
-        again, passed = codegen.label(), codegen.label()
+        again, passed, found = codegen.label(), codegen.label(), codegen.label()
         for check in self.checks.made:
             codegen(check.value)
-            (codegen.pop_jump_if_false if check.passes else codegen.pop_jump_if_true)(again)
+            (codegen.pop_jump_if_false if check.passes else codegen.pop_jump_if_true)(found)
         codegen.jump(passed)
+        if self.checks.made:
+            codegen.place(found)
+            codegen.load_const(None)
+            codegen.store_fast("__exception")
+            codegen.jump(again)
         assert self._failed is not None, "the graph ran before"
         codegen.place(self._failed)
-        self.keep_only_exceptions(codegen, keep=self._is_fault)
+        self.keep_only_exceptions(codegen, keep=True)
         codegen.place(again)
         self._run_again(codegen)
         codegen.place(passed)
@@ -70,8 +77,24 @@ class CheckEmitter:
     @property
     def _is_fault(self) -> bool:
         """Whether the graph should not have failed if the program itself goes through."""
+        return not self.checks.any and self._catches_nothing
+
+    @property
+    def _is_caught(self) -> bool:
+        """Whether the program may go through because it catches what operations raise, or because
+        what shape rules assumed of sizes that only the call knows did not hold.
+        """
+        if config.capture_dynamic_output_shape_ops or config.capture_scalar_outputs:
+            return True
+        if self._catches_nothing:
+            return False
         frames = self.root.output.frames
-        return not (self.checks.any or any(tx.code.co_exceptiontable for tx in frames))
+        suppresses = any(i.op == "WITH_EXCEPT_START" for tx in frames for _, i in tx.program)
+        return self.checks.noticed is not None or self.checks.promised or suppresses
+
+    @property
+    def _catches_nothing(self) -> bool:
+        return not any(tx.code.co_exceptiontable for tx in self.root.output.frames)
 
     @staticmethod
     def keep_only_exceptions(codegen: Codegen, keep: bool = False) -> None:
@@ -102,11 +125,11 @@ class CheckEmitter:
                 self._push_call(codegen, setter, *args)
                 codegen.call(len(args))
                 codegen.pop_top()
-        self.run_original(codegen, then_raise=self._is_fault)
+        self.run_original(codegen, "raise" if self._is_fault else "warn")
 
-    def run_original(self, codegen: Codegen, then_raise: bool = False) -> None:
-        """return the function as it was, of the same arguments, with the hook off. then_raise: if
-        that raises nothing, raise what is in the variable __exception.
+    def run_original(self, codegen: Codegen, then: str = "") -> None:
+        """return the function as it was, of the same arguments, with the hook off. then: if that
+        raises nothing, "raise" what is in the variable __exception, or "warn" of it.
         """
         code, raised = _of_positional(self.root.code), codegen.label()
         names = code.co_varnames[: code.co_argcount]
@@ -116,11 +139,17 @@ class CheckEmitter:
             for index, name in enumerate(names):
                 codegen.load_source(LocalSource(name, index, name in cells))
             codegen.call(len(names))
-        if then_raise:
+        if then == "raise":
             codegen.pop_top()
             codegen.load_fast_and_clear("__exception")
             codegen.reraise()
         else:
+            if then == "warn":
+                warn = partial(warn_of_failure, self.root.code, self._is_caught)
+                codegen.load_callable(lambda: codegen.load_object(warn, "warn_of_failure"))
+                codegen.load_fast_and_clear("__exception")
+                codegen.call(1)
+                codegen.pop_top()
             codegen.return_value()
         codegen.place(raised)
         leave_traceback(codegen)

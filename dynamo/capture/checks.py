@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import builtins
 import collections
+import traceback
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ import torch
 
 from dynamo import breaks, rules
 from dynamo.break_regions import break_is_error
+from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.capture.control import RestartAnalysis
 from dynamo.capture.order import can_fail
@@ -40,6 +43,8 @@ from fxgraph import Node, effects
 from fxgraph.args import leaves
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from dynamo.bytecode import Instruction
     from dynamo.capture.interpreter import Interpreter
     from dynamo.capture.output import OutputGraph
@@ -51,6 +56,7 @@ STATE_FUNCTIONS = frozenset(
         "set_autocast_enabled",
         "set_autocast_dtype",
         "set_autocast_cache_enabled",
+        "clear_autocast_cache",
     ]
 )
 # What operations raise that fail on the values of tensors.
@@ -261,6 +267,26 @@ def is_ordinary(error: BaseException) -> bool:
     """
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return isinstance(error, Exception) and hooks is None
+
+
+_warned: CodeMap[bool] = CodeMap()
+
+
+def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -> None:
+    """The graph of `code` failed (None: it did not), and the function as it was went through: told
+    once. caught: that may be, if an operation has failed.
+    """
+    if error is None or _warned.get(code) or (caught and isinstance(error, _FAILURES)):
+        return
+    _warned.set(code, True)
+    failed = "".join(traceback.format_exception_only(error)).strip()
+    warnings.warn(
+        f"the graph of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) failed where "
+        f"eager execution does not, whose result is used: a fault in framegraph or in the backend. "
+        f"Please report it.\n{failed}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.capture.handlers_names import load_global, load_global_handler, store_global
-from dynamo.capture.interpreter import Interpreter, has_two_cells
+from dynamo.capture.interpreter import Interpreter
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
@@ -25,8 +25,6 @@ class ClassBody(Interpreter):
 def run_body(tx: Interpreter, function: Value) -> dict[str, Value]:
     """The names that the body of a class statement defines, in order."""
     code, namespace = function.code, function.globals  # type: ignore[attr-defined]
-    if has_two_cells(code):  # `nonlocal __class__`
-        raise Unsupported(breaks.ClassStatement(code.co_name, "it has two cells of one name"))
     body = ClassBody(tx.output, code, namespace, tx, function.source)
     body.namespace = {}
     body.cells.update(zip(code.co_freevars, function.closure(tx)))  # type: ignore[attr-defined]

@@ -34,6 +34,22 @@ class RestartAnalysis(Exception):
         self.loop = loop  # which begins there and runs natively as a whole
 
 
+class SpellOut(Exception):
+    """Capture the frame again from its start, with instruction number `step` spelled out
+    (values/spelling.py).
+    """
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
+
+
+class StartAgain(Exception):
+    """Capture the frame again from its start: the program's objects have changed for good
+    (values/lazy_modules.py).
+    """
+
+
 class TrialOver(BaseException):
     """What a trial was for is known, or will not be (capture/reading_loops.py)."""
 

@@ -34,9 +34,11 @@ from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap, when_gone
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import class_body, handlers_calls, handlers_data, handlers_flow  # noqa: F401
-from dynamo.capture.control import RestartAnalysis, SkipFrame, TrialOver
+from dynamo.capture.control import RestartAnalysis, SkipFrame, SpellOut, StartAgain, TrialOver
+from dynamo.capture.draws import preserved_draws
 from dynamo.capture.dropping import held_alone
-from dynamo.capture.interpreter import TWO_CELLS, has_two_cells
+from dynamo.capture.inlining import PACKED, RECURRENT, packed_argument
+from dynamo.capture.interpreter import refused_code
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.overwritten import guard_overwritten
 from dynamo.capture.reading_loops import trial_for
@@ -60,7 +62,7 @@ from dynamo.errors import (
 from dynamo.guards import GuardSet
 from dynamo.records import BreakRecord, FrameRecord
 from dynamo.resume import origin
-from dynamo.sources import GlobalsSource
+from dynamo.sources import GlobalsSource, LocalSource
 from dynamo.values.function import is_opaque_module
 from dynamo.values.inference import leave_all
 from dynamo.values.managers import METHODS
@@ -94,6 +96,7 @@ _BUILTINS = vars(builtins)
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
 # Calls that raise may say little about those that do not: so many of them count as one entry.
 _RAISED_PER_ENTRY = 4
+_ENDS_TRIAL = (TrialOver, RestartAnalysis, SkipFrame, SpellOut, StartAgain)
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -115,10 +118,15 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         or rules.SKIPPED_CODE.get(code) is not None
     ):
         return None
-    if isinstance(module, str) and _is_helper_module(module):
+    if isinstance(module, str) and (_is_helper_module(module) or _makes_module(module, code)):
         return None  # inlined where it helps, but not compiled for its own sake
     if code.co_flags & _NOT_CAPTURED:
         return leave_generator(code, context)
+    if module == RECURRENT and code.co_name != "forward":
+        return None  # parts of a layer that runs as it is
+    packed = packed_argument(frame.f_globals, code)
+    if packed is not None and type(frame.f_locals_array[packed]) is PACKED:
+        return _keep_for_packed(code, packed)
     if _some_builtin_is_replaced():
         return _keep_while_replaced(code)
     older = _hook.cache_entries(code, context)
@@ -224,6 +232,12 @@ def _inside_transform() -> bool:
     return transforms or torch.autograd.forward_ad._current_level >= 0
 
 
+def _keep_for_packed(code: types.CodeType, index: int) -> Any:
+    guards = GuardSet()
+    guards.add(LocalSource(code.co_varnames[index], index), "type", PACKED)
+    return _hook.GuardedCode(code, guards.build(), True, None)
+
+
 def _keep_inside_transform(code: types.CodeType) -> Any:
     """There, tensors are more than what a graph is told of: the frame runs as it is. Elsewhere it
     may be captured.
@@ -254,8 +268,9 @@ def inside_mode(_: Any = None) -> bool:
 def _left_as_it_is(frame: Any, context: CompileContext) -> breaks.Break | None:
     """Why the frame is not captured at all, if it is not."""
     code = frame.f_code
-    if has_two_cells(code):
-        return breaks.UnsupportedOpcode(TWO_CELLS)
+    refused = refused_code(code)
+    if refused is not None:
+        return refused
     if _reads_locals(frame):
         return breaks.ReadsLocals(code.co_name)
     if origin(code) is not None:
@@ -303,11 +318,21 @@ def _argument_count(program: list[Instruction], load: int) -> int:
     return 0
 
 
+# Where torch makes single tensors: their functions are called once for each.
+_CONSTRUCTORS = frozenset(["__init__", "reset_parameters", "initialize_parameters"])
+_MAKING_TENSORS = frozenset(["torch.nn.parameter", "torch.nn.init", "torch._utils"])
+
+
 def _is_helper_module(name: str) -> bool:
-    """The standard library, and what rewritten frames call of ours."""
-    if name.startswith("dynamo.values."):
+    """The standard library, what makes parameters, and what rewritten frames call of ours."""
+    if name.startswith("dynamo.values.") or name in _MAKING_TENSORS:
         return True
     return name.partition(".")[0] in sys.stdlib_module_names and not config.rewrite_all_frames
+
+
+def _makes_module(module: str, code: types.CodeType) -> bool:
+    """Parameters, which no graph can make, are most of what torch's constructors do."""
+    return module.startswith("torch.nn.modules.") and code.co_name in _CONSTRUCTORS
 
 
 def _report_fault(record: FrameRecord, context: CompileContext, error: Exception) -> None:
@@ -450,6 +475,7 @@ class Capture:
         # which it does not.
         self.fits = -1
         self.too_late: int | None = None
+        self.spelled: frozenset[int] = frozenset()  # see OutputGraph
         self.trail: list[int] = []  # of the attempt that came furthest
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
@@ -472,6 +498,7 @@ class Capture:
         while True:
             output = OutputGraph(self.context, self.frame.f_globals, self.seen)
             output.unrolls, output.alone = self.unrolls, self.alone
+            output.spelled = self.spelled
             self.outputs.append(output)
             start = time.perf_counter()
             try:
@@ -480,6 +507,14 @@ class Capture:
                     stop = root.execute()
             except RestartAnalysis as restart:
                 self.restart = restart
+                continue
+            except StartAgain:
+                self._start_over()
+                continue
+            except SpellOut as spell:
+                spelled = self.spelled | {spell.step}
+                self._start_over()
+                self.spelled = spelled
                 continue
             finally:
                 spent = time.perf_counter() - start
@@ -527,6 +562,7 @@ class Capture:
     def _start_over(self) -> None:
         """From the start, in another way: what earlier attempts found does not hold any more."""
         self.restart, self.too_late, self.trail = None, None, []
+        self.spelled = frozenset()
         self.fits, self.backoff = -1, 1
 
     def _leaves_loop(self, stop: Stop) -> bool:
@@ -535,10 +571,10 @@ class Capture:
         if trial is None:
             return False
         output = OutputGraph(self.context, self.frame.f_globals, self.seen)
-        output.unrolls = self.unrolls
+        output.unrolls, output.spelled = self.unrolls, self.spelled
         output.observe(trial)
         self.outputs.append(output)
-        with contextlib.suppress(TrialOver, RestartAnalysis, SkipFrame), restored_state():
+        with contextlib.suppress(*_ENDS_TRIAL), restored_state():
             RootInterpreter(output, self.frame).execute()
         if not trial.says_whole:
             return False
@@ -658,17 +694,16 @@ def preserved_state() -> Iterator[None]:
     log. The garbage collector waits: a full collection in a process with torch in it takes longer
     than capturing a frame.
     """
-    state = torch.get_rng_state()
     disabled, _fake_log.disabled = _fake_log.disabled, True
     # The user's hooks for saved tensors, and a checkpoint's, are for what runs.
     deferred = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     collecting = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with preserved_draws():
+            yield
     finally:
         if collecting:
             gc.enable()
         _fake_log.disabled = disabled
         torch._C._autograd._saved_tensors_hooks_set_tracing(deferred)
-        torch.set_rng_state(state)

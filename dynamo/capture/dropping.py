@@ -199,7 +199,7 @@ def watch_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
     """Arguments of the compiled frame. Only a continuation may hold them alone: those of a function
     are held by its caller, too. What the frame changes may have held something alone, as well.
     """
-    if output.context.fullgraph:
+    if output.context.export:
         return
     output.side_effects.on_first_change = lambda value: _watch_parts(output, value)
     output.side_effects.on_overwrite = lambda owner, name: _watch_overwritten(output, owner, name)
@@ -429,14 +429,14 @@ def known_alive(tx: Interpreter, value: Value) -> bool:
     return path_to(_roots(tx.output, frames), watched) is not None
 
 
-def left_by(frame: Interpreter) -> list[Value]:
+def left_by(frame: Interpreter) -> list[Held]:
     """What the traceback of an exception holds that leaves `frame`, of which it shows the locals:
     looked at only while there is something to be noticed.
     """
     if not frame.output.watched:
         return []
     held = (*frame.locals.values(), *frame.cells.values())
-    return [value for value in held if isinstance(value, Value)]
+    return [value for value in held if isinstance(value, Held)]
 
 
 def _frames(tx: Interpreter) -> list[Interpreter] | None:

@@ -13,9 +13,13 @@ from dynamo.capture.inlining import push_call
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
+from dynamo.values import spelled
 from dynamo.values.base import Value
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.function import GoOnValue, NestedFunctionValue
+from dynamo.values.function import HandOverValue, NestedFunctionValue
+from dynamo.values.objects import ObjectValue
+from dynamo.values.spelling import asks_length, is_wanted, spell
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -31,7 +35,7 @@ def _pop_callable(tx: Interpreter, args: list[Value]) -> tuple[Value, list[Value
 
 @handler
 def CALL(tx: Interpreter, instr: Instruction) -> None:
-    if isinstance(tx.stack[-instr.arg - 2], GoOnValue):
+    if isinstance(tx.stack[-instr.arg - 2], HandOverValue):
         # Not looked at on the way to the continuation.
         args: list[Any] = tx.stack[len(tx.stack) - instr.arg :]
         del tx.stack[len(tx.stack) - instr.arg :]
@@ -67,9 +71,22 @@ def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
     if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
         text = f"argument after * must be an iterable, not {kind.__name__}"
         raise_python(tx, TypeError, f"{shown_name(tx, called)} {text}")
+    if hasattr(kind, "__next__") or isinstance(items, ObjectValue):
+        made = _spell_starred(tx, items, kwargs)
+        if made is not None:
+            tx.push(made)
+            return
     args = items.unpack(tx)
     function, args = _pop_callable(tx, args)
     push_call(tx, function, args, kwargs)
+
+
+def _spell_starred(tx: Interpreter, items: Value, kwargs: dict[str, Value]) -> Value | None:
+    if tx.stack[-1] is not NULL or asks_length(tx, items) or not is_wanted(tx):
+        return None
+    function, _ = _pop_callable(tx, [])
+    named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
+    return spell(tx, spelled.call_starred, [function, items, named])
 
 
 # -- functions ------------------------------------------------------------------------------------
@@ -91,13 +108,18 @@ def MAKE_FUNCTION(tx: Interpreter, instr: Instruction) -> None:
         closure=extras.get("closure"),
     )
     tx.push(tx.output.side_effects.track_new(function))
+    # No break in between: a function that has no closure yet must not be made.
+    while (following := tx.program[tx.index][1]).op == "SET_FUNCTION_ATTRIBUTE":
+        SET_FUNCTION_ATTRIBUTE(tx, following)
+        tx.index += 1
 
 
 @handler
 def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instr: Instruction) -> None:
     """attribute function -- function"""
-    function = tx.pop()
-    value = tx.pop()
+    function, value = tx.pop(), tx.pop()
+    if not isinstance(function, NestedFunctionValue):  # made natively, behind a break there
+        raise Unsupported(breaks.AttributeMutation(function.describe(), instr.argval))
     field = {"kwdefaults": "keyword_defaults", "closure": "closure_tuple"}
     setattr(function, field.get(instr.argval, instr.argval), value)
     tx.push(function)

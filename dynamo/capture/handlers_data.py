@@ -10,7 +10,7 @@ from dynamo.capture.inlining import push_call
 from dynamo.capture.interpreter import Finished
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
-from dynamo.values import operators
+from dynamo.values import operators, spelled
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SliceValue, TupleValue
@@ -20,6 +20,14 @@ from dynamo.values.instance_checks import is_instance
 from dynamo.values.last_calls import contained, negated_bool, not_contained
 from dynamo.values.objects import ObjectValue
 from dynamo.values.sets import SetValue
+from dynamo.values.spelling import (
+    asks_length,
+    spell,
+    spell_contains,
+    spell_equal,
+    spell_percent,
+    spell_unpack,
+)
 from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:
@@ -38,13 +46,17 @@ def new(tx: Interpreter, value: Value) -> Value:
 @handler
 def BINARY_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    tx.push(operators.binary_op(tx, instr.argval, left, right, last=True))
+    made = spell_percent(tx, left, right) if instr.argval == "%" else None
+    tx.push(made or operators.binary_op(tx, instr.argval, left, right, last=True))
 
 
 @handler
 def COMPARE_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    tx.push(operators.compare_op(tx, instr.argval, left, right, last=True))
+    found = spell_equal(tx, instr.argval, left, right)
+    if found is not None and instr.argval == "!=":
+        found = ConstantValue(not found.truth(tx))
+    tx.push(found or operators.compare_op(tx, instr.argval, left, right, last=True))
 
 
 @handler
@@ -56,6 +68,10 @@ def IS_OP(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def CONTAINS_OP(tx: Interpreter, instr: Instruction) -> None:
     item, container = tx.popn(2)
+    said = spell_contains(tx, item, container, bool(instr.argval))
+    if said is not None:
+        tx.push(said)
+        return
     finish = not_contained if instr.argval else contained
     tx.ends_with(container, "__contains__", [Finished(finish)])
     found = operators.contains_op(tx, item, container)
@@ -91,6 +107,13 @@ def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
         assert method is not None, "it has the special method"
         push_call(tx, method, [key], {})
     else:
+        if container.python_type_is(list, tuple, str, range) and key.has_special(tx, "__index__"):
+            made = spell(tx, spelled.get_item_at, [container, key])
+            if made is not None:
+                tx.push(made)
+                return
+        tx.ends_with(container, "__missing__")
+        tx.ends_with(container, "__getitem__")
         tx.push(container.getitem(tx, key))
 
 
@@ -172,11 +195,25 @@ def _call_on_container(method: str, operands: int) -> Callable[[Interpreter, Ins
     return run
 
 
+@handler
+def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
+    items = tx.pop()
+    target = tx.peek(instr.arg)
+    if asks_length(tx, items) or spell(tx, spelled.extend, [target, items], pushed=()) is None:
+        target.call_method(tx, "extend", [items], {})
+
+
+@handler
+def SET_UPDATE(tx: Interpreter, instr: Instruction) -> None:
+    items = tx.pop()
+    target = tx.peek(instr.arg)
+    if spell(tx, spelled.add_all, [target, items], pushed=()) is None:
+        target.call_method(tx, "update", [items], {})
+
+
 for _op, _method, _operands in (
     ("LIST_APPEND", "append", 1),
-    ("LIST_EXTEND", "extend", 1),
     ("SET_ADD", "add", 1),
-    ("SET_UPDATE", "update", 1),
     ("DICT_UPDATE", "update", 1),
 ):
     handler(_op)(_call_on_container(_method, _operands))
@@ -222,7 +259,9 @@ def shown_name(tx: Interpreter, function: Value) -> str:
 # -- unpacking ------------------------------------------------------------------------------------
 @handler
 def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
-    items = _unpack(tx, tx.pop(), instr.arg)
+    value = tx.pop()
+    made = spell_unpack(tx, value, instr.arg, None) if _is_asked(tx, value) else None
+    items = _unpack(tx, value, instr.arg) if made is None else made.unpack(tx)
     if len(items) != instr.arg:
         _wrong_count(tx, len(items), instr.arg, "")
     tx.stack.extend(reversed(items))
@@ -231,12 +270,22 @@ def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     before, after = instr.arg & 0xFF, instr.arg >> 8
-    items = _unpack(tx, tx.pop(), None)
+    value = tx.pop()
+    made = spell_unpack(tx, value, before, after) if _is_asked(tx, value) else None
+    if made is not None:
+        tx.stack.extend(reversed(made.unpack(tx)))
+        return
+    items = _unpack(tx, value, None)
     if len(items) < before + after:
         _wrong_count(tx, len(items), before + after, "at least ")
     end = len(items) - after
     middle = new(tx, ListValue(items[before:end]))
     tx.stack.extend(reversed([*items[:before], middle, *items[end:]]))
+
+
+def _is_asked(tx: Interpreter, value: Value) -> bool:
+    """Whether methods of the program's may give the items."""
+    return hasattr(value.python_type(), "__next__") or isinstance(value, ObjectValue)
 
 
 def _unpack(tx: Interpreter, value: Value, count: int | None) -> list[Value]:
@@ -273,8 +322,7 @@ _CONVERSIONS = {"str": str, "repr": repr, "ascii": ascii}
 
 @handler
 def CONVERT_VALUE(tx: Interpreter, instr: Instruction) -> None:
-    function = tx.wrap(_CONVERSIONS[instr.argval])
-    tx.push(function.call(tx, [tx.pop()], {}))
+    push_call(tx, tx.wrap(_CONVERSIONS[instr.argval]), [tx.pop()], {})
 
 
 @handler
@@ -283,13 +331,13 @@ def FORMAT_SIMPLE(tx: Interpreter, instr: Instruction) -> None:
     if type(value) is ConstantValue:
         tx.push(ConstantValue(format(value.as_constant())))
     else:
-        tx.push(tx.wrap(format).call(tx, [value], {}))
+        push_call(tx, tx.wrap(format), [value], {})
 
 
 @handler
 def FORMAT_WITH_SPEC(tx: Interpreter, instr: Instruction) -> None:
     value, spec = tx.popn(2)
-    tx.push(tx.wrap(format).call(tx, [value, spec], {}))
+    push_call(tx, tx.wrap(format), [value, spec], {})
 
 
 # -- pattern matching -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.capture.checks import assume_truth
-from dynamo.capture.inlining import finish_call
+from dynamo.capture.inlining import finish_call, push_call
 from dynamo.capture.interpreter import RESULT, Caught, Finished
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
@@ -15,6 +15,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import is_caught, new_raised, raise_python
+from dynamo.values.iterators import ItemProtocolIterator
 from dynamo.values.last_calls import checked_bool, checked_iterator
 from dynamo.values.objects import ObjectValue
 
@@ -122,6 +123,8 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
         if not hasattr(kind, "__next__") or kind.__flags__ & _HEAP_TYPE:
             raise
         iterator = value  # iterators that C defines are their own; the loop asks for the items
+    if isinstance(iterator, ItemProtocolIterator) and iterator is not value:
+        iterator.of_loop = True
     tx.push(iterator)
 
 
@@ -172,7 +175,7 @@ def WITH_EXCEPT_START(tx: Interpreter, instr: Instruction) -> None:
     leave = tx.peek(4)
     kind = tx.wrap(exception.python_type())
     traceback = exception.getattr(tx, "__traceback__")
-    tx.push(leave.call(tx, [kind, exception, traceback], {}))
+    push_call(tx, leave, [kind, exception, traceback], {})
 
 
 # -- exceptions -----------------------------------------------------------------------------------

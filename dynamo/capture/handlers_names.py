@@ -6,23 +6,23 @@ import builtins
 import importlib
 import sys
 from collections.abc import Sequence
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
-from dynamo._hook import go_on
-from dynamo.capture.inlining import finish_call
-from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught
+from dynamo._hook import hand_over
+from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values.base import Value
+from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.cell import CellValue
-from dynamo.values.constant import ConstantValue, is_constant_type
+from dynamo.values.constant import ConstantMethodValue, ConstantValue, is_constant_type
 from dynamo.values.containers import from_constant
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.objects import ObjectValue
+from dynamo.values.last_reads import read_last
 from dynamo.values.raised import name_attribute
 
 if TYPE_CHECKING:
@@ -57,13 +57,17 @@ def SWAP(tx: Interpreter, instr: Instruction) -> None:
     stack[-1], stack[-instr.arg] = stack[-instr.arg], stack[-1]
 
 
+# What continuations call and ask for has no name in their code.
+_OF_CONTINUATIONS = (FunctionType, BuiltinFunctionType, type, type(hand_over))
+
+
 # -- constants and locals -------------------------------------------------------------------------
 @handler
 def LOAD_CONST(tx: Interpreter, instr: Instruction) -> None:
     value = instr.argval
     if is_constant_type(type(value)):
         tx.push(ConstantValue(value))
-    elif type(value) is FunctionType or value is go_on:  # in continuations
+    elif type(value) in _OF_CONTINUATIONS:
         tx.push(tx.wrap(value))
     else:
         tx.push(from_constant(value))
@@ -233,17 +237,11 @@ def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
 
 def _load_attr(tx: Interpreter, owner: Value, name: str, above: Sequence[Value]) -> None:
     """above: what the instruction pushes behind the attribute."""
-    getter = owner.getter(tx, name)
-    if getter is not None:
-        tx.push(finish_call(tx, getter, [owner], {}, (RESULT, *above)))
-    else:
-        tx.ends_with(owner, "__getattr__", (RESULT, *above))
-        if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
-            operands = [owner, ConstantValue(name)]
-            tx.ends_with(owner, name, [Caught(AttributeError, fallback, operands), *above])
-        elif isinstance(owner, ObjectValue) and owner.reads_plainly(tx):
-            tx.ends_with(owner, name, (RESULT, *above))
-        tx.push(owner.getattr(tx, name))
+    found = read_last(tx, owner, name, above)
+    if above and isinstance(found, (BuiltinMethod, ConstantMethodValue)):
+        method = getattr(found.receiver.python_type(), found.name, None)
+        found.unbound = method if isinstance(method, MethodDescriptorType) else None
+    tx.push(found)
     for value in above:
         tx.push(value)
 

@@ -7,6 +7,8 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+import torch
+
 from dynamo import break_regions, breaks
 from dynamo.bytecode import normalize
 from dynamo.capture.interpreter import RESULT, Interpreter
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 # A function that names one of these may look at its own frame.
 SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
 # Ours, but in the place of Python functions.
-_CONTINUED = frozenset([break_regions.__name__, "dynamo.values.module_polyfills"])
+_CONTINUED = frozenset(
+    [break_regions.__name__, "dynamo.values.module_polyfills", "dynamo.values.spelled"]
+)
 
 
 def _can_be_continued(function: FunctionValue) -> bool:
@@ -67,6 +71,18 @@ def finish_call(
     return function.call(tx, args, kwargs)
 
 
+def call_at_end(
+    tx: Interpreter, value: Value, name: str, method: Value, args: Sequence[Value]
+) -> Value:
+    """method(*args), which may be all that is left of the instruction that asks `value` for `name`
+    (Interpreter.ends_with).
+    """
+    pushed = tx.pushed_for(value, name)
+    if pushed is None:
+        return tx.call_function(method, args, {})
+    return finish_call(tx, method, args, {}, pushed)
+
+
 def returns_none(code: types.CodeType) -> bool:
     """Whether a function returns nothing but None."""
     program = normalize(code)
@@ -90,6 +106,7 @@ def inline_call(
 
     if tx.depth >= config.inline_depth_limit:
         raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
+    _refuse_packed(function, args)
     code = function.code
     child = Interpreter(tx.output, code, function.globals, tx, function.source)
     child.locals.update(bind_arguments(tx, function, args, kwargs))
@@ -102,6 +119,24 @@ def inline_call(
     child.run()
     assert child.result is not None, "the frame returned"
     return child.result
+
+
+RECURRENT = "torch.nn.modules.rnn"
+PACKED = torch.nn.utils.rnn.PackedSequence
+
+
+def packed_argument(namespace: dict, code: types.CodeType) -> int | None:
+    """Which argument of a recurrent layer's forward may be a packed sequence. Its sizes are data:
+    what the layer does then stays outside of graphs.
+    """
+    recurrent = namespace.get("__name__") == RECURRENT and code.co_name == "forward"
+    return code.co_varnames.index("input") if recurrent and "input" in code.co_varnames else None
+
+
+def _refuse_packed(function: FunctionValue, args: Sequence[Value]) -> None:
+    index = packed_argument(function.globals, function.code)
+    if index is not None and index < len(args) and args[index].python_type_is(PACKED):
+        raise Unsupported(breaks.DynamicShapeOp(f"{function.name} of a packed sequence"))
 
 
 def bind_arguments(

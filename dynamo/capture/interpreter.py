@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
     from dynamo.values.cell import CellValue
 
+# The modules whose functions stand for C functions: the user has no such frames.
+_HIDDEN = frozenset(["dynamo.values.spelled", "dynamo.values.last_calls"])
 # How many frames deep a break stands at most.
 CHAIN_LIMIT = 32
 # What these do they do to their own frame: no other can do it in its place.
@@ -63,6 +65,8 @@ _BOUND_TO_FRAME = frozenset(
     + ["LOAD_SUPER_METHOD", "LOAD_FROM_DICT_OR_DEREF", "CHECK_EG_MATCH"]
 )
 
+# What an except clause may name.
+Errors = type[BaseException] | tuple[type[BaseException], ...]
 Program = list[tuple[Handler, "Instruction"]]
 
 
@@ -103,7 +107,7 @@ class Caught(Finished):
 
     def __init__(
         self,
-        error: type[BaseException],
+        error: Errors,
         function: Callable[..., Any] | None = None,
         operands: Sequence[Value | Lazy] = (),
     ) -> None:
@@ -118,12 +122,18 @@ class Caught(Finished):
 UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
-TWO_CELLS = "MAKE_CELL (of a name that is also free: a comprehension's own variable)"
+# Of code that programs write; generated code (a named tuple of 100,000 fields) goes beyond.
+_MOST_VARIABLES = 10_000
 
 
-def has_two_cells(code: types.CodeType) -> bool:
-    """Whether a name of the code stands for two cells, which a table of names cannot hold."""
-    return not {*code.co_cellvars}.isdisjoint(code.co_freevars)
+def refused_code(code: types.CodeType) -> breaks.Break | None:
+    """Why code is not captured at all, if it is not."""
+    if not {*code.co_cellvars}.isdisjoint(code.co_freevars):  # a table of names holds one cell each
+        name = "MAKE_CELL (of a name that is also free: a comprehension's own variable)"
+        return breaks.UnsupportedOpcode(name)
+    if code.co_nlocals > _MOST_VARIABLES:  # which are live where takes memory of their square
+        return breaks.UnsupportedOpcode(f"RESUME (of a function with {code.co_nlocals} variables)")
+    return None
 
 
 _programs: CodeMap[Program] = CodeMap()
@@ -134,10 +144,16 @@ def program_of(code: types.CodeType) -> Program:
     known = _programs.get(code)
     if known is not None:
         return known
-    if has_two_cells(code):
-        raise Unsupported(breaks.UnsupportedOpcode(TWO_CELLS))
+    refused = refused_code(code)
+    if refused is not None:
+        raise Unsupported(refused)
     program = [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
     return _programs.set(code, program)
+
+
+# Not to be executed apart from what follows: a function without its closure yet, and entries of the
+# stack that are no values.
+_WITH_THE_NEXT = frozenset(["MAKE_FUNCTION", "SWAP", "COPY", "PUSH_EXC_INFO", "POP_EXCEPT"])
 
 
 class Interpreter:
@@ -173,6 +189,7 @@ class Interpreter:
         self.pushed: Sequence[Value] | None = None
         # (step, value, special method -> what is pushed): the instruction is done with one of them.
         self._ends: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
+        self.spellable = -1  # the step of an instruction that can be said in Python
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
         self.result: Value | None = None
@@ -221,6 +238,11 @@ class Interpreter:
         if self._ends is None or self._ends[0] != self.began or self._ends[1] is not value:
             return None
         return self._ends[2].pop(name, None)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the frame is one of ours that stands for a C function."""
+        return self.f_globals.get("__name__") in _HIDDEN
 
     def release(self) -> None:
         """Let go of all values: capture has ended."""
@@ -294,7 +316,7 @@ class Interpreter:
             self.output.trial.observe(self)
         if self.began == self.output.stop_at:
             raise Arrived(self)
-        if self.began >= config.loop_limit:
+        if self.began >= config.loop_limit and self.current.op not in _WITH_THE_NEXT:
             raise Unsupported(breaks.LoopLimit(config.loop_limit))
 
     def annotate(self, error: Unsupported) -> None:
@@ -303,7 +325,9 @@ class Interpreter:
             error.user_stack = self.user_stack()
         if error.step is None:
             error.forbidden = break_is_error() and not isinstance(error.reason, breaks.NextTurn)
-            error.step = breakable_chain(self)[-1].began
+            frames = _resumable_frames(self)
+            error.spell = _in_the_way(self, frames)
+            error.step = _seen(frames)[-1].began
 
     def trace(self, error: RaisedException, instr: Instruction) -> None:
         """Set the exception's __context__, and add this frame to its traceback."""
@@ -312,6 +336,9 @@ class Interpreter:
         if not raised_again:
             if not error.linked:
                 value.link_context(self, self.handled_exception())
+            if self.hidden:
+                error.linked = True
+                return
             positions = self.current.positions
             self.entry = Entry(self.code, self.f_globals, positions, positions[0])
             value.frames = (self.entry, *value.frames)
@@ -345,7 +372,10 @@ class Interpreter:
         if handler is None:
             self.done = True
             error.value.left = (*error.value.left, *left_by(self))
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # whose traceback holds this frame: no cycle keeps arguments alive
         if error.grew and not self.output.side_effects.is_new(error.value):
             # Whoever catches an exception from outside may look at its traceback.
             value: Any = error.value
@@ -413,7 +443,8 @@ class Interpreter:
         frames: list[traceback.FrameSummary] = []
         tx: Interpreter | None = self
         while tx is not None:
-            frames.append(_frame_summary(tx.code, tx.current.positions, tx.lineno))
+            if not tx.hidden:
+                frames.append(_frame_summary(tx.code, tx.current.positions, tx.lineno))
             tx = tx.parent
         frames.reverse()
         return frames
@@ -423,7 +454,8 @@ class Interpreter:
         parts: list[str] = []
         tx: Interpreter | None = self
         while tx is not None:
-            parts.append(_frame_text(tx.code, tx.lineno))
+            if not tx.hidden:
+                parts.append(_frame_text(tx.code, tx.lineno))
             tx = tx.parent
         return "".join(reversed(parts))
 
@@ -440,6 +472,10 @@ def breakable_chain(tx: Interpreter) -> list[Interpreter]:
 
     The callers in between can go on behind their calls: all they do is to push what comes back.
     """
+    return _seen(_resumable_frames(tx))
+
+
+def _resumable_frames(tx: Interpreter) -> list[Interpreter]:
     frames: list[Interpreter] = []
     frame: Interpreter | None = tx
     while frame is not None:
@@ -450,6 +486,24 @@ def breakable_chain(tx: Interpreter) -> list[Interpreter]:
         if callee.pushed is None or _is_bound_to_frame(callee):
             return frames[:i]
     return frames[:CHAIN_LIMIT]
+
+
+def _seen(frames: list[Interpreter]) -> list[Interpreter]:
+    """What hidden frames call they call in place of C: there, they stay whole. Only an iterator is
+    asked without a frame.
+    """
+    while frames[-1].hidden and frames[-1].current.op != "FOR_ITER":
+        frames.pop()
+    return frames
+
+
+def _in_the_way(tx: Interpreter, frames: list[Interpreter]) -> int | None:
+    """The step of the instruction that keeps a break in `tx` out of what it calls, if it can be
+    spelled out (values/spelling.py).
+    """
+    caller = frames[-1]
+    spellable = caller is not tx and caller.spellable == caller.began
+    return caller.began if spellable and caller.began not in tx.output.spelled else None
 
 
 def _frame_summary(code: types.CodeType, positions: Any, lineno: int) -> traceback.FrameSummary:

@@ -119,6 +119,8 @@ class OutputGraph:
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (capture/dropping.py).
         self.watched: dict[int, Watched] = {}
+        # The steps at which instructions are spelled out (values/spelling.py).
+        self.spelled: frozenset[int] = frozenset()
         self.continues = False  # the frame is a continuation
         self.alone = Alone()  # what nothing else holds
         self.inference = InferenceBlocks()
@@ -130,6 +132,7 @@ class OutputGraph:
         self.unrolls = True
         self.unrolled: list[Any] = []
         self.regions_guarded = False  # see values/break_regions.py
+        self.nesting_guarded = False  # whether the frame began inside of autocast
         self.horizon = config.loop_limit  # no interpreter looks up before this step
         self.handled_outside = sys.exception()  # what callers of the frame are handling
         self._nodes = 0

@@ -37,7 +37,7 @@ Taken = Callable[[Any], list[Any]]
 
 def guard_overwritten(output: OutputGraph) -> None:
     """Guard all places that the frame overwrites."""
-    if output.context.fullgraph:  # nothing is watched there, either
+    if output.context.export:
         return
     for source, real, keys, taken in _overwritten(output):
         if any(noticed_parts(taken(real), BY_CAPTURE)):

@@ -4,10 +4,10 @@
         x = x.roll(int(delays[i]))     ->     the loop, as it is
     return x * 2                              a graph
 
-Captured, every turn would be a graph of these few operations. (Where a frame's graph would begin
-with the loop, they are what there is to capture.) What a turn has is found out in a
-trial: an attempt to capture the frame whose result is thrown away. Behind the read that breaks the
-graph, numbers are symbols in it, and what depends on data goes either way.
+Captured, every turn would be a graph of these few operations. (Where a function's first graph would
+begin with the loop, they are what there is to capture.) What a turn has is found out in a trial: an
+attempt to capture the frame whose result is thrown away. Behind the read that breaks the graph,
+numbers are symbols in it, and what depends on data goes either way.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
 from dynamo.capture.control import TrialOver
 from dynamo.config import config
+from dynamo.resume import origin
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -70,7 +71,8 @@ class Trial:
             if not self._inside:
                 self.entered = tx.began
                 bound = keeps_bound(tx.code, self.loop, tx.locals.keys())
-                self.whole = bound and self._before > 0
+                begins = self._before == 0 and origin(tx.code) is None
+                self.whole = bound and not begins
             self._inside = True
         elif ends_turn:
             self._inside = False

@@ -11,13 +11,14 @@ import torch
 
 from dynamo import breaks
 from dynamo.break_regions import regions, set_regions
-from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame
+from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame, SpellOut, StartAgain
 from dynamo.capture.dropping import watch_arguments
 from dynamo.capture.interpreter import Interpreter, breakable_chain
 from dynamo.capture.users_names import renamed
 from dynamo.errors import Unsupported
 from dynamo.resume import origin
 from dynamo.sources import ClosureCellSource, LocalSource
+from dynamo.values.autocast import autocast_nesting
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue, build_cell
 from dynamo.values.exceptions import RaisedException
@@ -164,12 +165,14 @@ class RootInterpreter(Interpreter):
             return None
         except Unsupported as error:
             self.annotate(error)
+            if error.spell is not None and not (error.forbidden or output.context.fullgraph):
+                raise SpellOut(error.spell) from None
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
             if error.forbidden:
                 return Stop(self.current, reason, user_stack, chain=[self], forbidden=True)
             if error.step is not None and error.step > step:
                 raise RestartAnalysis(error.step, reason, user_stack) from None
-        except (RestartAnalysis, SkipFrame):
+        except (RestartAnalysis, SkipFrame, StartAgain):
             raise
         except RaisedException as error:
             # The program's own exception: the instruction runs natively and raises the real one.
@@ -211,13 +214,6 @@ def read_modes() -> list[tuple]:
     modes.append((set_regions, regions()))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
     return modes
-
-
-def autocast_nesting() -> int:
-    """How many regions of autocast the thread is in; what they cached goes with the last one."""
-    level = torch.autocast_increment_nesting() - 1
-    torch.autocast_decrement_nesting()
-    return level
 
 
 def change_autocast_nesting(entered: int) -> None:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from dynamo._hook import go_on
+from dynamo._hook import hand_over
 from dynamo.bytecode import versions
 from dynamo.bytecode.assemble import CodeShape, assemble
 from dynamo.bytecode.cache import CodeMap
@@ -45,13 +45,17 @@ def is_stand_in(code: CodeType) -> bool:
 
 
 def calling(
-    code: CodeType, namespace: dict[str, Any], instr: Instruction, callee: FunctionType
+    code: CodeType,
+    namespace: dict[str, Any],
+    instr: Instruction,
+    callee: Callable[..., Any],
+    count: int,
 ) -> FunctionType:
-    """Stands for a frame that is calling: hands its arguments on, and the result back."""
+    """Stands for a frame that is calling: hands its `count` arguments on, and the result back."""
     emit = Emitter()
     emit.set_location(None, instr.positions)
-    names = callee.__code__.co_varnames[: callee.__code__.co_argcount]
-    emit.load_callable(lambda: emit.load_const(go_on))
+    names = [f".argument{i}" for i in range(count)]
+    emit.load_callable(lambda: emit.load_const(hand_over))
     emit.load_const(callee)
     for name in names:
         emit.load_fast_and_clear(name)

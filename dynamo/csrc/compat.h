@@ -91,6 +91,17 @@ static inline int frame_is_fresh_call(Frame *frame)
 #endif
 }
 
+/* The frame that is running, from which f_back and sys._getframe start. */
+
+static inline Frame **current_frame(PyThreadState *tstate)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return &tstate->current_frame;
+#else
+    return &tstate->cframe->current_frame;
+#endif
+}
+
 /* Changing a frame that has not started. */
 
 /* Point the frame at the start of `code`, with `stacktop` live values. Steals nothing; the old code's reference goes. */

@@ -459,9 +459,52 @@ static void leave_arguments(Thread *thread)
     }
 }
 
+/* answered(function, value, callee, args, kwargs): callee(*args, **kwargs), in which the call of `function` returns
+ * `value` without running. For C callables that keep what a function of the program returns. */
+PyObject *answered(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    PyObject *function, *value, *callee, *args, *kwargs;
+    if (!PyArg_ParseTuple(arguments, "O!OOO!O!:answered", &PyFunction_Type, &function, &value, &callee, &PyTuple_Type,
+                          &args, &PyDict_Type, &kwargs)) {
+        return NULL;
+    }
+    Thread *thread = &current_thread;
+    Answer outer = thread->answer;
+    State state = thread->mode.state;
+    Saved saved;
+    scope_open(thread, &saved);
+    thread->mode.state = STATE_OFF;
+    thread->answer = (Answer){(PyCodeObject *)PyFunction_GET_CODE(function), value};
+    PyObject *result = PyObject_Call(callee, args, kwargs);
+    thread->answer = outer;
+    thread->mode.state = state;
+    scope_close(thread, &saved);
+    return result;
+}
+
+/* A call from a hidden frame: the chain of frames leads past that one. */
+static PyObject *eval_past(PyThreadState *tstate, Frame *frame, int throwflag, Frame *caller)
+{
+    *current_frame(tstate) = caller->previous;
+    PyObject *result = hook_eval(tstate, frame, throwflag);
+    *current_frame(tstate) = caller;
+    return result;
+}
+
 PyObject *hook_eval(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     Thread *thread = &current_thread;
+    Frame *caller = *current_frame(tstate);
+    if (caller != NULL && is_hidden(caller->f_globals)) {
+        return eval_past(tstate, frame, throwflag, caller);
+    }
+    if (thread->answer.code != NULL && thread->answer.code == frame_code(frame) && !throwflag) {
+        thread->answer.code = NULL;
+        PyObject *value = Py_NewRef(thread->answer.value);
+        frame_discard(tstate, frame, return_code);
+        return value;
+    }
     if (thread->given.code != NULL && thread->given.code == frame_code(frame) && !throwflag) {
         take_given(thread, frame);
     }

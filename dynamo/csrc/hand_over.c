@@ -2,8 +2,9 @@
  *
  * The interpreter's own calls of Python functions do that, but not while an evaluation function is installed: then the
  * caller's stack keeps the arguments until the call returns, and an object would outlive the variable that the callee
- * deletes or binds again. Rewritten frames and continuations therefore call continuations, which are the same frame to
- * the user, through `go_on`.
+ * deletes or binds again. Code that we made therefore calls through `hand_over`, and the continuation of its own
+ * function through `go_on`: that is the same frame to the user, so the calling one is not on the stack meanwhile
+ * (f_back, sys._getframe, inspect.stack, the stack level of a warning).
  *
  * A continuation that breaks returns a Next, the call to go on with, which `go_on` makes: a loop with a break inside
  * does not nest deeper with every turn.
@@ -52,12 +53,81 @@ PyTypeObject Next_Type = {
     .tp_vectorcall = next_new,
 };
 
-/* --- go_on -------------------------------------------------------------------------------------------------------- */
+/* --- frames that the user does not see ---------------------------------------------------------------------------- */
+
+/* The globals of functions that say in Python what C functions do: as those, they have no place in tracebacks. */
+static PyObject *hidden[4];
+
+int hide_functions(PyObject *namespace)
+{
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+        if (hidden[i] == NULL) {
+            hidden[i] = Py_NewRef(namespace);
+            return 0;
+        }
+    }
+    PyErr_SetString(PyExc_RuntimeError, "too many modules of hidden functions");
+    return -1;
+}
+
+int is_hidden(PyObject *namespace)
+{
+    size_t i = 0;
+    while (i < sizeof hidden / sizeof *hidden && hidden[i] != namespace) {
+        i++;
+    }
+    return i < sizeof hidden / sizeof *hidden;
+}
+
+/* Drop the first entries of the traceback of what a hidden function raised, up to that of a frame that is not hidden. */
+static void leave_hidden(void)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    while (traceback != NULL && PyTraceBack_Check(traceback)) {
+        PyTracebackObject *entry = (PyTracebackObject *)traceback;
+        PyObject *namespace = PyFrame_GetGlobals(entry->tb_frame);
+        Py_DECREF(namespace);
+        if (!is_hidden(namespace)) {
+            break;
+        }
+        PyObject *next = Py_XNewRef((PyObject *)entry->tb_next);
+        Py_SETREF(traceback, next);
+    }
+    if (value != NULL && PyExceptionInstance_Check(value)) {
+        PyException_SetTraceback(value, traceback ? traceback : Py_None);
+    }
+    PyErr_Restore(type, value, traceback);
+}
+
+/* next_item(iterator): a tuple of the next item, or an empty one at the end. */
+PyObject *next_item(PyObject *module, PyObject *iterator)
+{
+    (void)module;
+    if (!PyIter_Check(iterator)) {
+        return PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
+    }
+    PyObject *item = PyIter_Next(iterator);
+    if (item == NULL) {
+        return PyErr_Occurred() ? NULL : PyTuple_New(0);
+    }
+    PyObject *result = PyTuple_New(1);
+    if (result == NULL) {
+        Py_DECREF(item);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(result, 0, item);
+    return result;
+}
+
+/* --- hand_over and go_on ------------------------------------------------------------------------------------------ */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-} GoOn;
+    const char *name;
+    char hides; /* the calling frame */
+} HandOver;
 
 /* The frame of the call that is being made has begun: what it was given is its own now. Each object that is let go of
  * here is still held by the frame, so that none dies. */
@@ -75,7 +145,7 @@ void take_given(Thread *thread, Frame *frame)
 }
 
 /* function(*args). The references in `args` are the caller's own; each may be exchanged for one to None. */
-static PyObject *hand_over(Thread *thread, PyObject *function, PyObject **args, Py_ssize_t n)
+static PyObject *call_with_given(Thread *thread, PyObject *function, PyObject **args, Py_ssize_t n)
 {
     Given outer = thread->given;
     if (PyFunction_Check(function)) {
@@ -83,50 +153,65 @@ static PyObject *hand_over(Thread *thread, PyObject *function, PyObject **args, 
         int positional = n <= code->co_argcount && !(code->co_flags & CO_VARARGS);
         thread->given = (Given){positional ? code : NULL, args, n};
     }
+    PyObject *namespace = PyFunction_Check(function) ? PyFunction_GET_GLOBALS(function) : NULL;
     PyObject *result = PyObject_Vectorcall(function, args, (size_t)n, NULL);
     thread->given = outer;
+    if (result == NULL && namespace != NULL && is_hidden(namespace)) {
+        leave_hidden();
+    }
     return result;
 }
 
-/* go_on(function, *args). Called by CALL of code that we made, so that `args` are on its frame's stack, from which the
- * interpreter then drops whatever is there. */
-static PyObject *go_on(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+/* hand_over(function, *args). Called by CALL of code that we made, so that `args` are on its frame's stack, from which
+ * the interpreter then drops whatever is there. A hidden frame stays where it is, and only the chain of frames leads
+ * past it; evaluating a frame leaves the current frame as it found it. */
+static PyObject *hand_over(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
+    HandOver *self = (HandOver *)callable;
     Thread *thread = &current_thread;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     if (n < 1 || kwnames != NULL) {
-        PyErr_SetString(PyExc_TypeError, "go_on(function, *args) takes a function");
+        PyErr_Format(PyExc_TypeError, "%s(function, *args) takes a function", self->name);
         return NULL;
     }
-    PyObject *result = hand_over(thread, args[0], (PyObject **)args + 1, n - 1);
+    PyThreadState *tstate = PyThreadState_Get();
+    Frame *caller = *current_frame(tstate);
+    if (caller != NULL && (self->hides || is_hidden(caller->f_globals))) {
+        *current_frame(tstate) = caller->previous;
+    }
+    PyObject *result = call_with_given(thread, args[0], (PyObject **)args + 1, n - 1);
     while (result != NULL && Py_IS_TYPE(result, &Next_Type)) {
         Next *next = (Next *)result;
-        result = hand_over(thread, next->items[0], next->items + 1, Py_SIZE(next) - 1);
+        result = call_with_given(thread, next->items[0], next->items + 1, Py_SIZE(next) - 1);
         Py_DECREF(next);
     }
+    *current_frame(tstate) = caller;
     return result;
 }
 
-static PyObject *go_on_repr(PyObject *self)
+static PyObject *hand_over_repr(PyObject *self)
 {
-    return PyUnicode_FromString("go_on");
+    return PyUnicode_FromString(((HandOver *)self)->name);
 }
 
-PyTypeObject GoOn_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dynamo._hook.GoOn",
+PyTypeObject HandOver_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dynamo._hook.HandOver",
     .tp_doc = PyDoc_STR("Calls a function and the Next that it returns; the arguments are handed over."),
-    .tp_basicsize = sizeof(GoOn),
+    .tp_basicsize = sizeof(HandOver),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_repr = go_on_repr,
+    .tp_repr = hand_over_repr,
     .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(GoOn, vectorcall),
+    .tp_vectorcall_offset = offsetof(HandOver, vectorcall),
 };
 
-PyObject *make_go_on(void)
+/* hand_over, or go_on, which hides the calling frame. */
+PyObject *make_hand_over(int hides)
 {
-    GoOn *self = PyObject_New(GoOn, &GoOn_Type);
+    HandOver *self = PyObject_New(HandOver, &HandOver_Type);
     if (self != NULL) {
-        self->vectorcall = go_on;
+        self->vectorcall = hand_over;
+        self->name = hides ? "go_on" : "hand_over";
+        self->hides = hides != 0;
     }
     return (PyObject *)self;
 }

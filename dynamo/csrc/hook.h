@@ -44,6 +44,12 @@ typedef struct {
     Py_ssize_t n;
 } Given;
 
+/* What the frame of `code` which begins next returns instead of running; see answered in eval_frame.c. */
+typedef struct {
+    PyCodeObject *code; /* borrowed, compared only; NULL: none */
+    PyObject *value;    /* borrowed */
+} Answer;
+
 typedef struct {
     Mode mode;
     Saved manual_scope; /* of set_state */
@@ -55,6 +61,7 @@ typedef struct {
     PyCodeObject *pass; /* borrowed, compared only: a call of this code is compiled code that was just dispatched to */
     Frame *passing;     /* the frame whose arguments such a call has; NULL: they are a caller's */
     Given given;
+    Answer answer;
     char *stack_low, *stack_limit; /* see stack_exhausted; NULL until known */
     Frame *chained;     /* the frame that was handed to the previous evaluation function */
 } Thread;
@@ -154,13 +161,17 @@ extern PyObject *null_sentinel, *skip_recursively;
 int eval_frame_init(void);
 PyObject *hook_eval(PyThreadState *tstate, Frame *frame, int throwflag);
 PyObject *raise_miss(PyCodeObject *code, int had_entries);
+PyObject *answered(PyObject *module, PyObject *arguments);
 
 /* --- hand_over.c -------------------------------------------------------------------------------------------------- */
 
-extern PyTypeObject Next_Type, GoOn_Type;
+extern PyTypeObject Next_Type, HandOver_Type;
 
 void take_given(Thread *thread, Frame *frame);
-PyObject *make_go_on(void);
+PyObject *make_hand_over(int hides);
+int hide_functions(PyObject *namespace);
+int is_hidden(PyObject *namespace);
+PyObject *next_item(PyObject *module, PyObject *iterator);
 
 /* --- compiled.c: the callables ------------------------------------------------------------------------------------ */
 

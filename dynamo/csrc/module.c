@@ -192,6 +192,15 @@ static PyObject *with_tracing(PyObject *module, PyObject *const *args, Py_ssize_
     return result;
 }
 
+static PyObject *hide(PyObject *module, PyObject *namespace)
+{
+    (void)module;
+    if (hide_functions(namespace) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"compiled", (PyCFunction)(void (*)(void))make_compiled, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("compiled(fn, context, convert)\n--\n\n"
@@ -217,8 +226,15 @@ static PyMethodDef methods[] = {
     {"reset_all", reset_all, METH_NOARGS, PyDoc_STR("reset_all()\n--\n\nForget everything compiled.")},
     {"cache_entries", cache_entries, METH_VARARGS,
      PyDoc_STR("cache_entries(code, context=None)\n--\n\nThe GuardedCodes of a code object, most recently used first.")},
+    {"hide", hide, METH_O,
+     PyDoc_STR("hide(namespace)\n--\n\nFunctions with these globals leave no entries in tracebacks, called by hand_over or go_on.")},
+    {"next_item", next_item, METH_O,
+     PyDoc_STR("next_item(iterator)\n--\n\nA tuple of the next item, or an empty one at the end.")},
     {"skip_code", skip_code, METH_VARARGS,
      PyDoc_STR("skip_code(code, context, recursive=False)\n--\n\nNever ask convert about this code.")},
+    {"answered", answered, METH_VARARGS,
+     PyDoc_STR("answered(function, value, callee, args, kwargs)\n--\n\ncallee(*args, **kwargs), in which the next call "
+               "of function returns value without running.")},
     {NULL, NULL, 0, NULL},
 };
 
@@ -241,7 +257,7 @@ static PyTypeObject Sentinel_Type = {
     .tp_repr = (reprfunc)sentinel_repr,
 };
 
-static PyObject *go_on;
+static PyObject *hand_over, *go_on;
 
 static PyObject *make_sentinel(const char *name)
 {
@@ -256,7 +272,7 @@ static int init_once(void)
 {
     static int done = 0;
     PyTypeObject *types[] = {&Sentinel_Type, &GuardedCode_Type, &Slot_Type, &Table_Type, &FrameView_Type,
-                             &Compiled_Type, &Scoped_Type,      &Next_Type, &GoOn_Type};
+                             &Compiled_Type, &Scoped_Type,      &Next_Type, &HandOver_Type};
     if (done) {
         return 0;
     }
@@ -267,9 +283,10 @@ static int init_once(void)
     }
     null_sentinel = make_sentinel("NULL");
     skip_recursively = make_sentinel("SKIP_RECURSIVELY");
-    go_on = make_go_on();
-    if (null_sentinel == NULL || go_on == NULL || skip_recursively == NULL || cache_init() < 0 || eval_frame_init() < 0 ||
-        compiled_init() < 0) {
+    hand_over = make_hand_over(0);
+    go_on = make_hand_over(1);
+    if (null_sentinel == NULL || hand_over == NULL || go_on == NULL || skip_recursively == NULL || cache_init() < 0 ||
+        eval_frame_init() < 0 || compiled_init() < 0) {
         return -1;
     }
     done = 1;
@@ -288,6 +305,7 @@ static int exec_module(PyObject *module)
         PyModule_AddObjectRef(module, "Compiled", (PyObject *)&Compiled_Type) < 0 ||
         PyModule_AddObjectRef(module, "Scoped", (PyObject *)&Scoped_Type) < 0 ||
         PyModule_AddObjectRef(module, "Next", (PyObject *)&Next_Type) < 0 ||
+        PyModule_AddObjectRef(module, "hand_over", hand_over) < 0 ||
         PyModule_AddObjectRef(module, "go_on", go_on) < 0 ||
         PyModule_AddObjectRef(module, "NULL", null_sentinel) < 0 ||
         PyModule_AddObjectRef(module, "SKIP_RECURSIVELY", skip_recursively) < 0) {

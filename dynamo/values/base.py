@@ -40,7 +40,7 @@ class Value:
     read_later: bool = False
     # Whether the program can see if it is still there without holding it.
     noticed: bool = False
-    left: Sequence[Value] = ()  # of an exception: what the frames hold that it left
+    left: Sequence[Any] = ()  # of an exception: what the frames hold that it left
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -251,8 +251,8 @@ class Value:
         """Objects from outside that it holds, and that may have no Value of their own."""
         return ()
 
-    def held(self) -> Sequence[Value]:
-        """Values that do not end before this one does (capture/dropping.py)."""
+    def held(self) -> Sequence[Any]:
+        """Values (or Lazy ones) that do not end before this one does (capture/dropping.py)."""
         return (*self.children(), *self.left)
 
     def __repr__(self) -> str:

@@ -14,9 +14,9 @@ from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import call_handler, raise_python
+from dynamo.values.exceptions import call_handler, call_real, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
-from dynamo.values.standins import fail_as
+from dynamo.values.standins import fail_as, stand_in
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -133,12 +133,21 @@ class BuiltinObject(Value):
         return self.filled_later() or (outside and dirty)
 
     def compared(self, tx: Interpreter, op: str, other: Value) -> Value:
-        result = self.compare(tx, op, other)
+        result = self.compare(tx, op, getattr(other, "storage", None) or other)
         return ConstantValue(NotImplemented) if result is None else result
 
     def combined(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value:
-        result = self.binary(tx, op, other, reflected)
-        return ConstantValue(NotImplemented) if result is None else result
+        result = self.binary(tx, op, getattr(other, "storage", None) or other, reflected)
+        return self.refused(tx, op, other, reflected) if result is None else result
+
+    def refused(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value:
+        """What the method of an operator does with an operand that is not for it: that of a number
+        or a set leaves it to the other, that of a sequence raises.
+        """
+        slot = getattr(self.python_type(), binary_dunder(op, reflected), None)
+        if op[0] in "+*" and slot is not None:
+            call_real(tx, slot, stand_in(self), stand_in(other))
+        return ConstantValue(NotImplemented)
 
 
 def _comparison(op: str) -> Callable[..., Value]:

@@ -36,6 +36,7 @@ from dynamo.values.dicts import (
 )
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.generator import Resumable, next_method
+from dynamo.values.native_iterators import CalledIterator, ReversedTextIterator
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
 from dynamo.values.ranges import RangeValue, SliceValue, range_of
@@ -225,13 +226,16 @@ def _reversed(tx, owner):
     if isinstance(owner, SequenceValue):
         return iterators.ReversedIterator(owner)
     if owner.python_type() in (enum.EnumMeta,):
-        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
+        members = owner.unpack(tx)[::-1]
+        return CalledIterator(types.GeneratorType, reversed, [owner], members)
     if isinstance(owner, RangeValue):
         return iterators.RangeIterator(owner.real[::-1])
-    if isinstance(owner, (DictValue, DictView)):
-        return iterators.ItemsIterator(owner.unpack(tx)[::-1])
+    if isinstance(owner, DictView):
+        return iterators.ReversedDictIterator(owner.owner, owner.kind)
+    if isinstance(owner, DictValue):
+        return iterators.ReversedDictIterator(owner, "keys")
     if owner.is_constant() and isinstance(owner.as_constant(), (str, bytes)):
-        return iterators.ReversedIterator(TupleValue(owner.unpack(tx)))
+        return ReversedTextIterator(tx, owner, owner)
     if hasattr(owner, "fake"):
         return owner.call_method(tx, "__reversed__", [], {})  # a tensor, flipped
     raise_python(tx, TypeError, f"{owner.python_type().__name__!r} object is not reversible")
@@ -306,7 +310,7 @@ TABLE[max] = _extreme("max", ">")
 # -- itertools ------------------------------------------------------------------------------------
 @handles(itertools.chain)
 def _chain(tx, *iterables):
-    return iterators.ChainIterator(iterators.ItemsIterator(iterables))
+    return iterators.ChainIterator(TupleValue(iterables).iterate(tx))
 
 
 @handles(itertools.chain.from_iterable)

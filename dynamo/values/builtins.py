@@ -30,7 +30,7 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
-from dynamo.values.last_calls import checked_bool, checked_iterator, checked_length, negated_bool
+from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
@@ -42,6 +42,7 @@ from dynamo.values.operators import (
     same_object,
     unary_op,
 )
+from dynamo.values.spelling import spell_call, spell_method
 from dynamo.values.symbol import call_on_symbols
 
 if TYPE_CHECKING:
@@ -164,27 +165,6 @@ def known_twin(function: Any) -> Any:
     return getattr(operator, function.__name__, function)
 
 
-# Builtins of one argument that call a special method of it, and what they do with the result.
-_SPECIALS: dict[Any, tuple[str, Any]] = {
-    len: ("__len__", checked_length),
-    bool: ("__bool__", checked_bool),
-    iter: ("__iter__", checked_iterator),
-    next: ("__next__", None),
-    abs: ("__abs__", None),
-    operator.not_: ("__bool__", negated_bool),
-    operator.truth: ("__bool__", checked_bool),
-}
-
-
-def end_with_special(tx: Interpreter, function: Any, arg: Value) -> None:
-    """The current instruction is function(arg)."""
-    from dynamo.capture.interpreter import RESULT, Finished
-
-    name, finish = _SPECIALS.get(function, ("", None))
-    if name:
-        tx.ends_with(arg, name, [RESULT if finish is None else Finished(finish)])
-
-
 class BuiltinValue(Value):
     """A built-in function, or a Python function that the table knows."""
 
@@ -221,9 +201,12 @@ class BuiltinValue(Value):
         raise Unsupported(breaks.UncapturedCall(self.describe()))
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if len(args) == 1 and not kwargs:
-            end_with_special(tx, known_twin(self.function), args[0])
-        return self.call(tx, args, kwargs)
+        made = spell_call(tx, self.function, args, kwargs)
+        if made is not None:
+            return made
+        if not kwargs:
+            made = call_builtin_last(tx, known_twin(self.function), args)
+        return self.call(tx, args, kwargs) if made is None else made
 
     def is_pure(self) -> bool:
         return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS
@@ -256,6 +239,9 @@ class BuiltinMethod(Value):
         self.receiver = receiver
         self.name = name
         self.found = found
+        self.unbound: Any = (
+            None  # the method of C, where LOAD_METHOD leaves the binding to the call
+        )
 
     def python_type(self) -> type:
         is_slot = isinstance(self.found, types.WrapperDescriptorType)
@@ -300,6 +286,10 @@ class BuiltinMethod(Value):
         from dynamo.values.slots import call_slot
 
         return call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
+
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        made = spell_method(tx, self.receiver, self.name, args, kwargs)
+        return self.call(tx, args, kwargs) if made is None else made
 
     def reconstruct(self, codegen: Codegen) -> None:
         from dynamo.values.descriptors import class_lookup
@@ -409,6 +399,7 @@ def _hasattr(tx, owner, name):
 @handles(type)
 def _type(tx, owner, *rest, **kwargs):
     from dynamo.values.descriptors import class_value
+    from dynamo.values.real_iterators import REAL
 
     if rest:
         from dynamo.values.class_building import build_type
@@ -416,7 +407,9 @@ def _type(tx, owner, *rest, **kwargs):
         if kwargs or len(rest) != 2:
             raise Unsupported(breaks.UncapturedCall("type()"))
         return build_type(tx, owner, *rest)
-    return class_value(tx, owner.python_type(), owner.source)
+    cls = owner.python_type()
+    real = REAL.get(id(cls))
+    return class_value(tx, cls if real is None else real.kind, owner.source)
 
 
 @handles(callable)

@@ -6,15 +6,22 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, CallSource, Source
+from dynamo.sources import AttrSource, CallSource, SequenceItemSource, Source
+from dynamo.values import cache_entries
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins import handles, is_none
-from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.keys import key_of
+from dynamo.values.classes import ClassValue, ObjectConstant
+from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.containers import TupleValue
+from dynamo.values.exceptions import RaisedException, call_real, raise_python
+from dynamo.values.function import UserFunctionValue
+from dynamo.values.keys import IdentityKey, key_of
+from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -47,17 +54,18 @@ class CallOf:
 class LruCacheValue(Value):
     """A function behind functools.lru_cache.
 
-    With constant arguments the answer is a value from outside: each time the guards are checked,
-    the cache is asked for it, as eager asks it. Otherwise the function is captured each time anew;
-    if it changes anything that exists already, that would happen too often, and the call breaks the
-    graph.
+    With constants, classes and forms of typing as arguments the answer is a value from outside:
+    each time the guards are checked, the cache is asked for it, as eager asks it. With others, what
+    is in the cache is guarded; what is not is captured, and the rewritten frame has the cache keep
+    it.
     """
 
     def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:
         super().__init__(source)
         self.real = real
         self.wrapped = wrapped
-        self.answers: dict[Hashable, Value] = {}  # to calls with other arguments than constants
+        self.answers: dict[Hashable, Value] = {}  # those that the captured code made
+        self.cleared = False
 
     def python_type(self) -> type:
         return type(self.real)
@@ -79,25 +87,148 @@ class LruCacheValue(Value):
         return hasattr(self.real, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if self.source is not None and all(a.is_constant() for a in (*args, *kwargs.values())):
-            asked = CallOf(
-                tuple(a.as_constant() for a in args),
-                {k: v.as_constant() for k, v in kwargs.items()},
-            )
+        known = all(_is_known(a) for a in (*args, *kwargs.values()))
+        if self.source is not None and known and not self.cleared:
+            asked = CallOf(tuple(map(_real, args)), {k: _real(v) for k, v in kwargs.items()})
             answer = call_real(tx, asked, self.real)
             return tx.wrap(answer, CallSource(self.source, asked, "call"))
-        key = (*(key_of(tx, a) for a in args), *((k, key_of(tx, v)) for k, v in kwargs.items()))
-        if key in self.answers:
-            return self.answers[key]
-        name = getattr(self.real, "__qualname__", "a function")
-        with tx.output.side_effects.fenced(
-            lambda what: breaks.UncapturedCall(f"the cached {name}, which {what}")
-        ):
-            result = self.answers[key] = tx.call_function(self.wrapped, args, kwargs)
+        return self._call_of_values(tx, args, kwargs)
+
+    def _call_of_values(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        plain = type(self.wrapped) is UserFunctionValue and self.wrapped.is_plain_function()
+        if not plain or not cache_entries.readable():
+            raise Unsupported(breaks.UncapturedCall(self._name()))
+        effects, names = tx.output.side_effects, tuple(kwargs)
+        typed = self.real.cache_parameters()["typed"]
+        types = [v.python_type() for v in (*args, *kwargs.values())] if typed else []
+        wanted = cache_entries.elements(args, kwargs, types)
+        key = tuple(key_of(tx, e) if isinstance(e, Value) else e for e in wanted)
+        found = self.answers.get(key)
+        if found is None:
+            new = any(isinstance(k, IdentityKey) and _is_new(tx, k.value) for k in key)
+            found = None if new or self.cleared else self._look_up(tx, wanted)
+        if found is not None:
+            effects.call_later(cache_entries.hit, self, names, *args, *kwargs.values())
+            return found
+        try:
+            result = tx.call_function(self.wrapped, args, kwargs)
+        except RaisedException:  # counts as a call that the cache could not answer
+            raise Unsupported(breaks.UncapturedCall(self._name())) from None
+        self._make_room(tx)
+        self.answers[key] = result
+        effects.call_later(cache_entries.store, self, names, result, *args, *kwargs.values())
         return result
+
+    def _make_room(self, tx: Interpreter) -> None:
+        """No answer is dropped for the one that the cache is given now."""
+        has_room = cache_entries.HasRoom(len(self.answers) + 1, self.cleared)
+        if self.source is None or not has_room(self.real):
+            raise Unsupported(breaks.UncapturedCall(f"{self._name()}, which has no room"))
+        tx.guard(self.source, "predicate", has_room)
+
+    def clear(self, tx: Interpreter) -> Value:
+        if type(self.wrapped) is not UserFunctionValue:
+            raise Unsupported(breaks.UncapturedCall("cache_clear"))
+        tx.output.side_effects.call_later(cache_entries.clear, self)
+        self.answers.clear()
+        self.cleared = True
+        return ConstantValue(None)
+
+    def _name(self) -> str:
+        return f"the cached {getattr(self.real, '__qualname__', 'function')}"
+
+    def _look_up(self, tx: Interpreter, wanted: cache_entries.Elements) -> Value | None:
+        """The answer that was in the cache before the frame."""
+        found = cache_entries.entries(self.real)
+        if self.source is None or len(found) > _MANY:
+            raise Unsupported(breaks.UncapturedCall(f"{self._name()}, which holds {len(found)}"))
+        base = CallSource(self.source, cache_entries.entries, "entries")
+        tx.guard(base, "length", len(found))
+        for index, (key, answer) in enumerate(found):
+            entry = SequenceItemSource(base, index)
+            if _guard_key(tx, SequenceItemSource(entry, 0), key, wanted):
+                return tx.wrap(answer, SequenceItemSource(entry, 1))
+        return None
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_object(self.real, "cached")
+
+
+def _is_literal(value: Value) -> bool:
+    if type(value) is TupleValue:
+        return all(map(_is_literal, value.wrapped()))
+    return value.is_constant()
+
+
+def _literal(value: Value) -> Any:
+    if type(value) is TupleValue:
+        return tuple(map(_literal, value.wrapped()))
+    return value.as_constant()
+
+
+def _is_known(value: Value) -> bool:
+    """Whether the argument is the same object whenever the guards hold."""
+    if type(value) is TupleValue:
+        return all(map(_is_known, value.wrapped()))
+    return value.is_constant() or type(value) in (ClassValue, ObjectConstant)
+
+
+def _real(value: Value) -> Any:
+    if type(value) is TupleValue:
+        return tuple(map(_real, value.wrapped()))
+    return value.as_constant() if value.is_constant() else value.identity()[1]
+
+
+_MANY = 16  # entries of which each is guarded
+
+
+def _is_new(tx: Interpreter, value: Value) -> bool:
+    """Whether the frame made the object: no key that was in the cache has it."""
+    if value.outside is not None or value.source is not None:
+        return False
+    return isinstance(value, TensorValue) or tx.output.side_effects.is_new(value)
+
+
+def _guard_key(
+    tx: Interpreter, source: Source, key: cache_entries.Elements, wanted: cache_entries.Elements
+) -> bool:
+    """Whether a key of the cache has these elements: all that makes it so is guarded."""
+    tx.guard(source, "length", len(key))
+    if len(key) != len(wanted):
+        return False
+    pairs = [(SequenceItemSource(source, i), *both) for i, both in enumerate(zip(key, wanted))]
+    return all(_guard_element(tx, *pair) for pair in pairs)
+
+
+def _guard_element(tx: Interpreter, place: Source, element: Any, value: Any) -> bool:
+    if not isinstance(value, Value):  # the mark, or a type
+        tx.guard(place, "id", element)
+        return element is value
+    if _is_literal(value):
+        constant = _literal(value)
+        if not is_literal(element) and isinstance(element, torch.Tensor):
+            tx.guard(place, "type", type(element))
+            return False
+        tx.guard(place, "constant" if is_literal(element) else "id", element)
+        return element is constant or (is_literal(element) and bool(element == constant))
+    if value.outside is None or value.source is None or not _hashes_by_identity(value.outside):
+        raise Unsupported(breaks.UncapturedCall(f"a cached function of {value.describe()}"))
+    if element is value.outside:
+        tx.guard(place, "aliased", value.source)
+        return True
+    if not (is_literal(element) or _hashes_by_identity(element)):
+        raise Unsupported(breaks.UncapturedCall(f"a cached function of {type(element).__name__}"))
+    tx.guard(None, "not_aliased", (place, value.source))
+    return False
+
+
+def _hashes_by_identity(obj: Any) -> bool:
+    kind = type(obj)
+    if isinstance(obj, torch.Tensor):
+        return kind.__hash__ is torch.Tensor.__hash__
+    return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
 
 
 class CacheMethod(Value):
@@ -112,8 +243,11 @@ class CacheMethod(Value):
         return (self.owner,)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if isinstance(self.owner, NewCacheValue) and not args and not kwargs:
-            return self.owner.answer(tx, self.name)
+        if not args and not kwargs:
+            if isinstance(self.owner, NewCacheValue):
+                return self.owner.answer(tx, self.name)
+            if isinstance(self.owner, LruCacheValue) and self.name == "cache_clear":
+                return self.owner.clear(tx)
         raise Unsupported(breaks.UncapturedCall(self.name))
 
     def reconstruct(self, codegen: Codegen) -> None:

@@ -37,9 +37,11 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
+from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.objects import ObjectValue, builtin_base, emit_class
 from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
+from dynamo.values.spelling import is_wanted, spell_call, spell_construct
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
 
@@ -174,11 +176,11 @@ class ClassValue(MetaclassInstance):
         return super().unpack(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.containers import sequence_iterator
+        from dynamo.values.native_iterators import CalledIterator
 
         if not self._is_enums_own("__iter__"):
             return super().iterate(tx)
-        return sequence_iterator(tx, self.unpack(tx))
+        return CalledIterator(types.GeneratorType, iter, [self], self.unpack(tx))
 
     def length(self, tx: Interpreter) -> int:
         if self._is_enums_own("__len__"):
@@ -201,6 +203,8 @@ class ClassValue(MetaclassInstance):
         return class_lookup(type(self.cls), name) is vars(enum.EnumType)[name]
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
+        from dynamo.capture.inlining import call_at_end
+
         if self._is_enums_own("__getitem__"):
             try:
                 members: Any = self.cls
@@ -209,11 +213,12 @@ class ClassValue(MetaclassInstance):
                 raise_python(tx, KeyError, key)
         found = class_lookup(type(self.cls), "__getitem__")
         if isinstance(found, types.FunctionType):
-            return tx.call_function(tx.wrap(found), [self, key], {})
+            return call_at_end(tx, self, "__getitem__", tx.wrap(found), [self, key])
         found = class_lookup(self.cls, "__class_getitem__")
         held = found.__func__ if isinstance(found, classmethod) else found
         if isinstance(held, types.FunctionType) and not is_trusted_function(held):
-            return self.call_method(tx, "__class_getitem__", [key], {})
+            method = self.getattr(tx, "__class_getitem__")
+            return call_at_end(tx, self, "__getitem__", method, [key])
         return tx.wrap(call_real(tx, operator.getitem, self.cls, _type_argument(key)))
 
     # -- calls ----------------------------------------------------------------------------------
@@ -221,12 +226,14 @@ class ClassValue(MetaclassInstance):
         return self._call(tx, args, kwargs, last=False)
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self._call(tx, args, kwargs, last=True)
+        made = spell_call(tx, self.cls, args, kwargs)
+        return self._call(tx, args, kwargs, last=True) if made is None else made
 
     def _call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
-        from dynamo.values.builtins import TABLE, end_with_special
+        from dynamo.capture.inlining import finish_call
+        from dynamo.values.builtins import TABLE
 
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.cls, args, kwargs)
@@ -234,8 +241,8 @@ class ClassValue(MetaclassInstance):
                 return made
         handler = TABLE.get(self.cls)
         if handler is not None:
-            if last and len(args) == 1 and not kwargs:
-                end_with_special(tx, self.cls, args[0])
+            if last and not kwargs:
+                call_builtin_last(tx, self.cls, args)
             result = call_handler(tx, self.describe(), handler, args, kwargs, self.cls)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")
@@ -244,7 +251,8 @@ class ClassValue(MetaclassInstance):
         if meta_call is dict:  # a TypedDict
             return tx.wrap(dict).call(tx, args, kwargs)
         if isinstance(meta_call, types.FunctionType):
-            return tx.call_function(tx.wrap(meta_call), [self, *args], kwargs)
+            call = finish_call if last else type(tx).call_function
+            return call(tx, tx.wrap(meta_call), [self, *args], kwargs)
         return construct(tx, self, args, kwargs, last)
 
     def _enum_member(
@@ -334,7 +342,10 @@ def construct(
     new = new.__func__ if isinstance(new, staticmethod) else new
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
-        instance = tx.call_function(tx.wrap(new, source), [owner, *args], kwargs)
+        maker = tx.wrap(new, source)
+        if last and is_wanted(tx):
+            return spell_construct(tx, owner, maker, args, kwargs)
+        instance = tx.call_function(maker, [owner, *args], kwargs)
         if not issubclass(instance.python_type(), cls):
             return instance
     elif not isinstance(new, SLOT_TYPES):
@@ -776,6 +787,7 @@ def _typing_forms() -> list[Any]:
         type(typing.Optional[int]),  # noqa: UP045
     ]
     forms += [type(typing.Any), type(typing.Union), type(typing.Callable), typing.TypeVar]
+    forms += [type(typing.List), type(typing.Tuple)]  # noqa: UP006
     forms += [type(inspect.Parameter.empty), type(property()), classmethod, staticmethod]
     return [f for f in forms if f is not type]
 

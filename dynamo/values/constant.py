@@ -181,9 +181,9 @@ class ConstantValue(Value):
         return ConstantValue(call_real(tx, lambda: constant_argument(tx, item) in self.value))
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.containers import TupleValue
+        from dynamo.values.native_iterators import TextIterator
 
-        return TupleValue(self.unpack(tx)).iterate(tx)
+        return TextIterator(tx, self, self)
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         from dynamo.values.exceptions import call_real
@@ -201,6 +201,7 @@ class ConstantMethodValue(Value):
         super().__init__()
         self.receiver = receiver
         self.name = name
+        self.unbound: Any = None  # as that of a BuiltinMethod
 
     def python_type(self) -> type:
         return type(getattr(self.receiver.value, self.name))
@@ -210,6 +211,12 @@ class ConstantMethodValue(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.receiver.call_method(tx, self.name, args, kwargs)
+
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from dynamo.values.spelling import spell_method
+
+        made = spell_method(tx, self.receiver, self.name, args, kwargs)
+        return self.call(tx, args, kwargs) if made is None else made
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen(self.receiver)

@@ -742,13 +742,6 @@ def from_constant(real: Any) -> Value:
     return ConstantValue(real)
 
 
-def sequence_iterator(tx: Interpreter, items: list[Value]) -> Value:
-    """An iterator over items that are all known."""
-    from dynamo.values.iterators import ItemsIterator
-
-    return ItemsIterator(items)
-
-
 # -- builders: containers from outside ----------------------------------------------------------
 SEQUENCE_CLASSES: dict[type, type[SequenceValue]] = {
     list: ListValue,

@@ -275,6 +275,8 @@ def _format(tx, value, spec=None):
         if not issubclass(answer.python_type(), str):
             raise _refused(value, "__format__")
         return answer
+    if tx.output.guesses and isinstance(value, TensorValue) and value.fake.ndim == 0:
+        return ConstantValue("0")
     plain = spec is None or spec.as_constant() == ""
     found = class_lookup(value.python_type(), "__format__")
     if hasattr(value, "storage") and not isinstance(found, SLOT_TYPES):

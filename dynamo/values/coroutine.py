@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dynamo import breaks
 from dynamo.capture.control import RestartAnalysis
 from dynamo.capture.dropping import SuspendedGenerator
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
@@ -26,6 +27,7 @@ from dynamo.values.generator import (
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
     from dynamo.values.function import FunctionValue
 
 
@@ -140,6 +142,11 @@ class AsyncGeneratorValue(GeneratorValue):
 
     def iterate(self, tx: Interpreter) -> Value:
         raise_python(tx, TypeError, "'async_generator' object is not iterable")
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        if self.stepping:  # Python has no way to make a generator that a step is running
+            raise Unsupported(breaks.CannotReconstruct(self.describe()))
+        super().reconstruct(codegen)
 
 
 class AsyncStep(Resumable):

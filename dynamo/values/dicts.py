@@ -26,6 +26,7 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.dict_changes import DictChanges
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.last_calls import keep_item
 from dynamo.values.operators import equal
 from dynamo.values.standins import fail_as
 
@@ -604,7 +605,14 @@ class DefaultDictValue(DictValue):
     def missing(self, tx: Interpreter, key: Value) -> Value:
         if self.factory.is_constant():
             return super().missing(tx, key)
-        value = tx.call_function(self.factory, [], {})
+        if tx.pushed_for(self, "__missing__") is None:
+            value = tx.call_function(self.factory, [], {})
+        else:
+            from dynamo.capture.inlining import finish_call
+            from dynamo.capture.interpreter import Finished
+
+            kept = Finished(keep_item, [self, key])
+            value = finish_call(tx, self.factory, [], {}, (kept,))
         self.setitem(tx, key, value)
         return value
 

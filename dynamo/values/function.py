@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo._hook import go_on
+from dynamo._hook import hand_over
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
@@ -44,6 +44,7 @@ OPAQUE_MODULES = (
     "torch.jit",
     "torch.cuda",
     "torch.random",
+    "torch.nested",
     "torch._tensor_str",
     "torch.serialization",
     "torch.utils.data",
@@ -449,8 +450,16 @@ class _FunctionDictUpdate(Value):
         return self.owner.call_method(tx, self.name, args, kwargs)
 
 
+def _binds_again() -> bool:
+    """Whether a method's __get__ is its function's, as in some releases of 3.11 and 3.12."""
+    made: Any = types.MethodType(_binds_again, 0)
+    return made.__get__(1) is not made
+
+
 class MethodValue(Value):
     """A function bound to an object."""
+
+    binds_again = _binds_again()
 
     def __init__(self, function: Value, receiver: Value, source: Source | None = None) -> None:
         super().__init__(source)
@@ -485,10 +494,17 @@ class MethodValue(Value):
             return self.receiver
         if name == "__func__":
             return self.function
+        if name == "__class__":
+            return tx.wrap(types.MethodType)
+        found = getattr(types.MethodType, name, None)
+        if isinstance(found, (types.WrapperDescriptorType, types.MethodDescriptorType)):
+            from dynamo.values.builtins import BuiltinMethod
+
+            return BuiltinMethod(self, name, found)
         return self.function.getattr(tx, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return name in ("__self__", "__func__") or self.function.hasattr(tx, name)
+        return hasattr(types.MethodType, name) or self.function.hasattr(tx, name)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, MethodValue):
@@ -557,8 +573,8 @@ def function_guard(tx: Interpreter, function: types.FunctionType, source: Source
     tx.guard(source, "function_code", function)
 
 
-class GoOnValue(Value):
-    """dynamo._hook.go_on, with which continuations call continuations: it makes the same call."""
+class HandOverValue(Value):
+    """dynamo._hook.hand_over, with which continuations call those of callees: the same call."""
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -569,12 +585,12 @@ class GoOnValue(Value):
         return function, args[1:], kwargs
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(go_on)
+        codegen.load_const(hand_over)
 
 
-@builder(type(go_on))
-def build_go_on(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return GoOnValue()
+@builder(type(hand_over))
+def build_hand_over(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return HandOverValue()
 
 
 @builder(types.FunctionType)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
+from dynamo.values import spelled
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import TABLE, fold, handles
@@ -26,6 +27,7 @@ from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue, MappingProxyValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.spelling import is_wanted, spell
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -197,6 +199,23 @@ class GetterValue(Value):
         found = [read(tx, owner, key) for key in self.args]
         return found[0] if len(found) == 1 else TupleValue(found)
 
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        wanted = len(args) == 1 and not kwargs and is_wanted(tx)
+        made = self._spell(tx, *args) if wanted else None
+        return self.call(tx, args, kwargs) if made is None else made
+
+    def _spell(self, tx: Interpreter, owner: Value) -> Value | None:
+        if self.kind is operator.methodcaller:
+            name, *rest = self.args
+            named = tx.output.side_effects.track_new(DictValue.of(tx, self.kwargs))
+            return spell(tx, spelled.call_method, [owner, name, TupleValue(rest), named])
+        if len(self.args) > 1 or (
+            self.kind is operator.attrgetter and "." in self.args[0].as_constant()
+        ):
+            return None
+        said = spelled.get_item if self.kind is operator.itemgetter else spelled.get_attribute
+        return spell(tx, said, [owner, *self.args])
+
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(make_getter))
         codegen.load_const(self.kind)
@@ -330,6 +349,17 @@ class SingleDispatchValue(LruCacheValue):
         if not args:
             raise Unsupported(breaks.UncapturedCall(self.real.__qualname__))
         return tx.call_function(self.chosen(tx, args[0].python_type()), args, kwargs)
+
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not is_wanted(tx):
+            return self.call(tx, args, kwargs)
+        from dynamo.capture.inlining import finish_call
+        from dynamo.values.function import UserFunctionValue
+
+        function = UserFunctionValue(self.real, self.source)
+        cells = dict(zip(function.code.co_freevars, function.closure(tx)))
+        cells["dispatch"].contents = DispatchValue(self)  # known, and not looked into
+        return finish_call(tx, function, args, kwargs)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "dispatch":

@@ -349,7 +349,10 @@ def _item_of(value: Any) -> Item:
 
 def make_generator(function: Any, args: tuple, kwargs: dict[str, Any], closed: bool) -> Any:
     made = function(*args, **kwargs)
-    if closed:
+    if closed and inspect.isasyncgen(made):
+        with contextlib.suppress(StopIteration):
+            made.aclose().__await__().send(None)
+    elif closed:
         made.close()
     return made
 

@@ -18,6 +18,7 @@ from dynamo import breaks
 from dynamo.capture.subgraph import version_of
 from dynamo.errors import Unsupported
 from dynamo.sources import Source
+from dynamo.values import torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.bodies import Body, closed, opened, trace_body, wrap_nest
 from dynamo.values.builder import subclass_builder
@@ -27,6 +28,7 @@ from dynamo.values.generator import GeneratorValue
 from dynamo.values.iterators import IteratorValue
 from dynamo.values.tensor import TensorValue, run_fake
 from dynamo.values.torch_function import FoldedFunctionValue
+from dynamo.values.torch_substitutes import inline
 from fxgraph import Node
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ FRONTS = (
     (importlib.import_module("torch._higher_order_ops.scan"), "scan"),
     (importlib.import_module("torch._higher_order_ops.map"), "map"),
     (importlib.import_module("torch._higher_order_ops.associative_scan"), "associative_scan"),
+    (importlib.import_module("torch.nn.attention.flex_attention"), "flex_attention"),
 )
 _OPERATORS = torch.ops.higher_order
 
@@ -246,11 +249,16 @@ def _map(tx: Interpreter, f: Value, xs: Value, pos_args: Value) -> Value:
     return _unflatten(tx, wrap_nest(tx, node, tuple(result)), spec)
 
 
+def _flex_attention(tx: Interpreter, *args: Value) -> Value:
+    return inline(tx, torch_polyfills.flex_attention, *args)
+
+
 _HANDLERS: dict[str, Callable[..., Value]] = {
     "cond": _cond,
     "while_loop": _while_loop,
     "scan": _scan,
     "map_impl": _map,
+    "flex_attention": _flex_attention,
 }
 
 

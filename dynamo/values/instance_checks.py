@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
+from dynamo.capture.inlining import call_at_end
 from dynamo.capture.output import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
@@ -71,7 +72,8 @@ def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:
     check = class_lookup(type(cls), "__instancecheck__")
     if _is_users(check):
         source = class_attr_source(tx, info, "__instancecheck__")
-        return tx.call_function(tx.wrap(check, source), [info, owner], {}).truth(tx)
+        answer = call_at_end(tx, info, "__instancecheck__", tx.wrap(check, source), [info, owner])
+        return answer.truth(tx)
     if check is _ABC_CHECKS["__instancecheck__"]:
         return _abstract_instance(tx, owner, info, cls)
     if issubclass(type(cls), type) and isinstance(check, SLOT_TYPES) and not _is_tensor_type(cls):
@@ -88,7 +90,8 @@ def is_subclass(tx: Interpreter, sub: Value, info: Value) -> bool:
     check = class_lookup(type(cls), "__subclasscheck__")
     if _is_users(check):
         source = class_attr_source(tx, info, "__subclasscheck__")
-        return tx.call_function(tx.wrap(check, source), [info, sub], {}).truth(tx)
+        answer = call_at_end(tx, info, "__subclasscheck__", tx.wrap(check, source), [info, sub])
+        return answer.truth(tx)
     if check is _ABC_CHECKS["__subclasscheck__"]:
         return _abstract_subclass(tx, sub, info, cls)
     return call_real(tx, issubclass, _real_class(sub, "__subclasscheck__"), cls)

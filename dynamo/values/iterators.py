@@ -1,8 +1,7 @@
-"""Iterators: each knows its position, and how to be made again with what is left.
+"""Iterators: each knows its position, and how to be made again where it stands.
 
-`rebuild()` gives a callable and the arguments that make an equal iterator (`zip` and its
-iterators); an iterator without
-one is made again as an iterator over the list of its remaining items.
+`rebuild()` gives a callable and the arguments that make an equal iterator, of the same type. One
+that is at its end is made again from its type alone.
 """
 
 from __future__ import annotations
@@ -10,17 +9,23 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.capture.inlining import call_at_end
+from dynamo.capture.interpreter import Caught
 from dynamo.errors import Unsupported
+from dynamo.values import spelled
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
-from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.ended_iterators import NoItems, ended
+from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import RangeValue, SliceValue
+from dynamo.values.spelling import spell
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -35,6 +40,7 @@ class IteratorValue(BuiltinObject):
     """Base class; subclasses define `step` (the next item, or None) and `rebuild`."""
 
     kind: type = type(iter([]))
+    remembers_end = True  # False: asked again behind its end, it asks those that it is made of
     exhausted = False
 
     def python_type(self) -> type:
@@ -50,9 +56,14 @@ class IteratorValue(BuiltinObject):
         if self.exhausted:
             return None
         tx.output.side_effects.touch(self)
-        item = self.step(tx)
+        try:
+            item = self.step(tx)
+        except RaisedException as error:
+            if is_exception(error, StopIteration):  # of a function that C called: no item
+                return None
+            raise
         if item is None:
-            self.exhausted = True
+            self.exhausted = self.exhausted or self.remembers_end
         return item
 
     def step(self, tx: Interpreter) -> Value | None:
@@ -79,7 +90,7 @@ class IteratorValue(BuiltinObject):
         return () if self.exhausted else self.rebuild()[1]
 
     def reconstruct(self, codegen: Codegen) -> None:
-        make, args = (iter, [TupleValue([])]) if self.exhausted else self.rebuild()
+        make, args = (partial(ended, self.python_type()), []) if self.exhausted else self.rebuild()
         codegen.load_callable(lambda: codegen.load_const(make))
         for arg in args:
             codegen(arg)
@@ -118,11 +129,12 @@ class SequenceIterator(IteratorValue):
     def rebuild(self) -> Rebuilt:
         if self.position == 0:
             return _plain_iter(self.owner), [self.owner]
-        return _iterator_at, [self.owner, ConstantValue(self.position)]
+        return iterator_at, [self.owner, ConstantValue(self.position)]
 
 
 class DequeIterator(SequenceIterator):
     kind: type = type(iter(collections.deque()))
+    remembers_end = False
 
     def __init__(self, owner: DequeValue) -> None:
         super().__init__(owner)
@@ -131,7 +143,6 @@ class DequeIterator(SequenceIterator):
     def step(self, tx: Interpreter) -> Value | None:
         assert isinstance(self.owner, DequeValue)
         if self.owner.state != self.state:
-            self.exhausted = True
             raise_python(tx, RuntimeError, "deque mutated during iteration")
         return super().step(tx)
 
@@ -159,11 +170,12 @@ class SetIterator(IteratorValue):
         self.items = items
         self.keys = list(owner.members)
         self.position = 0
+        self.failed = False  # for good
 
     def step(self, tx: Interpreter) -> Value | None:
         members = self.owner.members
-        if len(members) != len(self.items):
-            self.exhausted = True
+        if self.failed or len(members) != len(self.items):
+            self.failed = True
             raise_python(tx, RuntimeError, "Set changed size during iteration")
         if any(key not in members for key in self.keys):
             raise Unsupported(breaks.SetOrder(self.owner.describe()))
@@ -179,11 +191,14 @@ class SetIterator(IteratorValue):
         return [self.owner, *self.items]
 
     def rebuild(self) -> Rebuilt:
-        if list(self.owner.members) != self.keys:
+        if self.failed or list(self.owner.members) != self.keys:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose set has changed"))
         if self.position == 0:
             return _plain_iter(self.owner), [self.owner]
         return _skipped, [self.owner, ConstantValue(self.position)]
+
+
+_SEQUENCES = (list, tuple, str, bytes)
 
 
 def _plain_iter(owner: Value) -> Callable[..., Any]:
@@ -192,9 +207,9 @@ def _plain_iter(owner: Value) -> Callable[..., Any]:
     return iter if owner.holder is None else cls.__iter__
 
 
-def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
+def iterator_at(sequence: Any, position: int) -> Iterator[Any]:
     """iter(sequence) after `position` items."""
-    built_in = next((base for base in (list, tuple) if isinstance(sequence, base)), None)
+    built_in = next((base for base in _SEQUENCES if isinstance(sequence, base)), None)
     iterator = iter(sequence) if built_in is None else built_in.__iter__(sequence)
     if hasattr(iterator, "__setstate__"):
         iterator.__setstate__(position)
@@ -202,7 +217,7 @@ def _iterator_at(sequence: Any, position: int) -> Iterator[Any]:
     return itertools.islice(iterator, position, None)
 
 
-def _reversed_at(sequence: Any, position: int) -> Iterator[Any]:
+def reversed_at(sequence: Any, position: int) -> Iterator[Any]:
     """reversed(sequence) whose next item is sequence[position]."""
     built_in = isinstance(sequence, list)
     iterator: Any = list.__reversed__(sequence) if built_in else reversed(sequence)
@@ -216,6 +231,7 @@ class ReversedIterator(IteratorValue):
         self.owner = owner
         self.position = len(owner.contents) - 1
         self.state = owner.state if isinstance(owner, DequeValue) else 0
+        self.remembers_end = not isinstance(owner, DequeValue)
 
     def python_type(self) -> type:
         owner = self.owner
@@ -223,10 +239,12 @@ class ReversedIterator(IteratorValue):
         return type(reversed(plain()))
 
     def step(self, tx: Interpreter) -> Value | None:
+        if self.position < 0:
+            return None
         if isinstance(self.owner, DequeValue) and self.owner.state != self.state:
             self.exhausted = True
             raise_python(tx, RuntimeError, "deque mutated during iteration")
-        if not 0 <= self.position < len(self.owner.contents):
+        if self.position >= len(self.owner.contents):
             return None
         self.position -= 1
         return self.owner.item(tx, self.position + 1)
@@ -246,48 +264,37 @@ class ReversedIterator(IteratorValue):
             return reversed, [ListValue(self.owner.contents[: self.position + 1])]
         if self.position == len(self.owner.contents) - 1 and self.owner.holder is None:
             return reversed, [self.owner]
-        return _reversed_at, [self.owner, ConstantValue(self.position)]
-
-
-class ItemsIterator(IteratorValue):
-    """An iterator over items that are all known."""
-
-    def __init__(self, items: Sequence[Value], position: int = 0) -> None:
-        super().__init__()
-        self.items = items
-        self.position = position
-
-    def step(self, tx: Interpreter) -> Value | None:
-        if self.position >= len(self.items):
-            return None
-        self.position += 1
-        return self.items[self.position - 1]
-
-    def rebuild(self) -> Rebuilt:
-        return iter, [ListValue(self.items[self.position :])]
+        return reversed_at, [self.owner, ConstantValue(self.position)]
 
 
 class RangeIterator(IteratorValue):
-    kind: type = type(iter(range(0)))
+    remembers_end = False
 
-    def __init__(self, rest: range) -> None:
+    def __init__(self, whole: range, position: int = 0) -> None:
         super().__init__()
-        self.rest = rest
+        self.whole = whole
+        self.position = position
+
+    def python_type(self) -> type:
+        return type(iter(self.whole))
 
     def step(self, tx: Interpreter) -> Value | None:
-        if not self.rest:
+        rest = self.whole[self.position :]
+        if not rest:
             return None
-        item, self.rest = self.rest[0], self.rest[1:]
-        return ConstantValue(item)
+        self.position += 1
+        return ConstantValue(rest[0])
 
     def rebuild(self) -> Rebuilt:
-        return iter, [RangeValue(self.rest)]
+        return iterator_at, [RangeValue(self.whole), ConstantValue(self.position)]
 
 
 class DictIterator(IteratorValue):
     """Over keys, values or items of a dict; a change of size during iteration raises, as Python
     does.
     """
+
+    backwards = False
 
     def __init__(self, owner: DictValue, view: str) -> None:
         super().__init__()
@@ -296,6 +303,7 @@ class DictIterator(IteratorValue):
         self.position = 0
         self.keys: list[Any] | None = None
         self.state = owner.state
+        self.failed = False  # for good
 
     def python_type(self) -> type:
         return type(iter(getattr(self.owner.cls(), self.view)()))
@@ -303,8 +311,10 @@ class DictIterator(IteratorValue):
     def step(self, tx: Interpreter) -> Value | None:
         entries = self.owner.load_all(tx)
         if self.keys is None:
-            self.keys = list(entries)
-        if self.owner.state != self.state or len(entries) != len(self.keys):
+            self.keys = list(entries)[::-1] if self.backwards else list(entries)
+        if issubclass(self.owner.cls, collections.OrderedDict) and self.position >= len(self.keys):
+            return None  # whatever was changed
+        if self.failed or self.owner.state != self.state or len(entries) != len(self.keys):
             self._changed(tx, len(entries) != len(self.keys))
         if self.position >= len(self.keys):
             return None
@@ -318,8 +328,10 @@ class DictIterator(IteratorValue):
 
     def _changed(self, tx: Interpreter, size: bool) -> None:
         if issubclass(self.owner.cls, collections.OrderedDict):
+            self.exhausted = True
             raise_python(tx, RuntimeError, "OrderedDict mutated during iteration")
-        if size:
+        if size or self.failed:
+            self.failed = True
             raise_python(tx, RuntimeError, "dictionary changed size during iteration")
         # Whether that is noticed, and which keys come, depends on the places in the table.
         raise Unsupported(breaks.NotIterable(f"{self.owner.describe()}, whose keys change"))
@@ -333,13 +345,24 @@ class DictIterator(IteratorValue):
     def rebuild(self) -> Rebuilt:
         from dynamo.values.dicts import DictView
 
-        if self.owner.state != self.state:
+        if self.failed or self.owner.state != self.state:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose dict has changed"))
 
         view = DictView(self.owner, self.view)
         if self.position == 0:
             return iter, [view]
         return _skipped, [view, ConstantValue(self.position)]
+
+
+class ReversedDictIterator(DictIterator):
+    backwards = True
+
+    def python_type(self) -> type:
+        return type(reversed(getattr(self.owner.cls(), self.view)()))
+
+    def rebuild(self) -> Rebuilt:
+        _, (view, *_) = super().rebuild()
+        return _skipped_backwards, [view, ConstantValue(self.position)]
 
 
 def _skipped(iterable: Any, count: int) -> Iterator[Any]:
@@ -351,8 +374,16 @@ def _skipped(iterable: Any, count: int) -> Iterator[Any]:
     return iterator
 
 
+def _skipped_backwards(view: Any, count: int) -> Iterator[Any]:
+    iterator = reversed(view)
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
 class EnumerateIterator(IteratorValue):
     kind = enumerate
+    remembers_end = False
 
     def __init__(self, inner: Value, count: int) -> None:
         super().__init__()
@@ -372,6 +403,7 @@ class EnumerateIterator(IteratorValue):
 
 class ZipIterator(IteratorValue):
     kind = zip
+    remembers_end = False
 
     def __init__(self, inners: Sequence[Value], strict: bool = False) -> None:
         super().__init__()
@@ -412,6 +444,7 @@ def _strict_zip(*iterables: Any) -> Iterator[Any]:
 
 class MapIterator(IteratorValue):
     kind = map
+    remembers_end = False
 
     def __init__(self, function: Value, inners: Sequence[Value]) -> None:
         super().__init__()
@@ -425,7 +458,7 @@ class MapIterator(IteratorValue):
             if item is None:
                 return None
             args.append(item)
-        return tx.call_function(self.function, args, {})
+        return call_at_end(tx, self, "__next__", self.function, args)
 
     def rebuild(self) -> Rebuilt:
         return map, [self.function, *self.inners]
@@ -433,6 +466,7 @@ class MapIterator(IteratorValue):
 
 class FilterIterator(IteratorValue):
     kind: type = filter
+    remembers_end = False
     wanted = True
 
     def __init__(self, function: Value, inner: Value) -> None:
@@ -441,6 +475,12 @@ class FilterIterator(IteratorValue):
         self.inner = inner
 
     def step(self, tx: Interpreter) -> Value | None:
+        pushed = tx.pushed_for(self, "__next__")
+        if pushed is not None and not self.function.is_constant():
+            said = spelled.next_kept if self.wanted else spelled.next_left_out
+            made = spell(tx, said, [self.function, self.inner], pushed=pushed)
+            if made is not None:
+                return made
         while (item := self.inner.next_value(tx)) is not None:
             verdict = item
             if not (self.function.is_constant() and self.function.as_constant() is None):
@@ -472,6 +512,7 @@ class CountIterator(IteratorValue):
 
 class RepeatIterator(IteratorValue):
     kind = itertools.repeat
+    remembers_end = False
 
     def __init__(self, item: Value, times: int | None) -> None:
         super().__init__()
@@ -490,23 +531,34 @@ class RepeatIterator(IteratorValue):
         return itertools.repeat, [self.item, *times]
 
 
-class TeeBuffer:
-    """What the iterators of one tee() share: where items come from, and those drawn so far."""
+class TeeBuffer(Value):
+    """What the iterators of one tee() share: where items come from, and those drawn so far.
+
+    Made again, it is one more of these iterators, at the first item.
+    """
 
     def __init__(self, inner: Value) -> None:
+        super().__init__()
         self.inner = inner
         self.items: list[Value] = []
-        self.at_end = False
         self.drawing = False
 
+    def children(self) -> Sequence[Value]:
+        return [self.inner, *self.items]
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(_teed))
+        codegen(TupleValue(self.items))
+        codegen(self.inner)
+        codegen.call(2)
+
     def item(self, tx: Interpreter, index: int) -> Value | None:
-        while not self.at_end and index >= len(self.items):
+        if index >= len(self.items):
             item = self._draw(tx)
             if item is None:
-                self.at_end = True
-            else:
-                self.items.append(item)
-        return self.items[index] if index < len(self.items) else None
+                return None
+            self.items.append(item)
+        return self.items[index]
 
     def _draw(self, tx: Interpreter) -> Value | None:
         if self.drawing:
@@ -520,6 +572,7 @@ class TeeBuffer:
 
 class TeeIterator(IteratorValue):
     kind: type = type(itertools.tee(())[0])
+    remembers_end = False
 
     def __init__(self, buffer: TeeBuffer, position: int = 0) -> None:
         super().__init__()
@@ -528,19 +581,25 @@ class TeeIterator(IteratorValue):
 
     def step(self, tx: Interpreter) -> Value | None:
         item = self.buffer.item(tx, self.position)
-        self.position += 1
+        self.position += item is not None
         return item
 
     def rebuild(self) -> Rebuilt:
-        if not self.buffer.at_end:
-            raise Unsupported(breaks.CannotReconstruct("an iterator of itertools.tee()"))
-        return iter, [ListValue(self.buffer.items[self.position :])]
-
-    def children(self) -> Sequence[Value]:
-        return [self.buffer.inner, *self.buffer.items]
+        return _tee_at, [self.buffer, ConstantValue(self.position)]
 
     def py___copy__(self, tx):
         return TeeIterator(self.buffer, self.position)
+
+
+def _teed(items: tuple[Any, ...], inner: Iterator[Any]) -> Any:
+    return itertools.tee(itertools.chain(items, inner) if items else inner, 1)[0]
+
+
+def _tee_at(first: Any, position: int) -> Iterator[Any]:
+    made = first.__copy__()
+    for _ in range(position):
+        next(made)
+    return made
 
 
 class CycleIterator(IteratorValue):
@@ -633,6 +692,13 @@ class IsliceIterator(IteratorValue):
         return cls(inner, window.start or 0, window.stop, window.step or 1)
 
     def step(self, tx: Interpreter) -> Value | None:
+        try:
+            return self._advance(tx)
+        except RaisedException:
+            self.exhausted = True  # by what it draws from
+            raise
+
+    def _advance(self, tx: Interpreter) -> Value | None:
         if self.stop is not None and self.wanted >= self.stop:
             self._draw_until(tx, self.stop)
             return None
@@ -672,7 +738,12 @@ class CallIterator(IteratorValue):
     def step(self, tx: Interpreter) -> Value | None:
         from dynamo.values.operators import equal
 
-        item = tx.call_function(self.function, [], {})
+        try:
+            item = tx.call_function(self.function, [], {})
+        except RaisedException as error:
+            if not is_exception(error, StopIteration):
+                raise
+            return None
         if self.exhausted:  # by the function itself
             return None
         return None if equal(tx, self.sentinel, item) else item
@@ -681,25 +752,35 @@ class CallIterator(IteratorValue):
         return iter, [self.function, self.sentinel]
 
 
+_ENDS_ITEMS = (IndexError, StopIteration)
+
+
 class ItemProtocolIterator(IteratorValue):
     """iter() of an object that has only __getitem__."""
+
+    kind = type(iter(NoItems()))
 
     def __init__(self, owner: Value, position: int = 0) -> None:
         super().__init__()
         self.owner = owner
         self.position = position
+        self.of_loop = False  # nothing but a `for` has it
 
     def step(self, tx: Interpreter) -> Value | None:
-        from dynamo.values.exceptions import RaisedException, is_exception
-
+        position = ConstantValue(self.position)
+        if self.of_loop and tx.pushed_for(self, "__next__") is not None:
+            # Counted early: nobody sees where it stands while an item is asked for.
+            self.position += 1
+            tx.ends_with(self.owner, "__getitem__", [Caught(_ENDS_ITEMS)])
         try:
-            item = self.owner.getitem(tx, ConstantValue(self.position))
+            item = self.owner.getitem(tx, position)
         except RaisedException as error:
-            if is_exception(error, IndexError, StopIteration):
+            self.position = position.as_constant()
+            if is_exception(error, *_ENDS_ITEMS):
                 return None
             raise
-        self.position += 1
+        self.position = position.as_constant() + 1
         return item
 
     def rebuild(self) -> Rebuilt:
-        return _iterator_at, [self.owner, ConstantValue(self.position)]
+        return iterator_at, [self.owner, ConstantValue(self.position)]

@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.capture.inlining import call_at_end
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
-from dynamo.values.exceptions import call_real
+from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.iterators import FilterIterator, IteratorValue, Rebuilt
 from dynamo.values.operators import binary_op
 from dynamo.values.standins import fail_as
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 class StarmapIterator(IteratorValue):
     kind = itertools.starmap
+    remembers_end = False
 
     def __init__(self, function: Value, inner: Value) -> None:
         super().__init__()
@@ -35,7 +37,9 @@ class StarmapIterator(IteratorValue):
 
     def step(self, tx: Interpreter) -> Value | None:
         args = self.inner.next_value(tx)
-        return None if args is None else tx.call_function(self.function, args.unpack(tx), {})
+        if args is None:
+            return None
+        return call_at_end(tx, self, "__next__", self.function, args.unpack(tx))
 
     def rebuild(self) -> Rebuilt:
         return itertools.starmap, [self.function, self.inner]
@@ -43,6 +47,7 @@ class StarmapIterator(IteratorValue):
 
 class TakewhileIterator(IteratorValue):
     kind = itertools.takewhile
+    remembers_end = False
 
     def __init__(self, predicate: Value, inner: Value) -> None:
         super().__init__()
@@ -51,7 +56,10 @@ class TakewhileIterator(IteratorValue):
 
     def step(self, tx: Interpreter) -> Value | None:
         item = self.inner.next_value(tx)
-        if item is None or not tx.call_function(self.predicate, [item], {}).truth(tx):
+        if item is None:
+            return None
+        if not tx.call_function(self.predicate, [item], {}).truth(tx):
+            self.exhausted = True
             return None
         return item
 
@@ -61,6 +69,7 @@ class TakewhileIterator(IteratorValue):
 
 class DropwhileIterator(IteratorValue):
     kind = itertools.dropwhile
+    remembers_end = False
 
     def __init__(self, predicate: Value, inner: Value) -> None:
         super().__init__()
@@ -89,6 +98,7 @@ def _dropping_nothing(inner: Iterator[Any]) -> Iterator[Any]:
 
 class FilterfalseIterator(FilterIterator):
     kind = itertools.filterfalse
+    remembers_end = False
     wanted = False
 
     def rebuild(self) -> Rebuilt:
@@ -97,6 +107,7 @@ class FilterfalseIterator(FilterIterator):
 
 class CompressIterator(IteratorValue):
     kind = itertools.compress
+    remembers_end = False
 
     def __init__(self, data: Value, selectors: Value) -> None:
         super().__init__()
@@ -125,11 +136,15 @@ class PairwiseIterator(IteratorValue):
         self.first: Value | None = None
 
     def step(self, tx: Interpreter) -> Value | None:
-        if self.first is None:
-            self.first = self.inner.next_value(tx)
+        try:
             if self.first is None:
-                return None
-        left, self.first = self.first, self.inner.next_value(tx)
+                self.first = self.inner.next_value(tx)
+                if self.first is None:
+                    return None
+            left, self.first = self.first, self.inner.next_value(tx)
+        except RaisedException:
+            self.exhausted = True
+            raise
         return None if self.first is None else TupleValue([left, self.first])
 
     def rebuild(self) -> Rebuilt:
@@ -146,6 +161,7 @@ class AccumulateIterator(IteratorValue):
     """`initial`: what comes before the first item, until it has come."""
 
     kind = itertools.accumulate
+    remembers_end = False
 
     def __init__(self, inner: Value, function: Value | None, initial: Value | None) -> None:
         super().__init__()
@@ -201,7 +217,11 @@ class ZipLongestIterator(IteratorValue):
     def step(self, tx: Interpreter) -> Value | None:
         row = []
         for i, inner in enumerate(self.inners):
-            item = None if inner is None else inner.next_value(tx)
+            try:
+                item = None if inner is None else inner.next_value(tx)
+            except RaisedException:
+                self.exhausted = True
+                raise
             if item is None:
                 self.inners[i] = None
                 if not any(self.inners):

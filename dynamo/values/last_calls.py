@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dynamo import _hook
+
+_hook.hide(globals())
+
 
 def after_binary(
     result: Any, symbol: str, left: Any, right: Any, rest: tuple[tuple[bool, str], ...]
@@ -78,6 +82,41 @@ def checked_length(result: Any) -> int:
         result = result.__index__()
     if result < 0:
         raise ValueError("__len__() should return >= 0")
+    return result
+
+
+def checked_str(result: Any) -> str:
+    if isinstance(result, str):
+        return result
+    raise TypeError(f"__str__ returned non-string (type {type(result).__name__})")
+
+
+def checked_repr(result: Any) -> str:
+    if isinstance(result, str):
+        return result
+    raise TypeError(f"__repr__ returned non-string (type {type(result).__name__})")
+
+
+def checked_format(result: Any) -> str:
+    if isinstance(result, str):
+        return result
+    raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
+
+
+def checked(result: Any, obj: Any, method: str, function: Any, kind: Any) -> Any:
+    """What function(obj) makes of what obj.method() returned, which should be a `kind`."""
+    if type(result) is kind and (function is not hash or -(1 << 60) < result < 1 << 60):
+        return function(result)
+    return function(type(type(obj).__name__, (), {method: lambda self: result})())
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def keep_item(result: Any, mapping: Any, key: Any) -> Any:
+    """What a defaultdict does with what its factory returns."""
+    mapping[key] = result
     return result
 
 

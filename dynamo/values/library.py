@@ -16,18 +16,20 @@ import sys
 import types
 import typing
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource
-from dynamo.values import iterators, polyfills
+from dynamo.values import polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import PureObjectValue
+from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.operators import binary_op
 from dynamo.values.pure import twins
 from dynamo.values.ranges import RangeValue
@@ -199,19 +201,16 @@ def _length_hint(tx, value, default=None):
 def pattern_method(tx: Interpreter, pattern: PureObjectValue, name: str, args: Any, kwargs: Any):
     """Methods whose results are made of matches; None: not one of them."""
     if name == "finditer":
-        found = call_real(tx, lambda: list(_call_on_constants(pattern, "finditer", args, kwargs)))
-        return iterators.ItemsIterator([tx.wrap(match) for match in found])
+        constants = [a.as_constant() for a in args], {k: v.as_constant() for k, v in kwargs.items()}
+        find = partial(pattern.real.finditer, *constants[0], **constants[1])
+        found = call_real(tx, lambda: list(find()))
+        return CalledIterator(type(find()), find, [], [tx.wrap(match) for match in found])
     if name in ("sub", "subn"):
         repl = kwargs.get("repl", args[0] if args else None)
         if repl is not None and not repl.is_constant():
             bound = _bind_sub(tx, *args, **kwargs)
             return _substitute(tx, pattern, name, *bound)
     return None
-
-
-def _call_on_constants(pattern: PureObjectValue, name: str, args: Any, kwargs: Any) -> Any:
-    real = [a.as_constant() for a in args]
-    return getattr(pattern.real, name)(*real, **{k: v.as_constant() for k, v in kwargs.items()})
 
 
 def _bind_sub(tx, repl, string, count=None):
@@ -252,14 +251,14 @@ for _name in ("sub", "subn"):
 @handles(_string.formatter_parser)
 def _formatter_parser(tx, template):
     rows = call_real(tx, lambda: list(_string.formatter_parser(template.as_constant())))
-    return iterators.ItemsIterator([from_constant(row) for row in rows])
+    return TupleValue([from_constant(row) for row in rows]).iterate(tx)
 
 
 @handles(_string.formatter_field_name_split)
 def _field_name_split(tx, name):
     first, rest = call_real(tx, _string.formatter_field_name_split, name.as_constant())
     rows = [from_constant(row) for row in rest]
-    return TupleValue([ConstantValue(first), iterators.ItemsIterator(rows)])
+    return TupleValue([ConstantValue(first), TupleValue(rows).iterate(tx)])
 
 
 @handles(re.finditer)

@@ -73,7 +73,7 @@ def make_module(
         raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}, which registers hooks"))
     if example is None or not [*example.parameters(), *example.buffers()]:
         return None
-    if not _can_be_first(tx, None):
+    if not can_be_first(tx, None):
         raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}, which draws numbers"))
     return _input(tx, made, example)
 
@@ -99,7 +99,7 @@ def _example(made: Callable[[], Any]) -> Any:
             return None
 
 
-def _can_be_first(tx: Interpreter, own: Node | None) -> bool:
+def can_be_first(tx: Interpreter, own: Node | None) -> bool:
     """Nothing before has drawn random numbers or changed how tensors are made."""
     output = tx.output
     if torch.get_default_dtype() is not output.default_dtype or torch.is_inference_mode_enabled():
@@ -140,7 +140,7 @@ def _leaf(cls: type) -> Callable[..., Value]:
         if data is None or not isinstance(data, TensorValue):
             raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}"))
         literal = all(_is_literal(value) for value in (*args, *kwargs.values()))
-        if not literal or not _is_fresh(data) or not _can_be_first(tx, data.node):
+        if not literal or not _is_fresh(data) or not can_be_first(tx, data.node):
             raise Unsupported(
                 breaks.UncapturedCall(f"torch.nn.{cls.__name__} of a computed tensor")
             )

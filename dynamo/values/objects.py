@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.inlining import finish_call
+from dynamo.capture.inlining import call_at_end, finish_call
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import (
@@ -45,6 +45,7 @@ from dynamo.values.descriptors import (
 )
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
+from dynamo.values.real_iterators import REAL, RealIterator
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -248,16 +249,12 @@ class ObjectValue(Value):
             source = class_attr_source(tx, self, name)
             source = None if source is None else AttrSource(source, "fset")
             setter = tx.wrap(found.fset, source)
-            pushed = tx.pushed_for(self, "__setattr__")
-            if pushed is not None:
-                finish_call(tx, setter, [self, value], {}, pushed)
-            else:
-                tx.call_function(setter, [self, value], {})
+            call_at_end(tx, self, "__setattr__", setter, [self, value])
             return
         setter = MISSING if found is MISSING else class_lookup(type(found), "__set__")
         if isinstance(setter, types.FunctionType):
             descriptor = _class_attr(tx, self, found, name)
-            tx.call_function(tx.wrap(setter), [descriptor, self, value], {})
+            call_at_end(tx, self, "__setattr__", tx.wrap(setter), [descriptor, self, value])
             return
         unknown = setter is not MISSING and not is_slot(found)
         if unknown or isinstance(deleter_only(found), types.FunctionType):
@@ -289,12 +286,12 @@ class ObjectValue(Value):
                 raise_python(tx, AttributeError, text)
             source = class_attr_source(tx, self, name)
             source = None if source is None else AttrSource(source, "fdel")
-            tx.call_function(tx.wrap(found.fdel, source), [self], {})
+            call_at_end(tx, self, "__delattr__", tx.wrap(found.fdel, source), [self])
             return
         deleter = MISSING if found is MISSING else class_lookup(type(found), "__delete__")
         if isinstance(deleter, types.FunctionType):
             descriptor = _class_attr(tx, self, found, name)
-            tx.call_function(tx.wrap(deleter), [descriptor, self], {})
+            call_at_end(tx, self, "__delattr__", tx.wrap(deleter), [descriptor, self])
             return
         if isinstance(found, types.GetSetDescriptorType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -513,6 +510,10 @@ class ObjectValue(Value):
     # -- code -----------------------------------------------------------------------------------
     def reconstruct(self, codegen: Codegen) -> None:
         """A bare object of the class; `replay` fills it."""
+        real = REAL.get(id(self.cls))
+        if real is not None:
+            self._reconstruct_real(codegen, real)
+            return
         new = class_lookup(self.cls, "__new__") if self.storage is None else MISSING
         base_new = new.__func__ if isinstance(new, staticmethod) else builtin_base(self.cls).__new__
         if isinstance(base_new, types.FunctionType):
@@ -524,9 +525,20 @@ class ObjectValue(Value):
             codegen(arg)
         emit.call(1 + len(self.new_args))
 
+    def _reconstruct_real(self, codegen: Codegen, real: RealIterator) -> None:
+        if real.make is None:
+            what = f"{real.kind.__name__}() of an object with items"
+            raise Unsupported(breaks.CannotReconstruct(what))
+        codegen.load_callable(lambda: codegen.load_const(real.make))
+        for name in real.attributes:
+            codegen(self.mutation.attrs[name])
+        codegen.call(len(real.attributes))
+
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         from dynamo.values.storage import replay_storage
 
+        if id(self.cls) in REAL:
+            return lambda: None
         writes = [replay_storage(codegen, self)] if self.storage is not None else []
         attrs = [] if self.mutation is None else list(self.mutation.stores())
         attrs = [(n, v) for n, v in attrs if v is not DELETED or not self.mutation.new]

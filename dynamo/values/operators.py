@@ -108,6 +108,12 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = 
         text = sum_of(left, right) if op in ("+", "+=") else None
         if text is not None:
             return text
+        if op in ("%", "%=") and hasattr(left, "storage"):
+            from dynamo.values.storage_slots import is_written_as_it_is
+
+            if is_written_as_it_is(left, "__mod__"):
+                call_real(tx, operator.mod, left.as_constant(), right.as_constant())
+                return left
         function = BINARY_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
     formats = op in ("%", "%=") and left.python_type_is(str, bytes)

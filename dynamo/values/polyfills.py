@@ -10,7 +10,7 @@ import functools
 import itertools
 import types
 
-_MISSING = object()
+MISSING = object()
 
 
 class ReversedItems:
@@ -49,9 +49,9 @@ class GroupBy:
     def __init__(self, iterable, key):
         self.source = iter(iterable)
         self.key = key
-        self.found = self.target = _MISSING  # the key drawn last, and that of the group
-        self.item = _MISSING
-        self.group = None
+        self.found = self.target = MISSING  # the key drawn last, and that of the group
+        self.item = MISSING
+        self.group = None  # the last one given
 
     def __iter__(self):
         return self
@@ -62,9 +62,11 @@ class GroupBy:
         self.item = item
 
     def __next__(self):
-        self.group = None
-        while self.found is _MISSING or (
-            self.target is not _MISSING and (self.target is self.found or self.target == self.found)
+        if self.group is not None:
+            self.group.current = False
+            self.group = None
+        while self.found is MISSING or (
+            self.target is not MISSING and (self.target is self.found or self.target == self.found)
         ):
             self.draw()
         self.target = self.found
@@ -76,20 +78,21 @@ class Group:
     def __init__(self, parent, target):
         self.parent = parent
         self.target = target
+        self.current = True
 
     def __iter__(self):
         return self
 
     def __next__(self):
         parent = self.parent
-        if parent.group is not self:
+        if not self.current:
             raise StopIteration
-        if parent.item is _MISSING:
+        if parent.item is MISSING:
             parent.draw()
         if not (self.target is parent.found or self.target == parent.found):
             raise StopIteration
         item = parent.item
-        parent.item = parent.found = _MISSING
+        parent.item = parent.found = MISSING
         return item
 
 
@@ -97,27 +100,14 @@ def groupby(iterable, key=None):
     return GroupBy(iterable, key)
 
 
-def batched(iterable, n, *, strict=False):
-    if n < 1:
-        raise ValueError("n must be at least one")
-    return _batches(iter(iterable), n, strict)
-
-
-def _batches(iterator, n, strict):
-    while batch := tuple(itertools.islice(iterator, n)):
-        if strict and len(batch) != n:
-            raise ValueError("batched(): incomplete batch")
-        yield batch
-
-
-def reduce(function, iterable, initial=_MISSING):
+def reduce(function, iterable, initial=MISSING):
     if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
         raise TypeError("reduce() arg 2 must support iteration")
     iterator = iter(iterable)
     total = initial
-    if initial is _MISSING:
-        total = next(iterator, _MISSING)
-        if total is _MISSING:
+    if initial is MISSING:
+        total = next(iterator, MISSING)
+        if total is MISSING:
             raise TypeError("reduce() of empty iterable with no initial value")
     for item in iterator:
         total = function(total, item)
@@ -305,5 +295,3 @@ SUBSTITUTES = {
     vars(collections)["_count_elements"]: count_elements,
     dataclasses.fields: dataclass_fields,
 }
-if hasattr(itertools, "batched"):
-    SUBSTITUTES[itertools.batched] = batched

@@ -87,7 +87,7 @@ class ResumedIterator(IteratorValue):
         iterated = iterated_by(self.real)
         owner: Any = tx.wrap(iterated, CallSource(self.source, iterated_by, "iterated"))
         if isinstance(iterated, range):
-            return RangeIterator(iterated[position.value :])
+            return RangeIterator(iterated, position.value)
         if type(self.real) not in _DICT_ITERATORS:
             return SequenceIterator(owner, position.value)
         if tx.output.side_effects.is_dirty(owner) or not isinstance(owner, DictValue):

@@ -61,6 +61,10 @@ def _dispatch(
     if name == "__get__" and isinstance(receiver, FunctionValue) and args:
         unbound = args[0].is_constant() and args[0].as_constant() is None
         return receiver if unbound else MethodValue(receiver, args[0])
+    if name == "__get__" and isinstance(receiver, MethodValue) and args:
+        if not receiver.binds_again:
+            return receiver
+        return tx.call_function(receiver.function.getattr(tx, name), args, kwargs)
     if name == "__call__" and isinstance(receiver, _CALLABLES):
         return tx.call_function(receiver, args, kwargs)
     if isinstance(receiver, ClassValue):

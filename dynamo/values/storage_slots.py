@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
 from dynamo.values.exceptions import call_handler
+from dynamo.values.native_iterators import TextIterator
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_op
 from dynamo.values.sets import FrozenSetValue, SetValue
 
@@ -74,23 +76,48 @@ def storage_slot(
     if handler is not None:
         return call_handler(tx, name, handler, [storage, *args], kwargs)
     if isinstance(storage, ConstantValue):
+        if name == "__iter__" and not args and not kwargs:
+            return TextIterator(tx, receiver, storage)
         operands = [bare(arg) for arg in args]
         foreign = not all(operand.is_constant() for operand in operands)
-        if foreign and _is_number(storage) and (name in _OPERATORS or name in _COMPARISONS):
+        if (
+            foreign
+            and len(args) == 1
+            and _is_number(storage)
+            and (name in _OPERATORS or name in _COMPARISONS)
+        ):
             return ConstantValue(NotImplemented)
-        return storage.call_method(tx, name, operands, kwargs)
+        result = storage.call_method(tx, name, operands, kwargs)
+        return receiver if is_written_as_it_is(storage, name) else result
     if name in _COMPARISONS and len(args) == 1:
         return _answer(tx, storage.compare(tx, _COMPARISONS[name], bare(args[0])), receiver)
     if name in _OPERATORS and len(args) == 1:
         op, reflected = _OPERATORS[name]
         return _operator(tx, receiver, op, reflected, args[0])
-    if name == "__getitem__" and class_lookup(receiver.cls, "__missing__") is not MISSING:
+    if (
+        name == "__getitem__"
+        and len(args) == 1
+        and class_lookup(receiver.cls, "__missing__") is not MISSING
+    ):
         item = storage.lookup(tx, args[0]) if hasattr(storage, "lookup") else None
         return item if item is not None else receiver.special(tx, "__missing__", args[0])
     if name in ("update", "setdefault", "pop") and isinstance(storage, OrderedDictValue):
         return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
     result = storage.call_method(tx, name, args, kwargs)
     return _answer(tx, result, receiver)
+
+
+def is_written_as_it_is(text: Any, name: str) -> bool:
+    """Whether this method of a str writes its text without a change: it gives the str itself then,
+    also that of a subclass.
+    """
+    mark = _MARKS.get(name)
+    whole = text.as_constant() if mark is not None else None
+    return isinstance(whole, str) and whole != "" and not any(char in whole for char in mark or "")
+
+
+# What a template needs for anything to change, by the method that fills it.
+_MARKS = {"format": "{}", "format_map": "{}", "__mod__": "%"}
 
 
 def _is_number(value: ConstantValue) -> bool:
@@ -120,6 +147,8 @@ def _operator(
         result = storage.binary(tx, op, operand, reflected)
     if type(storage) is FrozenSetValue and result is storage:
         return storage
+    if result is None and isinstance(storage, BuiltinObject):
+        return storage.refused(tx, op, operand, reflected)
     return _answer(tx, result, receiver)
 
 

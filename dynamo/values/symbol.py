@@ -442,4 +442,6 @@ _METHODS: dict[str, Callable[[Interpreter, SymbolValue], Value]] = {
 
 @builder(torch.SymInt, torch.SymFloat, torch.SymBool)
 def build_symbol(tx: Interpreter, obj: Symbolic, source: Source | None) -> Value:
+    if not hasattr(obj.node, "expr"):  # the ragged size of a nested tensor
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     return number_value(tx, obj)

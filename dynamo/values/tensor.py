@@ -190,6 +190,8 @@ class TensorValue(Value):
         if name == "requires_grad":
             call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
             return
+        if name == "data" and value is self:  # module.to(...) of what is there already
+            return
         on_class = hasattr(self.python_type(), name)
         grad = name == "grad" and self._may_be_grad(value)
         if (on_class and not grad) or (self.source is None and self.real is not None):
@@ -405,6 +407,7 @@ def call_in_graph(
         if numbers is None:
             raise
         return call_in_graph(tx, op, target, *numbers)
+    _check_layouts(name, result)
     if not _holds_tensor(result) and result is not None:
         if not _is_plain(result):
             kind = type(result).__name__
@@ -537,6 +540,18 @@ def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:
     if type(result) is list:
         return tx.output.side_effects.track_new(ListValue(items))
     return TupleValue(items) if type(result) is tuple else NamedTupleValue(type(result), items)
+
+
+def _check_layouts(name: str, result: Any) -> None:
+    """Backends take tensors for memory with strides, or sparse in coordinates."""
+    if isinstance(result, (tuple, list)):
+        for item in result:
+            _check_layouts(name, item)
+    elif isinstance(result, torch.Tensor) and result.layout not in _LAYOUTS:
+        raise Unsupported(breaks.UncapturedCall(f"{name}, whose result is {result.layout}"))
+
+
+_LAYOUTS = (torch.strided, torch.sparse_coo)
 
 
 def _holds_tensor(result: Any) -> bool:
@@ -688,7 +703,8 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
         from dynamo.values.tensor_subclass import build_subclass_tensor
 
         return build_subclass_tensor(tx, obj, source)
-    if not plain or obj.layout is not torch.strided or obj.is_quantized or transformed:
+    strided = obj.layout is torch.strided and not obj.is_nested
+    if not plain or not strided or obj.is_quantized or transformed:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:
         source = tx.output.install("tensor", obj)

@@ -7,6 +7,7 @@ order of calls are those of the running Python.
 
 from __future__ import annotations
 
+import collections
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,9 @@ class Shown(Text):
 def shown_operand(tx: Interpreter, value: Value) -> Any:
     """For `text % value`: what has items is taken for a mapping there, even if no name is asked."""
     real, kind = shown(tx, value), value.python_type()
-    has_items = hasattr(kind, "__getitem__") and not issubclass(kind, str)
+    # A deque has items as a sequence of C has them, its subclasses inherit that.
+    of_deque = getattr(kind, "__getitem__", None) is collections.deque.__getitem__
+    has_items = hasattr(kind, "__getitem__") and not (issubclass(kind, str) or of_deque)
     return real if has_items or type(real) is not Shown else Text(tx, value)
 
 

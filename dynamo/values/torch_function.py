@@ -19,8 +19,9 @@ import torch.overrides
 
 from dynamo import breaks, rules
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, Source
-from dynamo.values import torch_state, torch_substitutes
+from dynamo.sources import AttrSource, GlobalsSource, Source
+from dynamo.values import torch_polyfills, torch_state, torch_substitutes
+from dynamo.values.autocast import InsideAutocast, autocast_nesting
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, constant_argument
@@ -142,8 +143,24 @@ def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None)
 
 
 def _pure_state_change(function: Callable[..., Any]) -> Fold:
-    """A change that only matters while capturing (nesting counts, caches)."""
+    """A change that only matters while capturing (nesting counts)."""
     return _run(function)
+
+
+def _enter_autocast(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """The outermost region of autocast forgets its casts: which one that is, is guarded."""
+    if not tx.output.nesting_guarded:
+        tx.output.nesting_guarded = True
+        tx.output.guards.add(GlobalsSource(), "predicate", InsideAutocast(autocast_nesting() > 0))
+    return _run(torch.autocast_increment_nesting)(tx, args, kwargs)
+
+
+def _clear_autocast_cache(
+    tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Casts of tensors that change between two runs of the graph must not outlive the first."""
+    tx.output.create_node("call_function", torch.clear_autocast_cache, (), {}, None, tx)
+    return _run(torch.clear_autocast_cache)(tx, args, kwargs)
 
 
 def _graph_break(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -183,7 +200,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "is_grad_enabled is_inference_mode_enabled get_default_dtype get_default_device "
         "is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype "
         "get_autocast_gpu_dtype get_autocast_cpu_dtype "
-        "broadcast_shapes promote_types can_cast finfo iinfo device "
+        "broadcast_shapes _C._infer_size promote_types can_cast finfo iinfo device "
         "cuda.is_available cuda.device_count cuda.is_initialized backends.mps.is_available "
         "backends.mkldnn.is_available backends.cuda.is_built typename "
         "amp.is_autocast_available amp.autocast_mode.is_autocast_available "
@@ -224,11 +241,9 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "set_autocast_cache_enabled",
         lambda f: _state_change(f, torch.is_autocast_cache_enabled),
     )
-    table |= _collect(
-        torch,
-        "autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache",
-        _pure_state_change,
-    )
+    table |= _collect(torch, "autocast_increment_nesting", lambda f: _enter_autocast)
+    table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
+    table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)
     table[id(inspect.signature)] = (inspect.signature, _signature)
     table[id(rules.graph_break)] = (rules.graph_break, _graph_break)
     table[id(rules.is_compiling)] = (rules.is_compiling, _answer(True))
@@ -236,7 +251,12 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
 
 
 # User code may name functions of torch._dynamo; they are recognised without importing it.
-_TORCH_DYNAMO_ANSWERS = {"graph_break": None, "is_compiling": True, "is_dynamo_compiling": True}
+_TORCH_DYNAMO_ANSWERS = {
+    "graph_break": None,
+    "is_compiling": True,
+    "is_dynamo_compiling": True,
+    "mark_static": None,  # flex_attention's heads; what is in the frame already has its sizes
+}
 
 
 def torch_dynamo_answer(obj: Any) -> tuple[bool, Any]:
@@ -384,6 +404,12 @@ def build_folded(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     fold = _answer(torch_dynamo_answer(obj)[1])
     return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
+
+
+@special_builder(torch_substitutes.is_annotation)
+def build_annotation(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    ours: Any = torch_polyfills.annotate_nodes
+    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
 
 
 @special_builder(lambda obj: id(obj) in torch_substitutes.polyfilled())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+
 import torch
 from torch.masked import _ops as _masked
 
@@ -149,6 +152,87 @@ def linspace(start, end, steps, dtype, device=None, requires_grad=False):
         last = end - (steps - 1 - at).to(dtype) * step
         made = torch.where(at < steps // 2, first, last)
     return made.requires_grad_() if requires_grad else made
+
+
+# -- constraints of distributions -----------------------------------------------------------------
+# torch asks whether the first check holds everywhere before it makes the next; these make both.
+def check_symmetric(constraint, value):
+    rows, columns = value.shape[-2:]
+    if rows != columns and math.prod(value.shape[:-2]):
+        return torch.full(value.shape[:-2], False, dtype=torch.bool, device=value.device)
+    return torch.isclose(value, value.mT, atol=1e-6).all(-2).all(-1)
+
+
+def check_positive_definite(constraint, value):
+    symmetric = check_symmetric(constraint, value)
+    if value.shape[-2] != value.shape[-1]:
+        return symmetric
+    if value.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        if not symmetric.all():
+            return symmetric
+        return torch.linalg.cholesky_ex(value).info.eq(0)
+    definite = torch.linalg.cholesky_ex(value).info.eq(0)
+    return torch.where(symmetric.all(), definite, symmetric)
+
+
+# -- flex_attention -------------------------------------------------------------------------------
+def annotate_nodes(annotation):
+    """torch.fx.traceback.annotate: notes for graphs of torch's."""
+    return contextlib.nullcontext()
+
+
+def flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options):
+    """What torch's operator does without a kernel of its own, in the same order."""
+    groups = query.size(1) // key.size(1)
+    value = torch.repeat_interleave(value, groups, dim=1)
+    key = torch.repeat_interleave(key, groups, dim=1)
+    if query.size(0) != key.size(0) and not query.size(0) > 1 == key.size(0):
+        message = f"Bq and Bkv must broadcast. Got Bq={query.size(0)} and Bkv={key.size(0)}"
+        raise RuntimeError(message)
+    key = key.expand((query.size(0), *key.size()[1:]))
+    value = value.expand((query.size(0), *value.size()[1:]))
+    precision = torch.float64 if query.dtype == torch.float64 else torch.float32
+    scores = query.to(precision) @ key.to(precision).transpose(-2, -1)
+    places = [torch.arange(0, size, device=scores.device) for size in scores.shape]
+    scores = (scores * scale).to(precision)
+    allowed = _over_places(block_mask[-1], ())(*places)
+    lowest = torch.full((), -math.inf, dtype=precision, device=scores.device)
+    scores = torch.where(allowed, _over_places(score_mod, (0,))(scores, *places), lowest)
+    nothing = torch.all(scores == -math.inf, dim=-1)
+    logsumexp = torch.where(nothing, -math.inf, scores.logsumexp(dim=-1))
+    largest = torch.max(scores, dim=-1)[0]
+    weights = torch._safe_softmax(scores, dim=-1)
+    out = weights.to(query.dtype) @ value.to(query.dtype)
+    return _strided_like(out, query), logsumexp / math.log(2), largest / math.log(2)
+
+
+def _over_places(function, first):
+    """`function` of one score's place, for all of them at once."""
+    for dims in _PLACES:
+        function = torch.vmap(function, in_dims=(*first, *dims))
+    return function
+
+
+_PLACES = (
+    (None, None, None, 0),
+    (None, None, 0, None),
+    (None, 0, None, None),
+    (0, None, None, None),
+)
+
+
+def _strided_like(out, query):
+    """In the order of the query's strides; items of the last dimension are side by side."""
+    last = query.dim() - 1
+    order = sorted(range(query.dim()), key=lambda i: query.stride(i))
+    if order[0] != last and (order[0] == last or out.size(order[0]) != 1):
+        order = [last, *(i for i in order if i != last)]
+    strides = [0] * out.dim()
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step *= out.size(dim)
+    return out.new_empty_strided(out.shape, strides).copy_(out)
 
 
 # -- scalars that are tensors ---------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributions.utils as distribution_utils
 from torch._library.custom_ops import CustomOpDef
+from torch.distributions import constraints
 from torch.masked import _ops as _masked
 
 from dynamo import breaks
@@ -31,6 +33,8 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
     """id -> (function, the Python function captured in its place)."""
     pairs: list[tuple[Any, Any]] = [
         (torch._check_with, torch_polyfills.check_with),
+        (constraints._Symmetric.check, torch_polyfills.check_symmetric),
+        (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),
         (torch.jit.annotate, torch_polyfills.annotate),
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
         (
@@ -43,6 +47,15 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
         ),
     ]
     return {id(function): (function, ours) for function, ours in pairs if function is not None}
+
+
+def is_annotation(obj: Any) -> bool:
+    """The context manager by which torch's own code makes notes for its compiler."""
+    return (
+        type(obj) is types.FunctionType
+        and obj.__name__ == "annotate"
+        and obj.__module__.endswith(".fx.traceback")
+    )
 
 
 def inline(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.capture.interpreter import Interpreter
 from dynamo.errors import Unsupported
-from dynamo.resume import origin
 from dynamo.sources import AttrSource, GlobalsSource, ModuleSource
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
@@ -44,8 +43,7 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     frame, above = _frame(tx, level)
     effects = tx.output.side_effects
     if frame is None:
-        # The frames above are the real ones, with the function's own below its continuation.
-        above += origin(_root(tx).code) is not None
+        # The frames above are the real ones.
         effects.call_later(warnings.warn, message, kind, above + 1)
         return
     if frame.f_globals is tx.output.frame_globals:
@@ -81,12 +79,6 @@ def _category(message: Value, category: Value | None) -> type:
     if not fits or not isinstance(message, ConstantValue) or message.python_type() is not str:
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))
     return kind
-
-
-def _root(tx: Interpreter) -> Interpreter:
-    while tx.parent is not None:
-        tx = tx.parent
-    return tx
 
 
 def _frame(tx: Interpreter, level: int) -> tuple[Interpreter | None, int]:

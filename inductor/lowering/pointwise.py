@@ -10,6 +10,7 @@ import torch
 
 from inductor.ir import Tensor, Value
 from inductor.lowering.context import Lowering, Number, rounded
+from inductor.lowering.creation import constant
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.sizes import Size, nonzero
@@ -440,6 +441,8 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
+    if not isinstance(x, Tensor):  # a number, where vmap gives both operands one type
+        return constant(ctx, torch.tensor(x).to(ctx.val().dtype).item())
     if (device is not None and ctx.val().device != x.device) or pin_memory:
         raise NotLowered("copies between devices")
     if dtype is not None and dtype != x.dtype:

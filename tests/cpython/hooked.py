@@ -1,9 +1,5 @@
 """CPython's own test modules with the hook tracing every test method, beside a run without.
 
-    python -m tests.cpython.hooked test_dict test_with     prints the table of differences
-    python -m tests.cpython.hooked test_dict =update       of those with this in their id, in full
-    python -m tests.cpython.hooked --all                   of every module that is listed
-
 Each method is compiled with dynamo.config.rewrite_all_frames, so that frames without tensors are
 rewritten too: their values, effects and exceptions come from rewritten code. Every run is a process
 of its own, forked from a server that has torch imported.
@@ -18,7 +14,6 @@ import importlib.util
 import itertools
 import multiprocessing
 import os
-import sys
 import time
 import traceback
 import unittest
@@ -182,39 +177,3 @@ def _compile(case: Any) -> None:
     if isinstance(case, unittest.IsolatedAsyncioTestCase):  # a coroutine: what drives it
         name = "_callTestMethod"
     setattr(case, name, dynamo.compile(getattr(case, name), backend="eager"))
-
-
-def main(modules: list[str]) -> bool:
-    """Print the table of differences. Whether each row has an explanation."""
-    from tests.cpython.test_hooked import EXPLAINED, FULL, QUICK, SLOW
-
-    only = modules.pop()[1:] if modules[-1].startswith("=") else ""
-    if modules == ["--all"]:
-        modules = sorted({*QUICK, *SLOW, *FULL})
-    clean = True
-    for module in modules:
-        if not full_name(module):
-            print(f"{module}: not in this Python")
-            continue
-        plain, hooked, rows = compare(module, only)
-        broken = plain.broken or hooked.broken
-        new = [row for row in rows if row.test.removeprefix("test.") not in EXPLAINED]
-        clean = clean and not (broken or hooked.faults or new)
-        print(
-            f"{module}: {len(hooked.ran)} of {len(plain.ran)} tests, {len(rows)} differences "
-            f"({len(new)} unexplained), {len(hooked.faults)} faults, "
-            f"{plain.seconds:.1f} s -> {hooked.seconds:.1f} s",
-            broken,
-            flush=True,
-        )
-        for row in rows:
-            last = row.text.strip().rpartition("\n")[2]
-            why = EXPLAINED.get(row.test.removeprefix("test."), row.text if only else last)
-            print(f"    {row.test}: {row.plain} -> {row.hooked}: {why}")
-        for fault in dict.fromkeys(hooked.faults):
-            print(f"    fault: {fault if only else fault.strip().rpartition(chr(10))[2]}")
-    return clean
-
-
-if __name__ == "__main__":
-    sys.exit(not main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """CPython's own tests under the hook (see hooked.py): they end as they do without it.
 
-`python -m tests.cpython.hooked test_dict ...` prints the differences of any module,
+`python -m tests.cpython test_dict ...` prints the differences of any module,
 `make cpython` those of all that stand here.
 """
 
@@ -125,7 +125,6 @@ FULL = [
 ]
 
 _FRAMES = "compares frame objects: a rewritten frame is followed by its continuations"
-_CONTINUED = "asks for its caller's frame: that of a continuation is the frame which it continues"
 _STAND_IN = (
     "looks into a frame of a traceback: that of a callee is a stand-in without its variables"
 )
@@ -149,13 +148,11 @@ _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not l
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
 # test -> why it ends in another way
 EXPLAINED = {
-    "test_asyncio.test_futures.PyFutureTests.test_future_source_traceback": _CONTINUED,
     "test_call.TestPEP590.test_setvectorcall": _ENTRY,  # 3.12
     "test_call.TestPEP590.test_setvectorcall_load_attr_specialization_deopt": _ENTRY,
     "test_call.TestPEP590.test_setvectorcall_load_attr_specialization_skip": _ENTRY,
     "test_call.TestRecursion.test_super_deep": _DEEP,  # 3.12
     "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
-    "test_dataclasses.TestMakeDataclass.test_module_attr": _CONTINUED,  # 3.12
     "test_descr.ClassPropertiesAndMethods.test_mutable_bases_with_failing_mro": _COLLECTED,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,

@@ -51,6 +51,21 @@ def prints(x):
     return y * 2
 
 
+def test_functions_of_very_many_variables_run_as_they_are():
+    """Generated code, as that of named tuples: what is live where would fill the memory."""
+    names = ", ".join(f"v{i}" for i in range(20_000))
+    namespace: dict = {}
+    exec(f"def wide(x, {names}): return x + v19999", namespace)
+    wide, numbers = namespace["wide"], range(20_000)
+
+    def calls(x):
+        return wide(x * 2, *numbers) + 1
+
+    report = dynamo.explain(calls, backend="eager")(X)
+    assert same(dynamo.compile(calls, backend="eager")(X), calls(X))
+    assert {b.code for b in report.break_reasons} == {"UNSUPPORTED_OPCODE"}
+
+
 def outcome(function):
     try:
         return function(X.clone())

@@ -395,7 +395,7 @@ def nested_fn_break(x):
     return a(x) + a(x + 1)
 
 
-@program("UNCAPTURED_CALL", "GENERATOR_FRAME")
+@program("UNCAPTURED_CALL")
 def gen_break(x):
     def g():
         yield x

@@ -171,7 +171,7 @@ PROGRAMS = {
     ),
     "abc_in_python": (
         1,
-        "ATTRIBUTE_MUTATION UNCAPTURED_CALL",
+        "ATTRIBUTE_MUTATION OBJECT_DIES UNCAPTURED_CALL",
         """
         import _py_abc
         _py_abc.ABCMeta._abc_invalidation_counter = 0
@@ -431,7 +431,7 @@ PROGRAMS = {
     ),
     "caches_with_effects_on_new_objects": (
         1,
-        "UNCAPTURED_CALL",
+        "",
         """
         class I(int):
             count = 0

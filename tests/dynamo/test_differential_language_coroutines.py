@@ -547,6 +547,43 @@ PROGRAMS: dict[str, Program] = {
         run()
         """,
     ),
+    "async_step_that_runs_across_a_break": (
+        None,
+        """
+        import types
+        @types.coroutine
+        def wait(v): return (yield v)
+        def f(x):
+            async def agen():
+                while True: await wait(1)
+                yield
+            g = agen()
+            step = g.asend(None)
+            step.send(None)
+            second = g.asend(None)
+            dynamo.graph_break()
+            try: second.send(None)
+            except RuntimeError as error: return x + 1, str(error)
+        ---
+        run(T(2))
+        """,
+    ),
+    "closed_async_generator_across_a_break": (
+        None,
+        """
+        def f(x):
+            async def agen():
+                yield
+            g = agen()
+            try: g.aclose().throw(KeyError)
+            except KeyError: pass
+            dynamo.graph_break()
+            try: g.asend(None).send(None)
+            except StopAsyncIteration: return x + 1
+        ---
+        run(T(2))
+        """,
+    ),
 }
 
 

@@ -284,6 +284,64 @@ PROGRAMS = {
         g.cache_clear()
         run(T(3))
     """,
+    "autocast_of_changing_weights": """
+        w = T(3, 3, grad=True)
+        def f(x, backward):
+            with torch.autocast('cpu', dtype=torch.bfloat16):
+                y = (x @ w).sum()
+            if backward:
+                w.grad = None
+                y.backward()
+            with torch.no_grad(): w.add_(0.1)
+            return y.detach()
+        ---
+        run(T(3, 3), False), run(T(3, 3), False), run(T(3, 3), False)
+        run(T(3, 3), True), run(T(3, 3), True), run(T(3, 3), True)
+    """,
+    "cached_function_of_tensors": """
+        @functools.lru_cache
+        def g(x, k=1):
+            log.append(k)
+            return torch.zeros_like(x) + k
+        @functools.lru_cache(maxsize=None, typed=True)
+        def h(x, k): return x * k
+        def f(x):
+            a = g(x)
+            a.add_(1)
+            return a, g(x) is a, g(x, k=3), g(x * 2), h(x, 1), h(x, 1.0), h(x, k=True)
+        x, y = T(3), T(2)
+        ---
+        run(x)
+        g.cache_info(), h.cache_info()
+        run(x)
+        g(x).sub_(5)
+        run(x), run(y), g.cache_info()
+        g.cache_clear()
+        run(x)
+    """,
+    "cached_functions_of_objects": """
+        class C:
+            def __init__(self, n): self.n = n
+            @functools.lru_cache(2)
+            def m(self, x): return x * self.n
+        @functools.cache
+        def fib(x, n): return x if n < 2 else fib(x, n - 1) + fib(x, n - 2)
+        @functools.cache
+        def bad(x):
+            if len(x) == 3: raise ValueError("three")
+            return x
+        def f(c, x):
+            try: last = bad(x)
+            except ValueError as error: last = str(error)
+            if c.n == 3: c.m.cache_clear()
+            return c.m(x), c.m(x), fib(x, 5), last
+        c, d, x, y = C(2), C(3), T(2), T(3)
+        ---
+        run(c, x)
+        run(c, x)
+        run(c, y), run(d, x), run(d, x), run(c, x), run(C(4), x)
+        C.m.cache_info(), fib.cache_info(), bad.cache_info()
+    """,
     "cache_made_inside": """
         def f(x, k):
             @functools.lru_cache(maxsize=2)

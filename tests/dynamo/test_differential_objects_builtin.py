@@ -8,6 +8,41 @@ from tests.dynamo.objects_support import check
 
 # name: (graphs, codes of the breaks, program)
 PROGRAMS = {
+    "attributes_of_methods": (
+        1,
+        "",
+        """
+        class A:
+            k = 1
+            def meth(self, *a): return self.k, a
+        a, b = A(), A()
+        b.k = 2
+        def f(x, a, b):
+            m = a.meth
+            facts = [m.__call__(3), m.__class__, m.__get__(b)(), m.__get__(b, A)()]
+            facts += [m.__func__.__get__(b)(4), m == b.meth]
+            return x + 1, facts, m.__call__.__self__ == m, hasattr(m, '__get__')
+        ---
+        run(T(3), a, b)
+        """,
+    ),
+    "forms_of_typing": (
+        1,
+        "",
+        """
+        from dataclasses import dataclass, field
+        from typing import Dict, List, Optional, Tuple
+        def f(x):
+            @dataclass
+            class C:
+                x: List[int] = field(default_factory=list)
+                y: "Optional[Dict[str, Tuple[int, ...]]]" = None
+            return x + 1, C.__doc__, C().x, List[int], Dict[str, List[int]].__args__
+        ---
+        run(T(3))
+        run(T(3))
+        """,
+    ),
     "weakref_ref": (
         1,
         "",

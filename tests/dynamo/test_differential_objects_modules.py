@@ -335,7 +335,7 @@ PROGRAMS = {
     ),
     "to_inside": (
         1,
-        "ATTRIBUTE_MUTATION",
+        "",
         """
         m = nn.Linear(3, 3)
         def f(x):
@@ -447,8 +447,8 @@ PROGRAMS = {
         """,
     ),
     "deepcopy_module": (
-        3,
-        "NOT_CONSTANT UNCAPTURED_CALL",
+        1,
+        "UNCAPTURED_CALL",
         """
         import copy
         m = nn.Linear(3, 3)

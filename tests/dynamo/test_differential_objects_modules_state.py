@@ -643,8 +643,8 @@ PROGRAMS = {
         """,
     ),
     "lazy_linear": (
-        3,
-        "UNCAPTURED_CALL",
+        1,
+        "",
         """
         def mk():
             m = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
@@ -657,8 +657,8 @@ PROGRAMS = {
         """,
     ),
     "lazy_conv": (
-        2,
-        "UNCAPTURED_CALL",
+        1,
+        "",
         """
         def mk():
             m = nn.LazyConv1d(3, 2)
@@ -668,6 +668,48 @@ PROGRAMS = {
         ---
         run(T(1, 2, 5))
         run(T(1, 2, 5))
+        """,
+    ),
+    "lazy_with_hooks": (
+        1,
+        "",
+        """
+        m = nn.Sequential(nn.LazyConv1d(3, 2), nn.ReLU(), nn.LazyInstanceNorm1d(affine=True))
+        m[0].register_forward_pre_hook(lambda m, i: log.append(type(m).__name__))
+        m[0].register_forward_hook(lambda m, i, o: o + m.in_channels)
+        def f(x):
+            with torch.no_grad(): y = m(x + 1)
+            return y, torch.rand(2), len(m[0]._forward_pre_hooks)
+        ---
+        run(T(1, 2, 5))
+        run(T(1, 2, 5))
+        """,
+    ),
+    "lazy_seen_before": (
+        3,
+        "UNCAPTURED_CALL",
+        """
+        m, n = nn.LazyLinear(3), nn.LazyBatchNorm2d()
+        def f(x):
+            before = m.in_features
+            noise = x + before
+            y = m(noise)
+            try: n(y)
+            except ValueError as error: return y, before, m.in_features, str(error)
+        ---
+        run(T(1, 2))
+        run(T(1, 2))
+        """,
+    ),
+    "lazy_after_draws": (
+        3,
+        "UNCAPTURED_CALL",
+        """
+        m = nn.LazyLinear(3)
+        def f(x): return m(x * torch.rand(2))
+        ---
+        run(T(1, 2))
+        run(T(1, 2))
         """,
     ),
     "encoder_padding": (

@@ -107,7 +107,7 @@ PROGRAMS = {
         """,
     ),
     "packed": (
-        4,
+        3,
         "DATA_DEPENDENT_VALUE DYNAMIC_SHAPE_OP",
         """
         from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -122,8 +122,8 @@ PROGRAMS = {
         """,
     ),
     "packed_in": (
-        3,
-        "DATA_DEPENDENT_VALUE",
+        1,
+        "DYNAMIC_SHAPE_OP",
         """
         from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
         m = nn.GRU(3, 4, batch_first=True)
@@ -302,7 +302,7 @@ PROGRAMS = {
         """,
     ),
     "made_after_random": (
-        3,
+        2,
         "UNCAPTURED_CALL",
         """
         def f(x):
@@ -471,7 +471,7 @@ PROGRAMS = {
     ),
     "param_flags": (
         0,
-        "UNCAPTURED_CALL",
+        "",
         """
         def f(x):
             p = nn.Parameter(torch.zeros(3), requires_grad=False)
@@ -518,7 +518,7 @@ PROGRAMS = {
         """,
     ),
     "param_device_ctx": (
-        4,
+        5,
         "UNCAPTURED_CALL",
         """
         def f(x):

@@ -12,6 +12,7 @@ from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.func import grad, vmap
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import dynamo
 from tests.dynamo.transform_support import PROGRAMS, check, grads, plain, program, recompiles
@@ -159,6 +160,30 @@ def test_what_a_branch_read_is_guarded():
         return make
 
     assert recompiles(f, with_k(1.0), with_k(1.0), with_k(2.0)) == 2
+
+
+# -- flex_attention -------------------------------------------------------------------------------
+HEADS = ((1, 2, 16, 8),) * 3
+CAUSAL = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, "cpu", BLOCK_SIZE=16)
+
+
+@program(plain(*HEADS), inductor=True)
+def attention_with_changed_scores(q, k, v):
+    def nearer(score, b, h, i, j):
+        return torch.where(i >= j, score + (j - i) * torch.exp2(-(h + 1) * 4.0), -float("inf"))
+
+    return flex_attention(q * 2, k, v, score_mod=nearer) + 1
+
+
+@program(plain((2, 4, 16, 8), (2, 2, 16, 8), (2, 2, 16, 8)))
+def attention_with_a_mask(q, k, v):
+    return flex_attention(q, k, v, block_mask=CAUSAL, scale=0.5, enable_gqa=True, return_lse=True)
+
+
+@program(plain(*((1, 16, 2, 8),) * 3))
+def attention_of_transposed_heads(q, k, v):
+    out = flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    return out, out.transpose(1, 2).is_contiguous()
 
 
 # -- while_loop -----------------------------------------------------------------------------------

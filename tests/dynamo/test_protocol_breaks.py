@@ -544,7 +544,7 @@ class Taking(Counting):
         return y * take(self.n)
 
 
-@program(3, breaks=3)
+@program(4, breaks=3)
 def loop_over_an_iterator(x):
     total = x
     for item in Counting(x, 3):
@@ -645,9 +645,8 @@ def property_that_misses_an_attribute(x):
     return MODULE.missing + x
 
 
-@program(0, breaks=1)
+@program(1)
 def property_with_a_fallback(x):
-    """A continuation that catches runs as it is."""
     return FALLBACK.missing + x
 
 

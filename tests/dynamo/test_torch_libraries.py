@@ -12,7 +12,6 @@ import torch.distributions as D
 from torch import nn
 
 from dynamo.api import compile
-from dynamo.errors import Unsupported
 from tests.dynamo.torch_ops import check_program
 from tests.dynamo.values_support import CountingBackend
 
@@ -118,6 +117,19 @@ def transforms(x):
 
 def constraints(x):
     return D.constraints.positive.check(x), D.constraints.interval(0.0, 0.4).check(x)
+
+
+def checked_matrices(x):
+    one, other = torch.eye(3) + x.diag(), torch.eye(3) * 2
+    normal = D.MultivariateNormal(x, one)
+    others = torch.stack([one, -one, one + torch.ones(3, 3).triu()])
+    definite, symmetric = D.constraints.positive_definite, D.constraints.symmetric
+    checks = [definite.check(others), symmetric.check(others), definite.check(others[:, :2])]
+    return checks, normal.rsample(), D.kl_divergence(normal, D.MultivariateNormal(x, other))
+
+
+def test_matrices_are_checked_in_the_graph():
+    check_program(checked_matrices, (probabilities,), 1, None)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -364,6 +376,9 @@ OPTIMIZERS = [
     (torch.optim.Adamax, {}),
     (torch.optim.NAdam, {}),
     (torch.optim.Rprop, {}),
+    # Eager looks at the step, or at what depends on it; captured code counts in tensors.
+    (torch.optim.RAdam, {"decoupled_weight_decay": True, "weight_decay": 0.1}),
+    (torch.optim.ASGD, {"t0": 1, "lambd": 0.1}),
 ]
 
 
@@ -421,16 +436,6 @@ def test_learning_rate_in_a_tensor_is_no_constant():
 def test_fused_optimizers():
     check_optimizer(torch.optim.Adam, {"fused": True}, graphs=4)
     check_optimizer(torch.optim.SGD, {"fused": True, "lr": 0.1}, graphs=4)
-
-
-@pytest.mark.parametrize("cls", [torch.optim.RAdam, torch.optim.ASGD])
-def test_optimizers_that_look_at_their_step(cls):
-    model, optimizer = model_and_optimizer(cls, {"foreach": False})
-    for p in model.parameters():
-        p.grad = torch.ones_like(p)
-    with pytest.raises(Unsupported, match="DATA_DEPENDENT"):
-        compile(lambda: optimizer.step(), backend=CountingBackend(), fullgraph=True)()
-    check_optimizer(cls, {"foreach": False}, graphs=40, fullgraph=False)
 
 
 def test_gradients_cleared_in_the_frame():
@@ -542,3 +547,34 @@ def test_rearrange_refuses():
             return x, str(error)
 
     check_program(program, (matrix,), 1, None)
+
+
+# -- tensors without strides ----------------------------------------------------------------------
+def ragged(layout):
+    return lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
+
+
+def sizes_of_a_ragged_tensor(nested):
+    shape = nested.shape
+    return nested.values() * 2 + shape[0], len(shape), shape[1] == shape[1]
+
+
+WITHOUT_STRIDES = {
+    "csr": (lambda x: (x.to_sparse_csr() @ x.T, x.to_sparse_csr().crow_indices() + 1), matrix),
+    "csc": (lambda x: x.to_sparse_csc().to_dense() + 1, matrix),
+    "nested inside": (
+        lambda x: torch.nested.nested_tensor([x, x[:1]]).to_padded_tensor(0.0),
+        matrix,
+    ),
+    "nested": (lambda nested: nested.to_padded_tensor(0.0) + 1, ragged(torch.strided)),
+    "jagged": (lambda nested: (nested * 2).values() + 1, ragged(torch.jagged)),
+    "jagged sizes": (sizes_of_a_ragged_tensor, ragged(torch.jagged)),
+}
+
+
+@pytest.mark.filterwarnings("error:a fault")
+@pytest.mark.parametrize("name", WITHOUT_STRIDES)
+def test_tensors_without_strides_stay_outside_of_graphs(name):
+    function, make = WITHOUT_STRIDES[name]
+    found = compile(function, backend="aot_eager")(make())
+    torch.testing.assert_close(found, function(make()), rtol=0, atol=0)

@@ -233,7 +233,7 @@ def sparse4(s, x):
     return s @ x.T
 
 
-@program(matrix, breaks="OP_ERROR")
+@program(matrix, breaks="UNCAPTURED_CALL")
 def nested(x):
     n = torch.nested.nested_tensor([x, x[:1]])
     return n.to_padded_tensor(0.0)

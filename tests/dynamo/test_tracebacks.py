@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -453,25 +454,52 @@ def calls_out_in_comprehension(x):
     return [calls_out(x * i) for i in range(2)]
 
 
-def innermost(stack: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Without the frames that wait for their continuation: it is the same function, further on."""
-    return [
-        (name, line)
-        for i, (name, line) in enumerate(stack)
-        if i + 1 == len(stack) or stack[i + 1][0] != name
-    ]
+def calls_out_of_turns(x):
+    y = x + 1
+    read = []
+    for value in y:  # runs as it is
+        read.append(value.item())
+        remember_stack()
+    return y * 2, read
+
+
+def calls_out_of_turns_in_callee(x):
+    return calls_out_of_turns(x * 2)
+
+
+def asks_for_frames(x):
+    x = x + 1
+    remember_stack()
+    STACKS.append([(frame.f_code.co_name, frame.f_lineno) for frame in (sys._getframe(1),)])
+    x = x * 2
+    STACKS.append([(inspect.currentframe().f_back.f_code.co_name, 0)])
+    return x + 1
+
+
+def asks_for_frames_in_callee(x):
+    x = asks_for_frames(x) + 1
+    return asks_for_frames(x)
 
 
 @pytest.mark.parametrize(
     "function",
-    [calls_out, calls_out_in_callee, calls_out_in_loop, calls_out_in_comprehension],
+    [
+        calls_out,
+        calls_out_in_callee,
+        calls_out_in_loop,
+        calls_out_in_comprehension,
+        calls_out_of_turns,
+        calls_out_of_turns_in_callee,
+        asks_for_frames,
+        asks_for_frames_in_callee,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_stack(function: Callable[..., Any]) -> None:
     def stacks(fn: Callable[..., Any]) -> list[list[tuple[str, int]]]:
         STACKS.clear()
         fn(X)
-        return [innermost(stack) for stack in STACKS]
+        return list(STACKS)
 
     expected = stacks(function)
     assert len(expected) >= 2 and all(expected)

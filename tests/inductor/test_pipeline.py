@@ -7,6 +7,7 @@ import logging
 import pytest
 import torch
 
+import dynamo
 from fxgraph import symbolic_trace
 from fxgraph.torch_fx import fake_tensor_mode
 from inductor.pipeline import STAGES, compile_graph, new_compilation, run_stages
@@ -53,3 +54,14 @@ def test_what_triton_cannot_say_is_left_to_aten(body, dtype, left) -> None:
     assert {"aten." + s.op.removeprefix("aten::") for s in c.spec.steps if s.kind == "aten"} == left
     assert c.triton.kernels
     assert len(c.notes) == len(left)
+
+
+def test_tensors_without_memory_run_on_aten():
+    def fn(x, y):
+        y.mul_(2)
+        return torch.empty(3, device="meta").uniform_() + y, x + 1
+
+    compiled = dynamo.compile(fn)
+    found, moved = compiled(torch.ones(3), torch.ones(3, device="meta"))
+    assert (found.device.type, found.shape) == ("meta", (3,))
+    assert torch.equal(moved, torch.full((3,), 2.0))

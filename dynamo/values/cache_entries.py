@@ -1,0 +1,107 @@
+"""What is in a functools.lru_cache, read without asking it: an answer it gives counts as a hit.
+
+The cache has no such method, but shows the garbage collector what it holds: the least recently
+used entry first; last its dict, the function, the mark in front of keywords, two types, and its
+attributes.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dynamo._hook import answered
+
+Elements = tuple[Any, ...]  # a key: the arguments, what is in front of keywords, and the keywords
+
+
+class _Mark:
+    """In front of keywords."""
+
+    def __repr__(self) -> str:
+        return "KEYWORDS"
+
+
+KEYWORDS = _Mark()
+
+
+def elements(args: Sequence[Any], kwargs: dict[str, Any], types: Sequence[type]) -> Elements:
+    """The key of a call, the way `entries` tells those of a cache; types: of all arguments, if the
+    cache tells by them, too.
+    """
+    key = [*args]
+    if kwargs:
+        key.append(KEYWORDS)
+        for item in kwargs.items():
+            key += item
+    return (*key, *types)
+
+
+def entries(cache: Any) -> list[tuple[Elements, Any]]:
+    """(key, answer) of each, the one that goes first being the first."""
+    *listed, table, _, mark, _, _, _ = gc.get_referents(cache)
+    if cache.cache_parameters()["maxsize"] is None:
+        found = list(table.items())
+    else:
+        found = list(zip(listed[1::3], listed[2::3]))  # after the type of the cache, or of a link
+    return [(_elements_of(key, mark), answer) for key, answer in found]
+
+
+def _elements_of(key: Any, mark: Any) -> Elements:
+    if type(key) in (int, str):
+        return (key,)
+    return tuple(KEYWORDS if item is mark else item for item in key)
+
+
+@functools.cache
+def readable() -> bool:
+    """Whether this Python's caches are as described above."""
+    made: list[Any] = []
+    for maxsize in (4, None):
+        cache: Any = functools.lru_cache(maxsize)(lambda *args, **kwargs: (args, kwargs))
+        cache(1), cache("b", c=2), cache(1.5), cache(1)
+        made.append(entries(cache))
+        if cache.cache_info()[:2] != (1, 3):
+            return False
+    first: Any = ((1,), ((1,), {}))
+    second: Any = (("b", KEYWORDS, "c", 2), (("b",), {"c": 2}))
+    last: Any = ((1.5,), ((1.5,), {}))
+    return made == [[second, last, first], [first, second, last]]
+
+
+class HasRoom:
+    """Whether a cache (once it is cleared) takes `wanted` answers more, and drops none for them."""
+
+    def __init__(self, wanted: int, cleared: bool = False) -> None:
+        self.wanted = wanted
+        self.cleared = cleared
+        self.__name__ = f"the cache has room for {wanted} more"
+
+    def __call__(self, cache: Any) -> bool:
+        info = cache.cache_info()
+        held = 0 if self.cleared else info.currsize
+        return info.maxsize is None or held + self.wanted <= info.maxsize
+
+
+# -- in the rewritten frame -----------------------------------------------------------------------
+def _arguments(names: tuple[str, ...], values: tuple) -> tuple[tuple, dict[str, Any]]:
+    positional = len(values) - len(names)
+    return values[:positional], dict(zip(names, values[positional:]))
+
+
+def hit(cache: Callable[..., Any], names: tuple[str, ...], *values: Any) -> None:
+    """What a call of the program does to the cache that has the answer."""
+    args, kwargs = _arguments(names, values)
+    cache(*args, **kwargs)
+
+
+def store(cache: Any, names: tuple[str, ...], answer: Any, *values: Any) -> None:
+    """What a call does to the cache whose function, which was captured, answers `answer`."""
+    args, kwargs = _arguments(names, values)
+    answered(cache.__wrapped__, answer, cache, args, kwargs)
+
+
+def clear(cache: Any) -> None:
+    cache.cache_clear()

@@ -1,0 +1,46 @@
+"""Reading an attribute as all that is left of the current instruction: a break inside of a getter,
+or of the class's methods for access to attributes, stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.last_calls import same
+from dynamo.values.objects import ObjectValue
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+
+def read_last(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] = ()) -> Value:
+    """owner.name. above: what the instruction pushes behind that."""
+    from dynamo.capture.inlining import finish_call
+    from dynamo.capture.interpreter import RESULT, Caught
+
+    getter = owner.getter(tx, name)
+    if getter is not None:
+        return finish_call(tx, getter, [owner], {}, (RESULT, *above))
+    tx.ends_with(owner, "__getattr__", (RESULT, *above))
+    if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
+        operands = [owner, ConstantValue(name)]
+        tx.ends_with(owner, name, [Caught(AttributeError, fallback, operands), *above])
+    elif isinstance(owner, ObjectValue) and owner.reads_plainly(tx):
+        tx.ends_with(owner, name, (RESULT, *above))
+    return owner.getattr(tx, name)
+
+
+def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) -> None:
+    """getattr(owner, name, default) follows."""
+    from dynamo.capture.interpreter import Caught
+
+    if not isinstance(owner, ObjectValue):
+        return
+    instead = Caught(AttributeError, same, [default])
+    if owner.reads_plainly(tx):
+        tx.ends_with(owner, name, [instead])
+    elif owner.fallback(tx) is not None:
+        tx.ends_with(owner, "__getattr__", [instead])

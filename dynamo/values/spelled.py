@@ -1,0 +1,350 @@
+"""C functions that call the program's functions, said in Python: captured in their place where the
+graph breaks inside of one of those (see values/spelling.py).
+
+What calls what, and in which order, is as in C. The frames of these functions are hidden: nobody
+sees them in a traceback. A break stands in one of them only where a loop asks an iterator.
+"""
+
+# ruff: noqa: SIM110, SIM113  (a generator expression would be another frame, enumerate another call)
+from __future__ import annotations
+
+import operator
+
+from dynamo import _hook
+
+_hook.hide(globals())
+
+_MISSING = object()
+_NUMBERS = (int, float, complex, bool)
+
+
+# -- all items of an iterable ---------------------------------------------------------------------
+def make_list(iterable, /):
+    items = []
+    for item in iterable:
+        items.append(item)
+    return items
+
+
+def make_tuple(iterable, /):
+    items = []
+    for item in iterable:
+        items.append(item)
+    return tuple(items)
+
+
+def make_set(iterable, /):
+    items = set()
+    for item in iterable:
+        items.add(item)
+    return items
+
+
+def extend(target, iterable):
+    for item in iterable:
+        target.append(item)
+
+
+def join(separator, iterable, /):
+    return separator.join(make_list(iterable))
+
+
+def unpack(iterable, count):
+    """The items of which there must be `count`."""
+    items = []
+    for item in iterable:
+        if len(items) == count:
+            raise ValueError(f"too many values to unpack (expected {count})")
+        items.append(item)
+    if len(items) < count:
+        raise ValueError(f"not enough values to unpack (expected {count}, got {len(items)})")
+    return items
+
+
+def unpack_rest(iterable, before, after):
+    """The same with a starred variable in between: all other items are its list."""
+    items = make_list(iterable)
+    if len(items) < before + after:
+        least = f"not enough values to unpack (expected at least {before + after}"
+        raise ValueError(f"{least}, got {len(items)})")
+    end = len(items) - after
+    return [*items[:before], items[before:end], *items[end:]]
+
+
+def add_all(target, iterable):
+    for item in iterable:
+        target.add(item)
+
+
+def item_at(items, place):
+    return items[place]
+
+
+def call_starred(function, iterable, kwargs):
+    items = make_list(iterable)
+    return function(*items, **kwargs)
+
+
+def find(iterable, item):
+    """item in iterable, where only iteration tells."""
+    for other in iterable:
+        if other is item or other == item:
+            return True
+    return False
+
+
+def find_not(iterable, item):
+    for other in iterable:
+        if other is item or other == item:
+            return False
+    return True
+
+
+def count_in(items, item, /):
+    count = 0
+    for other in items:
+        if other is item or other == item:
+            count += 1
+    return count
+
+
+def index_in(items, item, /):
+    place = 0
+    for other in items:
+        if other is item or other == item:
+            return place
+        place += 1
+    return [].index(item)  # which says that it is missing
+
+
+def index_in_tuple(items, item, /):
+    place = 0
+    for other in items:
+        if other is item or other == item:
+            return place
+        place += 1
+    return ().index(item)
+
+
+def remove_from(items, item, /):
+    place = 0
+    for other in items:
+        if other is item or other == item:
+            break
+        place += 1
+    else:
+        [].remove(item)
+    del items[place]
+
+
+def equal_lists(left, right):
+    return len(left) == len(right) and equal_tuples(left, right)
+
+
+def equal_tuples(left, right):
+    for one, other in zip(left, right):
+        if not (one is other or one == other):
+            return False
+    return len(left) == len(right)
+
+
+# -- functions over iterables ---------------------------------------------------------------------
+def any_of(iterable, /):
+    for item in iterable:
+        if item:
+            return True
+    return False
+
+
+def all_of(iterable, /):
+    for item in iterable:
+        if not item:
+            return False
+    return True
+
+
+def sum_of(iterable, /, start=0):
+    if isinstance(start, (str, bytes, bytearray)):
+        return sum((), start)  # which refuses it
+    total = start
+    numbers = []  # added up as C does that
+    only_numbers = type(total) in _NUMBERS
+    for item in iterable:
+        if only_numbers and type(item) in _NUMBERS:
+            numbers.append(item)
+        else:
+            if only_numbers:
+                total = sum(numbers, total)
+                only_numbers = False
+            total = total + item
+    return sum(numbers, total) if only_numbers else total
+
+
+def smallest(*args, key=None, default=_MISSING):
+    chosen = best = _MISSING
+    for item in args[0] if len(args) == 1 else args:
+        value = item if key is None else key(item)
+        if chosen is _MISSING or value < best:
+            chosen, best = item, value
+    if chosen is not _MISSING:
+        return chosen
+    return min(()) if default is _MISSING else default
+
+
+def largest(*args, key=None, default=_MISSING):
+    chosen = best = _MISSING
+    for item in args[0] if len(args) == 1 else args:
+        value = item if key is None else key(item)
+        if chosen is _MISSING or value > best:
+            chosen, best = item, value
+    if chosen is not _MISSING:
+        return chosen
+    return max(()) if default is _MISSING else default
+
+
+def sort_new(iterable, /, *, key=None, reverse=False):
+    items = make_list(iterable)
+    items.sort(key=key, reverse=reverse)
+    return items
+
+
+def sort_by(items, /, *, key, reverse=False):
+    """items.sort(key=key, reverse=reverse) of a list, which is empty meanwhile."""
+    taken = items[:]
+    items.clear()
+    order = list(range(len(taken)))
+    keys = []
+    try:
+        for item in taken:
+            keys.append(key(item))
+        order.sort(key=keys.__getitem__, reverse=reverse)
+    finally:
+        changed = len(items) > 0
+        items[:] = [taken[place] for place in order]
+    if changed:
+        raise ValueError("list modified during sort")
+
+
+def reduce(function, iterable, initial=_MISSING, /):
+    if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
+        raise TypeError("reduce() arg 2 must support iteration")
+    total = initial
+    for item in iterable:
+        if total is _MISSING:
+            total = item
+        else:
+            total = function(total, item)
+    if total is _MISSING:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    return total
+
+
+def next_kept(function, iterator):
+    """The next item of filter(function, iterator)."""
+    for item in iterator:
+        if function(item):
+            return item
+    raise StopIteration
+
+
+def next_left_out(function, iterator):
+    """That of itertools.filterfalse."""
+    for item in iterator:
+        if not function(item):
+            return item
+    raise StopIteration
+
+
+# -- attributes and items --------------------------------------------------------------------------
+def has_attribute(owner, name, /):
+    try:
+        getattr(owner, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def get_or_default(owner, name, default, /):
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        return default
+
+
+def get_attribute(owner, name):
+    """operator.attrgetter(name)(owner)"""
+    return getattr(owner, name)
+
+
+def get_item(owner, key):
+    return owner[key]
+
+
+def get_item_at(owner, key):
+    """owner[key] of a built-in sequence, where the key is an object with __index__."""
+    return owner[operator.index(key)]
+
+
+def call_method(owner, name, args, kwargs):
+    """operator.methodcaller(name, *args, **kwargs)(owner)"""
+    return getattr(owner, name)(*args, **kwargs)
+
+
+def make_range(*args):
+    numbers = []
+    for number in args:
+        numbers.append(operator.index(number))
+    return range(*numbers)
+
+
+# -- texts -----------------------------------------------------------------------------------------
+_CONVERSIONS = {"s": str, "r": repr, "a": ascii}
+
+
+def show(*values, sep=" ", end="\n"):
+    """print(*values, sep=sep, end=end)"""
+    if values:
+        print(str(values[0]), end=sep if len(values) > 1 else end)
+    else:
+        print(end, end="")
+    if len(values) > 1:
+        show(*values[1:], sep=sep, end=end)
+
+
+def percent(text, conversions, values):
+    """`text % values`, where all that is asked for are texts; `text` asks by %s for all of them."""
+    return text % _converted(conversions, values)
+
+
+def _converted(conversions, values):
+    """No loop: the conversions are not many, and each may be a graph with what is around it."""
+    if not conversions or not values:
+        return values
+    first = _CONVERSIONS[conversions[0]](values[0])
+    return (first, *_converted(conversions[1:], values[1:]))
+
+
+def format_text(pieces, args, kwargs):
+    """str.format: pieces of literal text, each followed by what is formatted, if anything."""
+    if not pieces:
+        return ""
+    text, key, kind, spec = pieces[0]
+    if key is not None:
+        value = kwargs[key] if isinstance(key, str) else args[key]
+        if kind is not None:
+            value = _CONVERSIONS[kind](value)
+        text += format(value, spec)
+    return text + format_text(pieces[1:], args, kwargs)
+
+
+# -- classes --------------------------------------------------------------------------------------
+def construct(cls, new, args, kwargs):
+    """type.__call__."""
+    instance = new(cls, *args, **kwargs)
+    kind = type(instance)
+    if issubclass(kind, cls):
+        result = kind.__init__(instance, *args, **kwargs)
+        if result is not None:
+            name = type(result).__name__
+            raise TypeError(f"__init__() should return None, not {name!r}")
+    return instance

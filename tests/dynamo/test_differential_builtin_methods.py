@@ -1,0 +1,52 @@
+"""Methods of C of subclasses of built-in types: what they say, and what they give back."""
+
+import textwrap
+
+import pytest
+
+from tests.dynamo.differential import check
+
+PROGRAMS = {
+    "errors_of_methods_of_c_tell_the_class_that_has_them": """
+        class L(list): pass
+        class S(str): pass
+        class D(collections.defaultdict): pass
+        def f(x, l, s, d, n):
+            y = x + 1
+            if n == 0: l.clear(2)
+            if n == 1: s.istitle(1)
+            if n == 2: d.items(3)
+            if n == 3: True.as_integer_ratio(1)
+            if n == 4:
+                bound = l.clear
+                bound(2)
+            if n == 5: l.__add__(3)
+            if n == 6: [1].__mul__("a")
+            if n == 7: (1, frozenset([2])).__lt__((1, 2))
+            if n == 8: collections.Counter("a").__getitem__(1, 2)
+            return y
+        def all_of_them():
+            for n in range(9):
+                try: run(T(2), L([1]), S("a"), D(int), n)
+                except TypeError as e: log.append(str(e))
+        ---
+        all_of_them()
+    """,
+    "strs_that_are_written_as_they_are": """
+        class S(str): pass
+        def f(x, s, e):
+            return x + 1, s % b"", s.format(), s.format_map({}), e.format(), e % (), s % {}, S("a%%") % (), S("{{").format()
+        def g(s, e):
+            _, *made = run(T(2), s, e)
+            return [(type(v).__name__, str(v), v is s) for v in made]
+        ---
+        g(S("abc"), S(""))
+        g(S("abc"), S(""))
+        g(S("a"), S("b"))
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    check(textwrap.dedent(PROGRAMS[name]))
