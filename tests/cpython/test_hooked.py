@@ -153,6 +153,7 @@ EXPLAINED = {
     "test_call.TestPEP590.test_setvectorcall_load_attr_specialization_skip": _ENTRY,
     "test_call.TestRecursion.test_super_deep": _DEEP,  # 3.12
     "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
+    "test_coroutines.OriginTrackingTest.test_origin_tracking_warning": _ORIGIN,  # 3.13
     "test_descr.ClassPropertiesAndMethods.test_mutable_bases_with_failing_mro": _COLLECTED,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
