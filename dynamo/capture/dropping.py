@@ -394,7 +394,8 @@ def outlives(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
         return True
     source = value.source
     if isinstance(source, LocalSource) and not source.is_cell:
-        return is_noticed(output.root_frame.arguments[source.local].obj)
+        obj = output.root_frame.arguments[source.local].obj
+        return issubclass(type(obj), type) or is_noticed(obj)  # a class: by its bases
     if source is not None and not isinstance(value, Lazy):
         exists, obj = value.identity()
         if exists and ends_noticed(obj):

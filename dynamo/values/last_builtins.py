@@ -105,8 +105,11 @@ def _end_with_check(tx: Interpreter, function: Any, value: Value) -> None:
         tx.ends_with(value, name, [Finished(checked, operands)])
 
 
-def _getattr(tx: Interpreter, owner: Value, name: Value, *default: Value) -> Value | None:
-    if not name.is_constant() or type(name.as_constant()) is not str or len(default) > 1:
+def _getattr(tx: Interpreter, owner: Value, *rest: Value) -> Value | None:
+    if len(rest) not in (1, 2):
+        return None
+    name, *default = rest
+    if not name.is_constant() or type(name.as_constant()) is not str:
         return None
     if default:
         prepare_default(tx, owner, name.as_constant(), default[0])

@@ -32,6 +32,26 @@ PROGRAMS = {
         ---
         all_of_them()
     """,
+    "builtins_that_are_given_too_few_or_too_many": """
+        import operator
+        FUNCTIONS = [
+            getattr, setattr, delattr, next, divmod, pow, isinstance, issubclass, len, bool, iter,
+            abs, round, reversed, str, repr, format, int, float, complex, hash, math.ceil,
+            operator.not_, operator.index, operator.add, operator.lt, sorted, map, filter,
+            functools.reduce, sum, any, all, min, max, list, tuple, hasattr, callable,
+        ]
+        class A: pass
+        ARGUMENTS = [(), (A(),), (A(), A()), (A(), A(), A()), (A(), "a", 2, A())]
+        def f(x, start):
+            made = [x + 1]
+            for function in FUNCTIONS[start : start + 8]:
+                for args in ARGUMENTS:
+                    try: made.append(type(function(*args)).__name__)
+                    except Exception as e: made += type(e).__name__, str(e)
+            return made
+        ---
+        [run(T(2), start) for start in range(0, len(FUNCTIONS), 8)]
+    """,
     "strs_that_are_written_as_they_are": """
         class S(str): pass
         def f(x, s, e):

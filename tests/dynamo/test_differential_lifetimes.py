@@ -623,6 +623,22 @@ PROGRAMS = {
         profiled()
         run(T(2), d)
     """,
+    "classes_that_nothing_names_any_more": """
+        class Base: pass
+        @dynamo.disable
+        def made():
+            class B(Base): pass
+            return B
+        def f(x):
+            B = made()
+            y = x + 1
+            dynamo.graph_break()
+            gc.collect()
+            y = y * len(Base.__subclasses__())
+            dynamo.graph_break()
+            gc.collect()
+            return y, len(Base.__subclasses__())
+    """,
 }
 
 
