@@ -68,6 +68,13 @@ class Source:
         """Reached from an object that did not exist before the frame ran."""
         return self.base is not None and self.base.made_by_frame
 
+    @property
+    def weak(self) -> bool:
+        """Reached through a weak reference: the garbage collector may take the way away between the
+        guards and a load.
+        """
+        return self.base is not None and self.base.weak
+
     def load(self, emit: Emitter) -> None:
         """Emit code that pushes the value."""
         raise NotImplementedError(type(self))
@@ -307,6 +314,10 @@ class AttrSource(ChainedSource):
     attr: str
 
     @property
+    def weak(self) -> bool:
+        return self.attr == "__callback__" or self.origin.weak
+
+    @property
     def accessor(self) -> Accessor:
         return ("getattr", self.attr)
 
@@ -538,6 +549,10 @@ class TargetSource(ChainedSource):
     Garbage may be collected between the guards and a load, by another thread, too: the rewritten
     frame takes hold of it first (see capture/targets.py).
     """
+
+    @property
+    def weak(self) -> bool:
+        return True
 
     @property
     def accessor(self) -> Accessor:

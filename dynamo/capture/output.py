@@ -346,6 +346,8 @@ class OutputGraph:
             else:
                 self.guard(source, "aliased", value.source)
             self.values_by_source[source] = value
+            if value.source.weak and not source.weak:
+                value.source = source  # by which it is loaded
         return value
 
     def remember(self, obj: Any, source: Source | None, value: Value) -> Value:

@@ -4,9 +4,12 @@ compiled. The garbage collector is off, so that only counted references end an o
 
 import gc
 import textwrap
+import weakref
 
 import pytest
+import torch
 
+import dynamo
 from tests.dynamo.differential import check
 
 DEFINITIONS = """
@@ -655,3 +658,32 @@ def test_program(name):
     definitions, _, steps = textwrap.dedent(PROGRAMS[name]).partition("\n---\n")
     steps = steps or "run(T(2))\nrun(T(2))"
     check(f"{DEFINITIONS}{definitions}\n---\n{steps}")
+
+
+class Node:
+    pass
+
+
+def test_what_a_reference_leads_to_is_loaded_by_a_way_that_stays():
+    """A member leaves its set while the graph runs, and its callback was seen there first."""
+
+    def gone(ref):
+        node.refs.discard(ref)
+
+    def ends(graph_module, inputs):
+        def graph(*args):
+            held.clear()
+            return graph_module(*args)
+
+        return graph
+
+    @dynamo.compile(backend=ends)
+    def add(x, other, node):
+        node.refs.add(weakref.ref(other, node.gone))
+        return x + 1
+
+    held, node, other = [Node()], Node(), Node()
+    node.refs, node.gone = {weakref.ref(held[0], gone)}, gone
+    assert add(torch.ones(1), other, node).tolist() == [2.0]
+    (left,) = node.refs
+    assert left() is other and left.__callback__ is gone
