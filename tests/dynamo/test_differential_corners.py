@@ -400,7 +400,7 @@ PROGRAMS = {
     ),
     "two_cells_of_one_name": (
         1,
-        "CLASS_STATEMENT",
+        "UNSUPPORTED_OPCODE",
         """
         class A:
             def g(self, x):
