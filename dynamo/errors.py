@@ -24,6 +24,8 @@ class Unsupported(DynamoError):
         self.step: int | None = None
         # That of an instruction to be captured in another way first, so that it can break inside.
         self.spell: int | None = None
+        # Guards (source, kind, payload) of the break: where they fail, there may be none.
+        self.assumed: list[tuple[Any, str, Any]] = []
         # Inside of dynamo.error_on_graph_break(True), filled in likewise.
         self.forbidden = False
 

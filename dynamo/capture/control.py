@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class RestartAnalysis(Exception):
         user_stack: list[traceback.FrameSummary],
         forbidden: bool = False,
         loop: Any = None,
+        assumed: Sequence[tuple[Any, str, Any]] = (),
     ) -> None:
         super().__init__(step, reason)
         self.step = step
@@ -32,6 +34,7 @@ class RestartAnalysis(Exception):
         self.user_stack = user_stack
         self.forbidden = forbidden  # inside of dynamo.error_on_graph_break(True)
         self.loop = loop  # which begins there and runs natively as a whole
+        self.assumed = assumed  # see dynamo.errors.Unsupported
 
 
 class SpellOut(Exception):

@@ -144,8 +144,14 @@ class RootInterpreter(Interpreter):
         chain = breakable_chain(tx)
         if chain[-1] is not tx:
             raise RestartAnalysis(
-                chain[-1].began, restart.reason, restart.user_stack, restart.forbidden
+                chain[-1].began,
+                restart.reason,
+                restart.user_stack,
+                restart.forbidden,
+                assumed=restart.assumed,
             )
+        for source, kind, payload in restart.assumed:
+            tx.guard(source, kind, payload)
         terminal = isinstance(restart.reason, breaks.UncaughtException)
         user_stack = restart.user_stack or tx.user_stack()
         return Stop(
@@ -157,6 +163,7 @@ class RootInterpreter(Interpreter):
         stack, epoch, assumed = self.stack[:], output.epoch, len(output.guards)
         self.began = step = output.steps
         self.trail.append(step)
+        guarded: list[tuple[Any, str, Any]] = []
         try:
             if step >= output.horizon:
                 self.arrive()
@@ -168,10 +175,11 @@ class RootInterpreter(Interpreter):
             if error.spell is not None and not (error.forbidden or output.context.fullgraph):
                 raise SpellOut(error.spell) from None
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
+            guarded = error.assumed
             if error.forbidden:
                 return Stop(self.current, reason, user_stack, chain=[self], forbidden=True)
             if error.step is not None and error.step > step:
-                raise RestartAnalysis(error.step, reason, user_stack) from None
+                raise RestartAnalysis(error.step, reason, user_stack, assumed=guarded) from None
         except (RestartAnalysis, SkipFrame, StartAgain):
             raise
         except RaisedException as error:
@@ -202,7 +210,7 @@ class RootInterpreter(Interpreter):
             self.index = self.current.index
             self.done = False
             return Stop(self.current, reason, user_stack, terminal, [self])
-        raise RestartAnalysis(step, reason, user_stack)
+        raise RestartAnalysis(step, reason, user_stack, assumed=guarded)
 
 
 def read_modes() -> list[tuple]:

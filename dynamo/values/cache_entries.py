@@ -27,6 +27,16 @@ class _Mark:
 KEYWORDS = _Mark()
 
 
+class _Absent:
+    """In the place of an answer."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
+
+
 def elements(args: Sequence[Any], kwargs: dict[str, Any], types: Sequence[type]) -> Elements:
     """The key of a call, the way `entries` tells those of a cache; types: of all arguments, if the
     cache tells by them, too.
@@ -55,6 +65,40 @@ def _elements_of(key: Any, mark: Any) -> Elements:
     return tuple(KEYWORDS if item is mark else item for item in key)
 
 
+def answer_to(cache: Any, wanted: Elements) -> Any:
+    """What the cache holds for a key of literals and of objects that are told by identity, or
+    ABSENT.
+    """
+    *_, table, _, mark, _, _, _ = gc.get_referents(cache)
+    key: Any = tuple(mark if item is KEYWORDS else item for item in wanted)
+    if len(key) == 1 and type(key[0]) in (int, str) and not cache.cache_parameters()["typed"]:
+        key = key[0]
+    if key not in table:
+        return ABSENT
+    if cache.cache_parameters()["maxsize"] is None:
+        return table[key]
+    found = (answer for held, answer in entries(cache) if _equal(held, wanted))
+    return next(found, ABSENT)
+
+
+_LITERALS = frozenset([int, float, complex, bool, str, bytes])
+
+
+def _equal(held: Elements, wanted: Elements) -> bool:
+    if len(held) != len(wanted):
+        return False
+    for one, other in zip(held, wanted):
+        if type(one) is tuple and type(other) is tuple:
+            same = _equal(one, other)
+        else:
+            same = one is other or (
+                type(one) in _LITERALS and type(other) in _LITERALS and one == other
+            )
+        if not same:
+            return False
+    return True
+
+
 @functools.cache
 def readable() -> bool:
     """Whether this Python's caches are as described above."""
@@ -68,7 +112,9 @@ def readable() -> bool:
     first: Any = ((1,), ((1,), {}))
     second: Any = (("b", KEYWORDS, "c", 2), (("b",), {"c": 2}))
     last: Any = ((1.5,), ((1.5,), {}))
-    return made == [[second, last, first], [first, second, last]]
+    key: Elements = ("b", KEYWORDS, "c", 2)
+    found = [answer_to(cache, key)]
+    return made == [[second, last, first], [first, second, last]] and found == [(("b",), {"c": 2})]
 
 
 class HasRoom:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
+from dynamo.capture.control import StartAgain
+from dynamo.capture.draws import program_draws
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, SequenceItemSource, Source
 from dynamo.values import cache_entries
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins import handles, is_none
-from dynamo.values.classes import ClassValue, ObjectConstant
+from dynamo.values.classes import ClassValue, ObjectConstant, is_trusted_function
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.function import UserFunctionValue
 from dynamo.values.keys import IdentityKey, key_of
+from dynamo.values.made_first import can_be_first
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -51,13 +55,26 @@ class CallOf:
         return function(*self.args, **self.kwargs)
 
 
+class AnswerOf(CallOf):
+    """What a cache holds for a call; it is not called."""
+
+    def _key(self) -> Hashable:
+        return (AnswerOf, super()._key())
+
+    def __call__(self, cache: Any) -> Any:
+        if type(cache) is not functools._lru_cache_wrapper:
+            return None
+        values = (*self.args, *self.kwargs.values()) if cache.cache_parameters()["typed"] else ()
+        key = cache_entries.elements(self.args, self.kwargs, [type(value) for value in values])
+        return cache_entries.answer_to(cache, key)
+
+
 class LruCacheValue(Value):
     """A function behind functools.lru_cache.
 
-    With constants, classes and forms of typing as arguments the answer is a value from outside:
-    each time the guards are checked, the cache is asked for it, as eager asks it. With others, what
-    is in the cache is guarded; what is not is captured, and the rewritten frame has the cache keep
-    it.
+    What is in the cache is guarded; what is not is captured, and the rewritten frame has the cache
+    keep it. A function of torch's, or of the standard library's, is called by the guards, with
+    constants, classes and forms of typing: nobody sees when.
     """
 
     def __init__(self, real: Any, wrapped: Value, source: Source | None = None) -> None:
@@ -88,30 +105,57 @@ class LruCacheValue(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         known = all(_is_known(a) for a in (*args, *kwargs.values()))
-        if self.source is not None and known and not self.cleared:
-            asked = CallOf(tuple(map(_real, args)), {k: _real(v) for k, v in kwargs.items()})
-            answer = call_real(tx, asked, self.real)
-            return tx.wrap(answer, CallSource(self.source, asked, "call"))
-        return self._call_of_values(tx, args, kwargs)
+        if self.source is None or not known:
+            return self._call_of_values(tx, args, kwargs)
+        call = tuple(map(_real, args)), {k: _real(v) for k, v in kwargs.items()}
+        if _is_trusted(self.real):
+            asked = CallOf(*call)
+            return tx.wrap(call_real(tx, asked, self.real), CallSource(self.source, asked, "call"))
+        held = AnswerOf(*call)
+        wanted = CallSource(self.source, held, "answer")
+        early = tx.output.side_effects.epoch == 0 and can_be_first(tx, None)
+        try:
+            return self._call_of_values(tx, args, kwargs, wanted)
+        except Unsupported as error:
+            if self.cleared or call_real(tx, held, self.real) is not cache_entries.ABSENT:
+                raise
+            error.assumed = [(wanted, "id", cache_entries.ABSENT)]
+            if not (tx.output.context.fullgraph and early):
+                raise
+            # Nothing that the frame does comes before: as good as in its place.
+            with program_draws():
+                call_real(tx, CallOf(*call), self.real)
+            if held(self.real) is cache_entries.ABSENT:
+                raise
+        raise StartAgain
 
     def _call_of_values(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+        self,
+        tx: Interpreter,
+        args: Sequence[Value],
+        kwargs: dict[str, Value],
+        answer: CallSource | None = None,
     ) -> Value:
-        plain = type(self.wrapped) is UserFunctionValue and self.wrapped.is_plain_function()
-        if not plain or not cache_entries.readable():
+        """answer: where that of a call with known arguments is."""
+        if not cache_entries.readable():
             raise Unsupported(breaks.UncapturedCall(self._name()))
         effects, names = tx.output.side_effects, tuple(kwargs)
         typed = self.real.cache_parameters()["typed"]
-        types = [v.python_type() for v in (*args, *kwargs.values())] if typed else []
-        wanted = cache_entries.elements(args, kwargs, types)
+        kinds = [v.python_type() for v in (*args, *kwargs.values())] if typed else []
+        wanted = cache_entries.elements(args, kwargs, kinds)
         key = tuple(key_of(tx, e) if isinstance(e, Value) else e for e in wanted)
         found = self.answers.get(key)
         if found is None:
             new = any(isinstance(k, IdentityKey) and _is_new(tx, k.value) for k in key)
-            found = None if new or self.cleared else self._look_up(tx, wanted)
+            if answer is not None and not self.cleared:
+                found = self._known_answer(tx, answer)
+            else:
+                found = None if new or self.cleared else self._look_up(tx, wanted)
         if found is not None:
             effects.call_later(cache_entries.hit, self, names, *args, *kwargs.values())
             return found
+        if not (type(self.wrapped) is UserFunctionValue and self.wrapped.is_plain_function()):
+            raise Unsupported(breaks.UncapturedCall(self._name()))
         try:
             result = tx.call_function(self.wrapped, args, kwargs)
         except RaisedException:  # counts as a call that the cache could not answer
@@ -139,6 +183,13 @@ class LruCacheValue(Value):
     def _name(self) -> str:
         return f"the cached {getattr(self.real, '__qualname__', 'function')}"
 
+    def _known_answer(self, tx: Interpreter, source: CallSource) -> Value | None:
+        answer = call_real(tx, source.fn, self.real)
+        if answer is not cache_entries.ABSENT:
+            return tx.wrap(answer, source)
+        tx.guard(source, "id", answer)
+        return None
+
     def _look_up(self, tx: Interpreter, wanted: cache_entries.Elements) -> Value | None:
         """The answer that was in the cache before the frame."""
         found = cache_entries.entries(self.real)
@@ -154,6 +205,11 @@ class LruCacheValue(Value):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_object(self.real, "cached")
+
+
+def _is_trusted(cache: Any) -> bool:
+    function = cache.__wrapped__
+    return isinstance(function, types.FunctionType) and is_trusted_function(function)
 
 
 def _is_literal(value: Value) -> bool:

@@ -239,7 +239,7 @@ f = functools.lru_cache(maxsize=2)(lambda a: [a]); f(1) is f(1), f(2), f(3), f.c
 f = functools.cache(lambda n: n if n < 2 else f(n - 1) + f(n - 2)); f(15), f.cache_info()
 f = functools.lru_cache(lambda a: a); f(1), f(a=1), f.cache_info().currsize
 cached(3), cached(3, b=1), cached(3)
-fib(10), fib(9)
+fib(10), fib(9) # graphs 2
 cached_tensor(4) + x, cached_tensor(4) is cached_tensor(4)
 cached.cache_info() # graphs 2
 cached.cache_clear()

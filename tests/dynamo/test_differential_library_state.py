@@ -460,6 +460,130 @@ PROGRAMS = {
         run(T(2, 2))
         run(T(2, 2))
     """,
+    "class_of_a_lazy_module": """
+        import re
+        torch.manual_seed(0)
+        l, m, n = nn.LazyLinear(3), nn.LazyLinear(2), nn.LazyLinear(1)
+        def f(x):
+            kinds = type(l).__name__, isinstance(m, nn.LazyLinear), n.__class__ is nn.LazyLinear
+            x = l(x)
+            return n(m(x)), kinds, type(l).__name__, isinstance(m, nn.LazyLinear)
+        ---
+        run(T(2, 2))
+        run(T(2, 2))
+    """,
+    "cached_answer_of_changed_state": """
+        class C: n = 1
+        c, w = C(), torch.zeros(3)
+        @functools.lru_cache
+        def table(name):
+            log.append(name)
+            return torch.ones(3) * c.n, w.sum()
+        def f(x, n):
+            log.append("before")
+            c.n = n
+            w.add_(1)
+            t, s = table("a")
+            log.append("after")
+            return x + t, s
+        ---
+        run(T(3), 2)
+        run(T(3), 3)
+        table.cache_clear()
+        run(T(3), 4)
+        table.cache_clear()
+        run(T(3), 5)
+        table.cache_info()
+    """,
+    "cached_answer_of_random_numbers": """
+        @functools.lru_cache
+        def noise(n): return torch.randn(3) * n
+        def f(x):
+            a = torch.rand(2)
+            return x + noise(2), a, torch.rand(2)
+        ---
+        run(T(3))
+        run(T(3))
+        noise.cache_clear()
+        run(T(3))
+        noise.cache_info()
+    """,
+    "cached_answer_under_no_grad": """
+        p = torch.ones(3, requires_grad=True)
+        @functools.lru_cache
+        def table(n): return p * n
+        def f(x):
+            with torch.no_grad():
+                t = table(2)
+            return x + t
+        ---
+        run(T(3))
+        table.cache_clear()
+        run(T(3))
+    """,
+    "caches_that_no_call_asks": """
+        @functools.lru_cache
+        def load(name):
+            log.append(name)
+            return torch.ones(3)
+        def f(x, wanted):
+            return x + load("a") if wanted and not x.requires_grad else x * 2
+        ---
+        run(T(3), True)
+        load.cache_clear()
+        run(T(3), False)
+        run(T(3, grad=True), True)
+        load.cache_info()
+        run(T(3), True)
+        run(T(3), True)
+        load.cache_info()
+    """,
+    "cached_function_that_fails_at_first": """
+        there = False
+        @functools.lru_cache(maxsize=4)
+        def load(name, *, n=1):
+            log.append(name)
+            if not there: raise KeyError(name)
+            return torch.ones(3)
+        def f(x):
+            try:
+                return x + load("a", n=2) + load(("b", 1.5))
+            except KeyError:
+                return x
+        ---
+        run(T(3))
+        run(T(3))
+        there = True
+        run(T(3))
+        run(T(3))
+        load.cache_info()
+    """,
+    "answers_of_one_cache_in_a_graph": """
+        @functools.lru_cache(maxsize=None)
+        def scale(n): return torch.ones(3) * n
+        def f(x): return x * scale(2) + scale(3) + scale(2.0)
+        ---
+        run(T(3))
+        run(T(3))
+        scale.cache_info()
+    """,
+    "starred_variable_of_an_iterator_that_restarts": """
+        class I:
+            def __iter__(self):
+                log.append("iter")
+                self.i = 0
+                return self
+            def __next__(self):
+                self.i += 1
+                if self.i > 3: raise StopIteration
+                return self.i
+        def f(x):
+            a, *b = I()
+            *c, d = I()
+            return a, b, c, d, x + 1
+        ---
+        run(T(3))
+    """,
     "modules_without_a_name": """
         import types
         m = types.ModuleType.__new__(types.ModuleType)
