@@ -398,7 +398,7 @@ def _hasattr(tx, owner, name):
 
 @handles(type)
 def _type(tx, owner, *rest, **kwargs):
-    from dynamo.values.descriptors import class_value
+    from dynamo.values.descriptors import class_told
     from dynamo.values.real_iterators import REAL
 
     if rest:
@@ -407,9 +407,8 @@ def _type(tx, owner, *rest, **kwargs):
         if kwargs or len(rest) != 2:
             raise Unsupported(breaks.UncapturedCall("type()"))
         return build_type(tx, owner, *rest)
-    cls = owner.python_type()
-    real = REAL.get(id(cls))
-    return class_value(tx, cls if real is None else real.kind, owner.source)
+    real = REAL.get(id(owner.python_type()))
+    return class_told(tx, owner, None if real is None else real.kind)
 
 
 @handles(callable)

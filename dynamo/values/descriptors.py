@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torch.nn.modules.lazy import LazyModuleMixin
+
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.capture.inlining import finish_call
@@ -70,6 +72,14 @@ def is_trusted_class(cls: type) -> bool:
 
 
 _MODULE = vars(type)["__module__"]
+
+
+def class_told(tx: Interpreter, value: Value, cls: type | None = None) -> Value:
+    """The class of `value`, or what it says that is, for the program."""
+    kind = value.python_type()
+    if issubclass(kind, LazyModuleMixin):
+        tx.output.classes_known.append(value)
+    return class_value(tx, kind if cls is None else cls, value.source)
 
 
 def class_value(tx: Interpreter, cls: type, instance_source: Source | None = None) -> Value:
@@ -306,7 +316,7 @@ def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
 
         return InstanceDictValue(value)
     if name == "__class__":
-        return class_value(tx, value.python_type(), value.source)
+        return class_told(tx, value)
     held = _literal_part(tx, value, found)
     if held is not None:
         return held

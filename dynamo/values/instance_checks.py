@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
 from dynamo.capture.inlining import call_at_end
@@ -67,6 +68,8 @@ def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:
         return any(is_instance(tx, owner, item) for item in alternatives)
     cls = _real_class(info, "__instancecheck__")
     kind = owner.python_type()
+    if isinstance(cls, type) and issubclass(kind, LazyModuleMixin):
+        tx.output.classes_known.append(owner)
     if kind is cls:
         return True
     check = class_lookup(type(cls), "__instancecheck__")

@@ -74,6 +74,8 @@ def _is_as_before(tx: Interpreter, module: Value) -> bool:
         return False
     if _module_globals._global_forward_pre_hooks:
         return False
+    if any(known is module for known in tx.output.classes_known):
+        return False
     if any(_tells_of_it(guard.source, module.source.name) for guard in tx.output.guards):
         return False
     first = next(iter(module.real._forward_pre_hooks), None)

@@ -17,7 +17,7 @@ from dynamo.values.builtins import TABLE, BuiltinMethod, BuiltinValue, SlotValue
 from dynamo.values.classes import ClassValue, builtin_init, construct, new_instance
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import MutableSequence
-from dynamo.values.descriptors import class_value
+from dynamo.values.descriptors import class_told
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_handler
 from dynamo.values.function import FunctionValue, MethodValue
@@ -175,7 +175,7 @@ def _nothing(tx, receiver, *args):
 
 
 def _class(tx, receiver):
-    return class_value(tx, receiver.python_type(), receiver.source)
+    return class_told(tx, receiver)
 
 
 # What C types other than object have in ways of their own.
