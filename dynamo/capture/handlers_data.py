@@ -275,7 +275,7 @@ def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     if made is not None:
         tx.stack.extend(reversed(made.unpack(tx)))
         return
-    items = _unpack(tx, value, None)
+    items = _unpack_starred(tx, value, before)
     if len(items) < before + after:
         _wrong_count(tx, len(items), before + after, "at least ")
     end = len(items) - after
@@ -286,6 +286,22 @@ def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
 def _is_asked(tx: Interpreter, value: Value) -> bool:
     """Whether methods of the program's may give the items."""
     return hasattr(value.python_type(), "__next__") or isinstance(value, ObjectValue)
+
+
+def _unpack_starred(tx: Interpreter, value: Value, before: int) -> list[Value]:
+    """All items. What iter(value) gives is first asked for those `before` the star, and then it is
+    what a list is made of: its own __iter__ is called, too.
+    """
+    if not (_is_asked(tx, value) and hasattr(value.python_type(), "__iter__")):
+        return _unpack(tx, value, None)
+    iterator = value.iterate(tx)
+    items: list[Value] = []
+    while len(items) < before:
+        item = iterator.next_value(tx)
+        if item is None:
+            return items
+        items.append(item)
+    return [*items, *iterator.unpack(tx)]
 
 
 def _unpack(tx: Interpreter, value: Value, count: int | None) -> list[Value]:

@@ -121,6 +121,7 @@ class OutputGraph:
         self.watched: dict[int, Watched] = {}
         # The steps at which instructions are spelled out (values/spelling.py).
         self.spelled: frozenset[int] = frozenset()
+        self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
         self.alone = Alone()  # what nothing else holds
         self.inference = InferenceBlocks()
@@ -237,7 +238,7 @@ class OutputGraph:
                 fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
         name = _placeholder_name(source)
         with self._at_placeholders():
-            node = self.graph.placeholder(name)
+            node = self._placeholder(name)
         self._last_placeholder = node
         self._nodes += 1
         version = version_of(fake)
@@ -252,13 +253,20 @@ class OutputGraph:
         first = next(iter(self.graph.nodes), None)
         after = [item.node for item in self.inputs if not isinstance(item.example, torch.Tensor)]
         with self.graph.inserting_after(after[-1]) if after else self.graph.inserting_before(first):
-            node = self.graph.placeholder(info.symbol.name)
+            node = self._placeholder(info.symbol.name)
         value = value_of(self.symbols.env, info.symbol)
         node.meta.update(val=value, example_value=value, source=readable_name(info.source))
         if self._last_placeholder is None:
             self._last_placeholder = node
         self.inputs.insert(len(after), GraphInput(node, info.source, value, False))
         return node
+
+    def _placeholder(self, name: str) -> Node:
+        """Sources may be alike in their names: the graph's function takes each name once."""
+        taken = {item.node.target for item in self.inputs}
+        while name in taken:
+            name += "_"
+        return self.graph.placeholder(name)
 
     def let_vary(self, source: Source) -> None:
         """The captured code replaces this buffer: from call to call it is another tensor."""

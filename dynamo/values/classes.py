@@ -343,7 +343,7 @@ def construct(
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
         maker = tx.wrap(new, source)
-        if last and is_wanted(tx):
+        if last and _is_plain(class_lookup(cls, "__init__")) and is_wanted(tx):
             return spell_construct(tx, owner, maker, args, kwargs)
         instance = tx.call_function(maker, [owner, *args], kwargs)
         if not issubclass(instance.python_type(), cls):
@@ -368,6 +368,11 @@ def construct(
     elif init is not object.__init__ or isinstance(instance, ObjectValue):
         builtin_init(tx, instance, args, kwargs)
     return instance
+
+
+def _is_plain(init: Any) -> bool:
+    """A function, which cls.__init__ gives as it is."""
+    return isinstance(init, (types.FunctionType, *SLOT_TYPES))
 
 
 def _guard_constructors(tx: Interpreter, owner: ClassValue) -> None:

@@ -53,7 +53,7 @@ _SPECIALS: dict[Any, dict[str, Callable[..., Any] | None]] = {
     math.trunc: {"__trunc__": None},
     operator.not_: {"__bool__": negated_bool},
     operator.truth: {"__bool__": checked_bool},
-    str: {"__str__": checked_str, "__repr__": checked_repr},
+    str: {"__str__": checked_str, "__repr__": checked_str},
     repr: {"__repr__": checked_repr},
     format: {"__format__": checked_format},
 }

@@ -7,6 +7,8 @@ like user code.
 
 from __future__ import annotations
 
+import operator
+import sys
 from typing import Any
 
 from dynamo import _hook
@@ -78,10 +80,11 @@ def negated_bool(result: Any) -> bool:
 
 
 def checked_length(result: Any) -> int:
-    if type(result) is not int:
-        result = result.__index__()
+    result = operator.index(result)
     if result < 0:
         raise ValueError("__len__() should return >= 0")
+    if result > sys.maxsize:
+        raise OverflowError("cannot fit 'int' into an index-sized integer")
     return result
 
 

@@ -9,6 +9,7 @@ sees them in a traceback. A break stands in one of them only where a loop asks a
 from __future__ import annotations
 
 import operator
+import types
 
 from dynamo import _hook
 
@@ -63,7 +64,21 @@ def unpack(iterable, count):
 
 def unpack_rest(iterable, before, after):
     """The same with a starred variable in between: all other items are its list."""
-    items = make_list(iterable)
+    iterator = iter(iterable)
+    items = []
+    if type(getattr(type(iterator), "__iter__", None)) is types.FunctionType:
+        while len(items) < before:  # a loop over the iterator would call its __iter__
+            item = next(iterator, _MISSING)
+            if item is _MISSING:
+                break
+            items.append(item)
+    elif before:
+        for item in iterator:
+            items.append(item)
+            if len(items) == before:
+                break
+    if len(items) == before:
+        items += make_list(iterator)
     if len(items) < before + after:
         least = f"not enough values to unpack (expected at least {before + after}"
         raise ValueError(f"{least}, got {len(items)})")
@@ -134,7 +149,7 @@ def remove_from(items, item, /):
         place += 1
     else:
         [].remove(item)
-    del items[place]
+    del items[place : place + 1]  # comparing may have taken items away
 
 
 def equal_lists(left, right):
@@ -342,7 +357,7 @@ def construct(cls, new, args, kwargs):
     """type.__call__."""
     instance = new(cls, *args, **kwargs)
     kind = type(instance)
-    if issubclass(kind, cls):
+    if cls in kind.__mro__:  # no __subclasscheck__ is asked
         result = kind.__init__(instance, *args, **kwargs)
         if result is not None:
             name = type(result).__name__

@@ -199,6 +199,8 @@ def spell_percent(tx: Interpreter, left: Value, right: Value) -> Value | None:
             return None
         asked += [] if kind == "%" else [kind]
     is_tuple = right.python_type_is(tuple)
+    if not is_tuple and issubclass(right.python_type(), tuple):
+        return None
     if (not is_tuple and len(asked) != 1) or not is_wanted(tx):
         return None
     plain = _PERCENT.sub(

@@ -657,6 +657,94 @@ def list_of_items(x):
     return list(Items(x, 1)), x + 1
 
 
+class Restarting(Held):
+    def __iter__(self):
+        self.n = 0
+        return self
+
+    def __next__(self):
+        self.n += 1
+        broken(self.x, self.n)
+        if self.n > 3:
+            raise StopIteration
+        return self.n
+
+
+@program(5, breaks=4)
+def starred_variable_behind_others(x):
+    first, *rest = Restarting(x)  # iter() of the iterator, for the rest, begins anew
+    return first, rest, x + 1
+
+
+@program(2)
+def removed_from_an_emptied_list(x):
+    class Emptying:
+        def __eq__(self, other):
+            broken(x, "eq")
+            items.clear()
+            return True
+
+    items = []
+    items += [Emptying(), 2]
+    items.remove(5)
+    return items, x + 1
+
+
+class Unasked(type):
+    def __subclasscheck__(cls, other):
+        raise KeyError(other)
+
+
+class Denied(metaclass=Unasked):
+    def __new__(cls, x):
+        broken(x, "new")
+        return super().__new__(cls)
+
+    def __init__(self, x):
+        self.y = broken(x, "init")
+
+
+@program(3, breaks=2)
+def metaclass_that_denies_instances(x):
+    return Denied(x).y, x + 1
+
+
+class Initial:
+    def __new__(cls, *args):
+        broken(X, "new")
+        return super().__new__(cls)
+
+    __init__ = functools.partial(note, "init")
+
+
+@program(3, breaks=2)
+def initializer_that_is_no_function(x):
+    Initial(2)
+    return x + 1
+
+
+class Sized(Held):
+    def __len__(self):
+        broken(self.x, "len")
+        return self.n
+
+
+@program(2)
+def length_that_is_no_number(x):
+    try:
+        return len(Sized(x, "a"))
+    except TypeError as error:
+        return str(error), x + 1
+
+
+@program(2)
+def length_that_is_too_large(x):
+    try:
+        return len(Sized(x, 1 << 70))
+    except OverflowError as error:
+        return str(error), x + 1
+
+
 @pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
 def test_program(function, graphs, breaks):
     check(function, graphs, breaks)

@@ -190,6 +190,20 @@ def format_method(x):
     return "{1} {0:>3} {a!r:>6}".format(Shown(x), 1, a=Repr(x)), x + 1
 
 
+class NoText(Held):
+    def __repr__(self):
+        broken(self.x, "repr")
+        return 1
+
+
+@program(2)
+def texts_that_are_none(x):
+    try:
+        return str(NoText(x)), x + 1
+    except TypeError as error:
+        return str(error), x + 1
+
+
 @program(3, breaks=2)
 def printed(x):
     print(Repr(x), Shown(x), sep="-")
