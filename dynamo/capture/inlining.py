@@ -15,6 +15,7 @@ from dynamo.capture.interpreter import RESULT, Interpreter
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
 from dynamo.values.exceptions import raise_python
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def inline_call(
 
     if tx.depth >= config.inline_depth_limit:
         raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
-    _refuse_packed(function, args)
+    _refuse_packed(tx, function, args, kwargs)
     code = function.code
     child = Interpreter(tx.output, code, function.globals, tx, function.source)
     child.locals.update(bind_arguments(tx, function, args, kwargs))
@@ -133,9 +134,16 @@ def packed_argument(namespace: dict, code: types.CodeType) -> int | None:
     return code.co_varnames.index("input") if recurrent and "input" in code.co_varnames else None
 
 
-def _refuse_packed(function: FunctionValue, args: Sequence[Value]) -> None:
+def _refuse_packed(
+    tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> None:
     index = packed_argument(function.globals, function.code)
-    if index is not None and index < len(args) and args[index].python_type_is(PACKED):
+    if index is None:
+        return
+    value: Value | Lazy | None = args[index] if index < len(args) else kwargs.get("input")
+    if isinstance(value, Lazy):
+        value = value.realize(tx)
+    if value is not None and value.python_type_is(PACKED):
         raise Unsupported(breaks.DynamicShapeOp(f"{function.name} of a packed sequence"))
 
 

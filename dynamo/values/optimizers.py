@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # What they compute is decided by the number of steps; others only compute with it, and do so in
 # fewer operations where they are not capturable.
 _DECIDED_BY_STEPS = frozenset(["radam", "asgd"])
+# Those that subtract nearly equal numbers, in Python's floats in eager, and where their steps are
+# among the arguments.
+_CANCELLING = frozenset(["_single_tensor_radam", "_multi_tensor_radam"])
+_STEPS = 4
 _UPDATE = re.compile("_(?:single|multi)_tensor_(.*)")
 
 
@@ -38,11 +42,24 @@ class OptimizerUpdateValue(UserFunctionValue):
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
         if "capturable" in kwargs and _on_one_device(tx, args):
             kwargs = {**kwargs, "capturable": ConstantValue(True)}
+            if self.function.__name__ in _CANCELLING:
+                args = [*args[:_STEPS], _exactly(tx, args[_STEPS]), *args[_STEPS + 1 :]]
         return UserFunctionValue(self.function, self.source), args, kwargs
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         function, args, kwargs = self.forwards(tx, args, kwargs)
         return function.call(tx, args, kwargs)
+
+
+def _exactly(tx: Interpreter, steps: Value) -> Value:
+    """Steps to compute with, and to count for nobody; those given are counted here."""
+    from dynamo.values.containers import ListValue
+
+    exact: list[Value] = []
+    for step in steps.unpack(tx):
+        exact.append(tx.call_function(step.getattr(tx, "double"), []))
+        tx.call_function(step.getattr(tx, "add_"), [ConstantValue(1)])
+    return tx.output.side_effects.track_new(ListValue(exact))
 
 
 def _on_one_device(tx: Interpreter, args: Sequence[Value]) -> bool:

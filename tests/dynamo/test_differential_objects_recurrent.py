@@ -135,6 +135,20 @@ PROGRAMS = {
         run(p)
         """,
     ),
+    "packed_by_keyword": (
+        1,
+        "DYNAMIC_SHAPE_OP",
+        """
+        from torch.nn.utils.rnn import pack_sequence
+        m = nn.LSTM(2, 3, num_layers=2)
+        p = pack_sequence([T(3, 2), T(2, 2)])
+        def f(p):
+            o, (h, c) = m(input=p)
+            return o.data + 1, h, c
+        ---
+        run(p)
+        """,
+    ),
     "rnn_badshape": (
         2,
         "",

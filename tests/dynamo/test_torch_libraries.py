@@ -427,6 +427,23 @@ def test_optimizer_step(cls, options, foreach):
     check_optimizer(cls, {**options, "foreach": foreach}, graphs=4)
 
 
+@pytest.mark.parametrize("foreach", [False, True], ids=["for", "foreach"])
+def test_later_steps_of_radam(foreach):
+    """Numbers of the sixth step are differences of nearly equal ones."""
+    results = []
+    for make in (lambda step: step, lambda step: compile(step, backend="eager", fullgraph=True)):
+        model, optimizer = model_and_optimizer(torch.optim.RAdam, {"foreach": foreach, "lr": 0.1})
+        step = make(lambda optimizer=optimizer: optimizer.step())
+        for _ in range(8):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            step()
+        results.append([p.detach() for p in model.parameters()])
+        results.append([optimizer.state[p]["step"] for p in model.parameters()])
+    torch.testing.assert_close(results[2], results[0], rtol=1e-4, atol=1e-5)
+    assert results[3] == results[1]
+
+
 def test_learning_rate_in_a_tensor_is_no_constant():
     rate = {"lr": lambda: torch.tensor(0.1), "foreach": False}
     check_optimizer(torch.optim.SGD, rate, graphs=1)
