@@ -69,7 +69,7 @@ def answer_to(cache: Any, wanted: Elements) -> Any:
     """What the cache holds for a key of literals and of objects that are told by identity, or
     ABSENT.
     """
-    *_, table, _, mark, _, _, _ = gc.get_referents(cache)
+    *listed, table, _, mark, _, _, _ = gc.get_referents(cache)
     key: Any = tuple(mark if item is KEYWORDS else item for item in wanted)
     if len(key) == 1 and type(key[0]) in (int, str) and not cache.cache_parameters()["typed"]:
         key = key[0]
@@ -77,8 +77,10 @@ def answer_to(cache: Any, wanted: Elements) -> Any:
         return ABSENT
     if cache.cache_parameters()["maxsize"] is None:
         return table[key]
-    found = (answer for held, answer in entries(cache) if _equal(held, wanted))
-    return next(found, ABSENT)
+    for at in reversed(range(1, len(listed) - 1, 3)):  # those that were asked for lately come last
+        if _equal(_elements_of(listed[at], mark), wanted):
+            return listed[at + 1]
+    return ABSENT
 
 
 _LITERALS = frozenset([int, float, complex, bool, str, bytes])
