@@ -413,7 +413,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     for source in sources if statics else ():
         output.guards.add(source, "not_among", statics)
     guard_overwritten(output)
-    for group in output.side_effects.distinct_sources():
+    for group in (*output.side_effects.distinct_sources(), *output.told_apart()):
         output.guards.add(None, "not_aliased", group)
     _guard_symbols(output, record)
     _guard_marks(output)

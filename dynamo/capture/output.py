@@ -121,6 +121,7 @@ class OutputGraph:
         self.watched: dict[int, Watched] = {}
         # The steps at which instructions are spelled out (values/spelling.py).
         self.spelled: frozenset[int] = frozenset()
+        self._told_apart: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
         self.alone = Alone()  # what nothing else holds
@@ -375,6 +376,22 @@ class OutputGraph:
             for item in self.inputs
             if not item.static and isinstance(item.example, torch.Tensor)
         ]
+
+    def tell_apart(self, value: Value) -> None:
+        """The frame is about to tell this object from others, by identity."""
+        if value.source is not None and not value.is_constant():
+            self._told_apart[id(value)] = value
+
+    def told_apart(self) -> list[tuple[Source, ...]]:
+        """Groups of sources of one type that must stay different objects. Tensors are inputs."""
+        from dynamo.values.tensor import TensorValue
+
+        groups: dict[type, list[Source]] = {}
+        for value in self._told_apart.values():
+            known = issubclass(type(value.outside), _GUARDED_BY_IDENTITY)
+            if value.source is not None and not (known or isinstance(value, TensorValue)):
+                groups.setdefault(value.python_type(), []).append(value.source)
+        return [tuple(sources) for sources in groups.values() if len(sources) > 1]
 
     def static_ids(self) -> tuple[int, ...]:
         """ids of the parameters and buffers, which the other inputs must not be."""

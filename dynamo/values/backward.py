@@ -124,7 +124,7 @@ def _leaves_below(tx: Interpreter, outputs: Sequence[TensorValue]) -> list[Tenso
     outside = {}
     for item in tx.output.inputs:
         fake = item.node.meta["example_value"]
-        if fake.grad_fn is not None:
+        if isinstance(fake, torch.Tensor) and fake.grad_fn is not None:
             outside[fake.grad_fn] = item.source.name
     todo = [one.fake.grad_fn for one in outputs if one.fake.grad_fn is not None]
     leaves = [one for one in outputs if one.fake.is_leaf and one.fake.requires_grad]

@@ -39,7 +39,7 @@ from dynamo.values.operators import (
     binary_op,
     compare_op,
     contains_op,
-    same_object,
+    is_op,
     unary_op,
 )
 from dynamo.values.spelling import spell_call, spell_method
@@ -577,8 +577,8 @@ def _register_operators() -> None:
     for symbol, unary in UNARY_FUNCTIONS.items():
         TABLE[unary] = lambda tx, value, *, s=symbol: unary_op(tx, s, value)
     TABLE[operator.contains] = lambda tx, container, item: contains_op(tx, item, container)
-    TABLE[operator.is_] = lambda tx, a, b: ConstantValue(same_object(a, b))
-    TABLE[operator.is_not] = lambda tx, a, b: ConstantValue(not same_object(a, b))
+    TABLE[operator.is_] = lambda tx, a, b: ConstantValue(is_op(tx, a, b))
+    TABLE[operator.is_not] = lambda tx, a, b: ConstantValue(not is_op(tx, a, b))
     TABLE[operator.getitem] = lambda tx, owner, key: owner.getitem(tx, key)
     TABLE[operator.setitem] = lambda tx, owner, key, value: owner.setitem(tx, key, value)
     TABLE[operator.delitem] = lambda tx, owner, key: owner.delitem(tx, key)

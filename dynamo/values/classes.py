@@ -394,7 +394,8 @@ def new_instance(
     from dynamo.values.containers import NamedTupleValue, is_named_tuple
 
     if cls.__flags__ & _IS_ABSTRACT:
-        call_real(tx, object.__new__, cls)  # Python has the words for it
+        given = [None] * len(args), dict.fromkeys(kwargs)
+        call_real(tx, object.__new__, cls, *given[0], **given[1])  # Python has the words for it
     if class_lookup(cls, "__del__") is not MISSING:
         # When it is called, the frame would have to know.
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}, which has __del__"))

@@ -24,7 +24,7 @@ from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.managers import METHODS
-from dynamo.values.operators import same_object
+from dynamo.values.operators import same_object, tell_apart
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -509,11 +509,12 @@ class MethodValue(Value):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, MethodValue):
             return None
-        same = same_object(self.receiver, other.receiver)
+        same = tell_apart(tx, self.receiver, other.receiver)
         same = same and same_object(self.function, other.function)
         return ConstantValue(same is (op == "=="))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
+        tx.output.tell_apart(self.receiver)
         parts = (self.receiver.hash_key_by_identity(), self.function.hash_key_by_identity())
         return (types.MethodType, *parts)
 

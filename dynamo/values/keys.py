@@ -127,7 +127,11 @@ def key_of(tx: Interpreter, value: Value) -> Hashable:
         if value.source is not None:
             tx.output.token_keys.came_from_outside(constant)
         return constant
-    return value.hash_key(tx)
+    key = value.hash_key(tx)
+    told = key.value if isinstance(key, IdentityKey) else key
+    if told is value or told is value.outside:
+        tx.output.tell_apart(value)
+    return key
 
 
 def unhashable(tx: Interpreter, value: Value) -> Any:

@@ -241,7 +241,7 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool =
     for value, dunder in ((left, COMPARE_DUNDERS[op]), (right, COMPARE_DUNDERS[SWAPPED[op]])):
         _must_know(value, "compare", dunder)
     if op in ("==", "!="):
-        return ConstantValue(same_object(left, right) is (op == "=="))
+        return ConstantValue(tell_apart(tx, left, right) is (op == "=="))
     raise_python(
         tx,
         TypeError,
@@ -349,9 +349,20 @@ def same_object(left: Value, right: Value) -> bool:
     return False
 
 
+def tell_apart(tx: Interpreter, left: Value, right: Value) -> bool:
+    """`left is right`; that two objects of the program's from outside differ is guarded."""
+    from dynamo.values.objects import ObjectValue
+
+    same = same_object(left, right)
+    if not same and isinstance(left, ObjectValue) and isinstance(right, ObjectValue):
+        tx.output.tell_apart(left)
+        tx.output.tell_apart(right)
+    return same
+
+
 def equal(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right or left == right`: how containers compare their items."""
-    return same_object(left, right) or compare_op(tx, "==", left, right).truth(tx)
+    return tell_apart(tx, left, right) or compare_op(tx, "==", left, right).truth(tx)
 
 
 def as_index(tx: Interpreter, value: Value) -> int:

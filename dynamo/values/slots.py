@@ -23,7 +23,7 @@ from dynamo.values.exceptions import call_handler
 from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.objects import ObjectValue
-from dynamo.values.operators import same_object
+from dynamo.values.operators import tell_apart
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, past_order, storage_slot
@@ -144,7 +144,7 @@ def _namespace_eq(tx: Interpreter, receiver: ObjectValue, other: Value) -> Value
 
 
 def _eq(tx, receiver, other):
-    return ConstantValue(True) if same_object(receiver, other) else NOT_IMPLEMENTED
+    return ConstantValue(True) if tell_apart(tx, receiver, other) else NOT_IMPLEMENTED
 
 
 def _ne(tx, receiver, other):

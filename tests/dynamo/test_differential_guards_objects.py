@@ -181,6 +181,57 @@ PROGRAMS = {
         del os.environ['FRAMEGRAPH_TEST']
         run(T(3))
     """,
+    "modules_that_become_one": """
+        torch.manual_seed(0)
+        net = nn.ModuleList([nn.ReLU(), nn.ReLU()])
+        def f(x): return x + 1, [n for n, _ in net.named_modules()], len(set(net.children()))
+        ---
+        run(T(3))
+        net[0] = net[1]
+        run(T(3))
+        net[0] = nn.ReLU()
+        run(T(3))
+    """,
+    "arguments_that_become_one": """
+        class C:
+            def m(self): pass
+        def f(x, l):
+            seen, out = set(), []
+            for i, o in enumerate(l):
+                if o not in seen:
+                    seen.add(o)
+                    out.append(i)
+            return x + 1, out
+        def g(x, a, b):
+            return (x + 1, a == b, a in [b], [a] != [b], (1, a) == (1, b), [a].count(b), a.m == b.m,
+                    len({a.m, b.m}), operator.is_(a, b))
+        def h(x, a, b): return x + 1, id(a) == id(b), len({id(a), id(b)})
+        def which(x, f, *args): return f(x, *args)
+        p, q, r = C(), C(), C()
+        l = []
+        f_, f = f, which
+        ---
+        run(T(3), f_, [p, q, r])
+        run(T(3), f_, [p, p, r])
+        run(T(3), f_, [q, r, q])
+        run(T(3), g, p, q)
+        run(T(3), g, p, p)
+        run(T(3), h, p, q)
+        run(T(3), h, p, p)
+        run(T(3), h, [], {})
+        run(T(3), h, l, l)
+    """,
+    "parts_that_become_one_and_are_compared": """
+        class C: pass
+        c = C()
+        c.a, c.b = C(), C()
+        c.l = [c.a]
+        def f(x): return x + 1, c.b in c.l
+        ---
+        run(T(3))
+        c.b = c.a
+        run(T(3))
+    """,
     "lru_cached_function": """
         K = [2]
         @functools.lru_cache(maxsize=None)

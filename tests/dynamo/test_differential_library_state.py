@@ -584,6 +584,32 @@ PROGRAMS = {
         ---
         run(T(3))
     """,
+    "backward_behind_a_number_that_varies": """
+        w = torch.ones(3, requires_grad=True)
+        def f(x, n):
+            w.grad = None
+            (w * x * n).sum().backward()
+            return w.grad * n
+        ---
+        run(T(3), 2), run(T(3), 3), run(T(3), 4)
+    """,
+    "arguments_of_abstract_classes": """
+        import abc
+        class B(abc.ABC):
+            @abc.abstractmethod
+            def m(self): ...
+        class D(B):
+            def __init__(self, a): pass
+        def f(x, cls, *args, **kwargs):
+            try: cls(*args, **kwargs)
+            except TypeError as error: return str(error), x + 1
+        ---
+        run(T(3), B)
+        run(T(3), B, 1)
+        run(T(3), B, a=1)
+        run(T(3), D, 1)
+        run(T(3), D)
+    """,
     "modules_without_a_name": """
         import types
         m = types.ModuleType.__new__(types.ModuleType)
