@@ -18,7 +18,7 @@ from dynamo.capture.dropping import outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
 from dynamo.errors import Unsupported
-from dynamo.resume import Item, Pushed, parameters_of, pushed_by_call
+from dynamo.resume import Item, Pushed, origin, parameters_of, pushed_by_call
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
@@ -181,8 +181,14 @@ class BrokenFrame:
             codegen.store_fast(local)
 
     def names_at(self, target: Instruction, bound: set[str]) -> list[str]:
-        """Which of the variables that have a value there the frame goes on with at `target`."""
-        return sorted(bound & (self.live[target.index] | self.outliving))
+        """Which of the variables that have a value there the frame goes on with at `target`: in the
+        order in which the function lets go of them at its end.
+        """
+        function = origin(self.code)
+        code = self.code if function is None or function.code is None else function.code
+        slots = {name: at for at, name in enumerate(code.co_varnames)}
+        names = bound & (self.live[target.index] | self.outliving)
+        return sorted(names, key=lambda name: (slots.get(name, len(slots)), name))
 
     def dropped_arguments(self) -> list[str]:
         """Arguments of the compiled frame that it does not hold any more, and tensors that nothing

@@ -343,7 +343,7 @@ def construct(
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
         maker = tx.wrap(new, source)
-        if last and _is_plain(class_lookup(cls, "__init__")) and is_wanted(tx):
+        if last and isinstance(class_lookup(cls, "__init__"), _FUNCTIONS) and is_wanted(tx):
             return spell_construct(tx, owner, maker, args, kwargs)
         instance = tx.call_function(maker, [owner, *args], kwargs)
         if not issubclass(instance.python_type(), cls):
@@ -370,11 +370,6 @@ def construct(
     return instance
 
 
-def _is_plain(init: Any) -> bool:
-    """A function, which cls.__init__ gives as it is."""
-    return isinstance(init, (types.FunctionType, *SLOT_TYPES))
-
-
 def _guard_constructors(tx: Interpreter, owner: ClassValue) -> None:
     """A class that inherits a C type's __new__ or __init__ can get its own later."""
     if owner.source is None or is_trusted_class(owner.cls):
@@ -384,6 +379,7 @@ def _guard_constructors(tx: Interpreter, owner: ClassValue) -> None:
             tx.guard(AttrSource(owner.source, name), "id", getattr(owner.cls, name))
 
 
+_FUNCTIONS = (types.FunctionType, *SLOT_TYPES)  # which cls.__init__ gives as they are
 _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 
 
@@ -394,8 +390,8 @@ def new_instance(
     from dynamo.values.containers import NamedTupleValue, is_named_tuple
 
     if cls.__flags__ & _IS_ABSTRACT:
-        given = [None] * len(args), dict.fromkeys(kwargs)
-        call_real(tx, object.__new__, cls, *given[0], **given[1])  # Python has the words for it
+        # Python has the words for it.
+        call_real(tx, object.__new__, cls, *[None] * len(args), **dict.fromkeys(kwargs))
     if class_lookup(cls, "__del__") is not MISSING:
         # When it is called, the frame would have to know.
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}, which has __del__"))

@@ -602,6 +602,14 @@ PROGRAMS = {
         profiled()
         run(T(2), r)
     """,
+    "variables_end_in_their_order": """
+        def f(x):
+            d = {"k": D(1)}
+            a = D(2)
+            c = [D(3)]
+            brk()
+            return x + 1
+    """,
     "item_ends_when_the_frame_starts": """
         import sys
         def made():
