@@ -238,6 +238,11 @@ def _strided_like(out, query):
 # -- scalars that are tensors ---------------------------------------------------------------------
 # torch reads their value; optimizers whose step is captured have them (their step counts are
 # tensors), and mean the tensor.
+def get_value(x):
+    """torch.optim's look at a scalar: what is computed with it is computed in Python's floats."""
+    return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+
 def addcdiv_(tensor, first, second, value):
     return tensor.add_(first.div(second).mul_(value))
 

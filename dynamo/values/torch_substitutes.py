@@ -12,6 +12,7 @@ import torch.distributions.utils as distribution_utils
 from torch._library.custom_ops import CustomOpDef
 from torch.distributions import constraints
 from torch.masked import _ops as _masked
+from torch.optim import adam
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -37,6 +38,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
         (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),
         (torch.jit.annotate, torch_polyfills.annotate),
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
+        (getattr(adam, "_get_value", None), torch_polyfills.get_value),
         (
             getattr(_masked, "_combine_input_and_mask", None),
             torch_polyfills.combine_input_and_mask,

@@ -80,4 +80,9 @@ def _call(base: str, given: dict[str, Any], in_place: bool) -> Any:
         named["value"] = values.pop()
     if not isinstance(this, torch.Tensor):
         return torch.pow(this, *values)
-    return getattr(this, f"{base}_" if in_place else base)(*values, **named)
+    if not in_place:
+        return getattr(this, base)(*values, **named)
+    write = getattr(this, f"{base}_", None)  # not of maximum and minimum
+    if write is None:
+        return this.copy_(getattr(this, base)(*values, **named))
+    return write(*values, **named)

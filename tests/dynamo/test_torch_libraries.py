@@ -444,6 +444,19 @@ def test_later_steps_of_radam(foreach):
     assert results[3] == results[1]
 
 
+@pytest.mark.parametrize("foreach", [False, True], ids=["for", "foreach"])
+@pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam])
+def test_corrections_of_bias_are_exact(cls, foreach):
+    """1 - beta2**step, in single precision, is wrong in the fifth digit."""
+    steps = []
+    for make in (lambda step: step, lambda step: compile(step, backend="eager", fullgraph=True)):
+        parameter = nn.Parameter(torch.zeros(5))
+        parameter.grad = torch.arange(1.0, 6.0)
+        make(cls([parameter], foreach=foreach).step)()
+        steps.append(parameter.detach())
+    torch.testing.assert_close(steps[1], steps[0], rtol=1e-6, atol=0.0)
+
+
 def test_learning_rate_in_a_tensor_is_no_constant():
     rate = {"lr": lambda: torch.tensor(0.1), "foreach": False}
     check_optimizer(torch.optim.SGD, rate, graphs=1)
