@@ -68,7 +68,7 @@ def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:
         return any(is_instance(tx, owner, item) for item in alternatives)
     cls = _real_class(info, "__instancecheck__")
     kind = owner.python_type()
-    if isinstance(cls, type) and issubclass(kind, LazyModuleMixin):
+    if issubclass(type(cls), type) and issubclass(kind, LazyModuleMixin):
         tx.output.classes_known.append(owner)
     if kind is cls:
         return True

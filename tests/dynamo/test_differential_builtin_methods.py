@@ -52,6 +52,18 @@ PROGRAMS = {
         ---
         [run(T(2), start) for start in range(0, len(FUNCTIONS), 8)]
     """,
+    "what_is_asked_for_an_instance_is_not_looked_at": """
+        class Checks:
+            def __instancecheck__(self, obj): return type(obj) is int
+            def __subclasscheck__(self, cls): return cls is int
+            def __getattribute__(self, name):
+                log.append(name)
+                return object.__getattribute__(self, name)
+        def f(x, c):
+            return x + 1, isinstance(3, c), isinstance(x, c), isinstance(3, (str, c)), issubclass(int, c)
+        ---
+        run(T(2), Checks())
+    """,
     "strs_that_are_written_as_they_are": """
         class S(str): pass
         def f(x, s, e):
