@@ -26,6 +26,7 @@ from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
+from dynamo.values.overlap import refuse_partial_overlap
 from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
@@ -585,6 +586,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     assumed = symbols.assumptions()
     try:
         with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
+            refuse_partial_overlap(target, fake_args, fake_kwargs)
             if not fake_kwargs and stays_whole(target, fake_args):
                 result = run_recurrent(target, fake_args)
             else:

@@ -1,0 +1,72 @@
+"""Operations that write to a part of the memory that they read.
+
+ATen's refuse that (at::assert_no_partial_overlap), by looking at addresses, which fake tensors do
+not have.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from fxgraph.aot.fake import dense, geometry
+from fxgraph.symbols import is_symbolic
+
+_IN_PLACE = frozenset(
+    getattr(operator, f"i{name}")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor")
+    if hasattr(operator, f"i{name}")
+)
+_TEXT = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+    "single memory location. Please clone() the tensor before performing the operation."
+)
+
+
+def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raise RuntimeError where a call of fake tensors writes to one that shares a part of its
+    memory with another.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if target is operator.setitem:
+        written, read = _item(*args[:2]), args[2:]
+    elif target in _IN_PLACE or (name.endswith("_") and not name.endswith("__")):
+        written, read = args[0] if args else None, (*args[1:], *kwargs.values())
+    elif kwargs.get("out") is not None:
+        written, read = kwargs["out"], args
+    else:
+        return
+    if not _is_known(written):
+        return
+    memory = written.untyped_storage()._cdata
+    for other in filter(_is_known, read):
+        if other.untyped_storage()._cdata == memory and _overlap_in_part(written, other):
+            raise RuntimeError(_TEXT)
+
+
+def _item(tensor: Any, index: Any) -> Any:
+    """What a store to `tensor[index]` writes to, if that is a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    simple = all(isinstance(part, (int, slice, type(None), type(...))) for part in parts)
+    return tensor[index] if simple and _is_known(tensor) else None
+
+
+def _is_known(value: Any) -> bool:
+    """A tensor whose place in its memory is known."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    place = (*value.shape, *value.stride(), value.storage_offset())
+    return not any(map(is_symbolic, place))
+
+
+def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """As at::get_overlap_status has it."""
+    if one is other or not (one.numel() and other.numel() and dense(one) and dense(other)):
+        return False
+    starts = [t.storage_offset() * t.element_size() for t in (one, other)]
+    ends = [start + t.nbytes for start, t in zip(starts, (one, other))]
+    if starts[0] == starts[1] and ends[0] == ends[1]:
+        return geometry(one)[2] != geometry(other)[2]
+    return starts[0] < ends[1] and starts[1] < ends[0]
