@@ -16,8 +16,7 @@ from fxgraph.symbols import is_symbolic
 
 _IN_PLACE = frozenset(
     getattr(operator, f"i{name}")
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor")
-    if hasattr(operator, f"i{name}")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
 )
 _TEXT = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
@@ -29,10 +28,11 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
     """Raise RuntimeError where a call of fake tensors writes to one that shares a part of its
     memory with another.
     """
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if target is operator.setitem:
         written, read = _item(*args[:2]), args[2:]
-    elif target in _IN_PLACE or (name.endswith("_") and not name.endswith("__")):
+        if _is_known(written) and getattr(read[0], "shape", None) != written.shape:
+            return  # what is stored is expanded first
+    elif target in _IN_PLACE or _is_named_in_place(target):
         written, read = args[0] if args else None, (*args[1:], *kwargs.values())
     elif kwargs.get("out") is not None:
         written, read = kwargs["out"], args
@@ -44,6 +44,14 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
     for other in filter(_is_known, read):
         if other.untyped_storage()._cdata == memory and _overlap_in_part(written, other):
             raise RuntimeError(_TEXT)
+
+
+def _is_named_in_place(target: Any) -> bool:
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    is_operator = getattr(target, "__module__", "") == operator.or_.__module__  # or_ is none
+    if is_operator or name.endswith("fill_"):  # which reads a number first
+        return False
+    return name.endswith("_") and not name.endswith("__")
 
 
 def _item(tensor: Any, index: Any) -> Any:
