@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot.fake import dense, geometry
+from fxgraph.aot.fake import dense
 from fxgraph.symbols import is_symbolic
 
 _IN_PLACE = frozenset(
@@ -76,5 +76,5 @@ def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
     starts = [t.storage_offset() * t.element_size() for t in (one, other)]
     ends = [start + t.nbytes for start, t in zip(starts, (one, other))]
     if starts[0] == starts[1] and ends[0] == ends[1]:
-        return geometry(one)[2] != geometry(other)[2]
+        return one.stride() != other.stride()
     return starts[0] < ends[1] and starts[1] < ends[0]

@@ -132,7 +132,6 @@ _TRACING = "counts the lines that sys.settrace sees; a traced frame is not captu
 _HASH = "__hash__ of a key clears the dict through a closure while the frame is put together"
 _MEMBERS = "members of a set compare by a global that the frame sets: the set is made before that"
 _LIFETIME = "an object dies with the frame's rewritten code, not where its last name is bound again"
-_COLLECTED = "a class that no later line names may be collected before its function ends"
 _BUILTINS = "an iterator that asking for a name of the builtins exhausts; capture asks for it, too"
 _SORT = "a list that is changed and changed back while it is sorted is written once, as it became"
 _SAME_TEXT = "texts that capture has made become constants of the code: equal ones are one object"
@@ -154,7 +153,6 @@ EXPLAINED = {
     "test_call.TestRecursion.test_super_deep": _DEEP,  # 3.12
     "test_coroutines.OriginTrackingTest.test_origin_tracking": _ORIGIN,
     "test_coroutines.OriginTrackingTest.test_origin_tracking_warning": _ORIGIN,  # 3.13
-    "test_descr.ClassPropertiesAndMethods.test_mutable_bases_with_failing_mro": _COLLECTED,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": _STALE,
     "test_descr.ClassPropertiesAndMethods.test_slots": _COUNTS,
     "test_descr.SharedKeyTests.test_subclasses": _SIZES,
