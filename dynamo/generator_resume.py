@@ -57,27 +57,24 @@ def make_generator_code(
     body = template.copy()
     jump = _jump(after.lineno)
     jump.target = body[place + 1]
-    entry = [*_started(_entry(shape, real, after.lineno)), *_yield(body, at_yield, code), jump]
+    entry = [*_entry(shape, real, after.lineno), *_yield(body, at_yield, code), jump]
     made, places, _ = _assembled([*entry, *body], shape)
     template.made[key] = made
     _continuations.set(made, _Continuation(template, after.lineno, places, False))
     return made
 
 
-def _started(prologue: list[Native]) -> list[Native]:
-    """A generator's frame begins with giving the generator to the caller."""
-    at = next(i for i, native in enumerate(prologue) if native.op == "RESUME")
-    line = prologue[at].positions
-    begin = [Native("RETURN_GENERATOR", positions=line), Native("POP_TOP", positions=line)]
-    return [*prologue[:at], *begin, *prologue[at:]]
-
-
 def _yield(body: list[Native], at: int, code: CodeType) -> list[Native]:
-    """yield None, as the yield at `at` does it."""
+    """yield None, as the yield at `at` does it. It has that one's place: suspended here again, a
+    generator goes on behind that.
+    """
     natives = [Native("LOAD_CONST", None)]
     if code.co_flags & inspect.CO_ASYNC_GENERATOR:
         natives.append(Native(*versions.intrinsic("ASYNC_GEN_WRAP")))
-    natives += [Native(n.op, n.value, n.flags, handler=n.handler) for n in body[at : at + 2]]
+    natives += [
+        Native(n.op, n.value, n.flags, handler=n.handler, offset=n.offset)
+        for n in body[at : at + 2]
+    ]
     for native in natives:
         native.positions = body[at].positions
     return natives

@@ -18,6 +18,10 @@ A frame whose callee breaks goes on in the middle of its call (`make_call_code`)
 pushes what was below the operands, calls the callee's continuation where the call stands (with its
 line and its handler), and goes on behind it.
 
+The continuation of a generator (or coroutine) is a generator function whose generator begins in the
+middle. A generator that is suspended at the break does not exist as an object: the continuation
+makes it from what it is made of, so that capture of the continuation knows what it does (`Made`).
+
 At a break inside `try`, the instruction that breaks is executed by the rewritten frame, outside of
 the copy. An exception that it raises goes to the user's handler so: surround it with
 `Emitter.exception_region`; at the handler (no PUSH_EXC_INFO) call the continuation that starts at
@@ -32,6 +36,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -45,7 +50,7 @@ from dynamo.bytecode.normalize import real_order
 
 
 class CannotResume(Exception):
-    """A continuation cannot start here (generators and coroutines; the start of a frame)."""
+    """A continuation cannot start here (the start of a frame; a generator's loop)."""
 
 
 class Item(enum.Enum):
@@ -70,7 +75,7 @@ class Origin:
 
 
 _JUMPS = frozenset(["POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"])
-REFUSED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _DROPPED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | versions.CO_HAS_DOCSTRING
 UNBOUND_LOCAL = ".unbound"  # a local that never has a value
 
@@ -122,6 +127,24 @@ Pushed = (
 )
 
 
+@dataclass(frozen=True)
+class Made:
+    """What a continuation makes at its start: function(*arguments). An argument is a parameter
+    (None), or the number of another one that was made before. kind: generators that stand elsewhere
+    are of another; continuations that make these are different codes. places: those of the
+    parameters that it is instead of. names: what its parameters are for the user.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[int | None, ...]
+    kind: int = 0
+    places: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+AllMade = tuple[Made, ...]
+
+
 def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
     """The parameters from which a call pushes what it does besides its result."""
     counts = [item[1] if isinstance(item, tuple) else item is False for item in pushed]
@@ -162,6 +185,7 @@ class _Continuation:
     exhausted: int = -1  # of a call that FOR_ITER makes: where the loop's end goes on
     pushed: tuple[Pushed, ...] = (True,)
     arguments: tuple[str, ...] = ()  # what the callee's arguments are for the user
+    held: tuple[str, ...] = ()  # and those of what is made
 
 
 _templates: CodeMap[_Template] = CodeMap()
@@ -183,6 +207,8 @@ def users_name(code: CodeType, parameter: str) -> str:
         line = "" if function is None else f" of line {function.lineno}"
         return f"intermediate value {parameter.removeprefix('.stack')}{line}"
     made = _continuations.get(code)
+    if made is not None and parameter.startswith(".made"):
+        return made.held[int(parameter.removeprefix(".made"))]
     if made is None or not parameter.startswith(".argument"):
         return parameter
     return made.arguments[int(parameter.removeprefix(".argument"))]
@@ -191,6 +217,10 @@ def users_name(code: CodeType, parameter: str) -> str:
 def _names_in(callee: Callee) -> tuple[str, ...]:
     names = callee.code.co_varnames[: callee.arguments]
     return tuple([users_name(callee.code, name) for name in names])
+
+
+def _names_of(made: AllMade) -> tuple[str, ...]:
+    return tuple([name for item in made for name in item.names])
 
 
 def is_called(code: CodeType) -> bool:
@@ -241,6 +271,7 @@ def make_resume_code(
     stack: Sequence[Item],
     local_names: Sequence[str],
     called: bool = False,
+    made: AllMade = (),
 ) -> CodeType:
     """The continuation of `code` (a function or a continuation) at canonical instruction `index`.
 
@@ -248,27 +279,31 @@ def make_resume_code(
     that have a value and may be read later; the others start without one. (A cell's name among them
     is the variable of an inlined comprehension, which uses the slot while the cell is on the
     stack.) Parameters: in the order of `parameter_names`. Equal arguments give the same code object
-    as long as somebody keeps it. called: see `is_called`.
+    as long as somebody keeps it. called: see `is_called`. made: what takes the places of
+    parameters; what it is made of comes behind the others.
 
-    Raises CannotResume for generators and coroutines; ValueError where stack or locals do not fit.
+    Raises CannotResume where the frame has not started; ValueError where stack or locals do not
+    fit.
     """
-    instr = _resumable(code, index)
+    instr = normalize(code)[index]
     template, place = _locate(code, instr)
-    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called)
+    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called, made)
     known = template.made.get(key)
     if known is not None:
         return known
     parameters = parameter_names(stack, local_names)
-    shape = _shape(template.shape, parameters, local_names)
+    shape = _shape(template.shape, _parameters_with(made, parameters), local_names)
     real = _real_items(instr, stack)
     _check_depth(template, place, len(real), instr)
-    entry = [*_entry(shape, real, instr.lineno), _jump(instr.lineno)]
+    making = _making(made, parameters, instr.lineno)
+    entry = [*_entry(shape, real, instr.lineno, making), _jump(instr.lineno)]
     natives = [*entry, *template.copy()]
     entry[-1].target = natives[len(entry) + place]
-    made, places, _ = _assembled(natives, shape)
-    template.made[key] = made
-    _continuations.set(made, _Continuation(template, instr.lineno, places, called))
-    return made
+    resumed, places, _ = _assembled(natives, shape)
+    template.made[key] = resumed
+    held = _names_of(made)
+    _continuations.set(resumed, _Continuation(template, instr.lineno, places, called, held=held))
+    return resumed
 
 
 def make_loop_code(
@@ -282,7 +317,9 @@ def make_loop_code(
     """The loop whose FOR_ITER is the canonical instruction `index`, as a function that returns the
     tuple of the locals `results` at its end. Its parameters are those of `make_resume_code`.
     """
-    instr = _resumable(code, index)
+    if code.co_flags & SUSPENDING:
+        raise CannotResume(f"a loop of {code.co_qualname} may yield")
+    instr = normalize(code)[index]
     template, place = _locate(code, instr)
     assert instr.target is not None, "jumps have targets"
     end = _locate(code, instr.target)[1]
@@ -326,6 +363,7 @@ def make_call_code(
     local_names: Sequence[str],
     callee: Callee,
     called: bool = False,
+    made: AllMade = (),
 ) -> CodeType:
     """The continuation of `code` in the middle of its call at canonical instruction `index`.
 
@@ -333,9 +371,9 @@ def make_call_code(
     callee as a function if its code has free variables, its arguments, and what is pushed besides
     its result.
     """
-    instr = _resumable(code, index)
+    instr = normalize(code)[index]
     template, place, after, exhausted = _locate_call(code, instr)
-    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called, callee.key)
+    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called, callee.key, made)
     known = template.made.get(key)
     if known is not None:
         return known
@@ -343,23 +381,25 @@ def make_call_code(
     pushed = parameters_of(callee.pushed)
     function = [".callee"] if callee.code.co_freevars else []
     own = parameter_names(stack, local_names)
-    shape = _shape(template.shape, (*own, *function, *arguments, *pushed), local_names)
+    parameters = (*own, *function, *arguments, *pushed)
+    shape = _shape(template.shape, _parameters_with(made, parameters), local_names)
     real = _real_items(instr, stack, below_call=True)
     _check_depth(template, after, len(real) + len(callee.pushed), instr)
     body = template.copy()
     call = _Call(callee, arguments, body[place].handler, instr.positions, len(real))
-    natives = [*_entry(shape, real, instr.lineno), *call.natives, *body]
+    making = _making(made, parameters, instr.lineno)
+    natives = [*_entry(shape, real, instr.lineno, making), *call.natives, *body]
     for native in call.goes_on:
         native.target = body[after]
     if call.ends_loop is not None:
         call.ends_loop.target = body[exhausted]
     at = next(native for native in call.natives if native.op == "CALL")
     at.offset = place
-    made, places, kept = _assembled(natives, shape)
-    template.made[key] = made
+    resumed, places, kept = _assembled(natives, shape)
+    template.made[key] = resumed
     number = next(i for i, native in enumerate(kept) if native is at)
     _continuations.set(
-        made,
+        resumed,
         _Continuation(
             template,
             instr.lineno,
@@ -370,15 +410,46 @@ def make_call_code(
             exhausted,
             callee.pushed,
             _names_in(callee),
+            _names_of(made),
         ),
     )
-    return made
+    return resumed
 
 
-def _resumable(code: CodeType, index: int) -> Instruction:
-    if code.co_flags & REFUSED:
-        raise CannotResume(f"{code.co_qualname} is a generator or coroutine")
-    return normalize(code)[index]
+def _parameters_with(made: AllMade, parameters: Sequence[str]) -> tuple[str, ...]:
+    """The parameters that are not made, and those of what is."""
+    taken = {place for item in made for place in item.places}
+    others = [name for place, name in enumerate(parameters) if place not in taken]
+    return (*others, *_makings(made))
+
+
+def _makings(made: AllMade) -> list[str]:
+    return [f".made{i}" for i in range(sum(item.arguments.count(None) for item in made))]
+
+
+def _making(made: AllMade, parameters: Sequence[str], lineno: int | None) -> list[Native]:
+    """The start of a continuation's body: what is made."""
+    emit = Emitter()
+    emit.set_location(lineno)
+    operands = iter(_makings(made))
+    uses = [argument for item in made for argument in item.arguments if argument is not None]
+    for number, item in enumerate(made):
+        emit.load_callable(partial(emit.load_const, item.function))
+        for argument in item.arguments:
+            if argument is None:
+                emit.load_fast_and_clear(next(operands))
+                continue
+            uses.remove(argument)
+            load = emit.load_fast if argument in uses else emit.load_fast_and_clear
+            load(f".part{argument}")
+        emit.call(len(item.arguments))
+        stored = [parameters[place] for place in item.places]
+        stored += [f".part{number}"] if number in uses else []
+        for _ in stored[1:]:
+            emit.copy(1)
+        for name in stored:
+            emit.store_fast(name)
+    return emit.natives
 
 
 def _real_items(
@@ -467,7 +538,12 @@ def _shape(
     )
 
 
-def _entry(shape: CodeShape, real: Sequence[tuple[Item, str]], lineno: int | None) -> list[Native]:
+def _entry(
+    shape: CodeShape,
+    real: Sequence[tuple[Item, str]],
+    lineno: int | None,
+    making: Sequence[Native] = (),
+) -> list[Native]:
     """The start of a continuation: the real stack as it was.
 
     Parameters are cleared as they are pushed, so that nothing lives longer than it did.
@@ -488,7 +564,18 @@ def _entry(shape: CodeShape, real: Sequence[tuple[Item, str]], lineno: int | Non
         if _slot_parameter(name) in shape.varnames:
             emit.load_fast_and_clear(_slot_parameter(name))
             emit.store_fast(name)
-    return [*frame_prologue(shape), *emit.natives]
+    prologue = frame_prologue(shape)
+    if shape.flags & SUSPENDING:
+        prologue = _suspended(prologue)
+    return [*prologue, *making, *emit.natives]
+
+
+def _suspended(prologue: list[Native]) -> list[Native]:
+    """A generator's frame begins with giving the generator to the caller."""
+    at = next(i for i, native in enumerate(prologue) if native.op == "RESUME")
+    line = prologue[at].positions
+    begin = [Native("RETURN_GENERATOR", positions=line), Native("POP_TOP", positions=line)]
+    return [*prologue[:at], *begin, *prologue[at:]]
 
 
 def _jump(lineno: int | None) -> Native:

@@ -19,6 +19,7 @@ from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture.broken_frame import BrokenFrame, Kept
+from dynamo.capture.carrying import Carried, Carrying, Ended
 from dynamo.capture.control import SkipFrame
 from dynamo.capture.dropping import reachable
 from dynamo.capture.handlers_flow import PreviousException
@@ -44,6 +45,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantMethodValue
 from dynamo.values.exception_groups import split_now
+from dynamo.values.remade import left_generator
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 SideEffectsEmitter = Callable[[Sequence[Value]], None]
 # What a continuation is called with: what a local holds, or a function to be made.
-Argument = str | tuple[BrokenFrame, CodeType]
+Argument = str | tuple[BrokenFrame, CodeType] | Ended
 _HANDLED = ".handled"
 # They call the program's functions, or raise exceptions, which find the one that is being handled.
 _SEES_HANDLED = frozenset(
@@ -86,6 +88,19 @@ class BreakEmitter:
             for level, (tx, callee) in enumerate(zip(stop.chain, callees))
         ]
         self.outer, self.inner = self.frames[0], self.frames[-1]
+        resumed = [frame.resumes for frame in self.frames if frame.resumes is not None]
+        simple = stop.loop is None and not any(frame.caught for frame in self.frames)
+        self.carrying = Carrying(root.output, resumed, stop.reason, ends=simple)
+        for frame in self.frames:
+            frame.carrying = self.carrying
+        # These find them in locals of this frame.
+        if instr.op == "RETURN_VALUE":
+            root.output.held_elsewhere.update(map(id, root.locals.values()))
+        elif instr.op in ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
+            root.output.held_elsewhere.add(id(root.locals.get(instr.argval)))
+        held = self.inner.stack if stop.loop is not None else self.inner.stack[self.inner.split :]
+        whole = self.inner.locals.values() if stop.loop is not None else ()
+        root.output.held_elsewhere.update(id(value) for value in (*held, *whole))
         self.nested = len(self.frames) > 1
         self.returns_next = origin(root.code) is not None and not is_called(root.code)
         handled = [frame.exception() for frame in self.frames]
@@ -96,6 +111,7 @@ class BreakEmitter:
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
+        self.carrying.start()
         if self.outer.instr.lineno is not None:
             codegen.set_location(self.outer.instr.lineno)
         for frame in self.frames:
@@ -107,16 +123,15 @@ class BreakEmitter:
             codegen(self.handled)
             codegen.store_fast(_HANDLED)
         operands = self._push_operands(codegen)
-        restored = self.outer.moved_locals()
-        for name in restored:
-            codegen(self.outer.locals[name])
-        side_effects([value for frame in self.frames for value in frame.roots()])
-        for name in reversed(restored):
-            codegen.store_fast(name)
+        restore = self.outer.restore(codegen)
+        roots = [value for frame in self.frames for value in frame.roots()]
+        side_effects(self.carrying.roots(roots))
+        restore()
         for name in self.outer.dropped_arguments():
             codegen.delete_fast(name)
         self._clear_temporaries(codegen)
         self._perform(codegen, operands)
+        self.carrying.finish(codegen)
 
     def _push_operands(self, codegen: Codegen) -> list[str]:
         """The operands, in the order that this version's instruction wants: on the stack, or in
@@ -261,9 +276,17 @@ class BreakEmitter:
         else:
             function = performing(inner.code, inner.tx.f_globals, self.instr, nulls, handling)
             count = function.__code__.co_argcount
-        for frame in reversed(self._between()):
-            function = calling(frame.code, frame.tx.f_globals, frame.instr, function, count)
+        for frame in reversed(self.frames[1:]):
+            if frame is not inner and not frame.tx.hidden:
+                function = calling(frame.code, frame.tx.f_globals, frame.instr, function, count)
+            generator = self.frames[frame.level - 1].resumes
+            if generator is not None and self._is_left(frame.level):
+                function = left_generator(function, generator.noun, generator.forbidden)
         return function
+
+    def _is_left(self, level: int) -> bool:
+        """Whether what the instruction raises leaves the generator at `level`."""
+        return all(frame.handler is None for frame in self.frames[level:])
 
     def _between(self) -> list[BrokenFrame]:
         """The frames that the user sees between the compiled one and the one that breaks."""
@@ -376,10 +399,11 @@ class BreakEmitter:
         before it what catches exceptions of special methods.
         """
         frames = self.frames if frames is None else frames
-        frame = next((f for f in reversed(frames) if f.instr.handler is not None), None)
+        frame = next((f for f in reversed(frames) if f.handler is not None), None)
         level = -1 if frame is None else frame.level
         catching = [f for f in reversed(self.frames[:-1]) if f.caught and f.level >= level]
-        if frame is None and not catching:
+        ending = self._ending(frame)
+        if frame is None and not (catching or ending or self.carrying.ends_noticed):
             yield
             return
         caught, after = codegen.label(), codegen.label()
@@ -393,16 +417,31 @@ class BreakEmitter:
         codegen.place(caught)
         for catcher in catching:
             self._catch(codegen, catcher)
+        for local in ending:
+            codegen.delete_fast(local)
         if frame is None:
+            self.carrying.end(codegen, passed=False, raised=True)
             codegen.reraise()
         else:
             self._handle(codegen, frame)
         if falls_through:
             codegen.place(after)
 
+    def _ending(self, handling: BrokenFrame | None) -> list[str]:
+        """The locals of what ends with the stacks that an exception leaves."""
+        if handling is None:
+            return [local for frame in reversed(self.frames) for local in frame.ending(0)]
+        handler = handling.handler
+        assert handler is not None
+        left = reversed(self.frames[handling.level + 1 :])
+        return [
+            *(local for frame in left for local in frame.ending(0)),
+            *handling.ending(handler.depth),
+        ]
+
     def _handle(self, codegen: Codegen, frame: BrokenFrame) -> None:
         """exception -- (goes on at the handler in `frame`)"""
-        handler = frame.instr.handler
+        handler = frame.handler
         assert handler is not None
         drop_entries(codegen, sum(not above.tx.hidden for above in self.frames[: frame.level]))
         codegen.store_fast("__exception")
@@ -412,7 +451,7 @@ class BreakEmitter:
             codegen.store_fast("__lasti")
             stack.append((Item.VALUE, "__lasti"))
         stack.append((Item.VALUE, "__exception"))
-        self._continue(codegen, handler.target, stack, frame)
+        self._continue(codegen, handler.target, stack, frame, raised=True)
 
     def _catch(self, codegen: Codegen, frame: BrokenFrame) -> None:
         """exception -- exception; one that the call in `frame` catches goes on behind it."""
@@ -520,13 +559,16 @@ class BreakEmitter:
             codegen.store_fast(iterator)
         names = sorted(inner.live[self.instr.index] & bound)
         results = sorted(inner.live[end.index] & bound)
-        code = make_loop_code(
-            inner.code,
-            self.instr.index,
-            stack=[*(item for item, _ in below), Item.VALUE],
-            local_names=names,
-            results=results,
-        )
+        try:
+            code = make_loop_code(
+                inner.code,
+                self.instr.index,
+                stack=[*(item for item, _ in below), Item.VALUE],
+                local_names=names,
+                results=results,
+            )
+        except CannotResume:
+            raise Unsupported(self.stop.reason) from None
         inner.outliving -= {*names} - {*results}  # they end with the loop
         kept = [local for _, local in below if local]
         with self._raised_in_loop(codegen):
@@ -602,12 +644,14 @@ class BreakEmitter:
         target: Instruction | None,
         stack: Sequence[Kept],
         frame: BrokenFrame | None = None,
+        raised: bool = False,
     ) -> None:
         """return go_on(continuation, *stack, *locals)
 
         A continuation returns the call instead, as a Next, to the function's own frame, which makes
         it: a loop with a break inside does not nest deeper with every turn. Nothing of what is
-        passed stays in this frame: the continuation alone holds it, as the function did.
+        passed stays in this frame: the continuation alone holds it, as the function did. raised: it
+        handles an exception.
         """
         assert target is not None, "jumps have targets"
         frame = frame or self.inner
@@ -618,8 +662,10 @@ class BreakEmitter:
             if self.nested:
                 raise Unsupported(self.stop.reason) from None
             raise SkipFrame from None
-        if resume is self.root.code and not self.root.output.op_count:
+        same = resume is self.root.code and not self.carrying.slots
+        if same and not self.root.output.op_count:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
+        self.carrying.end(codegen, passed=True, raised=raised)
         codegen.load_callable(
             lambda: codegen.load_const(_hook.Next if self.returns_next else _hook.go_on)
         )
@@ -628,7 +674,9 @@ class BreakEmitter:
         else:
             self.root.output.continuation(resume, self.root.f_globals).load(codegen.emit)
         for i, argument in enumerate(passed):
-            if not isinstance(argument, str):
+            if isinstance(argument, Ended):
+                argument.push(codegen)
+            elif isinstance(argument, tuple):
                 self._push_callee(codegen, *argument)
             elif argument in passed[i + 1 :]:
                 codegen.load_fast(argument)
@@ -638,11 +686,11 @@ class BreakEmitter:
             codegen.call(1 + len(passed))
             codegen.return_value()
             return
-        raised = codegen.label()
-        with codegen.exception_region(raised, depth=0):
+        failed = codegen.label()
+        with codegen.exception_region(failed, depth=0):
             codegen.call(1 + len(passed))
         codegen.return_value()
-        codegen.place(raised)
+        codegen.place(failed)
         leave_traceback(codegen)
 
     def _chain_code(
@@ -651,36 +699,53 @@ class BreakEmitter:
         """The compiled frame's continuation, which continues its callees down to `frame`, and its
         arguments: locals, or functions to be made.
         """
-        items = [item for item, _ in stack]
-        called = frame.level > 0
-        code = make_resume_code(
-            frame.code, target.index, stack=items, local_names=names, called=called
+        make = partial(
+            make_resume_code,
+            frame.code,
+            target.index,
+            stack=[item for item, _ in stack],
+            local_names=names,
         )
         passed: list[Argument] = [local for _, local in stack if local]
         passed += [frame.local(name) for name in names]
+        rests = self._left_by_exception(frame)
         for callee, caller in zip(reversed(self.frames[1:]), reversed(self.frames[:-1])):
             if callee.level > frame.level:
                 continue
+            code = make(called=True)
+            function: list[Argument] = [(callee, code)]
             below = caller.kept[: caller.split]
             names = caller.kept_in_call()
-            inner = Callee(code, callee.tx.f_globals, len(passed), caller.pushed_form)
-            function: list[Argument] = [(callee, code)] if code.co_freevars else []
-            code = make_call_code(
-                caller.code,
-                caller.instr.index,
-                stack=[item for item, _ in below],
-                local_names=names,
-                callee=inner,
-                called=caller.level > 0,
-            )
-            own = [local for _, local in below if local]
+            own: list[Argument] = [local for _, local in below if local]
             own += [caller.local(name) for name in names]
+            place: dict[str, Any] = {"stack": [item for item, _ in below], "local_names": names}
+            if caller.resumes is not None:
+                rests[id(caller.resumes)] = self.carrying.rest(
+                    caller.resumes, code, (callee, code), passed
+                )
+                make = partial(make_resume_code, caller.code, caller.instr.index, **place)
+                passed = own
+                continue
+            inner = Callee(code, callee.tx.f_globals, len(passed), caller.pushed_form)
+            make = partial(make_call_code, caller.code, caller.instr.index, callee=inner, **place)
+            function = function if code.co_freevars else []
             passed = [*own, *function, *passed, *caller.pushed_locals()]
-        return code, passed
+        made, arguments = self.carrying.split(passed, rests)
+        return make(made=made), arguments
+
+    def _left_by_exception(self, frame: BrokenFrame) -> dict[int, Carried | Ended]:
+        """The generators that have ended where the break goes on in `frame`: by the exception that
+        it handles.
+        """
+        left = [above.resumes for above in self.frames[frame.level : -1]]
+        return {id(generator): Ended(generator) for generator in left if generator is not None}
 
     @staticmethod
     def _push_callee(codegen: Codegen, callee: BrokenFrame, code: CodeType) -> None:
         """A function over an inlined frame's continuation and cells."""
+        if not code.co_freevars:
+            callee.tx.output.continuation(code, callee.tx.f_globals).load(codegen.emit)
+            return
         codegen.load_callable(lambda: codegen.load_const(FunctionType))
         codegen.load_const(code)
         codegen.load_globals(callee.tx.f_globals)

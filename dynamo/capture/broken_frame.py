@@ -6,15 +6,16 @@ the frames between them, which are all in the middle of a call, go on, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CellType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
-from dynamo.capture.dropping import outlives
+from dynamo.capture.dropping import is_watched, outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
 from dynamo.errors import Unsupported
@@ -25,6 +26,7 @@ from dynamo.values.builder import Lazy
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
+    from dynamo.capture.carrying import Carrying
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
 
@@ -41,6 +43,8 @@ class BrokenFrame:
     shown: by id, what may be held by others once the instruction has run.
     """
 
+    carrying: Carrying  # what the break carries, of all frames
+
     def __init__(
         self,
         tx: Interpreter,
@@ -52,14 +56,17 @@ class BrokenFrame:
         self.code = tx.code
         self.level = level
         self.instr = tx.current
-        self.stack = tx.stack
+        # The generator whose resumption is to be executed again; None: there is no such thing.
+        driven = None if callee is None or callee.pushed is not None else callee.driven
+        self.resumes: Any = None if driven is None else driven.generator
+        self.stack = tx.stack if driven is None else [*tx.stack, *driven.operands]
         popped = 0 if callee is not None else _popped(tx)
-        self.split = len(tx.stack) - popped  # operands are above
-        handler = self.instr.handler
-        depth = handler.depth if handler is not None else 0
+        self.split = len(self.stack) - popped  # operands are above
+        self.handler = _handler_of(self.instr)
+        depth = self.handler.depth if self.handler is not None else 0
         # Items that are needed again after the instruction took its operands.
         keep_all = callee is None and self.instr.op in _KEEP_ALL
-        self.kept_count = len(tx.stack) if keep_all else max(self.split, depth)
+        self.kept_count = len(self.stack) if keep_all else max(self.split, depth)
         self.kept: list[Kept] = []
         # What the instruction itself or anything after it (its handler, too) may read.
         self.live = live_before(self.code)
@@ -76,7 +83,7 @@ class BrokenFrame:
         self.cells = dict(tx.cells) if level else {n: c for n, c in tx.cells.items() if n in live}
         if level == 0:
             self._check_cells()
-        self.pushed = _pushed(tx, callee)
+        self.pushed = None if driven is not None else _pushed(tx, callee)
 
     def _check_cells(self) -> None:
         """A comprehension that has a variable, or a cell, in the place of one of the compiled
@@ -147,38 +154,71 @@ class BrokenFrame:
             for i, value in enumerate(self.stack[: self.kept_count])
         ]
 
-    @staticmethod
-    def _keep(codegen: Codegen, value: Value | Lazy, local: str) -> Kept:
+    def ending(self, depth: int) -> list[str]:
+        """The locals of what an exception takes off the stack, down to `depth`, and whose end is
+        noticed.
+        """
+        above = list(zip(self.stack, self.kept))[depth:]
+        ended = [
+            local
+            for value, (_, local) in reversed(above)
+            if local and local not in self.carrying.slots and is_watched(self.tx.output, value)
+        ]
+        return ended
+
+    def _keep(self, codegen: Codegen, value: Value | Lazy, local: str) -> Kept:
         if value is NULL:
             return Item.NULL, ""
         if value is UNBOUND:
             return Item.UNBOUND, ""
         handling = isinstance(value, PreviousException)
-        codegen(value.handled if isinstance(value, PreviousException) else value)
-        codegen.store_fast(local)
+        kept = value.handled if isinstance(value, PreviousException) else value
+        self.carrying.store(codegen, kept, local)
         return Item.HANDLING if handling else Item.VALUE, local
 
     def keep_inlined(self, codegen: Codegen) -> None:
         """The variables of a frame that the rewritten frame does not have itself."""
         for name, value in self.locals.items():
-            codegen(value)
-            codegen.store_fast(self.local(name))
-        names = (*self.code.co_cellvars, *self.code.co_freevars)
-        for name in names:
+            if name in self._cell_names:
+                codegen(value)
+                codegen.store_fast(self.local(name))
+            else:
+                self.carrying.store(codegen, value, self.local(name))
+        for name in self._cell_names:
             cell = self.cells.get(name)
             if cell is None:  # the slot has another use inside of a comprehension
                 codegen.load_callable(lambda: codegen.load_const(CellType))
                 codegen.call(0)
             else:
                 codegen(cell)
-        if names:
-            codegen.build_tuple(len(names))
+        if self._cell_names:
+            codegen.build_tuple(len(self._cell_names))
             codegen.store_fast(self.closure)
+
+    @property
+    def _cell_names(self) -> tuple[str, ...]:
+        return (*self.code.co_cellvars, *self.code.co_freevars)
+
+    def restore(self, codegen: Codegen) -> Callable[[], None]:
+        """Push the variables of the compiled frame itself that have to be stored again. The
+        function that is returned stores them.
+        """
+        restored = []
+        for name in self.moved_locals():
+            value = self.locals[name]
+            if name in self._cell_names or not self.carrying.takes(codegen, value, name):
+                codegen(value)
+                restored.append(name)
+
+        def store() -> None:
+            for name in reversed(restored):
+                codegen.store_fast(name)
+
+        return store
 
     def keep_pushed(self, codegen: Codegen) -> None:
         for value, local in zip(self._pushed_values(), self.pushed_locals()):
-            codegen(value)
-            codegen.store_fast(local)
+            self.carrying.store(codegen, value, local)
 
     def names_at(self, target: Instruction, bound: set[str]) -> list[str]:
         """Which of the variables that have a value there the frame goes on with at `target`: in the
@@ -207,6 +247,17 @@ class BrokenFrame:
     def moved_locals(self) -> list[str]:
         """Variables of the compiled frame itself that have to be stored again."""
         return [name for name, value in self.locals.items() if not _in_place(name, value)]
+
+
+def _handler_of(instr: Instruction) -> Any:
+    """The user's handler around an instruction: not those with which later versions surround each
+    generator, and each `await`; what they do is done otherwise (remade.left_generator).
+    """
+    handler = instr.handler
+    while handler is not None and handler.target.op in ("CLEANUP_THROW", "CALL_INTRINSIC_1"):
+        passes_on = handler.target.op == "CLEANUP_THROW"
+        handler = handler.target.handler if passes_on else None
+    return handler
 
 
 def _form(value: Value | Lazy) -> Pushed:

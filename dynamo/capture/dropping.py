@@ -400,6 +400,17 @@ def outlives(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
         exists, obj = value.identity()
         if exists and ends_noticed(obj):
             return True
+    if output.has_generators:
+        held = reachable([value]).values()
+        if any(isinstance(part, Value) and part.resumed for part in held):
+            return True  # a generator that may be where it cleans up by then
+    return is_watched(output, value)
+
+
+def is_watched(output: OutputGraph, value: Any) -> bool:
+    """Whether it is, or holds, an object whose end the program notices."""
+    if not isinstance(value, Held):
+        return False
     return any(path_to([value], watched) is not None for watched in output.watched.values())
 
 
@@ -410,13 +421,25 @@ def end_dropped(tx: Interpreter) -> None:
     if frames is None:
         return
     output = tx.output
+    dead = []
     for watched in list(output.watched.values()):
         path = watched.path
         if path is not None and _holds(frames, path) and watched.is_at(path[-1]):
             continue
         watched.path = path_to(_roots(output, frames), watched)
         if watched.path is None:
-            watched.end(tx)
+            dead.append(watched)
+    while dead:
+        # What another one holds ends with that, or by it: closed, a generator closes its delegate.
+        ending = next((w for w in dead if not _is_held(w, dead)), dead[0])
+        ending.end(tx)
+        dead = [w for w in dead if w is not ending and w in output.watched.values()]
+
+
+def _is_held(watched: Watched, others: list[Watched]) -> bool:
+    generators = [w.generator for w in others if isinstance(w, SuspendedGenerator)]
+    holders = [holder for holder in generators if not watched.is_at(holder)]
+    return any(path_to(_neighbours(holder), watched) is not None for holder in holders)
 
 
 def known_alive(tx: Interpreter, value: Value) -> bool:

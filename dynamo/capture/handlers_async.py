@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import types
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
 from dynamo.capture.registry import handler
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.coroutine import (
@@ -71,6 +74,7 @@ def SEND(tx: Interpreter, instr: Instruction) -> None:
     sent = tx.pop()
     receiver = tx.peek()
     if isinstance(receiver, Resumable):
+        tx.drives(receiver, [ConstantValue(None)])
         item = receiver.resume(tx, sent)
         result: Value = receiver.return_value
     else:
@@ -84,6 +88,8 @@ def SEND(tx: Interpreter, instr: Instruction) -> None:
 
 def _send_to_iterator(tx: Interpreter, receiver: Value, sent: Value) -> tuple[Value | None, Value]:
     try:
+        if receiver.python_type_is(types.CoroutineType):  # from outside
+            raise Unsupported(breaks.OutsideIterator(receiver.describe()))
         if not is_none(sent):
             return receiver.call_method(tx, "send", [sent], {}), ConstantValue(None)
         if "__next__" in vars(receiver.python_type()) and receiver.has_special(tx, "__next__"):

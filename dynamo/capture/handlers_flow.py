@@ -132,6 +132,7 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
 def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
     iterator = tx.peek()
     tx.ends_with(iterator, "__next__", [Caught(StopIteration)])
+    tx.drives(iterator)
     try:
         item = iterator.next_value(tx)
     except Unsupported as error:

@@ -27,6 +27,7 @@ SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
 # Ours, but in the place of Python functions.
 _CONTINUED = frozenset(
     [break_regions.__name__, "dynamo.values.module_polyfills", "dynamo.values.spelled"]
+    + ["dynamo.values.remade"]
 )
 
 
@@ -114,6 +115,7 @@ def inline_call(
     child.cells.update(zip(code.co_freevars, function.closure(tx)))
     suspending = generator_class(code)
     if suspending is not None:
+        tx.output.has_generators = True
         return tx.output.side_effects.track_new(suspending(child, (function, args, kwargs)))
     if pushed is not None and _can_be_continued(function):
         child.pushed = pushed

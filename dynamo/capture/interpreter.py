@@ -24,7 +24,7 @@ import traceback
 import types
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from dynamo import breaks
 from dynamo.break_regions import break_is_error
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dynamo.values.cell import CellValue
 
 # The modules whose functions stand for C functions: the user has no such frames.
-_HIDDEN = frozenset(["dynamo.values.spelled", "dynamo.values.last_calls"])
+_HIDDEN = frozenset(["dynamo.values.spelled", "dynamo.values.last_calls", "dynamo.values.remade"])
 # How many frames deep a break stands at most.
 CHAIN_LIMIT = 32
 # What these do they do to their own frame: no other can do it in its place.
@@ -120,6 +120,14 @@ class Caught(Finished):
 
 
 UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
+
+
+class Driven(NamedTuple):
+    """See Interpreter.drives."""
+
+    resumed: Value  # the generator, or an iterator that asks it
+    operands: Sequence[Value]
+    generator: Value | None = None
 
 
 # Of code that programs write; generated code (a named tuple of 100,000 fields) goes beyond.
@@ -189,6 +197,9 @@ class Interpreter:
         self.pushed: Sequence[Value] | None = None
         # (step, value, special method -> what is pushed): the instruction is done with one of them.
         self._ends: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
+        # Of a generator's frame: what resumes it, if a break can stand in here. See `drives`.
+        self.driven: Driven | None = None
+        self._drives: tuple[int, Driven] | None = None
         self.spellable = -1  # the step of an instruction that can be said in Python
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
@@ -238,6 +249,23 @@ class Interpreter:
         if self._ends is None or self._ends[0] != self.began or self._ends[1] is not value:
             return None
         return self._ends[2].pop(name, None)
+
+    def drives(self, resumed: Value, operands: Sequence[Value] = ()) -> None:
+        """If the current instruction resumes a generator, or an iterator that asks one, it can be
+        executed again to go on with what is left, with these operands on what is left of the stack.
+        """
+        self._drives = self.began, Driven(resumed, operands)
+
+    def driven_by(self, tx: Interpreter, generator: Value) -> None:
+        """The current instruction of `tx` resumes this frame, that of `generator`."""
+        step, driven = tx._drives or (-1, None)
+        if step != tx.began or driven is None:
+            self.driven = None
+            return
+        asked: Value | None = driven.resumed
+        while asked is not generator and asked is not None:
+            asked = asked.asking
+        self.driven = None if asked is None else driven._replace(generator=generator)
 
     @property
     def hidden(self) -> bool:
@@ -290,6 +318,8 @@ class Interpreter:
         except RaisedException as error:
             self.trace(error, instr)
             self.unwind(error, instr)
+            if self.output.watched:
+                end_dropped(self)
 
     def run(self) -> None:
         """Execute until the frame returns or yields. Unsupported gets the user's stack attached."""
@@ -482,10 +512,21 @@ def _resumable_frames(tx: Interpreter) -> list[Interpreter]:
         frames.append(frame)
         frame = frame.parent
     frames.reverse()
-    for i, callee in enumerate(frames[1:CHAIN_LIMIT], 1):
-        if callee.pushed is None or _is_bound_to_frame(callee):
-            return frames[:i]
-    return frames[:CHAIN_LIMIT]
+    end = 1
+    while end < min(len(frames), CHAIN_LIMIT) and _can_go_on(frames[end]):
+        drives = end + 1 < len(frames) and frames[end + 1].driven is not None
+        if _is_bound_to_frame(frames[end]) and not drives:
+            break
+        end += 1
+    frames = frames[:end]
+    while len(frames) > 1 and _is_bound_to_frame(frames[-1]):
+        frames.pop()
+    return frames
+
+
+def _can_go_on(callee: Interpreter) -> bool:
+    """Whether the caller can, behind its call or (a generator's) with the call again."""
+    return callee.pushed is not None or callee.driven is not None
 
 
 def _seen(frames: list[Interpreter]) -> list[Interpreter]:

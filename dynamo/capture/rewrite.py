@@ -28,6 +28,7 @@ from dynamo import _hook, breaks
 from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
+from dynamo.capture.carrying import HeldElsewhere
 from dynamo.capture.check_emitter import CheckEmitter
 from dynamo.capture.checks import STATE_FUNCTIONS
 from dynamo.capture.order import can_fail
@@ -98,7 +99,7 @@ class FrameRewriter:
                 self._emit_restore(codegen)
                 CheckEmitter(self.root).push_values(codegen)
                 return codegen
-            except FillLater:
+            except (FillLater, HeldElsewhere):
                 continue
             except RecursionError:
                 what = "a value nested as deep as Python recurses"

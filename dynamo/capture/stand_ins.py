@@ -29,13 +29,14 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import Positions
 from dynamo.bytecode.emit import Emitter, frame_prologue
 from dynamo.bytecode.opcodes import stack_effect
+from dynamo.resume import SUSPENDING
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
 
 _DROPPED_FLAGS = (
     inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_NESTED | versions.CO_HAS_DOCSTRING
-)
+) | SUSPENDING
 _HANDLED, _RESULT = ".handled", ".result"
 _made: CodeMap[bool] = CodeMap()
 

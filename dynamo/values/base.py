@@ -83,6 +83,13 @@ class Value:
         where = f" from {self.source.name}" if self.source is not None else ""
         return f"{type(self).__name__}{where}"
 
+    asking: Value | None = None  # the one that an iterator asks for its next item at the moment
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it is a generator between two yields: a graph break stands there."""
+        return False
+
     # -- how it is used -------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))

@@ -318,19 +318,9 @@ def _chain_from(tx, iterables):
     return iterators.ChainIterator(iterables.iterate(tx))
 
 
-@handles(itertools.islice)
-def _islice(tx, iterable, *bounds):
-    return iterators.IsliceIterator.of(tx, iterable.iterate(tx), bounds)
-
-
 @handles(itertools.repeat)
 def _repeat(tx, item, times=None):
     return iterators.RepeatIterator(item, None if times is None else as_index(tx, times))
-
-
-@handles(itertools.cycle)
-def _cycle(tx, iterable):
-    return iterators.CycleIterator(iterable.iterate(tx))
 
 
 @handles(itertools.tee)

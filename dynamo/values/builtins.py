@@ -356,6 +356,13 @@ class SlotValue(Value):
             raise Unsupported(breaks.UncapturedCall(self.describe()))
         return call_slot(tx, args[0], name, self.found, args[1:], kwargs)
 
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from dynamo.values.generator import drive
+
+        if args and not kwargs:
+            drive(self.found.__name__, tx, *args)
+        return self.call(tx, args, kwargs)
+
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_const(self.found)
 

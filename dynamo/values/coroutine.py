@@ -11,6 +11,7 @@ from dynamo import breaks
 from dynamo.capture.control import RestartAnalysis
 from dynamo.capture.dropping import SuspendedGenerator
 from dynamo.errors import Unsupported
+from dynamo.resume import SUSPENDING
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
@@ -227,15 +228,18 @@ class AsyncStep(Resumable):
 
     def _step(self, tx: Interpreter, run: Callable[[], Value | None]) -> Value | None:
         self.tx = tx
+        self.asking = None if self.name == "aclose" else self.generator
         try:
             item = run()
         except RaisedException as error:
+            self.asking = None
             self.state = "done"
             self.generator.stepping = False
             quiet = (StopAsyncIteration, GeneratorExit)
             if self.name == "aclose" and is_exception(error, *quiet):
                 return None
             raise
+        self.asking = None
         if item is not None and not isinstance(item, AsyncYield):
             return item  # something that the generator awaits
         self.state = "done"
@@ -295,7 +299,6 @@ KINDS: dict[int, type[GeneratorValue]] = {
     inspect.CO_COROUTINE: CoroutineValue,
     inspect.CO_ASYNC_GENERATOR: AsyncGeneratorValue,
 }
-SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def generator_class(code: types.CodeType) -> type[GeneratorValue] | None:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.bytecode.liveness import live_before
-from dynamo.capture.dropping import SuspendedGenerator, cleans_up
+from dynamo.capture.dropping import SuspendedGenerator, cleans_up, outlives
 from dynamo.errors import Unsupported
 from dynamo.generator_resume import make_generator_code
-from dynamo.resume import CannotResume, Item
+from dynamo.resume import CannotResume, Item, origin
+from dynamo.values import remade
 from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import RaisedException, is_exception, new_raised, raise_python
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from dynamo.values.function import FunctionValue
 
 NONE = ConstantValue(None)
+_DELEGATING = (2, 3)  # the low bits of RESUME's argument behind `yield from` and `await`
 
 
 class Resumable(Value):
@@ -156,8 +159,8 @@ class GeneratorValue(Resumable):
         frame = self.frame
         if frame.done or not self.started or self.running:
             return None
-        ops = [instr.op for _, instr in frame.program[frame.index - 2 : frame.index]]
-        return frame.peek() if ops == ["SEND", "YIELD_VALUE"] else None
+        resume = frame.program[frame.index][1]
+        return frame.peek() if resume.op == "RESUME" and resume.arg & 3 in _DELEGATING else None
 
     def _throw_to(self, tx: Interpreter, delegate: Value, exception: Value) -> Value | None:
         self.running = True
@@ -184,7 +187,9 @@ class GeneratorValue(Resumable):
 
     def _delegate_returned(self, result: Value) -> None:
         frame = self.frame
-        send = frame.program[frame.index - 2][1]
+        send = frame.program[frame.index][1]
+        while send.op != "SEND":
+            send = send.target or frame.program[send.index + 1][1]
         frame.push(result)
         frame.jump(send)
 
@@ -216,6 +221,7 @@ class GeneratorValue(Resumable):
         frame = self.frame
         frame.parent = tx
         frame.depth = tx.depth + 1
+        frame.driven_by(tx, self)
         tx.output.side_effects.touch()
         tx.output.watched.pop(id(self), None)
         self.running = True
@@ -259,7 +265,9 @@ class GeneratorValue(Resumable):
         prefix, _, attribute = name.partition("_")
         if prefix == self.prefix:
             if attribute == "code":
-                return tx.wrap(self.frame.code)
+                function = origin(self.frame.code)
+                code = self.frame.code if function is None else function.code
+                return tx.wrap(code or self.frame.code)
             if attribute == "running":
                 return ConstantValue(self.running)
             if attribute in ("yieldfrom", "await"):
@@ -281,59 +289,82 @@ class GeneratorValue(Resumable):
 
     def reconstruct(self, codegen: Codegen) -> None:
         """Not started: by the same call again. Suspended: by a function that starts there."""
-        if self.running or (self.frame.done and self.started):
-            self._reconstruct_finished(codegen)
-        elif self.started:
-            self._reconstruct_suspended(codegen)
-        else:
-            function, args, kwargs = self.call_that_made_it
-            codegen.load_callable(lambda: codegen.load_const(make_generator))
-            codegen(function)
-            for arg in args:
-                codegen(arg)
-            codegen.build_tuple(len(args))
-            for name, value in kwargs.items():
-                codegen.load_const(name)
-                codegen(value)
-            codegen.build_map(len(kwargs))
-            codegen.load_const(self.frame.done)
-            codegen.call(4)
-
-    def _reconstruct_finished(self, codegen: Codegen) -> None:
-        if self.running or self.kind is not types.GeneratorType:
+        if self.running or self.resumed:
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
-        codegen.load_callable(lambda: codegen.load_const(make_finished))
+        if self.frame.done and self.started:
+            self.reconstruct_finished(codegen)
+            return
+        function, operands = self.ingredients()
+        if self.frame.done:
+            function = make_closed
+        codegen.load_callable(lambda: codegen.load_const(function))
+        for operand in operands:
+            if isinstance(operand, GeneratorFunction):
+                operand.push(codegen)
+            else:
+                codegen(operand)
+        codegen.call(len(operands))
+
+    def reconstruct_finished(self, codegen: Codegen) -> None:
+        making = _FINISHED[self.kind]
+        codegen.load_callable(lambda: codegen.load_const(making))
         codegen.load_const(self.frame.code.co_name)
         codegen.load_const(self.frame.code.co_qualname)
         codegen.call(2)
 
-    def _reconstruct_suspended(self, codegen: Codegen) -> None:
+    @property
+    def resumed(self) -> bool:
+        return self.started and not (self.frame.done or self.frame.yielded)
+
+    def ingredients(self) -> tuple[Callable[..., Any], list[Value | Lazy | GeneratorFunction]]:
+        """A function of values/remade.py that makes it again, and its operands."""
+        if not self.started:
+            made_by, args, kwargs = self.call_that_made_it
+            last = ConstantValue(tuple(kwargs))
+            return remade.call_again, [made_by, last, *args, *kwargs.values()]
         frame = self.frame
         at = frame.index - 1
         live = live_before(frame.code)[at + 1]
-        names = sorted(name for name in frame.locals if name in live)
+        names = sorted(
+            name
+            for name, value in frame.locals.items()
+            if name in live or outlives(frame.output, value, {})
+        )
         items = [_item_of(value) for value in frame.stack]
         try:
             code = make_generator_code(frame.code, at, stack=items, local_names=names)
         except CannotResume:
             raise Unsupported(breaks.CannotReconstruct(self.describe())) from None
-        codegen.load_callable(lambda: codegen.load_const(start_generator))
+        kept = [v for item, v in zip(items, frame.stack) if item in (Item.VALUE, Item.HANDLING)]
+        stack = [getattr(value, "handled", value) for value in kept]
+        starting = remade.start_async if self.kind is types.AsyncGeneratorType else remade.start
+        return starting, [
+            GeneratorFunction(frame, code),
+            *stack,
+            *(frame.locals[name] for name in names),
+        ]
+
+
+class GeneratorFunction:
+    """A function over the cells of a generator's frame."""
+
+    def __init__(self, frame: Interpreter, code: types.CodeType) -> None:
+        self.frame = frame
+        self.code = code
+
+    def cells(self) -> list[Value]:
+        return [self.frame.cells[name] for name in self.code.co_freevars]
+
+    def push(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(types.FunctionType))
-        codegen.load_const(code)
-        codegen.load_globals(frame.f_globals)
-        codegen.load_const(code.co_name)
+        codegen.load_const(self.code)
+        codegen.load_globals(self.frame.f_globals)
+        codegen.load_const(self.code.co_name)
         codegen.load_const(None)
-        for name in code.co_freevars:
-            codegen(frame.cells[name])
-        codegen.build_tuple(len(code.co_freevars))
+        for name in self.code.co_freevars:
+            codegen(self.frame.cells[name])
+        codegen.build_tuple(len(self.code.co_freevars))
         codegen.call(5)
-        values = [v for item, v in zip(items, frame.stack) if item in (Item.VALUE, Item.HANDLING)]
-        for value in values:
-            codegen(getattr(value, "handled", value))
-        for name in names:
-            codegen(frame.locals[name])
-        codegen.build_tuple(len(values) + len(names))
-        codegen.call(2)
 
 
 def _item_of(value: Any) -> Item:
@@ -347,34 +378,53 @@ def _item_of(value: Any) -> Item:
     return Item.HANDLING if isinstance(value, PreviousException) else Item.VALUE
 
 
-def make_generator(function: Any, args: tuple, kwargs: dict[str, Any], closed: bool) -> Any:
-    made = function(*args, **kwargs)
-    if closed and inspect.isasyncgen(made):
+def make_closed(function: Any, names: tuple[str, ...], *args: Any) -> Any:
+    made = remade.call_again(function, names, *args)
+    if inspect.isasyncgen(made):
         with contextlib.suppress(StopIteration):
             made.aclose().__await__().send(None)
-    elif closed:
+    else:
         made.close()
     return made
 
 
-def start_generator(function: Callable[..., Any], args: tuple) -> Any:
-    """The generator of a function that make_generator_code made, suspended where it was."""
-    made: Any = function(*args)
-    if inspect.isasyncgen(made):
-        first: Any = made.asend
-        with contextlib.suppress(StopIteration):
-            first(None).send(None)
-    else:
-        made.send(None)
-    return made
-
-
-def make_finished(name: str, qualname: str) -> Any:
+def finished_generator(name: str, qualname: str) -> Any:
     """A generator that has run to its end."""
     made: Any = (None for _ in ())
     made.close()
     made.__name__, made.__qualname__ = name, qualname
     return made
+
+
+async def _coroutine() -> None:
+    """To be run to its end."""
+
+
+async def _async_generator() -> Any:
+    yield
+
+
+def finished_coroutine(name: str, qualname: str) -> Any:
+    made: Any = _coroutine()
+    with contextlib.suppress(StopIteration):
+        made.send(None)
+    made.__name__, made.__qualname__ = name, qualname
+    return made
+
+
+def finished_async_generator(name: str, qualname: str) -> Any:
+    made: Any = _async_generator()
+    with contextlib.suppress(StopIteration):
+        made.aclose().send(None)
+    made.__name__, made.__qualname__ = name, qualname
+    return made
+
+
+_FINISHED: dict[type, Callable[[str, str], Any]] = {
+    types.GeneratorType: finished_generator,
+    types.CoroutineType: finished_coroutine,
+    types.AsyncGeneratorType: finished_async_generator,
+}
 
 
 class GeneratorMethodValue(Value):
@@ -394,12 +444,40 @@ class GeneratorMethodValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.generator.call_method(tx, self.name, args, kwargs)
 
+    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not kwargs:
+            drive(self.name, tx, self.generator, *args)
+        return self.call(tx, args, kwargs)
+
     def reconstruct(self, codegen: Codegen) -> None:
         codegen(self.generator)
         codegen.load_attr(self.name)
 
     def children(self) -> Sequence[Value]:
         return (self.generator,)
+
+
+def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
+    """generator.name(*args), where the current instruction may be that call: what it is replaced by
+    once a graph break stood in there.
+    """
+    from dynamo.capture.interpreter import NULL
+
+    if tx.current.op != "CALL" or not isinstance(generator, Resumable):
+        return
+    if name != "__next__" and name not in SENDING:  # a step of an asynchronous generator is made
+        return
+    kind: Any = generator.python_type()
+    rest = [NONE for _ in args]
+    again: Any = remade.proceed
+    if name == "close":
+        again = remade.finish_closing
+    elif len(args) < 2:
+        again = kind.send if args else kind.__next__
+    if tx.current.arg == len(args):  # generator.name(*args)
+        tx.drives(generator, [tx.wrap(again), generator, *rest])
+    elif tx.current.arg == len(args) + 1:  # type(generator).name(generator, *args)
+        tx.drives(generator, [tx.wrap(again), NULL, generator, *rest])
 
 
 def is_none(value: Value) -> bool:

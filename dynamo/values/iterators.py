@@ -22,9 +22,10 @@ from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.ended_iterators import NoItems, ended
-from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
+from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.operators import binary_op
-from dynamo.values.ranges import RangeValue, SliceValue
+from dynamo.values.ranges import RangeValue
+from dynamo.values.remade import chain_after, map_again, zip_again
 from dynamo.values.spelling import spell
 
 if TYPE_CHECKING:
@@ -71,6 +72,15 @@ class IteratorValue(BuiltinObject):
 
     def rebuild(self) -> Rebuilt:
         raise NotImplementedError(type(self))
+
+    def ask(self, tx: Interpreter, inner: Value) -> Value | None:
+        """The next item of what this is made of. A graph break can stand in there: made again then,
+        this asks again.
+        """
+        self.asking = inner
+        item = inner.next_value(tx)
+        self.asking = None
+        return item
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         from dynamo.values.operators import equal
@@ -391,7 +401,7 @@ class EnumerateIterator(IteratorValue):
         self.count = count
 
     def step(self, tx: Interpreter) -> Value | None:
-        item = self.inner.next_value(tx)
+        item = self.ask(tx, self.inner)
         if item is None:
             return None
         self.count += 1
@@ -409,16 +419,14 @@ class ZipIterator(IteratorValue):
         super().__init__()
         self.inners = inners
         self.strict = strict
+        self.taken: list[Value] = []  # of the row that comes next
 
     def step(self, tx: Interpreter) -> Value | None:
-        items: list[Value] = []
-        for number, inner in enumerate(self.inners):
-            item = inner.next_value(tx)
-            if item is None:
-                self._check_strict(tx, number)
-                return None
-            items.append(item)
-        return TupleValue(items) if items else None
+        row = _row(tx, self)
+        if len(row) < len(self.inners):
+            self._check_strict(tx, len(row))
+            return None
+        return TupleValue(row) if row else None
 
     def _check_strict(self, tx: Interpreter, number: int) -> None:
         if not self.strict:
@@ -430,7 +438,10 @@ class ZipIterator(IteratorValue):
                 raise_python(tx, ValueError, _strict_message(later, "longer"))
 
     def rebuild(self) -> Rebuilt:
-        return (_strict_zip if self.strict else zip), self.inners
+        if not (self.strict or self.taken):
+            return zip, self.inners
+        counts = [ConstantValue(self.strict), ConstantValue(len(self.taken))]
+        return zip_again, [*counts, *self.taken, *self.inners]
 
 
 def _strict_message(number: int, word: str) -> str:
@@ -438,8 +449,21 @@ def _strict_message(number: int, word: str) -> str:
     return f"zip() argument {number + 1} is {word} than {others}"
 
 
-def _strict_zip(*iterables: Any) -> Iterator[Any]:
-    return zip(*iterables, strict=True)
+def _row(tx: Interpreter, rows: ZipIterator | MapIterator) -> list[Value]:
+    """The next items of its iterators, up to one that has none. A graph break may stand in the
+    middle: what was taken before comes with it.
+    """
+    while len(rows.taken) < len(rows.inners):
+        try:
+            item = rows.ask(tx, rows.inners[len(rows.taken)])
+        except RaisedException:
+            rows.taken = []
+            raise
+        if item is None:
+            break
+        rows.taken.append(item)
+    row, rows.taken = rows.taken, []
+    return row
 
 
 class MapIterator(IteratorValue):
@@ -450,18 +474,18 @@ class MapIterator(IteratorValue):
         super().__init__()
         self.function = function
         self.inners = inners
+        self.taken: list[Value] = []  # as of zip
 
     def step(self, tx: Interpreter) -> Value | None:
-        args = []
-        for inner in self.inners:
-            item = inner.next_value(tx)
-            if item is None:
-                return None
-            args.append(item)
+        args = _row(tx, self)
+        if len(args) < len(self.inners):
+            return None
         return call_at_end(tx, self, "__next__", self.function, args)
 
     def rebuild(self) -> Rebuilt:
-        return map, [self.function, *self.inners]
+        if not self.taken:
+            return map, [self.function, *self.inners]
+        return map_again, [self.function, ConstantValue(len(self.taken)), *self.taken, *self.inners]
 
 
 class FilterIterator(IteratorValue):
@@ -481,7 +505,7 @@ class FilterIterator(IteratorValue):
             made = spell(tx, said, [self.function, self.inner], pushed=pushed)
             if made is not None:
                 return made
-        while (item := self.inner.next_value(tx)) is not None:
+        while (item := self.ask(tx, self.inner)) is not None:
             verdict = item
             if not (self.function.is_constant() and self.function.as_constant() is None):
                 verdict = tx.call_function(self.function, [item], {})
@@ -602,45 +626,6 @@ def _tee_at(first: Any, position: int) -> Iterator[Any]:
     return made
 
 
-class CycleIterator(IteratorValue):
-    kind = itertools.cycle
-
-    def __init__(self, inner: Value) -> None:
-        super().__init__()
-        self.inner = inner
-        self.saved: list[Value] = []
-        self.position: int | None = None  # None: still in the first round
-
-    def step(self, tx: Interpreter) -> Value | None:
-        if self.position is None:
-            item = self.inner.next_value(tx)
-            if item is not None:
-                self.saved.append(item)
-                return item
-            self.position = 0
-        if not self.saved:
-            return None
-        item = self.saved[self.position % len(self.saved)]
-        self.position += 1
-        return item
-
-    def rebuild(self) -> Rebuilt:
-        return _cycle_after, [
-            self.inner,
-            ListValue(self.saved),
-            ConstantValue(-1 if self.position is None else self.position),
-        ]
-
-
-def _cycle_after(inner: Iterator[Any], saved: list[Any], position: int) -> Iterator[Any]:
-    """A cycle that has given `saved` and, after the first round, `position` items more."""
-    in_first_round = position < 0
-    made = itertools.cycle(itertools.chain(saved, inner) if in_first_round else saved)
-    for _ in range(len(saved) if in_first_round else position % len(saved)):
-        next(made)
-    return made
-
-
 class ChainIterator(IteratorValue):
     """chain(*iterables) and chain.from_iterable(iterables)."""
 
@@ -654,11 +639,11 @@ class ChainIterator(IteratorValue):
     def step(self, tx: Interpreter) -> Value | None:
         while True:
             if self.inner is None:
-                iterable = self.outer.next_value(tx)
+                iterable = self.ask(tx, self.outer)
                 if iterable is None:
                     return None
                 self.inner = iterable.iterate(tx)
-            item = self.inner.next_value(tx)
+            item = self.ask(tx, self.inner)
             if item is not None:
                 return item
             self.inner = None
@@ -666,63 +651,7 @@ class ChainIterator(IteratorValue):
     def rebuild(self) -> Rebuilt:
         if self.inner is None:
             return itertools.chain.from_iterable, [self.outer]
-        return _chain_after, [self.inner, self.outer]
-
-
-def _chain_after(inner: Iterator[Any], outer: Iterator[Any]) -> Iterator[Any]:
-    return itertools.chain(inner, itertools.chain.from_iterable(outer))
-
-
-class IsliceIterator(IteratorValue):
-    kind = itertools.islice
-
-    def __init__(self, inner: Value, start: int, stop: int | None, stride: int) -> None:
-        super().__init__()
-        self.inner = inner
-        self.stop, self.stride = stop, stride
-        self.taken = 0  # items drawn from `inner` so far
-        self.wanted = start  # position of the next item to give
-
-    @classmethod
-    def of(cls, tx: Interpreter, inner: Value, bounds: Sequence[Value]) -> IsliceIterator:
-        none = ConstantValue(None)
-        parts = [none, *bounds, none] if len(bounds) == 1 else [*bounds, none][:3]
-        call_real(tx, itertools.islice, (), *(p.as_constant() for p in bounds if p.is_constant()))
-        window = SliceValue(parts[0], parts[1], parts[2]).as_slice(tx)
-        return cls(inner, window.start or 0, window.stop, window.step or 1)
-
-    def step(self, tx: Interpreter) -> Value | None:
-        try:
-            return self._advance(tx)
-        except RaisedException:
-            self.exhausted = True  # by what it draws from
-            raise
-
-    def _advance(self, tx: Interpreter) -> Value | None:
-        if self.stop is not None and self.wanted >= self.stop:
-            self._draw_until(tx, self.stop)
-            return None
-        if not self._draw_until(tx, self.wanted):
-            return None
-        item = self.inner.next_value(tx)
-        self.taken += 1
-        self.wanted += self.stride
-        return item
-
-    def _draw_until(self, tx: Interpreter, position: int) -> bool:
-        while self.taken < position:
-            if self.inner.next_value(tx) is None:
-                return False
-            self.taken += 1
-        return True
-
-    def rebuild(self) -> Rebuilt:
-        stop = None if self.stop is None else max(self.stop - self.taken, 0)
-        start = self.wanted - self.taken
-        if stop is not None:
-            start = min(start, stop)
-        numbers = [ConstantValue(start), ConstantValue(stop), ConstantValue(self.stride)]
-        return itertools.islice, [self.inner, *numbers]
+        return chain_after, [self.inner, self.outer]
 
 
 class CallIterator(IteratorValue):

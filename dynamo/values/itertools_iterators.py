@@ -16,10 +16,18 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue
+from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.exceptions import RaisedException, call_real
-from dynamo.values.iterators import FilterIterator, IteratorValue, Rebuilt
+from dynamo.values.iterators import FilterIterator, IteratorValue, MapIterator, Rebuilt, ZipIterator
 from dynamo.values.operators import binary_op
+from dynamo.values.ranges import SliceValue
+from dynamo.values.remade import (
+    accumulated,
+    dropping_nothing,
+    map_again,
+    pairs_from,
+    zip_again,
+)
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ class StarmapIterator(IteratorValue):
         self.inner = inner
 
     def step(self, tx: Interpreter) -> Value | None:
-        args = self.inner.next_value(tx)
+        args = self.ask(tx, self.inner)
         if args is None:
             return None
         return call_at_end(tx, self, "__next__", self.function, args.unpack(tx))
@@ -55,7 +63,7 @@ class TakewhileIterator(IteratorValue):
         self.inner = inner
 
     def step(self, tx: Interpreter) -> Value | None:
-        item = self.inner.next_value(tx)
+        item = self.ask(tx, self.inner)
         if item is None:
             return None
         if not tx.call_function(self.predicate, [item], {}).truth(tx):
@@ -78,7 +86,7 @@ class DropwhileIterator(IteratorValue):
         self.started = False
 
     def step(self, tx: Interpreter) -> Value | None:
-        while (item := self.inner.next_value(tx)) is not None:
+        while (item := self.ask(tx, self.inner)) is not None:
             if self.started:
                 return item
             if not tx.call_function(self.predicate, [item], {}).truth(tx):
@@ -88,12 +96,8 @@ class DropwhileIterator(IteratorValue):
 
     def rebuild(self) -> Rebuilt:
         if self.started:
-            return _dropping_nothing, [self.inner]
+            return dropping_nothing, [self.inner]
         return itertools.dropwhile, [self.predicate, self.inner]
-
-
-def _dropping_nothing(inner: Iterator[Any]) -> Iterator[Any]:
-    return itertools.dropwhile(lambda item: False, inner)
 
 
 class FilterfalseIterator(FilterIterator):
@@ -115,7 +119,7 @@ class CompressIterator(IteratorValue):
         self.selectors = selectors
 
     def step(self, tx: Interpreter) -> Value | None:
-        while (item := self.data.next_value(tx)) is not None:
+        while (item := self.ask(tx, self.data)) is not None:
             chosen = self.selectors.next_value(tx)
             if chosen is None:
                 return None
@@ -138,10 +142,10 @@ class PairwiseIterator(IteratorValue):
     def step(self, tx: Interpreter) -> Value | None:
         try:
             if self.first is None:
-                self.first = self.inner.next_value(tx)
+                self.first = self.ask(tx, self.inner)
                 if self.first is None:
                     return None
-            left, self.first = self.first, self.inner.next_value(tx)
+            left, self.first = self.first, self.ask(tx, self.inner)
         except RaisedException:
             self.exhausted = True
             raise
@@ -150,11 +154,7 @@ class PairwiseIterator(IteratorValue):
     def rebuild(self) -> Rebuilt:
         if self.first is None:
             return itertools.pairwise, [self.inner]
-        return _pairs_from, [self.first, self.inner]
-
-
-def _pairs_from(left: Any, inner: Iterator[Any]) -> Iterator[Any]:
-    return itertools.pairwise(itertools.chain((left,), inner))
+        return pairs_from, [self.first, self.inner]
 
 
 class AccumulateIterator(IteratorValue):
@@ -174,7 +174,7 @@ class AccumulateIterator(IteratorValue):
         if self.initial is not None:
             self.total, self.initial = self.initial, None
             return self.total
-        item = self.inner.next_value(tx)
+        item = self.ask(tx, self.inner)
         if item is None:
             return None
         if self.total is None:
@@ -192,18 +192,11 @@ class AccumulateIterator(IteratorValue):
             return _accumulating, [self.inner, function, self.initial or none]
         if is_none(self.total):
             raise Unsupported(breaks.CannotReconstruct("an accumulate() that has come to None"))
-        return _accumulated, [self.inner, function, self.total]
+        return accumulated, [self.inner, function, self.total]
 
 
 def _accumulating(inner: Iterator[Any], function: Any, initial: Any) -> Iterator[Any]:
     return itertools.accumulate(inner, function, initial=initial)
-
-
-def _accumulated(inner: Iterator[Any], function: Any, total: Any) -> Iterator[Any]:
-    """accumulate() whose last item was `total`."""
-    made = _accumulating(inner, function, total)
-    next(made)
-    return made
 
 
 class ZipLongestIterator(IteratorValue):
@@ -236,6 +229,97 @@ class ZipLongestIterator(IteratorValue):
 
 def _zip_longest(fill: Any, *inners: Any) -> Iterator[Any]:
     return itertools.zip_longest(*inners, fillvalue=fill)
+
+
+class CycleIterator(IteratorValue):
+    kind = itertools.cycle
+
+    def __init__(self, inner: Value) -> None:
+        super().__init__()
+        self.inner = inner
+        self.saved: list[Value] = []
+        self.position: int | None = None  # None: still in the first round
+
+    def step(self, tx: Interpreter) -> Value | None:
+        if self.position is None:
+            item = self.ask(tx, self.inner)
+            if item is not None:
+                self.saved.append(item)
+                return item
+            self.position = 0
+        if not self.saved:
+            return None
+        item = self.saved[self.position % len(self.saved)]
+        self.position += 1
+        return item
+
+    def rebuild(self) -> Rebuilt:
+        return _cycle_after, [
+            self.inner,
+            ListValue(self.saved),
+            ConstantValue(-1 if self.position is None else self.position),
+        ]
+
+
+def _cycle_after(inner: Iterator[Any], saved: list[Any], position: int) -> Iterator[Any]:
+    """A cycle that has given `saved` and, after the first round, `position` items more."""
+    in_first_round = position < 0
+    made = itertools.cycle(itertools.chain(saved, inner) if in_first_round else saved)
+    for _ in range(len(saved) if in_first_round else position % len(saved)):
+        next(made)
+    return made
+
+
+class IsliceIterator(IteratorValue):
+    kind = itertools.islice
+
+    def __init__(self, inner: Value, start: int, stop: int | None, stride: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.stop, self.stride = stop, stride
+        self.taken = 0  # items drawn from `inner` so far
+        self.wanted = start  # position of the next item to give
+
+    @classmethod
+    def of(cls, tx: Interpreter, inner: Value, bounds: Sequence[Value]) -> IsliceIterator:
+        none = ConstantValue(None)
+        parts = [none, *bounds, none] if len(bounds) == 1 else [*bounds, none][:3]
+        call_real(tx, itertools.islice, (), *(p.as_constant() for p in bounds if p.is_constant()))
+        window = SliceValue(parts[0], parts[1], parts[2]).as_slice(tx)
+        return cls(inner, window.start or 0, window.stop, window.step or 1)
+
+    def step(self, tx: Interpreter) -> Value | None:
+        try:
+            return self._advance(tx)
+        except RaisedException:
+            self.exhausted = True  # by what it draws from
+            raise
+
+    def _advance(self, tx: Interpreter) -> Value | None:
+        if self.stop is not None and self.wanted >= self.stop:
+            self._draw_until(tx, self.stop)
+            return None
+        if not self._draw_until(tx, self.wanted):
+            return None
+        item = self.ask(tx, self.inner)
+        self.taken += 1
+        self.wanted += self.stride
+        return item
+
+    def _draw_until(self, tx: Interpreter, position: int) -> bool:
+        while self.taken < position:
+            if self.ask(tx, self.inner) is None:
+                return False
+            self.taken += 1
+        return True
+
+    def rebuild(self) -> Rebuilt:
+        stop = None if self.stop is None else max(self.stop - self.taken, 0)
+        start = self.wanted - self.taken
+        if stop is not None:
+            start = min(start, stop)
+        numbers = [ConstantValue(start), ConstantValue(stop), ConstantValue(self.stride)]
+        return itertools.islice, [self.inner, *numbers]
 
 
 class CombinatoricIterator(IteratorValue):
@@ -273,6 +357,16 @@ def _combining(make: Callable[..., Iterator[Any]], position: int, *pools: Any) -
 
 
 # -- calls ----------------------------------------------------------------------------------------
+@handles(itertools.islice)
+def _islice(tx, iterable, *bounds):
+    return IsliceIterator.of(tx, iterable.iterate(tx), bounds)
+
+
+@handles(itertools.cycle)
+def _cycle(tx, iterable):
+    return CycleIterator(iterable.iterate(tx))
+
+
 @handles(itertools.starmap)
 def _starmap(tx, function, iterable, /):
     return StarmapIterator(function, iterable.iterate(tx))
@@ -353,3 +447,41 @@ def _count(tx, start=None, step=None):
         if not any(hasattr(value.python_type(), name) for name in numbers):
             fail_as(tx, itertools.count, *given)
     return CountIterator(*given)
+
+
+# -- what a graph break stood in ------------------------------------------------------------------
+@handles(zip_again)
+def _zip_again(tx, strict, taken, *operands):
+    count = taken.as_constant()
+    made = ZipIterator(operands[count:], strict.as_constant())
+    made.taken = list(operands[:count])
+    return made
+
+
+@handles(map_again)
+def _map_again(tx, function, taken, *operands):
+    count = taken.as_constant()
+    made = MapIterator(function, operands[count:])
+    made.taken = list(operands[:count])
+    return made
+
+
+@handles(pairs_from)
+def _pairs_after(tx, left, inner):
+    made = PairwiseIterator(inner)
+    made.first = left
+    return made
+
+
+@handles(accumulated)
+def _accumulate_after(tx, inner, function, total):
+    made = AccumulateIterator(inner, None if is_none(function) else function, None)
+    made.total = total
+    return made
+
+
+@handles(dropping_nothing)
+def _dropwhile_after(tx, inner):
+    made = DropwhileIterator(ConstantValue(None), inner)
+    made.started = True
+    return made

@@ -44,7 +44,6 @@ _SPECIALS: dict[Any, dict[str, Callable[..., Any] | None]] = {
     len: {"__len__": checked_length},
     bool: {"__bool__": checked_bool},
     iter: {"__iter__": checked_iterator},
-    next: {"__next__": None},
     abs: {"__abs__": None},
     round: {"__round__": None},
     reversed: {"__reversed__": None},
@@ -133,10 +132,14 @@ def _delattr(tx: Interpreter, owner: Value, *rest: Value) -> None:
 
 
 def _next(tx: Interpreter, iterator: Value, *default: Value) -> None:
-    from dynamo.capture.interpreter import Caught
+    from dynamo.capture.interpreter import NULL, Caught
 
-    if len(default) == 1:
+    if not default:
+        _end_with(tx, iterator, {"__next__": None})
+    elif len(default) == 1:
         tx.ends_with(iterator, "__next__", [Caught(StopIteration, same, default)])
+    if tx.current.op == "CALL" and tx.current.arg == 1 + len(default):
+        tx.drives(iterator, [tx.wrap(next), NULL, iterator, *default])
 
 
 def _divmod(tx: Interpreter, left: Value, *rest: Value) -> None:

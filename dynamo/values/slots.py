@@ -22,6 +22,7 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_handler
 from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
+from dynamo.values.generator import Resumable
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import tell_apart
 from dynamo.values.raised import ExceptionValue
@@ -89,7 +90,7 @@ def _dispatch(
         handler = _CONTAINER_SLOTS.get(name)
         if handler is not None and isinstance(receiver, BuiltinObject):
             return call_handler(tx, name, handler, [receiver, *args], kwargs)
-    if receiver.is_constant():
+    if receiver.is_constant() or isinstance(receiver, Resumable):
         return receiver.call_method(tx, name, args, kwargs)
     handler = _OBJECT_SLOTS.get(name)
     of_object = found is None or getattr(found, "__objclass__", object) is object

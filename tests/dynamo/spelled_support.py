@@ -1,4 +1,6 @@
-"""Programs with breaks inside of what C functions call, for test_spelled_breaks*.py."""
+"""Programs with breaks inside of what C functions call, or in generators, for
+test_spelled_breaks*.py and test_generator_breaks*.py.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,15 @@ LOG: list = []
 
 
 def registry():
-    """A list of cases, and a decorator that adds a program with its number of graphs and breaks."""
+    """A list of cases, and a decorator that adds a program with its number of graphs, of breaks,
+    and of operations in all graphs, where that matters.
+    """
     programs: list = []
 
-    def program(graphs, breaks=1):
+    def program(graphs, breaks=1, operations=None):
         def register(function):
-            programs.append(pytest.param(function, graphs, breaks, id=function.__name__))
+            case = (function, graphs, breaks, operations)
+            programs.append(pytest.param(*case, id=function.__name__))
             return function
 
         return register
@@ -80,7 +85,7 @@ def seen(function):
     return result, raised, list(LOG)
 
 
-def check(function, graphs, breaks):
+def check(function, graphs, breaks, operations=None):
     """Eager and captured, twice, agree in results, exceptions, tracebacks and effects."""
     expected = seen(function)
     capturing, captured = compiled(function)
@@ -93,3 +98,4 @@ def check(function, graphs, breaks):
     places = [(b.code, b.location) for r in captured.context.records for b in r.breaks]
     assert len(captured.op_counts) == graphs, (captured.op_counts, places)
     assert len(places) == breaks, places
+    assert operations is None or sum(captured.op_counts) == operations, captured.op_counts

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import traceback
 import types
 import weakref
+from dataclasses import replace
 
 import pytest
 
 from dynamo.bytecode import normalize, versions
-from dynamo.resume import CannotResume, Item, make_resume_code, origin
+from dynamo.resume import CannotResume, Item, Made, make_resume_code, origin
 from tests.dynamo.bytecode_corpus import CASES, Manager, Point
 from tests.dynamo.reference import Frame, Handling
 
@@ -265,16 +267,54 @@ def test_locals_are_the_users():
     assert types.FunctionType(made, {"sorted": sorted, "locals": locals})(1, 2) == ["a", "b"]
 
 
-def test_generators_are_refused():
+def test_generators_go_on_as_generators():
     def generator(x):
-        yield x
+        y = x + 1
+        sent = yield y
+        yield sent * x
 
+    code = generator.__code__
+    index = _index_of(code, "STORE_FAST", "y")
+    made = make_resume_code(code, index, stack=[Item.VALUE], local_names=["x"])
+    rest = types.FunctionType(made, {})(10, 3)
+    assert inspect.isgenerator(rest) and rest.gi_code.co_name == "generator"
+    assert [rest.send(None), rest.send(4)] == [10, 12]
+    assert origin(made).code is code
+
+
+def test_coroutines_go_on_as_coroutines():
     async def coroutine(x):
-        return x
+        y = x + 1
+        return y * x
 
-    for function in (generator, coroutine):
-        with pytest.raises(CannotResume):
-            make_resume_code(function.__code__, 3, stack=[], local_names=["x"])
+    code = coroutine.__code__
+    index = _index_of(code, "STORE_FAST", "y")
+    made = make_resume_code(code, index, stack=[Item.VALUE], local_names=["x"])
+    rest = types.FunctionType(made, {})(10, 3)
+    with pytest.raises(StopIteration) as stop:
+        rest.send(None)
+    assert inspect.iscoroutine(rest) and stop.value.value == 30
+
+
+def test_continuations_make_arguments():
+    def function(x, n):
+        total = x - n
+        return total * x
+
+    code = function.__code__
+    index = _index_of(code, "STORE_FAST", "total")
+    # The stack's item and x are max(.made2, min(.made0, .made1)).
+    made = (Made(min, (None, None)), Made(max, (None, 0), places=(0, 1)))
+    resumed = make_resume_code(code, index, stack=[Item.VALUE], local_names=["x"], made=made)
+    assert resumed.co_varnames[:3] == (".made0", ".made1", ".made2")
+    assert types.FunctionType(resumed, {})(8, 3, 1) == 9
+    again = make_resume_code(code, index, stack=[Item.VALUE], local_names=["x"], made=made)
+    assert again is resumed
+    other = (made[0], replace(made[1], kind=1))
+    assert (
+        make_resume_code(code, index, stack=[Item.VALUE], local_names=["x"], made=other)
+        is not resumed
+    )
 
 
 def test_wrong_layouts_are_refused():

@@ -745,6 +745,6 @@ def length_that_is_too_large(x):
         return str(error), x + 1
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
-def test_program(function, graphs, breaks):
-    check(function, graphs, breaks)
+@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
+def test_program(function, graphs, breaks, operations):
+    check(function, graphs, breaks, operations)

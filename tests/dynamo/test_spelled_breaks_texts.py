@@ -210,6 +210,6 @@ def printed(x):
     return x + 1
 
 
-@pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
-def test_program(function, graphs, breaks):
-    check(function, graphs, breaks)
+@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
+def test_program(function, graphs, breaks, operations):
+    check(function, graphs, breaks, operations)

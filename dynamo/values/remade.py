@@ -1,0 +1,153 @@
+"""Generators and coroutines that the captured code has made, made again as objects.
+
+The rewritten frame calls these functions; or a continuation does, at its start, where they are
+captured like user code: the generator goes on in the graph (capture/carrying.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from dynamo import _hook
+from dynamo.bytecode.versions import CLOSE_RETURNS_VALUE
+
+_hook.hide(globals())
+
+_NOUNS: dict[type, str] = {types.GeneratorType: "generator", types.CoroutineType: "coroutine"}
+
+
+def call_again(function: Callable[..., Any], names: tuple[str, ...], *args: Any) -> Any:
+    """function(*args), the last ones by `names`."""
+    if not names:
+        return function(*args)
+    count = len(args) - len(names)
+    return function(*args[:count], **dict(zip(names, args[count:])))
+
+
+def go_on(function: Callable[..., Any], *args: Any) -> Any:
+    """The rest of a generator: of a function that begins behind a graph break in it."""
+    return function(*args)
+
+
+def start(function: Callable[..., Any], *args: Any) -> Any:
+    """The generator of a function that make_generator_code made, suspended where it was."""
+    made = function(*args)
+    made.send(None)
+    return made
+
+
+def start_async(function: Callable[..., Any], *args: Any) -> Any:
+    made = function(*args)
+    try:  # noqa: SIM105  (contextlib is more to capture)
+        made.asend(None).send(None)
+    except StopIteration:
+        pass
+    return made
+
+
+# -- what is called instead, once a graph break stood in the call that resumed a generator -------
+def proceed(generator: Any, *_: Any) -> Any:
+    """generator.throw(...): it has been raised."""
+    return generator.send(None)
+
+
+def finish_closing(generator: Any) -> Any:
+    """generator.close(): GeneratorExit has been raised."""
+    try:
+        generator.send(None)
+    except StopIteration as stop:
+        return stop.value if CLOSE_RETURNS_VALUE else None
+    except GeneratorExit:
+        return None
+    raise RuntimeError(f"{_NOUNS[type(generator)]} ignored GeneratorExit")
+
+
+def ask_again(generator: Any) -> Any:
+    """A step of an asynchronous generator, which it has begun."""
+    return generator.asend(None)
+
+
+def left_generator(
+    function: Callable[..., Any], noun: str, forbidden: tuple[type[BaseException], ...]
+) -> Callable[..., Any]:
+    """`function` runs in place of a generator, which these exceptions leave as RuntimeError."""
+
+    def resumed(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except forbidden as error:
+            raise RuntimeError(f"{noun} raised {type(error).__name__}") from error
+
+    return resumed
+
+
+# -- what holds a generator -----------------------------------------------------------------------
+def make_list(*items: Any) -> list:
+    return [*items]
+
+
+def make_tuple(*items: Any) -> tuple:
+    return items
+
+
+def make_deque(limit: int | None, *items: Any) -> deque:
+    return deque(items, limit)
+
+
+def make_object(cls: type, names: tuple[str, ...], *values: Any) -> Any:
+    made: Any = object.__new__(cls)
+    for name, value in zip(names, values):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def iterate_from(sequence: Any, position: int) -> Any:
+    """iter(sequence) after `position` items."""
+    iterator = iter(sequence)
+    for _ in range(position):
+        next(iterator)
+    return iterator
+
+
+def chain_after(inner: Any, outer: Any) -> Any:
+    return itertools.chain(inner, itertools.chain.from_iterable(outer))
+
+
+# Captured, these are what they stand for (values/itertools_iterators.py).
+def zip_again(strict: bool, taken: int, *operands: Any) -> Any:
+    """zip(...) whose first iterators have been asked for items of the row that comes next: `taken`
+    items, then all iterators.
+    """
+    return zip(*_before(taken, operands), strict=strict)
+
+
+def map_again(function: Any, taken: int, *operands: Any) -> Any:
+    return map(function, *_before(taken, operands))
+
+
+def _before(taken: int, operands: tuple) -> list:
+    iterators = list(operands[taken:])
+    for place in range(taken):
+        iterators[place] = itertools.chain([operands[place]], iterators[place])
+    return iterators
+
+
+def pairs_from(left: Any, inner: Any) -> Any:
+    """pairwise() whose next pair begins with `left`."""
+    return itertools.pairwise(itertools.chain((left,), inner))
+
+
+def accumulated(inner: Any, function: Any, total: Any) -> Any:
+    """accumulate() whose last item was `total`."""
+    made = itertools.accumulate(inner, function, initial=total)
+    next(made)
+    return made
+
+
+def dropping_nothing(inner: Any) -> Any:
+    """dropwhile() that has dropped what it drops."""
+    return itertools.dropwhile(lambda item: False, inner)
