@@ -48,6 +48,21 @@ def managed(k):
     try: yield k
     except KeyError as e: log.append(('swallowed', e.args))
     finally: log.append(('out', k))
+@contextlib.contextmanager
+def stopping(k):
+    log.append(('in', k))
+    dynamo.graph_break()
+    try: yield k
+    finally:
+        dynamo.graph_break()
+        log.append(('out', k))
+def guarded(v, n):
+    try:
+        for i in range(n):
+            yield v * i
+            if i == 1: dynamo.graph_break()
+            v = v + 1
+    finally: log.append(('guarded', n))
 def helper(v, k=1, *rest, flag=False):
     v = v * 2 + k
     if flag: print('helper', k)
@@ -58,6 +73,9 @@ def breaking(v, k):
     dynamo.graph_break()
     log.append(('breaking', k))
     return v * 2
+def breaking_sum(v):
+    dynamo.graph_break()
+    return float(v.sum())
 def deep(v, k): return breaking(v - 1, k) + 1 if k % 2 else helper(v)
 def numbers(n):
     for i in range(n):
@@ -89,6 +107,8 @@ torch.where(x > 0, y, z), (y if n > 1 else z), [x, y, z][n % 3], {'a': y}.get('a
 breaking(y, n), deep(x, n), deep(y, m), torch.stack([x, x]).sum(0), y.clone(), z.unsqueeze(0)[0]
 Pair(y).left, functools.partial(helper, x)(n), functools.reduce(operator.add, [x, y])
 (lambda v, k=n: v + k)(y), next(echo(y)), x.mul_(1), y.expand_as(z), torch.zeros(2), x.sum()
+next(guarded(x, n)), sum(guarded(y, 2), z), [*guarded(x, 3)][-1]
+max(guarded(z, 2), key=breaking_sum)
 max([x, y], key=lambda t: t.numel()), sum([x, y], z), getattr(box, 'v'), x.new_ones(2) * m
 """
 _NUMBERS = """
@@ -225,10 +245,16 @@ _LOOPS = [
     "for m, y in enumerate([x, z]):",
     "for i in numbers(2):",
     "for k in list(G):",
+    "for y in guarded(x, 3):",
+    "for m, y in enumerate(guarded(z, n)):",
+    "for y, m in zip(guarded(x, 3), numbers(2)):",
+    "for y in map(helper, guarded(z, 2)):",
+    "for y in itertools.chain(guarded(x, 1), guarded(y, n)):",
     "for y, m in zip([x, z], items):",
     "for y in torch.stack([x, x]).unbind():",
 ]
-_MANAGERS = ["Swallow(n > 1)", "managed(n)", "torch.no_grad()", "managed(m), Swallow(False)"]
+_MANAGERS = ["Swallow(n > 1)", "managed(n)", "torch.no_grad()", "stopping(n)"]
+_SEVERAL = "managed(m), Swallow(False)"
 
 
 def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
@@ -258,9 +284,9 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
             inner,
         ),
         st.builds(
-            lambda m, a: _with_body(f"with {m} as c:", a), st.sampled_from(_MANAGERS[:3]), trying
+            lambda m, a: _with_body(f"with {m} as c:", a), st.sampled_from(_MANAGERS), trying
         ),
-        trying.map(lambda body: _with_body(f"with {_MANAGERS[3]}:", body)),
+        trying.map(lambda body: _with_body(f"with {_SEVERAL}:", body)),
         own.map(
             lambda b: [
                 *_with_body("def inner(y, z):", ["nonlocal m, box", *b, "return y, z"]),
@@ -272,6 +298,17 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
                 *_with_body("def produced(y, z):", ["nonlocal m, box", "yield y", *b, "yield z"]),
                 "for y in produced(z, y): m += 1",
             ]
+        ),
+        st.builds(
+            lambda b, c, d: [
+                "def produced(y, z):",
+                "    nonlocal m, box",
+                *indented(_with_body("try:", ["yield y", *b, "m = yield z"], "finally:", c)),
+                *_with_body("for y in produced(z, y):", d),
+            ],
+            own,
+            own,
+            loop,
         ),
         own.map(
             lambda b: [
