@@ -71,6 +71,8 @@ _CONDITIONAL = {
 }
 # Not executed: what they do is done by the layout of the continuation's stack.
 _NO_NATIVE = frozenset(["POP_EXCEPT"])
+# Of what a variable holds.
+_LETS_GO = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 
 
@@ -93,14 +95,7 @@ class BreakEmitter:
         self.carrying = Carrying(root.output, resumed, stop.reason, ends=simple)
         for frame in self.frames:
             frame.carrying = self.carrying
-        # These find them in locals of this frame.
-        if instr.op == "RETURN_VALUE":
-            root.output.held_elsewhere.update(map(id, root.locals.values()))
-        elif instr.op in ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
-            root.output.held_elsewhere.add(id(root.locals.get(instr.argval)))
-        held = self.inner.stack if stop.loop is not None else self.inner.stack[self.inner.split :]
-        whole = self.inner.locals.values() if stop.loop is not None else ()
-        root.output.held_elsewhere.update(id(value) for value in (*held, *whole))
+        root.output.held_elsewhere.update(map(id, self._needed()))
         self.nested = len(self.frames) > 1
         self.returns_next = origin(root.code) is not None and not is_called(root.code)
         handled = [frame.exception() for frame in self.frames]
@@ -108,6 +103,18 @@ class BreakEmitter:
         self.handled = next((value for value in reversed(handled) if value is not None), None)
         # Operands wait in locals, not on the stack, where the instruction is not executed at once.
         self.apart = self.nested or (self.handled is not None and self.instr.op in _SEES_HANDLED)
+
+    def _needed(self) -> list[Any]:
+        """What this frame needs as objects: what the instruction takes, or lets go of."""
+        inner, op = self.inner, self.instr.op
+        if self.stop.loop is not None:
+            return [*inner.stack, *inner.locals.values()]
+        needed: list[Any] = inner.stack[inner.split :]
+        if op == "RETURN_VALUE":
+            needed += inner.tx.locals.values()
+        elif op in _LETS_GO:
+            needed.append(inner.tx.locals.get(self.instr.argval))
+        return needed
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
