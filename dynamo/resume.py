@@ -616,6 +616,8 @@ class _Call:
                 self.emit.call(1 + len(arguments))
         if callee.pushed != (True,):
             self.emit.store_fast(".result")
+            for name in parameters_of(callee.pushed)[: caught[1] if caught else 0]:
+                self.emit.delete_fast(name)  # was for the exception
             self._push(callee.pushed)
         self._jump()
         if caught is not None:

@@ -656,6 +656,25 @@ def property_that_fails_at_the_break(x):
     return Failing(x).prop * 2
 
 
+class Ends:
+    def __del__(self):
+        LOG.append("ends")
+
+
+class Asked:
+    def __getattr__(self, name):
+        note("asked", name)
+        return 2
+
+
+@program(1, 2)
+def default_ends_with_the_call(x):
+    y = x + 1
+    found = getattr(Asked(), "missing", Ends())
+    note("behind")
+    return y * found
+
+
 @pytest.mark.parametrize(("function", "graphs", "breaks"), PROGRAMS)
 def test_program(function, graphs, breaks):
     expected = seen(function)
