@@ -53,6 +53,10 @@ class CannotResume(Exception):
     """A continuation cannot start here (the start of a frame; a generator's loop)."""
 
 
+class TooManyKinds(Exception):
+    """Generators have gone on at one place in more ways than are worth a continuation each."""
+
+
 class Item(enum.Enum):
     """What is at a place of the canonical stack."""
 
@@ -77,6 +81,7 @@ class Origin:
 _JUMPS = frozenset(["POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"])
 SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _DROPPED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | versions.CO_HAS_DOCSTRING
+MOST_KINDS = 64  # see TooManyKinds
 UNBOUND_LOCAL = ".unbound"  # a local that never has a value
 
 
@@ -91,6 +96,7 @@ class _Template:
         self.natives += _unbound_errors(self.natives, code)
         depths, _ = stack_depths(self.natives)
         self.depths = [depths.get(id(native)) for native in self.natives]
+        self.kinds: dict[int, set[AllMade]] = {}  # place -> what continuations there make
         self.start = next(i for i, native in enumerate(self.natives) if native.op == "RESUME")
         # Weak: who runs a continuation keeps it.
         self.made: weakref.WeakValueDictionary[object, CodeType] = weakref.WeakValueDictionary()
@@ -282,8 +288,8 @@ def make_resume_code(
     as long as somebody keeps it. called: see `is_called`. made: what takes the places of
     parameters; what it is made of comes behind the others.
 
-    Raises CannotResume where the frame has not started; ValueError where stack or locals do not
-    fit.
+    Raises CannotResume where the frame has not started, TooManyKinds; ValueError where stack or
+    locals do not fit.
     """
     instr = normalize(code)[index]
     template, place = _locate(code, instr)
@@ -291,6 +297,7 @@ def make_resume_code(
     known = template.made.get(key)
     if known is not None:
         return known
+    _count(template, place, made)
     parameters = parameter_names(stack, local_names)
     shape = _shape(template.shape, _parameters_with(made, parameters), local_names)
     real = _real_items(instr, stack)
@@ -377,6 +384,7 @@ def make_call_code(
     known = template.made.get(key)
     if known is not None:
         return known
+    _count(template, place, made)
     arguments = [f".argument{i}" for i in range(callee.arguments)]
     pushed = parameters_of(callee.pushed)
     function = [".callee"] if callee.code.co_freevars else []
@@ -414,6 +422,14 @@ def make_call_code(
         ),
     )
     return resumed
+
+
+def _count(template: _Template, place: int, made: AllMade) -> None:
+    if made:
+        kinds = template.kinds.setdefault(place, set())
+        kinds.add(made)
+        if len(kinds) > MOST_KINDS:
+            raise TooManyKinds
 
 
 def _parameters_with(made: AllMade, parameters: Sequence[str]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from dynamo.resume import (
     Callee,
     CannotResume,
     Item,
+    TooManyKinds,
     after_call,
     end_of_loop,
     is_called,
@@ -738,7 +739,10 @@ class BreakEmitter:
             function = function if code.co_freevars else []
             passed = [*own, *function, *passed, *caller.pushed_locals()]
         made, arguments = self.carrying.split(passed, rests)
-        return make(made=made), arguments
+        try:
+            return make(made=made), arguments
+        except TooManyKinds:
+            self.carrying.give_up()
 
     def _left_by_exception(self, frame: BrokenFrame) -> dict[int, Carried | Ended]:
         """The generators that have ended where the break goes on in `frame`: by the exception that

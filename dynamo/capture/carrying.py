@@ -310,6 +310,9 @@ class Carrying:
         if refused:
             self._refuse(refused)
 
+    def give_up(self) -> NoReturn:
+        self._refuse({*self._kept, *self.resumed})
+
     def _refuse(self, values: set[int]) -> NoReturn:
         if values & self.resumed:
             raise Unsupported(self.reason)

@@ -7,6 +7,7 @@ effects; its number of graphs, of operations in them, and of breaks is exact.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import sys
 
@@ -14,7 +15,9 @@ import pytest
 import torch
 
 import dynamo
-from tests.dynamo.spelled_support import LOG, broken, check, note, registry
+from dynamo import resume
+from tests.dynamo.capturing import compiled, same
+from tests.dynamo.spelled_support import LOG, X, broken, check, note, registry
 
 PROGRAMS, program = registry()
 
@@ -582,3 +585,24 @@ def gradients(x):
 @pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
 def test_program(function, graphs, breaks, operations):
     check(function, graphs, breaks, operations)
+
+
+def taking_turns(x, count):
+    """A scheduler: which generator stands where differs with every turn."""
+    waiting = collections.deque(turns(x, n) for n in range(count))
+    total = x
+    while waiting:
+        items = waiting.popleft()
+        for item in items:
+            total = total + item
+            waiting.append(items)
+            break
+    return total
+
+
+def test_generators_in_many_places_are_compiled_a_limited_number_of_times(monkeypatch):
+    monkeypatch.setattr(resume, "MOST_KINDS", 8)
+    capturing, captured = compiled(taking_turns)
+    for count in (3, 7):
+        assert same(capturing(X, count), taking_turns(X, count))
+    assert 8 < len(captured.context.records) < 20  # 25 without the limit
