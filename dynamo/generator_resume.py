@@ -21,7 +21,6 @@ from types import CodeType
 from dynamo.bytecode import normalize, versions
 from dynamo.bytecode.decode import Native
 from dynamo.resume import (
-    Item,
     _assembled,
     _check_depth,
     _Continuation,
@@ -33,6 +32,7 @@ from dynamo.resume import (
     _shape,
     parameter_names,
 )
+from dynamo.resume_parts import Item
 
 
 def make_generator_code(

@@ -29,9 +29,7 @@ from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.errors import Unsupported
 from dynamo.reconstruct import Codegen
 from dynamo.resume import (
-    Callee,
     CannotResume,
-    Item,
     TooManyKinds,
     after_call,
     end_of_loop,
@@ -42,6 +40,7 @@ from dynamo.resume import (
     origin,
     pushed_by_call,
 )
+from dynamo.resume_parts import Callee, Item
 from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantMethodValue

@@ -19,7 +19,8 @@ from dynamo.capture.dropping import is_watched, outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
 from dynamo.errors import Unsupported
-from dynamo.resume import Item, Pushed, origin, parameters_of, pushed_by_call
+from dynamo.resume import origin, pushed_by_call
+from dynamo.resume_parts import Item, Pushed, parameters_of
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy

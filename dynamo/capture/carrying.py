@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo.capture.dropping import SuspendedGenerator
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.resume import AllMade, Made, users_name
+from dynamo.resume import users_name
+from dynamo.resume_parts import AllMade, Made
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue

@@ -96,7 +96,7 @@ class Finished(NullValue):
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """See dynamo.resume.Pushed."""
+        """See dynamo.resume_parts.Pushed."""
         return self.function, len(self.operands)
 
 

@@ -18,7 +18,8 @@ from dynamo.bytecode.liveness import live_before
 from dynamo.capture.dropping import SuspendedGenerator, cleans_up, outlives
 from dynamo.errors import Unsupported
 from dynamo.generator_resume import make_generator_code
-from dynamo.resume import CannotResume, Item, origin
+from dynamo.resume import CannotResume, origin
+from dynamo.resume_parts import Item
 from dynamo.values import remade
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy

@@ -12,7 +12,8 @@ import types
 from typing import Any
 
 from dynamo.bytecode import Instruction, normalize
-from dynamo.resume import Item, make_resume_code, parameter_names
+from dynamo.resume import make_resume_code, parameter_names
+from dynamo.resume_parts import Item
 
 NULL = type("Null", (), {"__repr__": lambda self: "NULL"})()
 UNBOUND = type("Unbound", (), {"__repr__": lambda self: "UNBOUND"})()
