@@ -11,8 +11,8 @@ A continuation is a faithful copy of the function's instructions, lines and exce
 in the middle: loops, `try` and `with` around the break work because their code and their part of
 the stack are there. Cells of the function are free variables of the continuation, so they are
 shared: make the function with a closure that has, in the order of `co_freevars`, this frame's cells
-of these names. Continuations of continuations are made from the first function's code, not from the
-copy.
+of these names. (But for those that it makes itself: see `Made`.) Continuations of continuations are
+made from the first function's code, not from the copy.
 
 A frame whose callee breaks goes on in the middle of its call (`make_call_code`): the continuation
 pushes what was below the operands, calls the callee's continuation where the call stands (with its
@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 
@@ -50,6 +50,7 @@ from dynamo.resume_parts import (
     Pushed,
     making,
     makings,
+    own_cells,
     parameters_of,
 )
 
@@ -238,7 +239,8 @@ def make_resume_code(
         return known
     _count(template, place, made)
     parameters = parameter_names(stack, local_names)
-    shape = _shape(template.shape, _parameters_with(made, parameters), local_names)
+    names = _parameters_with(made, parameters)
+    shape = _shape(template.shape, names, local_names, own_cells(made))
     real = _real_items(instr, stack)
     _check_depth(template, place, len(real), instr)
     start = making(made, parameters, instr.lineno)
@@ -329,7 +331,8 @@ def make_call_code(
     function = [".callee"] if callee.code.co_freevars else []
     own = parameter_names(stack, local_names)
     parameters = (*own, *function, *arguments, *pushed)
-    shape = _shape(template.shape, _parameters_with(made, parameters), local_names)
+    names = _parameters_with(made, parameters)
+    shape = _shape(template.shape, names, local_names, own_cells(made))
     real = _real_items(instr, stack, below_call=True)
     _check_depth(template, after, len(real) + len(callee.pushed), instr)
     body = template.copy()
@@ -442,10 +445,14 @@ def _locate_call(code: CodeType, instr: Instruction) -> tuple[_Template, int, in
 
 
 def _shape(
-    original: CodeShape, parameters: tuple[str, ...], local_names: Sequence[str]
+    original: CodeShape,
+    parameters: tuple[str, ...],
+    local_names: Sequence[str],
+    own: Collection[str] = (),
 ) -> CodeShape:
-    freevars = original.cellvars + original.freevars
-    aside = set(freevars).intersection(local_names)
+    cells = original.cellvars + original.freevars
+    freevars = tuple([name for name in cells if name not in own])
+    aside = set(cells).intersection(local_names)
     if aside and not versions.HAS_LOAD_FAST_AND_CLEAR:
         raise ValueError(f"cells are shared, not passed: {sorted(aside)}")
     if len(set(parameters)) < len(parameters):
@@ -458,7 +465,7 @@ def _shape(
         posonlyargcount=0,
         kwonlyargcount=0,
         varnames=parameters,
-        cellvars=(),
+        cellvars=tuple([name for name in cells if name in own]),
         freevars=freevars,
         docstring=None,
     )

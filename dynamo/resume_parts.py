@@ -45,13 +45,14 @@ Pushed = (
 @dataclass(frozen=True)
 class Made:
     """What a continuation makes at its start: function(*arguments). An argument is a parameter
-    (None), or the number of another one that was made before. kind: generators that stand elsewhere
-    are of another; continuations that make these are different codes. places: those of the
-    parameters that it is instead of. names: what its parameters are for the user.
+    (None), the number of another one that was made before, or the name of a cell that is the
+    continuation's own (others are shared with the frame that goes on in it). kind: generators that
+    stand elsewhere are of another; continuations that make these are different codes. places:
+    those of the parameters that it is instead of. names: what its parameters are for the user.
     """
 
     function: Callable[..., Any]
-    arguments: tuple[int | None, ...]
+    arguments: tuple[int | str | None, ...]
     kind: int = 0
     places: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
@@ -87,17 +88,24 @@ def makings(made: AllMade) -> list[str]:
     return [f".made{i}" for i in range(sum(item.arguments.count(None) for item in made))]
 
 
+def own_cells(made: AllMade) -> set[str]:
+    return {name for item in made for name in item.arguments if isinstance(name, str)}
+
+
 def making(made: AllMade, parameters: Sequence[str], lineno: int | None) -> list[Native]:
     """The start of a continuation's body: what is made."""
     emit = Emitter()
     emit.set_location(lineno)
     operands = iter(makings(made))
-    uses = [argument for item in made for argument in item.arguments if argument is not None]
+    uses = [argument for item in made for argument in item.arguments if isinstance(argument, int)]
     for number, item in enumerate(made):
         emit.load_callable(partial(emit.load_const, item.function))
         for argument in item.arguments:
             if argument is None:
                 emit.load_fast_and_clear(next(operands))
+                continue
+            if isinstance(argument, str):
+                emit.load_closure(argument)
                 continue
             uses.remove(argument)
             load = emit.load_fast if argument in uses else emit.load_fast_and_clear
@@ -109,6 +117,8 @@ def making(made: AllMade, parameters: Sequence[str], lineno: int | None) -> list
             emit.copy(1)
         for name in stored:
             emit.store_fast(name)
+        if not stored:  # it was called for its effect
+            emit.pop_top()
     return emit.natives
 
 

@@ -40,7 +40,7 @@ from dynamo.resume import (
     origin,
     pushed_by_call,
 )
-from dynamo.resume_parts import Callee, Item
+from dynamo.resume_parts import AllMade, Callee, Item
 from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantMethodValue
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 SideEffectsEmitter = Callable[[Sequence[Value]], None]
 # What a continuation is called with: what a local holds, or a function to be made.
-Argument = str | tuple[BrokenFrame, CodeType] | Ended
+Argument = str | tuple[BrokenFrame, CodeType] | Ended | Carried
 _HANDLED = ".handled"
 # They call the program's functions, or raise exceptions, which find the one that is being handled.
 _SEES_HANDLED = frozenset(
@@ -73,6 +73,10 @@ _CONDITIONAL = {
 _NO_NATIVE = frozenset(["POP_EXCEPT"])
 # Of what a variable holds.
 _LETS_GO = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
+_OF_CELLS = frozenset(
+    ["LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL"]
+    + ["LOAD_FROM_DICT_OR_DEREF", "LOAD_FAST_AND_CLEAR"]
+)
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 
 
@@ -108,12 +112,14 @@ class BreakEmitter:
         """What this frame needs as objects: what the instruction takes, or lets go of."""
         inner, op = self.inner, self.instr.op
         if self.stop.loop is not None:
-            return [*inner.stack, *inner.locals.values()]
+            return [*inner.stack, *inner.locals.values(), *inner.tx.cells.values()]
         needed: list[Any] = inner.stack[inner.split :]
         if op == "RETURN_VALUE":
             needed += inner.tx.locals.values()
         elif op in _LETS_GO:
             needed.append(inner.tx.locals.get(self.instr.argval))
+        if op in _OF_CELLS:
+            needed.append(inner.tx.cells.get(self.instr.argval))
         return needed
 
     # -- restoring ------------------------------------------------------------------------------
@@ -664,12 +670,12 @@ class BreakEmitter:
         frame = frame or self.inner
         names = frame.names_at(target, self._bound(frame))
         try:
-            resume, passed = self._chain_code(frame, target, stack, names)
+            resume, passed, made = self._chain_code(frame, target, stack, names)
         except CannotResume:
             if self.nested:
                 raise Unsupported(self.stop.reason) from None
             raise SkipFrame from None
-        same = resume is self.root.code and not self.carrying.slots
+        same = resume is self.root.code and not made
         if same and not self.root.output.op_count:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
         self.carrying.end(codegen, passed=True, raised=raised)
@@ -702,9 +708,9 @@ class BreakEmitter:
 
     def _chain_code(
         self, frame: BrokenFrame, target: Instruction, stack: Sequence[Kept], names: list[str]
-    ) -> tuple[CodeType, list[Argument]]:
-        """The compiled frame's continuation, which continues its callees down to `frame`, and its
-        arguments: locals, or functions to be made.
+    ) -> tuple[CodeType, list[Argument], AllMade]:
+        """The compiled frame's continuation, which continues its callees down to `frame`, its
+        arguments: locals, or functions to be made; and what it makes.
         """
         make = partial(
             make_resume_code,
@@ -720,7 +726,7 @@ class BreakEmitter:
             if callee.level > frame.level:
                 continue
             code = make(called=True)
-            function: list[Argument] = [(callee, code)]
+            function = callee.function(code)
             below = caller.kept[: caller.split]
             names = caller.kept_in_call()
             own: list[Argument] = [local for _, local in below if local]
@@ -728,18 +734,18 @@ class BreakEmitter:
             place: dict[str, Any] = {"stack": [item for item, _ in below], "local_names": names}
             if caller.resumes is not None:
                 rests[id(caller.resumes)] = self.carrying.rest(
-                    caller.resumes, code, (callee, code), passed
+                    caller.resumes, code, function, passed
                 )
                 make = partial(make_resume_code, caller.code, caller.instr.index, **place)
                 passed = own
                 continue
             inner = Callee(code, callee.tx.f_globals, len(passed), caller.pushed_form)
             make = partial(make_call_code, caller.code, caller.instr.index, callee=inner, **place)
-            function = function if code.co_freevars else []
-            passed = [*own, *function, *passed, *caller.pushed_locals()]
+            functions = [function] if code.co_freevars else []
+            passed = [*own, *functions, *passed, *caller.pushed_locals()]
         made, arguments = self.carrying.split(passed, rests)
         try:
-            return make(made=made), arguments
+            return make(made=made), arguments, made
         except TooManyKinds:
             self.carrying.give_up()
 

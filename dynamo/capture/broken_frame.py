@@ -7,7 +7,7 @@ the frames between them, which are all in the middle of a call, go on, too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CellType
+from types import CellType, CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ import torch
 from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
+from dynamo.capture.carrying import Carried
 from dynamo.capture.dropping import is_watched, outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
@@ -24,6 +25,7 @@ from dynamo.resume_parts import Item, Pushed, parameters_of
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
+from dynamo.values.remade import Over
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -81,6 +83,7 @@ class BrokenFrame:
             for name, value in tx.locals.items()
             if name in live or name in self.outliving
         }
+        self.carried_cells: list[Any] | None = None  # see Carrying.closure
         self.cells = dict(tx.cells) if level else {n: c for n, c in tx.cells.items() if n in live}
         if level == 0:
             self._check_cells()
@@ -185,8 +188,12 @@ class BrokenFrame:
                 codegen.store_fast(self.local(name))
             else:
                 self.carrying.store(codegen, value, self.local(name))
-        for name in self._cell_names:
-            cell = self.cells.get(name)
+        cells: list[Any] = [self.cells.get(name) for name in self._cell_names]
+        if None not in cells:
+            self.carried_cells = self.carrying.closure(codegen, cells, self.level)
+            if self.carried_cells is not None:
+                return
+        for cell in cells:
             if cell is None:  # the slot has another use inside of a comprehension
                 codegen.load_callable(lambda: codegen.load_const(CellType))
                 codegen.call(0)
@@ -200,18 +207,34 @@ class BrokenFrame:
     def _cell_names(self) -> tuple[str, ...]:
         return (*self.code.co_cellvars, *self.code.co_freevars)
 
+    def function(self, code: CodeType) -> Any:
+        """A function over the cells of this frame, which another one's continuation calls."""
+        if self.carried_cells is None or not code.co_freevars:
+            return self, code
+        return Carried(None, Over(code, self.tx.f_globals), tuple(self.carried_cells))
+
     def restore(self, codegen: Codegen) -> Callable[[], None]:
         """Push the variables of the compiled frame itself that have to be stored again. The
         function that is returned stores them.
         """
         restored = []
+        emptied = []
         for name in self.moved_locals():
             value = self.locals[name]
             if name in self._cell_names or not self.carrying.takes(codegen, value, name):
                 codegen(value)
                 restored.append(name)
+        for name in self.code.co_cellvars:
+            cell = self.tx.cells.get(name)
+            if cell is None or cell.local_name != name:
+                continue
+            taken = self.carrying.takes_cell(codegen, cell, name, read=name in self.cells)
+            if taken and name in self.tx.output.root_frame.arguments:
+                emptied.append(name)
 
         def store() -> None:
+            for name in emptied:
+                codegen.delete_deref(name)
             for name in reversed(restored):
                 codegen.store_fast(name)
 

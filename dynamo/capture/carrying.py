@@ -10,8 +10,10 @@ at its start, by functions of values/remade.py (see resume.Made). So capture goe
                                          y is bound, the loop goes on: `it` is captured
 
 The same is done with what holds the generator, if the captured code has made that: an iterator, a
-list, a context manager. What something else holds (a cell, an object from outside, the instruction
-that breaks) becomes an object in the rewritten frame.
+list, a dict, a context manager, a closure and its cells. (A cell of the compiled frame's own is a
+cell of the continuation's own then, not shared with the frame that goes on in it.) What something
+else holds (an object from outside, the instruction that breaks) becomes an object in the rewritten
+frame.
 """
 
 from __future__ import annotations
@@ -31,29 +33,36 @@ from dynamo.resume import users_name
 from dynamo.resume_parts import AllMade, Made
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
+from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.coroutine import AsyncGeneratorValue, AsyncStep
 from dynamo.values.descriptors import MISSING, class_lookup
-from dynamo.values.function import MethodValue
+from dynamo.values.dicts import DictValue
+from dynamo.values.function import MethodValue, NestedFunctionValue
 from dynamo.values.generator import GeneratorFunction, GeneratorValue
 from dynamo.values.iterators import IteratorValue, iterator_at
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.real_iterators import REAL
 from dynamo.values.remade import (
+    Over,
     accumulated,
     ask_again,
     call_again,
     chain_after,
     dropping_nothing,
+    fill_cell,
     go_on,
     iterate_from,
+    make_cell,
     make_deque,
+    make_dict,
     make_list,
     make_object,
     make_tuple,
     map_again,
     pairs_from,
+    with_parts,
     zip_again,
 )
 
@@ -72,7 +81,8 @@ _ITERATORS: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 _ITERATORS[iterator_at] = iterate_from
 _SEQUENCES: dict[type[Value], type] = {ListValue: list, TupleValue: tuple, DequeValue: deque}
-_KINDS = (GeneratorValue, AsyncStep, IteratorValue, MethodValue, ObjectValue, SequenceValue)
+_KINDS: tuple[type[Value], ...] = (GeneratorValue, AsyncStep, IteratorValue, MethodValue)
+_KINDS += (ObjectValue, SequenceValue, DictValue, NestedFunctionValue, CellValue)
 
 
 class HeldElsewhere(Exception):
@@ -91,26 +101,37 @@ class Ended:
 
 @dataclass(frozen=True)
 class Carried:
-    """function(*arguments): arguments of the continuation's call, or others that are carried.
-
-    code: the generator's, as it goes on.
+    """function(*arguments): arguments of the continuation's call (locals that hold them, what is
+    Ended), or others that are carried. code: the generator's, as it goes on.
     """
 
-    value: Value
+    value: Value | None
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     code: types.CodeType | None = None
 
+    def held(self) -> list[Any]:
+        return [argument for argument in self.arguments if isinstance(argument, (Value, Carried))]
+
     def name(self, place: int) -> str:
         """What an argument is for the user."""
         if self.code is None:
-            return f"what {self.value.describe()} holds"
+            return "a cell" if self.value is None else f"what {self.value.describe()} holds"
         if place == 0:
             return f"generator {self.code.co_name}"
         held = self.code.co_varnames[: self.code.co_argcount]
         if self.function is call_again or place > len(held):
             return f"an argument of {self.code.co_name}"
         return f"{users_name(self.code, held[place - 1])} of {self.code.co_name}"
+
+
+@dataclass(frozen=True)
+class Closure:
+    """A function over cells."""
+
+    code: types.CodeType
+    namespace: dict[str, Any]
+    cells: Sequence[Value]
 
 
 class Carrying:
@@ -126,14 +147,16 @@ class Carrying:
         self.resumed = {id(generator) for generator in resumed}
         self.reason = reason
         self.slots: dict[str, Value] = {}  # the locals that would hold what is carried
+        self.own: dict[str, CellValue] = {}  # the compiled frame's cells that are carried
         self._kept: dict[int, Carried] = {}
         self._leaves: list[Value] = []
         self._locals = 0
-        self._passed: dict[int, int] = {}
+        self._passed: dict[int, int | str] = {}
 
     def start(self) -> None:
         """Emission begins."""
         self.slots.clear()
+        self.own.clear()
         self._kept.clear()
         self._leaves.clear()
         self._locals = 0
@@ -154,6 +177,21 @@ class Carrying:
         self.slots[local] = value
         self._keep(codegen, value)
         return True
+
+    def takes_cell(self, codegen: Codegen, cell: CellValue, name: str, read: bool) -> bool:
+        """Whether a cell of the compiled frame is carried. read: that frame needs it itself."""
+        if not (read or id(cell) in self._kept) or not self.takes(codegen, cell, f".cell.{name}"):
+            return False
+        self.own[name] = cell
+        return True
+
+    def closure(self, codegen: Codegen, cells: Sequence[Value], level: int) -> list[Any] | None:
+        """The cells of a callee's frame, as arguments of what is `Carried`; None: none is."""
+        if not any(map(self._carries, cells)):
+            return None
+        for i, cell in enumerate(cells):
+            self.takes(codegen, cell, f".{level}.cell{i}")
+        return [self._operand(codegen, cell) for cell in cells]
 
     def _carries(self, value: Value) -> bool:
         """Whether `value` is, or holds, a generator that can be carried."""
@@ -196,6 +234,12 @@ class Carrying:
         if isinstance(value, SequenceValue):
             plain = type(value) in _SEQUENCES and value.cls in _SEQUENCES.values()
             return plain and all(isinstance(item, Value) for item in value.contents)
+        if isinstance(value, DictValue):
+            return type(value) is DictValue and _is_plain_dict(output, value)
+        if isinstance(value, NestedFunctionValue):
+            return _is_plain_function(value)
+        if isinstance(value, CellValue):
+            return value.real is None and output.side_effects.is_new(value)
         return True
 
     def _keep(self, codegen: Codegen, value: Value) -> None:
@@ -203,26 +247,36 @@ class Carrying:
         if id(value) in self._kept or id(value) in self.resumed:
             return
         function, operands = _ingredients(self.output, value)
-        arguments: list[Any] = []
         code = value.frame.code if isinstance(value, GeneratorValue) else None
+        if operands and isinstance(operands[0], GeneratorFunction):
+            code = operands[0].code
         self._kept[id(value)] = Carried(value, function, ())
-        for operand in operands:
-            if isinstance(operand, Value) and self._carries(operand):
-                self._keep(codegen, operand)
-                arguments.append(operand)
-                continue
-            local = f".carried{self._locals}"
-            self._locals += 1
-            if isinstance(operand, GeneratorFunction):
-                code = operand.code
-                operand.push(codegen)
-                self._leaves += operand.cells()
-            else:
-                codegen(operand)
-                self._leaves += [operand] if isinstance(operand, Value) else []
-            codegen.store_fast(local)
-            arguments.append(local)
-        self._kept[id(value)] = Carried(value, function, tuple(arguments), code)
+        if isinstance(value, CellValue):
+            assert isinstance(value.contents, Value), "it holds a generator"
+            self._keep(codegen, value.contents)
+        arguments = tuple([self._operand(codegen, operand) for operand in operands])
+        self._kept[id(value)] = Carried(value, function, arguments, code)
+
+    def _operand(self, codegen: Codegen, operand: Any) -> Any:
+        """An argument of what is Carried."""
+        if isinstance(operand, Value) and self._carries(operand):
+            self._keep(codegen, operand)
+            return operand
+        if isinstance(operand, GeneratorFunction) and any(map(self._carries, operand.cells())):
+            operand = Closure(operand.code, operand.frame.f_globals, operand.cells())
+        if isinstance(operand, Closure):
+            cells = tuple([self._operand(codegen, cell) for cell in operand.cells])
+            return Carried(None, Over(operand.code, operand.namespace), cells)
+        local = f".carried{self._locals}"
+        self._locals += 1
+        if isinstance(operand, GeneratorFunction):
+            operand.push(codegen)
+            self._leaves += operand.cells()
+        else:
+            codegen(operand)
+            self._leaves += [operand] if isinstance(operand, Value) else []
+        codegen.store_fast(local)
+        return local
 
     def roots(self, values: Iterable[Value]) -> list[Value]:
         """What stays alive, of values that may be carried."""
@@ -245,18 +299,21 @@ class Carrying:
         """What a continuation makes, and the arguments of the call of it, where these would have
         been `passed`. rests: what is left of the generators that the break stands in.
         """
-        order = _Order({**self._kept, **rests}, self.reason)
+        order = _Order({**self._kept, **rests}, self.reason, self.own)
         arguments: list[Any] = []
         self._passed = order.numbers
         try:
             for place, argument in enumerate(passed):
                 value = self.slots.get(argument) if isinstance(argument, str) else None
-                if value is None:
+                if isinstance(argument, Carried):
+                    order.put(argument, place)
+                elif value is None:
                     arguments.append(argument)
                 elif isinstance(ended := rests.get(id(value)), Ended):
                     arguments.append(ended)
                 else:
-                    order.places.setdefault(order.add(value), []).append(place)
+                    order.put(value, place)
+            order.fill()
         except HeldElsewhere as error:
             self._refuse({id(value) for value in error.args})
         return order.made(), [*arguments, *order.leaves]
@@ -272,8 +329,9 @@ class Carrying:
         ]
         if not gone:
             return
-        order = _Order({**self._kept}, self.reason)
+        order = _Order({**self._kept}, self.reason, {})
         numbers = [order.add(value) for _, value in gone]
+        order.fill()
         leaves = iter(order.leaves)
         for number, item in enumerate(order.made()):
             codegen.load_callable(partial(codegen.load_const, item.function))
@@ -281,24 +339,29 @@ class Carrying:
                 codegen.load_fast(next(leaves) if argument is None else f".part{argument}")
             codegen.call(len(item.arguments))
             codegen.store_fast(f".part{number}")
-        for (local, _), number in zip(gone, numbers):
+        for (local, _), part in zip(gone, numbers):
             if raised and ".stack" not in local and ".pushed" not in local:
-                codegen.load_fast(f".part{number}")
+                codegen.load_fast(f".part{part}")
                 codegen.store_fast(local)
         for number in range(len(order.made())):
             codegen.delete_fast(f".part{number}")
 
     def _end_is_noticed(self, value: Value) -> bool:
         """Whether `value` is, or holds, what is suspended where closing it runs code."""
-        todo, seen = [value], set()
+        todo: list[Any] = [value]
+        seen: set[int] = set()
         while todo:
             found = todo.pop()
             if id(found) in self.output.watched:
                 return True
-            if id(found) not in seen and id(found) in self._kept:
-                seen.add(id(found))
-                arguments = self._kept[id(found)].arguments
-                todo += [argument for argument in arguments if isinstance(argument, Value)]
+            if id(found) in seen:
+                continue
+            seen.add(id(found))
+            carried = found if isinstance(found, Carried) else self._kept.get(id(found))
+            if carried is not None:
+                todo += carried.held()
+            if isinstance(found, CellValue):
+                todo.append(found.contents)
         return False
 
     @property
@@ -324,33 +387,58 @@ class Carrying:
 class _Order:
     """What a continuation makes, in order: first what others are made of."""
 
-    def __init__(self, carried: dict[int, Carried | Ended], reason: Any) -> None:
+    def __init__(
+        self, carried: dict[int, Carried | Ended], reason: Any, own: dict[str, CellValue]
+    ) -> None:
         self.carried = carried
         self.reason = reason
-        self.places: dict[int, list[int]] = {}
         self.leaves: list[Any] = []
-        self.numbers: dict[int, int] = {}  # by id
-        self._made: list[tuple[Carried, tuple[int | None, ...]]] = []
+        # By id; of a cell of the continuation itself its name.
+        self.numbers: dict[int, int | str] = {id(cell): name for name, cell in own.items()}
+        self._places: dict[int, list[int]] = {}
+        self._made: list[tuple[Carried, tuple[int | str | None, ...]]] = []
         self._open: set[int] = set()
+        self._unfilled = list(own.values())
 
-    def add(self, value: Value) -> int:
+    def put(self, value: Value | Carried, place: int) -> None:
+        """It takes the place of a parameter."""
+        number = self.add(value)
+        if isinstance(number, str):
+            raise HeldElsewhere(value)
+        self._places.setdefault(number, []).append(place)
+
+    def add(self, value: Value | Carried) -> int | str:
         """The number of a carried value."""
         key = id(value)
         if key in self.numbers:
             return self.numbers[key]
         if key in self._open:  # it holds itself
             raise HeldElsewhere(value)
-        if key not in self.carried:
+        found = value if isinstance(value, Carried) else self.carried.get(key)
+        if found is None:
             raise Unsupported(self.reason)
-        self._open.add(key)
-        found = self.carried[key]
         assert isinstance(found, Carried), "what has ended is an argument"
-        arguments = [self.carried[id(a)] if self._ended(a) else a for a in found.arguments]
-        numbers = [self.add(a) if isinstance(a, Value) else None for a in arguments]
-        self.leaves += [a for a in arguments if not isinstance(a, Value)]
-        self._made.append((found, tuple(numbers)))
-        self.numbers[key] = len(self._made) - 1
+        self._open.add(key)
+        self.numbers[key] = self._append(found)
+        if isinstance(value, CellValue):
+            self._unfilled.append(value)
         return self.numbers[key]
+
+    def fill(self) -> None:
+        """The cells get their contents, which may hold them."""
+        while self._unfilled:
+            cell = self._unfilled.pop()
+            self._append(Carried(None, fill_cell, (cell, cell.contents)))
+
+    def _append(self, found: Carried) -> int:
+        arguments: list[Any] = [
+            self.carried[id(a)] if self._ended(a) else a for a in found.arguments
+        ]
+        held = [isinstance(a, (Value, Carried)) for a in arguments]
+        numbers = [self.add(a) if h else None for a, h in zip(arguments, held)]
+        self.leaves += [a for a, h in zip(arguments, held) if not h]
+        self._made.append((found, tuple(numbers)))
+        return len(self._made) - 1
 
     def _ended(self, argument: Any) -> bool:
         return isinstance(self.carried.get(id(argument)), Ended)
@@ -362,7 +450,7 @@ class _Order:
                     found.function,
                     arguments,
                     0 if found.code is None else id(found.code),
-                    tuple(self.places.get(number, ())),
+                    tuple(self._places.get(number, ())),
                     tuple([found.name(i) for i, held in enumerate(arguments) if held is None]),
                 )
                 for number, (found, arguments) in enumerate(self._made)
@@ -381,6 +469,20 @@ def _is_plain(output: OutputGraph, value: ObjectValue) -> bool:
     if value.cls.__dictoffset__ == 0 or hasattr(value.cls, "__del__") or effects.made_classes:
         return False
     return not any(_is_set_by_code(value.cls, name) for name in _attributes(value))
+
+
+def _is_plain_dict(output: OutputGraph, value: DictValue) -> bool:
+    if value.real is not None or not output.side_effects.is_new(value) or value.hashes_objects():
+        return False
+    return all(isinstance(item, Value) for _, item in value.entries.values())
+
+
+def _is_plain_function(value: NestedFunctionValue) -> bool:
+    """Whether a function is nothing but its code, its cells and what `def` gives it."""
+    if value.name != value.code.co_qualname or (value.mutation and value.mutation.attrs):
+        return False
+    closure = value.closure_tuple
+    return type(closure) is TupleValue and all(isinstance(c, CellValue) for c in closure.contents)
 
 
 def _is_set_by_code(cls: type, name: str) -> bool:
@@ -419,7 +521,22 @@ def _ingredients(output: OutputGraph, value: Value) -> Ingredients:
         names = ConstantValue(tuple(attributes))
         cls = output.root_frame.wrap(value.cls)
         return make_object, [cls, names, *attributes.values()]
+    if isinstance(value, CellValue):
+        return make_cell, []
+    if isinstance(value, NestedFunctionValue):
+        return _function_ingredients(value)
+    if isinstance(value, DictValue):
+        entries = value.entries.values()
+        keys, items = [key for key, _ in entries], [item for _, item in entries]
+        return make_dict, [ConstantValue(len(keys)), *keys, *items]
     if isinstance(value, DequeValue):
         return make_deque, [ConstantValue(value.maxlen), *value.contents]
     assert isinstance(value, SequenceValue)
     return (make_list if value.cls is list else make_tuple), value.contents
+
+
+def _function_ingredients(value: NestedFunctionValue) -> Ingredients:
+    cells = value.closure_tuple.contents  # type: ignore[union-attr]
+    parts = (value.defaults, value.keyword_defaults, value.annotation_dict())
+    function = Closure(value.code, value.globals, cells)
+    return with_parts, [function, *(ConstantValue(None) if p is None else p for p in parts)]

@@ -66,6 +66,7 @@ from dynamo.sources import GlobalsSource, LocalSource
 from dynamo.values.function import is_opaque_module
 from dynamo.values.inference import leave_all
 from dynamo.values.managers import METHODS
+from dynamo.values.resumed_iterators import breaks_again
 
 if TYPE_CHECKING:
     from dynamo.context import CompileContext
@@ -519,8 +520,8 @@ class Capture:
             finally:
                 spent = time.perf_counter() - start
                 self.record.times["capture"] = self.record.times.get("capture", 0.0) + spent
-            if stop.instr is not None and any(not it.exhausted for it in output.unrolled):
-                # The loop breaks again: from the start, and without unrolling.
+            if stop.instr is not None and breaks_again(output.unrolled, stop):
+                # From the start, and without unrolling.
                 self.unrolls = False
                 self._start_over()
                 continue

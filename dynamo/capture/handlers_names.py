@@ -24,6 +24,7 @@ from dynamo.values.containers import from_constant
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.last_reads import read_last
 from dynamo.values.raised import name_attribute
+from dynamo.values.remade import Over
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -58,7 +59,7 @@ def SWAP(tx: Interpreter, instr: Instruction) -> None:
 
 
 # What continuations call and ask for has no name in their code.
-_OF_CONTINUATIONS = (FunctionType, BuiltinFunctionType, type, type(hand_over))
+_OF_CONTINUATIONS = (FunctionType, BuiltinFunctionType, type, type(hand_over), Over)
 
 
 # -- constants and locals -------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.managers import METHODS
 from dynamo.values.operators import same_object, tell_apart
+from dynamo.values.remade import Over
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -361,7 +362,7 @@ class NestedFunctionValue(FunctionValue):
         codegen.call(5)
         extras = {
             "__kwdefaults__": self.keyword_defaults,
-            "__annotations__": self._annotation_dict(),
+            "__annotations__": self.annotation_dict(),
             "__qualname__": ConstantValue(self.code.co_qualname),
         }
         for name, value in extras.items():
@@ -376,11 +377,11 @@ class NestedFunctionValue(FunctionValue):
         from dynamo.values.dicts import DictValue
 
         if self.annotations is None or self.annotations.mutation is None:
-            held = self._annotation_dict() or DictValue({})
+            held = self.annotation_dict() or DictValue({})
             self.annotations = tx.output.side_effects.track_new(held)
         return self.annotations
 
-    def _annotation_dict(self) -> Value | None:
+    def annotation_dict(self) -> Value | None:
         """MAKE_FUNCTION holds annotations as a flat tuple of names and values."""
         if self.annotations is None or self.annotations.python_type() is dict:
             return self.annotations
@@ -587,6 +588,29 @@ class HandOverValue(Value):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_const(hand_over)
+
+
+class OverValue(Value):
+    """What makes functions over cells, in continuations (remade.Over)."""
+
+    def __init__(self, made: Over) -> None:
+        super().__init__()
+        self.made = made
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from dynamo.values.containers import TupleValue
+
+        cells = TupleValue(list(args)) if args else None
+        function = NestedFunctionValue(self.made.code, self.made.namespace, closure=cells)
+        return tx.output.side_effects.track_new(function)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.made)
+
+
+@builder(Over)
+def build_over(tx: Interpreter, obj: Over, source: Source | None) -> Value:
+    return OverValue(obj)
 
 
 @builder(type(hand_over))

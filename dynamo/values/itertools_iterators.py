@@ -15,6 +15,7 @@ from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
+from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.exceptions import RaisedException, call_real
@@ -24,6 +25,7 @@ from dynamo.values.ranges import SliceValue
 from dynamo.values.remade import (
     accumulated,
     dropping_nothing,
+    make_cell,
     map_again,
     pairs_from,
     zip_again,
@@ -450,6 +452,11 @@ def _count(tx, start=None, step=None):
 
 
 # -- what a graph break stood in ------------------------------------------------------------------
+@handles(make_cell)
+def _make_cell(tx):
+    return tx.output.side_effects.track_new(CellValue(None))
+
+
 @handles(zip_again)
 def _zip_again(tx, strict, taken, *operands):
     count = taken.as_constant()

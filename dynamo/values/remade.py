@@ -10,6 +10,7 @@ import itertools
 import types
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo import _hook
@@ -85,6 +86,25 @@ def left_generator(
     return resumed
 
 
+@dataclass(frozen=True, eq=False)
+class Over:
+    """Makes functions with this code, over cells."""
+
+    code: types.CodeType
+    namespace: dict[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Over):
+            return False
+        return self.code is other.code and self.namespace is other.namespace
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+    def __call__(self, *cells: types.CellType) -> types.FunctionType:
+        return types.FunctionType(self.code, self.namespace, self.code.co_name, None, cells)
+
+
 # -- what holds a generator -----------------------------------------------------------------------
 def make_list(*items: Any) -> list:
     return [*items]
@@ -92,6 +112,27 @@ def make_list(*items: Any) -> list:
 
 def make_tuple(*items: Any) -> tuple:
     return items
+
+
+def make_dict(count: int, *items: Any) -> dict:
+    """items: the keys, `count` of them, then the values."""
+    return dict(zip(items[:count], items[count:]))
+
+
+def make_cell() -> types.CellType:
+    return types.CellType()
+
+
+def fill_cell(cell: types.CellType, contents: Any) -> None:
+    cell.cell_contents = contents
+
+
+def with_parts(function: Any, defaults: Any, keyword_defaults: Any, annotations: Any) -> Any:
+    function.__defaults__ = defaults
+    function.__kwdefaults__ = keyword_defaults
+    if annotations is not None:
+        function.__annotations__ = annotations
+    return function
 
 
 def make_deque(limit: int | None, *items: Any) -> deque:

@@ -3,7 +3,8 @@
 The continuation gets the real iterator. If the rest of the loop breaks again, it asks natively for
 each item, so that one graph serves all turns (breaks.NextTurn). Otherwise the rest of the loop is
 captured as if the loop began there: where the iterator stands is guarded, and the rewritten frame
-moves it on.
+moves it on. So is what a suspended generator still has before it, if it is asked by no loop: then
+it stands where it does in each call.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.bytecode.loops import in_loop
 from dynamo.errors import Unsupported
 from dynamo.sources import CallSource, LocalSource, Source
 from dynamo.values.base import Value
@@ -32,6 +34,7 @@ from dynamo.values.objects import build_object
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.root import Stop
     from dynamo.reconstruct import Codegen
 
 _DICT_ITERATORS: dict[type, str] = {
@@ -71,6 +74,11 @@ class ResumedIterator(IteratorValue):
         self.exhausted = item is None
         return item
 
+    @property
+    def of_generator(self) -> bool:
+        """Whether a generator holds it, of which the captured code is made at its start."""
+        return isinstance(self.source, LocalSource) and self.source.local.startswith(".made")
+
     def rebuild(self) -> Rebuilt:
         return iter, []
 
@@ -106,6 +114,16 @@ class ResumedIterator(IteratorValue):
             codegen.pop_top()
 
         return write
+
+
+def breaks_again(opened: Iterable[ResumedIterator], stop: Stop) -> bool:
+    """Whether the break is one of loops that go on over these iterators."""
+    unfinished = [iterator for iterator in opened if not iterator.exhausted]
+    if not unfinished:
+        return False
+    if not all(iterator.of_generator for iterator in unfinished):
+        return True
+    return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
 
 
 def _can_be_opened(real: Iterator[Any]) -> bool:

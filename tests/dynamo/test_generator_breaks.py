@@ -369,7 +369,7 @@ def escapes(x):
     return first + 1, drained(items)
 
 
-@program(1, 2, 1)
+@program(1, 2, 2)
 def in_a_cell(x):
     items = None
 

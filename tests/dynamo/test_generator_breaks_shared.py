@@ -1,0 +1,398 @@
+"""Breaks around generators that closures share, or that dicts hold: they stay in the graph."""
+
+from __future__ import annotations
+
+import pytest
+
+import dynamo
+from tests.dynamo.capturing import compiled
+from tests.dynamo.spelled_support import LOG, X, check, note, registry
+
+PROGRAMS, program = registry()
+
+
+def counting(x, n=4):
+    for i in range(n):
+        yield x + i
+
+
+def telling(x, n=4):
+    for i in range(n):
+        note("yield", i)
+        yield x + i
+
+
+def guarded(x, n=4):
+    try:
+        for i in range(n):
+            yield x + i
+    finally:
+        note("end of guarded")
+
+
+# -- a cell of the frame itself -------------------------------------------------------------------
+@program(2, 1, 4)
+def in_a_comprehension(x):
+    it = counting(x)
+    first = [next(it) for _ in range(2)]
+    note("between")
+    return first + [next(it) for _ in range(2)]
+
+
+@program(3, 2, 17)
+def in_two_more(x):
+    it = counting(x, 9)
+    total = sum([next(it) for _ in range(2)])
+    note("one")
+    total = total + sum([next(it) for _ in range(2)])
+    note("two")
+    return total + sum([next(it) for _ in range(2)]), list(it)
+
+
+@program(3, 2, 9)
+def in_a_lambda(x):
+    it = counting(x)
+    step = lambda: next(it) * 2  # noqa: E731
+    y = step()
+    note("one")
+    y = y + step()
+    note("two")
+    return y + step(), next(it)
+
+
+@program(3, 2, 10)
+def assigned_by_a_closure(x):
+    it = counting(x)
+
+    def again(by):
+        nonlocal it
+        y = next(it) * by
+        it = counting(y)
+        return y
+
+    y = again(2)
+    note("one")
+    y = y + again(3)
+    note("two")
+    return y + again(4) + next(it)
+
+
+@program(5, 4, 15)
+def breaks_inside_of_the_closure(x):
+    it = counting(x)
+
+    def step(by=2, *, plus=1):
+        y = next(it)
+        note("step", by)
+        return y * by + plus
+
+    return step() + step(3) + step(plus=4) + step(by=5)
+
+
+@program(6, 3, 9)
+def breaks_in_the_comprehension(x):
+    it = counting(x, 6)
+
+    def step(y):
+        note("step")
+        return y * next(it)
+
+    return [step(next(it)) if i else step(x) for i in range(3)][-1] + x
+
+
+@program(5, 3, 5)
+def a_comprehension_around_the_break(x):
+    it = counting(x)
+
+    def told(y):
+        note("told")
+        return y * 2
+
+    return [told(next(it)) for _ in range(3)], next(it)
+
+
+@program(5, 3, 7)
+def a_generator_expression(x):
+    it = counting(x)
+
+    def told(y):
+        note("told")
+        return y * 2
+
+    total = x
+    for y in (told(next(it)) for _ in range(3)):
+        total = total + y
+    return total
+
+
+@program(9, 3, 11)
+def generator_over_a_cell(x):
+    it = counting(x, 6)
+
+    def pairs():
+        while True:
+            got = [next(it) for _ in range(2)]
+            yield got[0] * got[1]
+
+    total = x
+    for i, y in enumerate(pairs()):
+        note("turn")
+        total = total + y
+        if i == 2:
+            return total
+    return None
+
+
+@program(4, 4, 11)
+def the_generator_in_the_cell_breaks(x):
+    it = telling(x)
+    step = lambda: next(it) * 2  # noqa: E731
+    return step() + step() + step() + step()
+
+
+@program(3, 2, 8)
+def factory(x):
+    def maker(n):
+        it = counting(x, n)
+
+        def step():
+            return next(it) + n
+
+        return step
+
+    step = maker(5)
+    y = step()
+    note("one")
+    y = y + step()
+    note("two")
+    return y + step()
+
+
+@program(4, 2, 12)
+def two_closures_share_one(x):
+    it = counting(x)
+
+    def one():
+        return next(it) * 2
+
+    def two():
+        return next(it) * 3
+
+    y = one() + two()
+    note("between")
+    z = two() - one()
+    note("then")
+    try:
+        return y + z + one()
+    except StopIteration:
+        return y - z
+
+
+@program(2, 1, 8)
+def closure_in_a_list(x):
+    its = [counting(x), counting(x * 2)]
+    steps = [lambda: next(its[0]), lambda: next(its[1])]
+    y = steps[0]() + steps[1]()
+    note("between")
+    return y + steps[0]() * steps[1]()
+
+
+@program(3, 2, 9)
+def argument_becomes_a_generator(x):
+    y = x * 2
+    x = counting(x)
+    step = lambda: next(x) + y  # noqa: E731
+    z = step()
+    note("one")
+    z = z * step()
+    note("two")
+    return z - step()
+
+
+@program(2, 3, 2)
+def dropped_by_a_closure(x):
+    it = guarded(x)
+    y = next(it)
+
+    def drop():
+        nonlocal it
+        it = None
+
+    note("before")
+    drop()
+    return y * 2
+
+
+@program(2, 2, 3)
+def ends_with_the_frame(x):
+    it = guarded(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    note("before")
+    return y * step()
+
+
+@program(3, 3, 5)
+def an_exception_finds_it(x):
+    it = guarded(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    note("before")
+    try:
+        y = y * step()
+        raise KeyError(y.ndim)
+    except KeyError:
+        note("handler")
+        return y + step()
+
+
+# -- what must be an object -----------------------------------------------------------------------
+@program(2, 1, 3)
+def the_instruction_takes_the_closure(x):
+    it = counting(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    note(step().ndim, [step.__name__])
+    return y + step()
+
+
+@program(2, 3, 2)
+def its_cell_is_outside(x):
+    it = counting(x)
+    kept.append(lambda: next(it))
+    y = next(it)
+    note("between")
+    return y + next(it), kept.pop()()
+
+
+kept: list = []
+
+
+@program(2, 1, 7)
+def calls_itself(x):
+    it = counting(x)
+
+    def deeper(n):
+        return next(it) + (deeper(n - 1) if n else 0)
+
+    y = deeper(1)
+    note("between")
+    return y + deeper(0)
+
+
+@program(1, 1, 2)
+def holds_itself(x):
+    held = []
+
+    def own():
+        yield x
+        yield held[0]
+        yield x * 2
+
+    held.append(own())
+    y = next(held[0])
+    note("between")
+    LOG.append(next(held[0]) is held[0])
+    return y + next(held[0])
+
+
+# -- a dict ---------------------------------------------------------------------------------------
+@program(3, 2, 9)
+def in_a_dict(x):
+    its = {"a": counting(x), 2: counting(x * 3), (1, "b"): [counting(x * 5)]}
+    y = next(its["a"])
+    note("one")
+    y = y + next(its[2]) + next(its["a"])
+    note("two")
+    return y + next(its[1, "b"][0]), list(its)
+
+
+@program(3, 6, 3)
+def in_an_attribute(x):
+    class Streams:
+        def __init__(self):
+            self.of = {"a": counting(x)}
+
+        def take(self, name):
+            return next(self.of[name])
+
+    return taken(Streams())
+
+
+class Streams:
+    def __init__(self, x):
+        self.of = {"a": counting(x), "b": telling(x * 2)}
+
+    def take(self, name):
+        return next(self.of[name])
+
+
+def taken(streams):
+    y = streams.take("a")
+    note("one")
+    y = y + streams.take("a")
+    note("two")
+    return y + streams.take("a")
+
+
+@program(5, 4, 10)
+def in_an_attributes_dict(x):
+    streams = Streams(x)
+    y = taken(streams)
+    z = streams.take("b")
+    return y + z * streams.take("b")
+
+
+@program(2, 2, 8)
+def dict_grows_and_shrinks(x):
+    its = {"a": counting(x)}
+    note("one")
+    its["b"] = counting(x * 2)
+    y = next(its["a"]) + next(its["b"])
+    note("two")
+    y = y + next(its.pop("a")) + next(its["b"])
+    return y, list(its)
+
+
+@program(4, 3, 15)
+def scheduler(x):
+    tasks = {name: counting(x * i, i + 1) for i, name in enumerate("abc")}
+    total = x
+    turn = 0
+    while tasks and turn < 3:
+        for name in list(tasks):
+            try:
+                total = total + next(tasks[name])
+            except StopIteration:
+                del tasks[name]
+        note("turn", turn, sorted(tasks))
+        turn += 1
+    return total
+
+
+@pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
+def test_program(function, graphs, breaks, operations):
+    check(function, graphs, breaks, operations)
+
+
+def an_exception_leaves(x):
+    it = guarded(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    dynamo.graph_break()
+    raise ValueError(y.ndim)
+
+
+def test_an_exception_keeps_the_generator():
+    """It is closed when the exception goes, not when the frame is left."""
+    capturing, captured = compiled(an_exception_leaves)
+    for function in (an_exception_leaves, capturing, capturing):
+        LOG.clear()
+        try:
+            function(X)
+        except ValueError as error:
+            kept = error
+        assert not LOG, function
+        del kept
+        assert LOG[0] == ("end of guarded",), function
+    assert captured.op_counts == [1]
