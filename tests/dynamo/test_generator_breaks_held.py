@@ -63,6 +63,20 @@ def to_the_end(x):
     return total
 
 
+@program(3, 2, 8)
+def dropped_in_a_generator(x):
+    def outer():
+        yield x
+        y = next(guarded(x, "inner", 2)) + 1
+        note("inner is closed")
+        yield x * y
+
+    total = x
+    for item in outer():
+        total = total + item
+    return total
+
+
 @program(2, 2, 5)
 def left_by_break(x):
     total = x

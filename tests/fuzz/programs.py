@@ -81,6 +81,10 @@ def numbers(n):
     for i in range(n):
         log.append(i)
         yield i
+def counting(v, n):
+    for i in range(n):
+        if i == 1: dynamo.graph_break()
+        yield v + i
 def echo(v):
     got = None
     while True:
@@ -89,6 +93,7 @@ def echo(v):
 G = {'k': 1, 'l': [1]}
 def f(x, n, box, items):
     y, z, m = x, x + 1, 0
+    it, held = counting(z, 3), {}
 """
 STEPS = """
 ---
@@ -189,6 +194,14 @@ _SIMPLE = [
     ("box = Sub({}) if {} else box", tensors, conditions),
     ("p = Pair({}, m); p.rest.append(p.left); y = p.rest[0]", tensors),
     ("g = echo({}); next(g); y = g.send(n); g.close()", tensors),
+    ("it = counting({}, n)", tensors),
+    ("y = y + next(it, x)",),
+    ("y = sum([next(it, x) for v in range(2)], y)",),
+    ("z = (lambda k=m: next(it, x) * k)()",),
+    ("step = lambda v: (next(it, v), breaking(v, 1)); y = step({})[0]", tensors),
+    ("held['a'], held[m] = counting({}, 2), it", tensors),
+    ("y = next(held.get('a', it), y) + next(held.get(n, it), x)",),
+    ("held.pop('a', None)",),
     ("m = f'{{m}}-{{n!r}}'.count('1')",),
     ("y = y if m is None else {}", tensors),
     ("log.append(y is x or y is box.v)",),
@@ -289,20 +302,20 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
         trying.map(lambda body: _with_body(f"with {_SEVERAL}:", body)),
         own.map(
             lambda b: [
-                *_with_body("def inner(y, z):", ["nonlocal m, box", *b, "return y, z"]),
+                *_with_body("def inner(y, z):", ["nonlocal m, box, it", *b, "return y, z"]),
                 "y, z = inner(z, y)",
             ]
         ),
         own.map(
             lambda b: [
-                *_with_body("def produced(y, z):", ["nonlocal m, box", "yield y", *b, "yield z"]),
+                *_with_body("def produced(y, z):", ["nonlocal m, box, it", "yield y", *b, "yield z"]),
                 "for y in produced(z, y): m += 1",
             ]
         ),
         st.builds(
             lambda b, c, d: [
                 "def produced(y, z):",
-                "    nonlocal m, box",
+                "    nonlocal m, box, it",
                 *indented(_with_body("try:", ["yield y", *b, "m = yield z"], "finally:", c)),
                 *_with_body("for y in produced(z, y):", d),
             ],
@@ -330,7 +343,7 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
 
 def _fresh(body: Lines) -> Lines:
     """A function body with variables of its own."""
-    return ["nonlocal box", "m = 1", *body, "return y + m"]
+    return ["nonlocal box, it", "m = 1", *body, "return y + m"]
 
 
 def program(body: Lines) -> str:
