@@ -308,7 +308,9 @@ def compound(depth: int, in_loop: bool) -> st.SearchStrategy[Lines]:
         ),
         own.map(
             lambda b: [
-                *_with_body("def produced(y, z):", ["nonlocal m, box, it", "yield y", *b, "yield z"]),
+                *_with_body(
+                    "def produced(y, z):", ["nonlocal m, box, it", "yield y", *b, "yield z"]
+                ),
                 "for y in produced(z, y): m += 1",
             ]
         ),
