@@ -41,7 +41,13 @@ from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dicts import DictValue
 from dynamo.values.function import MethodValue, NestedFunctionValue
 from dynamo.values.generator import GeneratorFunction, GeneratorValue
-from dynamo.values.iterators import IteratorValue, iterator_at
+from dynamo.values.iterators import (
+    DictIterator,
+    IteratorValue,
+    RangeIterator,
+    SequenceIterator,
+    iterator_at,
+)
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.real_iterators import REAL
 from dynamo.values.remade import (
@@ -53,6 +59,7 @@ from dynamo.values.remade import (
     dropping_nothing,
     fill_cell,
     go_on,
+    items_of,
     iterate_from,
     make_cell,
     make_deque,
@@ -65,6 +72,7 @@ from dynamo.values.remade import (
     with_parts,
     zip_again,
 )
+from dynamo.values.resumed_iterators import ResumedIterator
 
 if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
@@ -80,6 +88,8 @@ _ITERATORS: dict[Callable[..., Any], Callable[..., Any]] = {
     + (pairs_from, accumulated, dropping_nothing)
 }
 _ITERATORS[iterator_at] = iterate_from
+# Iterators that become objects, which continuations may have to ask natively.
+_PLAIN = (RangeIterator, SequenceIterator, DictIterator, ResumedIterator)
 _SEQUENCES: dict[type[Value], type] = {ListValue: list, TupleValue: tuple, DequeValue: deque}
 _KINDS: tuple[type[Value], ...] = (GeneratorValue, AsyncStep, IteratorValue, MethodValue)
 _KINDS += (ObjectValue, SequenceValue, DictValue, NestedFunctionValue, CellValue)
@@ -254,8 +264,13 @@ class Carrying:
         if isinstance(value, CellValue):
             assert isinstance(value.contents, Value), "it holds a generator"
             self._keep(codegen, value.contents)
-        arguments = tuple([self._operand(codegen, operand) for operand in operands])
-        self._kept[id(value)] = Carried(value, function, arguments, code)
+        arguments = [self._operand(codegen, operand) for operand in operands]
+        if isinstance(value, IteratorValue):
+            asked = _asked(value)
+            for i, operand in enumerate(operands):
+                if isinstance(operand, _PLAIN) and id(operand) in asked:
+                    arguments[i] = Carried(None, items_of, (arguments[i],))
+        self._kept[id(value)] = Carried(value, function, tuple(arguments), code)
 
     def _operand(self, codegen: Codegen, operand: Any) -> Any:
         """An argument of what is Carried."""
@@ -503,6 +518,13 @@ def _parts(value: Value) -> list[Value]:
     if isinstance(value, MethodValue):
         return [value.function, value.receiver]
     return list(value.children())
+
+
+def _asked(value: IteratorValue) -> set[int]:
+    """The ids of what an iterator asks for items."""
+    parts = vars(value)
+    alone = [parts[name] for name in ("inner", "outer", "data", "selectors") if name in parts]
+    return {id(part) for part in (*parts.get("inners", ()), *alone)}
 
 
 def _ingredients(output: OutputGraph, value: Value) -> Ingredients:

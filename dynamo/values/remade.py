@@ -146,6 +146,14 @@ def make_object(cls: type, names: tuple[str, ...], *values: Any) -> Any:
     return made
 
 
+def items_of(iterator: Any) -> Any:
+    """What captured iterators ask instead of an object that capture does not look into: a graph
+    break that asks that for its next item can stand here.
+    """
+    for item in iterator:  # noqa: UP028  (a break stands at FOR_ITER)
+        yield item
+
+
 def iterate_from(sequence: Any, position: int) -> Any:
     """iter(sequence) after `position` items."""
     iterator = iter(sequence)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+import torch
 
 import dynamo
 from tests.dynamo.capturing import compiled
@@ -294,6 +297,66 @@ def holds_itself(x):
     note("between")
     LOG.append(next(held[0]) is held[0])
     return y + next(held[0])
+
+
+# -- iterators that ask other objects, too --------------------------------------------------------
+@program(6, 3, 6)
+def zipped_with_a_range(x):
+    total = x
+    for y, i in zip(counting(x, 6), range(3)):
+        note("turn", i)
+        total = total + y
+    return total
+
+
+@program(5, 3, 9)
+def range_zipped_with_it(x):
+    total = x
+    for i, y, z in zip(range(9), counting(x, 3), [x, x * 2, x * 3, x]):
+        note("turn", i)
+        total = total + y * z
+    return total
+
+
+@program(4, 2, 4)
+def strictly_zipped(x):
+    total = x
+    try:
+        for i, y in zip({"a": 1, "b": 2}, counting(x, 3), strict=True):
+            note("turn", i)
+            total = total + y
+    except ValueError as error:
+        LOG.append(str(error))
+    return total
+
+
+@program(6, 3, 9)
+def mapped_by_a_closure(x):
+    it = counting(x, 5)
+    total = x
+    for y in map(lambda i: next(it) * i, range(3)):
+        note("turn")
+        total = total + y
+    return total, next(it)
+
+
+@program(8, 5, 8)
+def chained_with_a_list(x):
+    total = x
+    for y in itertools.chain([x, x * 2], counting(x, 2), (x,)):
+        note("turn")
+        total = total + y
+    return total
+
+
+@program(4, 3, 8)
+def mapped_over_both(x):
+    total = x
+    iterator = iter([x, x + 1, x + 2])
+    for y in map(torch.mul, iterator, counting(x, 2)):
+        note("turn")
+        total = total + y
+    return total, list(iterator)
 
 
 # -- a dict ---------------------------------------------------------------------------------------
