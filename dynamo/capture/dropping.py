@@ -476,7 +476,7 @@ def _frames(tx: Interpreter) -> list[Interpreter] | None:
 
 
 def _held(frame: Interpreter) -> Iterable[Any]:
-    waiting = frame.pushed or ()  # in the caller's hands
+    waiting: Sequence[Any] = frame.pushed or ()  # in the caller's hands
     if frame.driven is not None:
         waiting = (frame.driven.resumed, frame.driven.generator, *frame.driven.operands)
     if frame.done:
