@@ -145,6 +145,7 @@ _ENTRY = "gives a function a C entry that does not run its code, which is what c
 _INSIDE = "replaces what str() and int() call in C; capture computes them before the frame runs"
 _STALE = "a fault of CPython's own: a class whose __new__ was deleted does not look for another"
 _ORIGIN = "asks where a coroutine was made; captured code makes it where it is first needed"
+_TIMES = "compares short times; compiling takes a part of them on a slow or busy machine"
 # test -> why it ends in another way
 EXPLAINED = {
     "test_call.TestPEP590.test_setvectorcall": _ENTRY,  # 3.12
@@ -188,6 +189,10 @@ EXPLAINED = {
     "test_itertools.TestBasicOps.test_permutations_tuple_reuse": _REUSED,
     "test_itertools.TestBasicOps.test_product_tuple_reuse": _REUSED,
     "test_dict.DictTest.test_oob_indexing_dictiter_iternextitem": _LIFETIME,
+    "test_int.IntStrDigitLimitsTests.test_denial_of_service_prevented_int_to_str": _TIMES,
+    "test_int.IntStrDigitLimitsTests.test_denial_of_service_prevented_str_to_int": _TIMES,
+    "test_int.IntSubclassStrDigitLimitsTests.test_denial_of_service_prevented_int_to_str": _TIMES,
+    "test_int.IntSubclassStrDigitLimitsTests.test_denial_of_service_prevented_str_to_int": _TIMES,
     "test_int.PyLongModuleTests.test_pylong_misbehavior_error_path_from_str": _INSIDE,  # 3.12
     "test_int.PyLongModuleTests.test_pylong_misbehavior_error_path_to_str": _INSIDE,
     "test_iter.TestCase.test_reduce_mutating_builtins_iter": _BUILTINS,
