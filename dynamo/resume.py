@@ -11,8 +11,8 @@ A continuation is a faithful copy of the function's instructions, lines and exce
 in the middle: loops, `try` and `with` around the break work because their code and their part of
 the stack are there. Cells of the function are free variables of the continuation, so they are
 shared: make the function with a closure that has, in the order of `co_freevars`, this frame's cells
-of these names. (But for those that it makes itself: see `Made`.) Continuations of continuations are
-made from the first function's code, not from the copy.
+of these names. (But for cells that nobody shares: these may be its own.) Continuations of
+continuations are made from the first function's code, not from the copy.
 
 A frame whose callee breaks goes on in the middle of its call (`make_call_code`): the continuation
 pushes what was below the operands, calls the callee's continuation where the call stands (with its
@@ -50,7 +50,6 @@ from dynamo.resume_parts import (
     Pushed,
     making,
     makings,
-    own_cells,
     parameters_of,
 )
 
@@ -218,6 +217,7 @@ def make_resume_code(
     local_names: Sequence[str],
     called: bool = False,
     made: AllMade = (),
+    own_cells: frozenset[str] = frozenset(),
 ) -> CodeType:
     """The continuation of `code` (a function or a continuation) at canonical instruction `index`.
 
@@ -226,21 +226,25 @@ def make_resume_code(
     is the variable of an inlined comprehension, which uses the slot while the cell is on the
     stack.) Parameters: in the order of `parameter_names`. Equal arguments give the same code object
     as long as somebody keeps it. called: see `is_called`. made: what takes the places of
-    parameters; what it is made of comes behind the others.
+    parameters; what it is made of comes behind the others. own_cells: those that the continuation
+    makes itself, empty.
 
     Raises CannotResume where the frame has not started, TooManyKinds; ValueError where stack or
     locals do not fit.
     """
     instr = normalize(code)[index]
     template, place = _locate(code, instr)
-    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called, made)
+    key = (
+        *(place, instr.pending_nulls, tuple(stack), tuple(local_names), called),
+        *(made, own_cells),
+    )
     known = template.made.get(key)
     if known is not None:
         return known
     _count(template, place, made)
     parameters = parameter_names(stack, local_names)
     names = _parameters_with(made, parameters)
-    shape = _shape(template.shape, names, local_names, own_cells(made))
+    shape = _shape(template.shape, names, local_names, own_cells)
     real = _real_items(instr, stack)
     _check_depth(template, place, len(real), instr)
     start = making(made, parameters, instr.lineno)
@@ -312,6 +316,7 @@ def make_call_code(
     callee: Callee,
     called: bool = False,
     made: AllMade = (),
+    own_cells: frozenset[str] = frozenset(),
 ) -> CodeType:
     """The continuation of `code` in the middle of its call at canonical instruction `index`.
 
@@ -321,7 +326,10 @@ def make_call_code(
     """
     instr = normalize(code)[index]
     template, place, after, exhausted = _locate_call(code, instr)
-    key = (place, instr.pending_nulls, tuple(stack), tuple(local_names), called, callee.key, made)
+    key = (
+        *(place, instr.pending_nulls, tuple(stack), tuple(local_names), called),
+        *(callee.key, made, own_cells),
+    )
     known = template.made.get(key)
     if known is not None:
         return known
@@ -332,7 +340,7 @@ def make_call_code(
     own = parameter_names(stack, local_names)
     parameters = (*own, *function, *arguments, *pushed)
     names = _parameters_with(made, parameters)
-    shape = _shape(template.shape, names, local_names, own_cells(made))
+    shape = _shape(template.shape, names, local_names, own_cells)
     real = _real_items(instr, stack, below_call=True)
     _check_depth(template, after, len(real) + len(callee.pushed), instr)
     body = template.copy()

@@ -88,10 +88,6 @@ def makings(made: AllMade) -> list[str]:
     return [f".made{i}" for i in range(sum(item.arguments.count(None) for item in made))]
 
 
-def own_cells(made: AllMade) -> set[str]:
-    return {name for item in made for name in item.arguments if isinstance(name, str)}
-
-
 def making(made: AllMade, parameters: Sequence[str], lineno: int | None) -> list[Native]:
     """The start of a continuation's body: what is made."""
     emit = Emitter()

@@ -745,7 +745,8 @@ class BreakEmitter:
             passed = [*own, *functions, *passed, *caller.pushed_locals()]
         made, arguments = self.carrying.split(passed, rests)
         try:
-            return make(made=made), arguments, made
+            cells = frozenset(self.carrying.own)
+            return make(made=made, own_cells=cells), arguments, made
         except TooManyKinds:
             self.carrying.give_up()
 

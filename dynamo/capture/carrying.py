@@ -190,17 +190,28 @@ class Carrying:
 
     def takes_cell(self, codegen: Codegen, cell: CellValue, name: str, read: bool) -> bool:
         """Whether a cell of the compiled frame is carried. read: that frame needs it itself."""
-        if not (read or id(cell) in self._kept) or not self.takes(codegen, cell, f".cell.{name}"):
+        if not (read or id(cell) in self._kept):
+            return False
+        if self._is_empty(cell):
+            self._keep(codegen, cell)
+        elif not self.takes(codegen, cell, f".cell.{name}"):
             return False
         self.own[name] = cell
         return True
 
+    def _is_empty(self, value: Value) -> bool:
+        """Whether `value` is a cell that nothing is in yet: a generator may be, later."""
+        return isinstance(value, CellValue) and value.contents is None and self._can_be_made(value)
+
     def closure(self, codegen: Codegen, cells: Sequence[Value], level: int) -> list[Any] | None:
         """The cells of a callee's frame, as arguments of what is `Carried`; None: none is."""
-        if not any(map(self._carries, cells)):
+        if not any(self._carries(cell) or self._is_empty(cell) for cell in cells):
             return None
         for i, cell in enumerate(cells):
-            self.takes(codegen, cell, f".{level}.cell{i}")
+            if self._is_empty(cell):
+                self._keep(codegen, cell)
+            else:
+                self.takes(codegen, cell, f".{level}.cell{i}")
         return [self._operand(codegen, cell) for cell in cells]
 
     def _carries(self, value: Value) -> bool:
@@ -261,8 +272,7 @@ class Carrying:
         if operands and isinstance(operands[0], GeneratorFunction):
             code = operands[0].code
         self._kept[id(value)] = Carried(value, function, ())
-        if isinstance(value, CellValue):
-            assert isinstance(value.contents, Value), "it holds a generator"
+        if isinstance(value, CellValue) and isinstance(value.contents, Value):
             self._keep(codegen, value.contents)
         arguments = [self._operand(codegen, operand) for operand in operands]
         if isinstance(value, IteratorValue):
@@ -274,6 +284,8 @@ class Carrying:
 
     def _operand(self, codegen: Codegen, operand: Any) -> Any:
         """An argument of what is Carried."""
+        if id(operand) in self._kept:
+            return operand
         if isinstance(operand, Value) and self._carries(operand):
             self._keep(codegen, operand)
             return operand
@@ -443,7 +455,8 @@ class _Order:
         """The cells get their contents, which may hold them."""
         while self._unfilled:
             cell = self._unfilled.pop()
-            self._append(Carried(None, fill_cell, (cell, cell.contents)))
+            if cell.contents is not None:
+                self._append(Carried(None, fill_cell, (cell, cell.contents)))
 
     def _append(self, found: Carried) -> int:
         arguments: list[Any] = [

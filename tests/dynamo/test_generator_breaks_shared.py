@@ -249,6 +249,33 @@ def an_exception_finds_it(x):
         return y + step()
 
 
+@program(2, 2, 3)
+def begins_behind_a_break(x):
+    note("start")
+    it = counting(x)
+    step = lambda: next(it)  # noqa: E731
+    y = [next(it) for _ in range(2)][-1]
+    note("between")
+    return y + step()
+
+
+@program(3, 2, 4)
+def begins_behind_a_break_in_a_callee(x):
+    def inner(y):
+        note("start")
+        it = counting(y)
+        y = [next(it) for _ in range(2)][-1]
+        try:
+            return later + y
+        except NameError as error:
+            note(type(error).__name__, error)
+        later = [next(it) for _ in range(2)][-1]
+        show = lambda: later * y  # noqa: E731
+        return show()
+
+    return inner(x * 2)
+
+
 # -- what must be an object -----------------------------------------------------------------------
 @program(2, 1, 3)
 def the_instruction_takes_the_closure(x):
