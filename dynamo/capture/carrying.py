@@ -126,7 +126,11 @@ class Carried:
     def name(self, place: int) -> str:
         """What an argument is for the user."""
         if self.code is None:
-            return "a cell" if self.value is None else f"what {self.value.describe()} holds"
+            return (
+                "a closure's variable"
+                if self.value is None
+                else f"what {self.value.describe()} holds"
+            )
         if place == 0:
             return f"generator {self.code.co_name}"
         held = self.code.co_varnames[: self.code.co_argcount]
@@ -190,29 +194,26 @@ class Carrying:
 
     def takes_cell(self, codegen: Codegen, cell: CellValue, name: str, read: bool) -> bool:
         """Whether a cell of the compiled frame is carried. read: that frame needs it itself."""
-        if not (read or id(cell) in self._kept):
-            return False
-        if self._is_empty(cell):
-            self._keep(codegen, cell)
-        elif not self.takes(codegen, cell, f".cell.{name}"):
+        wanted = read or id(cell) in self._kept
+        if not wanted or not self._takes_cell(codegen, cell, f".cell.{name}"):
             return False
         self.own[name] = cell
         return True
 
-    def _is_empty(self, value: Value) -> bool:
-        """Whether `value` is a cell that nothing is in yet: a generator may be, later."""
-        return isinstance(value, CellValue) and value.contents is None and self._can_be_made(value)
-
     def closure(self, codegen: Codegen, cells: Sequence[Value], level: int) -> list[Any] | None:
         """The cells of a callee's frame, as arguments of what is `Carried`; None: none is."""
-        if not any(self._carries(cell) or self._is_empty(cell) for cell in cells):
+        slots = [f".{level}.cell{i}" for i in range(len(cells))]
+        taken = [self._takes_cell(codegen, cell, local) for cell, local in zip(cells, slots)]
+        if not any(taken):
             return None
-        for i, cell in enumerate(cells):
-            if self._is_empty(cell):
-                self._keep(codegen, cell)
-            else:
-                self.takes(codegen, cell, f".{level}.cell{i}")
         return [self._operand(codegen, cell) for cell in cells]
+
+    def _takes_cell(self, codegen: Codegen, cell: Value, local: str) -> bool:
+        empty = isinstance(cell, CellValue) and cell.contents is None
+        if empty and self._can_be_made(cell):  # there may be a generator in it, later
+            self._keep(codegen, cell)
+            return True
+        return self.takes(codegen, cell, local)
 
     def _carries(self, value: Value) -> bool:
         """Whether `value` is, or holds, a generator that can be carried."""
