@@ -21,7 +21,7 @@ from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.carrying import Carried, Carrying, Ended
 from dynamo.capture.control import SkipFrame
-from dynamo.capture.dropping import reachable
+from dynamo.capture.dropping import SuspendedGenerator, path_to, reachable
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.stand_ins import TRUTH, calling, handing_on, performing, while_handling
@@ -45,6 +45,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantMethodValue
 from dynamo.values.exception_groups import split_now
+from dynamo.values.raised import ExceptionValue
 from dynamo.values.remade import left_generator
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class BreakEmitter:
             for level, (tx, callee) in enumerate(zip(stop.chain, callees))
         ]
         self.outer, self.inner = self.frames[0], self.frames[-1]
+        self._keep_left()
         resumed = [frame.resumes for frame in self.frames if frame.resumes is not None]
         simple = stop.loop is None and not any(frame.caught for frame in self.frames)
         self.carrying = Carrying(root.output, resumed, stop.reason, ends=simple)
@@ -108,6 +110,24 @@ class BreakEmitter:
         # Operands wait in locals, not on the stack, where the instruction is not executed at once.
         self.apart = self.nested or (self.handled is not None and self.instr.op in _SEES_HANDLED)
 
+    def _keep_left(self) -> None:
+        """What is suspended, and held by frames of a traceback alone, is made with that."""
+        output = self.root.output
+        watched = [w for w in output.watched.values() if isinstance(w, SuspendedGenerator)]
+        raised = [
+            v for v in output.side_effects.tracked if isinstance(v, ExceptionValue) and v.left
+        ]
+        if not (watched and raised):
+            return
+        for value in raised:
+            value.keep(output, ())
+        roots = [value for frame in self.frames for value in frame.roots()]
+        alive = output.side_effects.reachable(roots)
+        alone = [w for w in watched if id(w.generator) not in alive]
+        for value in raised:
+            held = [w.generator for w in alone if path_to(value.left, w) is not None]
+            value.keep(output, held)
+
     def _needed(self) -> list[Any]:
         """What this frame needs as objects: what the instruction takes, or lets go of."""
         inner, op = self.inner, self.instr.op
@@ -116,6 +136,7 @@ class BreakEmitter:
         needed: list[Any] = inner.stack[inner.split :]
         if op == "RETURN_VALUE":
             needed += inner.tx.locals.values()
+            needed += [inner.tx.cells.get(name) for name in inner.code.co_cellvars]
         elif op in _LETS_GO:
             needed.append(inner.tx.locals.get(self.instr.argval))
         if op in _OF_CELLS:

@@ -84,7 +84,11 @@ class BrokenFrame:
             if name in live or name in self.outliving
         }
         self.carried_cells: list[Any] | None = None  # see Carrying.closure
-        self.cells = dict(tx.cells) if level else {n: c for n, c in tx.cells.items() if n in live}
+        self.cells = {
+            name: cell
+            for name, cell in tx.cells.items()
+            if level or name in live or outlives(tx.output, cell, shown)
+        }
         if level == 0:
             self._check_cells()
         self.pushed = None if driven is not None else _pushed(tx, callee)

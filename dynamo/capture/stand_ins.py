@@ -117,7 +117,7 @@ def showing(
     code: CodeType, namespace: dict[str, Any], positions: Positions, left: int | None
 ) -> tuple[FunctionType, int]:
     """A function whose frame it returns, for a traceback: it was at `positions` (the instruction at
-    the offset that comes with it), and was left at the line `left`.
+    the offset that comes with it), and was left at the line `left`. The frame holds the argument.
     """
     emit = Emitter()
     emit.set_location(None, positions)
@@ -125,7 +125,7 @@ def showing(
     emit.call(0)
     emit.set_location(left)
     emit.return_value()
-    function = _function(code, namespace, (), emit)
+    function = _function(code, namespace, (".held",), emit)
     calls = [found.offset for found in dis.get_instructions(function) if found.opname == "CALL"]
     return function, calls[0]
 

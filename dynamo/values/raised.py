@@ -40,10 +40,17 @@ class ExceptionValue(ObjectValue):
         self.frames: Frames = ()
         self.tail: TracebackValue | None = None  # that it was given: the last of the frames
         self.args_tuple: tuple[list[Value], Value] | None = None
+        self.kept: Sequence[Value] = ()  # what the traceback alone holds
 
     def children(self) -> Sequence[Value]:
         args, kwargs = self.init or ((), {})
-        return [*self.args, *self.links.values(), *args, *kwargs.values()]
+        return [*self.args, *self.links.values(), *args, *kwargs.values(), *self.kept]
+
+    def keep(self, output: OutputGraph, values: Sequence[Value]) -> None:
+        """Have a frame of the traceback hold `values`."""
+        traceback = traceback_of(output, self.frames, self.tail)
+        if isinstance(traceback, TracebackValue):
+            self.kept = traceback.kept = values
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "args":
@@ -191,6 +198,7 @@ class TracebackValue(Value):
         super().__init__()
         self.frames = frames
         self.tail = tail
+        self.kept: Sequence[Value] = ()
 
     def python_type(self) -> type:
         return types.TracebackType
@@ -205,10 +213,14 @@ class TracebackValue(Value):
             tuple(showing(e.code, e.namespace, e.positions, e.left) for e in self.frames[:own])
         )
         codegen(self.tail if self.tail is not None else ConstantValue(None))
+        for value in self.kept:
+            codegen(value)
+        codegen.build_tuple(len(self.kept))
+        codegen.build_list(2)
         codegen.call(2)
 
     def children(self) -> Sequence[Value]:
-        return () if self.tail is None else (self.tail,)
+        return self.kept if self.tail is None else (self.tail, *self.kept)
 
 
 def traceback_of(output: OutputGraph, frames: Frames, tail: TracebackValue | None = None) -> Value:
@@ -286,13 +298,15 @@ def _takes(base: Any, keyword: str) -> bool:
     return True
 
 
-def make_traceback(
-    frames: Sequence[Shown], traceback: types.TracebackType | None = None
-) -> types.TracebackType | None:
-    """A traceback that shows `frames`, and then what `traceback` does."""
-    for function, offset in reversed(frames):
-        traceback = types.TracebackType(traceback, function(), offset, -1)
-    return traceback
+def make_traceback(frames: Sequence[Shown], parts: list[Any]) -> types.TracebackType | None:
+    """A traceback that shows `frames`, and then what another one does. parts: that other one, and
+    what the first of the frames is to hold. The frames hold this one, where nothing may stay.
+    """
+    for place in reversed(range(len(frames))):
+        function, offset = frames[place]
+        frame = [function(None if place else parts.pop())]
+        parts[0] = types.TracebackType(parts[0], frame.pop(), offset, -1)
+    return parts.pop(0)
 
 
 def make_exception(

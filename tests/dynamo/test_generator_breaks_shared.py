@@ -276,6 +276,83 @@ def begins_behind_a_break_in_a_callee(x):
     return inner(x * 2)
 
 
+# -- what ends with a cell that nothing reads any more --------------------------------------------
+def closed(x, n=6):
+    try:
+        for i in range(n):
+            yield x + i
+    finally:
+        LOG.append("closed")
+
+
+@program(2, 2, 9)
+def comprehensions_have_read_it(x):
+    it = closed(x)
+    y = sum([next(it) for _ in range(2)])
+    note("a")
+    y = y + sum([next(it) for _ in range(2)])
+    note("b")
+    return y
+
+
+@program(2, 2, 3)
+def its_closure_is_gone(x):
+    it = closed(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    note("a")
+    y = y + step()
+    step = None
+    note("b")
+    return y
+
+
+@program(2, 3, 3)
+def read_by_one_branch(x):
+    it = closed(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    note("a")
+    if x[0] > 0:
+        y = step()
+    else:
+        note("b")
+    return y
+
+
+@program(2, 2, 3)
+def not_read_by_the_handler(x):
+    it = closed(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    note("a")
+    try:
+        y = y + step()
+        raise KeyError(1)
+    except KeyError:
+        note("handler")
+    return y
+
+
+@program(1, 1, 1)
+def dead_at_the_first_break(x):
+    it = closed(x)
+    step = lambda: next(it)  # noqa: E731
+    y = step()
+    step = None
+    note("a")
+    return y
+
+
+@program(2, 2, 3)
+def the_last_break_raises(x):
+    it = closed(x)
+    y = [next(it) for _ in range(2)][-1]
+    note("a")
+    y = y + [next(it) for _ in range(2)][-1]
+    return y, note("b"), len(LOG)
+
+
 # -- what must be an object -----------------------------------------------------------------------
 @program(2, 1, 3)
 def the_instruction_takes_the_closure(x):
@@ -486,3 +563,43 @@ def test_an_exception_keeps_the_generator():
         del kept
         assert LOG[0] == ("end of guarded",), function
     assert captured.op_counts == [1]
+
+
+def left_by_an_exception(x):
+    def inner(x):
+        it = closed(x)
+        held = {"a": it}
+        y = next(it)
+        note("inner")
+        raise ValueError(held, y.ndim)
+
+    try:
+        inner(x)
+    except ValueError as error:
+        note("handler", error.args[1])
+    return x + 1
+
+
+def left_by_a_captured_exception(x):
+    def inner(x):
+        it = closed(x)
+        step = lambda: next(it)  # noqa: E731
+        raise ValueError(step().ndim)
+
+    try:
+        inner(x)
+    except ValueError as error:
+        note("handler", error.args)
+    return x + 1
+
+
+@pytest.mark.parametrize("function", [left_by_an_exception, left_by_a_captured_exception])
+def test_a_traceback_keeps_what_its_frames_held(function):
+    """Closed at the end at the latest, and not before the handler's break."""
+    capturing, _ = compiled(function)
+    for called in (function, capturing, capturing):
+        LOG.clear()
+        assert torch.equal(called(X), X + 1)
+        places = [i for i, item in enumerate(LOG) if item == "closed"]
+        assert len(places) == 1, LOG
+        assert places[0] > LOG.index(next(item for item in LOG if item[0] == "handler"))
