@@ -207,16 +207,18 @@ class TracebackValue(Value):
         return True
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(make_traceback))
+        making = make_holding_traceback if self.kept else make_traceback
+        codegen.load_callable(lambda: codegen.load_const(making))
         own = len(self.frames) - (len(self.tail.frames) if self.tail is not None else 0)
         codegen.load_const(
             tuple(showing(e.code, e.namespace, e.positions, e.left) for e in self.frames[:own])
         )
         codegen(self.tail if self.tail is not None else ConstantValue(None))
-        for value in self.kept:
-            codegen(value)
-        codegen.build_tuple(len(self.kept))
-        codegen.build_list(2)
+        if self.kept:
+            for value in self.kept:
+                codegen(value)
+            codegen.build_tuple(len(self.kept))
+            codegen.build_list(2)
         codegen.call(2)
 
     def children(self) -> Sequence[Value]:
@@ -298,15 +300,24 @@ def _takes(base: Any, keyword: str) -> bool:
     return True
 
 
-def make_traceback(frames: Sequence[Shown], parts: list[Any]) -> types.TracebackType | None:
-    """A traceback that shows `frames`, and then what another one does. parts: that other one, and
-    what the first of the frames is to hold. The frames hold this one, where nothing may stay.
+def make_traceback(
+    frames: Sequence[Shown], traceback: types.TracebackType | None
+) -> types.TracebackType | None:
+    """A traceback that shows `frames`, and then what `traceback` does."""
+    for function, offset in reversed(frames):
+        traceback = types.TracebackType(traceback, function(None), offset, -1)
+    return traceback
+
+
+def make_holding_traceback(frames: Sequence[Shown], parts: list[Any]) -> types.TracebackType:
+    """The same. parts: `traceback`, and what the first of the frames is to hold. It ends with the
+    traceback: the frames hold this one, where nothing may stay.
     """
     for place in reversed(range(len(frames))):
         function, offset = frames[place]
         frame = [function(None if place else parts.pop())]
         parts[0] = types.TracebackType(parts[0], frame.pop(), offset, -1)
-    return parts.pop(0)
+    return parts.pop()
 
 
 def make_exception(
