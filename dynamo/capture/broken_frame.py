@@ -25,6 +25,7 @@ from dynamo.resume_parts import Item, Pushed, parameters_of
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
+from dynamo.values.cell import CellValue
 from dynamo.values.remade import Over
 
 if TYPE_CHECKING:
@@ -95,12 +96,14 @@ class BrokenFrame:
 
     def _check_cells(self) -> None:
         """A comprehension that has a variable, or a cell, in the place of one of the compiled
-        frame's own cells cannot be left there: the continuation takes these cells along.
+        frame's own cells cannot be left there, nor where it begins: the continuation takes these
+        cells along.
         """
-        for name in (*self.code.co_cellvars, *self.code.co_freevars):
+        begins = self.instr.op == "STORE_FAST" and not isinstance(self.stack[-1], CellValue)
+        for name in self._cell_names:
             cell = self.tx.cells.get(name)
             replaced = cell is None or (cell.source is None and cell.local_name is None)
-            if replaced or name in self.tx.locals:
+            if replaced or name in self.tx.locals or (begins and name == self.instr.argval):
                 text = f"the comprehension's variable {name!r}"
                 raise Unsupported(breaks.CannotReconstruct(text))
 

@@ -361,6 +361,9 @@ def ends_noticed(obj: Any) -> bool:
 def is_noticed(obj: Any, depth: int = 2) -> bool:
     """Whether the program may notice when `obj` ends, as far as can be seen from it."""
     kind = type(obj)
+    if kind is types.FunctionType and "<locals>" in obj.__qualname__:
+        references = weakref.getweakrefs(obj)
+        return not all(_is_ours(reference) for reference in references)
     if id(kind) in _CONSTANTS or issubclass(kind, _UNNOTICED):
         return False
     if id(kind) in _CONTAINERS and depth:

@@ -38,7 +38,7 @@ class NamespaceValue(Value):
         return True, self.namespace
 
     def describe(self) -> str:
-        return f"the globals of {self.namespace.get('__name__')}"
+        return f"the globals of {self.namespace.get('__name__', 'code that exec() has run')}"
 
     def truth(self, tx: Interpreter) -> bool:
         return True
@@ -131,7 +131,7 @@ _METHODS: dict[str, Callable[..., Value | None]] = {
 
 
 def _is_namespace(obj: Any) -> bool:
-    return type(obj) is dict and "__builtins__" in obj and "__name__" in obj
+    return type(obj) is dict and "__builtins__" in obj  # of a module, or of exec()
 
 
 @special_builder(_is_namespace)

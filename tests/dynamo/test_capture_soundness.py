@@ -573,3 +573,24 @@ def test_what_raised_at_the_first_call_may_work_at_the_next(program, arguments):
     function, _ = compiled(program)
     for argument in arguments:
         assert same(outcome(program, (X, argument)), outcome(function, (X, argument)))
+
+
+# -- names that code reached by exec() reads ------------------------------------------------------
+def test_globals_of_exec_are_changed_as_a_dict():
+    space: dict = {"k": 5}
+    exec("def scaled(x): return x * k", space)
+
+    def f(x):
+        y = space["scaled"](x)
+        space["k"] += 1
+        y = y + space["scaled"](x)
+        space["k"], space["new"] = 2, 7
+        return y + space["scaled"](x), space["new"], "k" in space, space.get("none")
+
+    function, captured = compiled(f)
+    results = []
+    for called in (f, function, function):
+        space["k"] = 5
+        results.append((called(X), space["k"], space.pop("new")))
+    assert same(results[0], results[1]) and same(results[0], results[2])
+    assert len(captured.op_counts) == 1

@@ -45,6 +45,15 @@ PROGRAMS = {
             o = O(2)
             return w() is None, o.n, t
     """,
+    "function_across_breaks": """
+        def f(t):
+            function = lambda: t
+            w = weakref.ref(function)
+            brk()
+            a = w() is function
+            brk()
+            return w()() + 1, a
+    """,
     "held_by_a_container": """
         def f(t):
             l = [O()]

@@ -1454,6 +1454,25 @@ def test_a_loop_that_breaks_elsewhere_is_compiled_again_in_general():
     assert not any(b.code == "RECOMPILE_LIMIT" for r in captured.context.records for b in r.breaks)
 
 
+def test_a_comprehension_has_the_name_of_a_shared_variable():
+    def f(x):
+        it = x
+
+        def step():
+            nonlocal it
+            it = it + 1
+            note("step")
+            return it
+
+        return [step() for it in (1, 2)], step()
+
+    capturing, _ = compiled(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # a fault of ours
+        for _ in range(2):
+            assert same(outcome(f, (X,)), outcome(capturing, (X,)))
+
+
 @pytest.mark.parametrize(("function", "graphs", "breaks", "args"), PROGRAMS)
 def test_program(function, graphs, breaks, args):
     check(function, graphs, breaks, args)
