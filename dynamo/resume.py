@@ -43,6 +43,7 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import Native, Positions, Region, decode
 from dynamo.bytecode.emit import Emitter, frame_prologue
 from dynamo.resume_parts import (
+    MADE,
     AllMade,
     Call,
     Callee,
@@ -152,8 +153,8 @@ def users_name(code: CodeType, parameter: str) -> str:
         line = "" if function is None else f" of line {function.lineno}"
         return f"intermediate value {parameter.removeprefix('.stack')}{line}"
     made = _continuations.get(code)
-    if made is not None and parameter.startswith(".made"):
-        return made.held[int(parameter.removeprefix(".made"))]
+    if made is not None and parameter.startswith(MADE):
+        return made.held[int(parameter.removeprefix(MADE))]
     if made is None or not parameter.startswith(".argument"):
         return parameter
     return made.arguments[int(parameter.removeprefix(".argument"))]

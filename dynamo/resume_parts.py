@@ -59,6 +59,7 @@ class Made:
 
 
 AllMade = tuple[Made, ...]
+MADE = ".made"  # how the parameters are called of which something is made
 
 
 def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
@@ -85,7 +86,7 @@ class Callee:
 
 
 def makings(made: AllMade) -> list[str]:
-    return [f".made{i}" for i in range(sum(item.arguments.count(None) for item in made))]
+    return [f"{MADE}{i}" for i in range(sum(item.arguments.count(None) for item in made))]
 
 
 def making(made: AllMade, parameters: Sequence[str], lineno: int | None) -> list[Native]:

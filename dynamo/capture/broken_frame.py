@@ -15,7 +15,7 @@ import torch
 from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
-from dynamo.capture.carrying import Carried
+from dynamo.capture.carrying import over_cells
 from dynamo.capture.dropping import is_watched, outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
@@ -26,7 +26,6 @@ from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue
-from dynamo.values.remade import Over
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -84,7 +83,7 @@ class BrokenFrame:
             for name, value in tx.locals.items()
             if name in live or name in self.outliving
         }
-        self.carried_cells: list[Any] | None = None  # see Carrying.closure
+        self.carried_cells: list[Any] | None = None  # see Carrying.cells
         self.cells = {
             name: cell
             for name, cell in tx.cells.items()
@@ -197,9 +196,11 @@ class BrokenFrame:
                 self.carrying.store(codegen, value, self.local(name))
         cells: list[Any] = [self.cells.get(name) for name in self._cell_names]
         if None not in cells:
-            self.carried_cells = self.carrying.closure(codegen, cells, self.level)
-            if self.carried_cells is not None:
-                return
+            self.carried_cells = self.carrying.cells(codegen, cells, self.level)
+        if self.carried_cells is None:
+            self._keep_cells(codegen, cells)
+
+    def _keep_cells(self, codegen: Codegen, cells: list[Any]) -> None:
         for cell in cells:
             if cell is None:  # the slot has another use inside of a comprehension
                 codegen.load_callable(lambda: codegen.load_const(CellType))
@@ -215,29 +216,26 @@ class BrokenFrame:
         return (*self.code.co_cellvars, *self.code.co_freevars)
 
     def function(self, code: CodeType) -> Any:
-        """A function over the cells of this frame, which another one's continuation calls."""
+        """What a caller's continuation gets to call: a function over this frame's cells, which is
+        made here, or there if the cells are carried.
+        """
         if self.carried_cells is None or not code.co_freevars:
             return self, code
-        return Carried(None, Over(code, self.tx.f_globals), tuple(self.carried_cells))
+        return over_cells(code, self.tx.f_globals, self.carried_cells)
 
     def restore(self, codegen: Codegen) -> Callable[[], None]:
         """Push the variables of the compiled frame itself that have to be stored again. The
         function that is returned stores them.
         """
         restored = []
-        emptied = []
         for name in self.moved_locals():
             value = self.locals[name]
             if name in self._cell_names or not self.carrying.takes(codegen, value, name):
                 codegen(value)
                 restored.append(name)
-        for name in self.code.co_cellvars:
-            cell = self.tx.cells.get(name)
-            if cell is None or cell.local_name != name:
-                continue
-            taken = self.carrying.takes_cell(codegen, cell, name, read=name in self.cells)
-            if taken and name in self.tx.output.root_frame.arguments:
-                emptied.append(name)
+        arguments = self.tx.output.root_frame.arguments
+        carried = [name for name in self.code.co_cellvars if self._carries_cell(codegen, name)]
+        emptied = [name for name in carried if name in arguments]  # the argument is still in it
 
         def store() -> None:
             for name in emptied:
@@ -246,6 +244,12 @@ class BrokenFrame:
                 codegen.store_fast(name)
 
         return store
+
+    def _carries_cell(self, codegen: Codegen, name: str) -> bool:
+        cell = self.tx.cells.get(name)
+        if cell is None or cell.local_name != name:  # a comprehension has it
+            return False
+        return self.carrying.takes_cell(codegen, cell, name, read=name in self.cells)
 
     def keep_pushed(self, codegen: Codegen) -> None:
         for value, local in zip(self._pushed_values(), self.pushed_locals()):

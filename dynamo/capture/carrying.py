@@ -51,7 +51,7 @@ from dynamo.values.iterators import (
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.real_iterators import REAL
 from dynamo.values.remade import (
-    Over,
+    FunctionMaker,
     accumulated,
     ask_again,
     call_again,
@@ -69,7 +69,7 @@ from dynamo.values.remade import (
     make_tuple,
     map_again,
     pairs_from,
-    with_parts,
+    with_defaults,
     zip_again,
 )
 from dynamo.values.resumed_iterators import ResumedIterator
@@ -139,6 +139,11 @@ class Carried:
         return f"{users_name(self.code, held[place - 1])} of {self.code.co_name}"
 
 
+def over_cells(code: types.CodeType, namespace: dict[str, Any], cells: Sequence[Any]) -> Carried:
+    """A function over cells, which are arguments of what is carried."""
+    return Carried(None, FunctionMaker(code, namespace), tuple(cells))
+
+
 @dataclass(frozen=True)
 class Closure:
     """A function over cells."""
@@ -200,7 +205,7 @@ class Carrying:
         self.own[name] = cell
         return True
 
-    def closure(self, codegen: Codegen, cells: Sequence[Value], level: int) -> list[Any] | None:
+    def cells(self, codegen: Codegen, cells: Sequence[Value], level: int) -> list[Any] | None:
         """The cells of a callee's frame, as arguments of what is `Carried`; None: none is."""
         slots = [f".{level}.cell{i}" for i in range(len(cells))]
         taken = [self._takes_cell(codegen, cell, local) for cell, local in zip(cells, slots)]
@@ -293,8 +298,8 @@ class Carrying:
         if isinstance(operand, GeneratorFunction) and any(map(self._carries, operand.cells())):
             operand = Closure(operand.code, operand.frame.f_globals, operand.cells())
         if isinstance(operand, Closure):
-            cells = tuple([self._operand(codegen, cell) for cell in operand.cells])
-            return Carried(None, Over(operand.code, operand.namespace), cells)
+            cells = [self._operand(codegen, cell) for cell in operand.cells]
+            return over_cells(operand.code, operand.namespace, cells)
         local = f".carried{self._locals}"
         self._locals += 1
         if isinstance(operand, GeneratorFunction):
@@ -431,7 +436,7 @@ class _Order:
     def put(self, value: Value | Carried, place: int) -> None:
         """It takes the place of a parameter."""
         number = self.add(value)
-        if isinstance(number, str):
+        if isinstance(number, str):  # the frame's own cell, as an object
             raise HeldElsewhere(value)
         self._places.setdefault(number, []).append(place)
 
@@ -574,5 +579,7 @@ def _ingredients(output: OutputGraph, value: Value) -> Ingredients:
 def _function_ingredients(value: NestedFunctionValue) -> Ingredients:
     cells = value.closure_tuple.contents  # type: ignore[union-attr]
     parts = (value.defaults, value.keyword_defaults, value.annotation_dict())
+    if not any(part is not None for part in parts):
+        return FunctionMaker(value.code, value.globals), cells
     function = Closure(value.code, value.globals, cells)
-    return with_parts, [function, *(ConstantValue(None) if p is None else p for p in parts)]
+    return with_defaults, [function, *(ConstantValue(None) if p is None else p for p in parts)]

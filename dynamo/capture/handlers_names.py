@@ -24,7 +24,7 @@ from dynamo.values.containers import from_constant
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.last_reads import read_last
 from dynamo.values.raised import name_attribute
-from dynamo.values.remade import Over
+from dynamo.values.remade import FunctionMaker
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -59,7 +59,7 @@ def SWAP(tx: Interpreter, instr: Instruction) -> None:
 
 
 # What continuations call and ask for has no name in their code.
-_OF_CONTINUATIONS = (FunctionType, BuiltinFunctionType, type, type(hand_over), Over)
+_OF_CONTINUATIONS = (FunctionType, BuiltinFunctionType, type, type(hand_over), FunctionMaker)
 
 
 # -- constants and locals -------------------------------------------------------------------------

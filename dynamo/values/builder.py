@@ -50,6 +50,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.conversions",
     "dynamo.values.builtin_types",
     "dynamo.values.itertools_iterators",
+    "dynamo.values.remade_values",
     "dynamo.values.native_iterators",
     "dynamo.values.functional",
     "dynamo.values.unread",

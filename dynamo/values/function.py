@@ -25,7 +25,6 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.managers import METHODS
 from dynamo.values.operators import same_object, tell_apart
-from dynamo.values.remade import Over
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -588,29 +587,6 @@ class HandOverValue(Value):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_const(hand_over)
-
-
-class OverValue(Value):
-    """What makes functions over cells, in continuations (remade.Over)."""
-
-    def __init__(self, made: Over) -> None:
-        super().__init__()
-        self.made = made
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from dynamo.values.containers import TupleValue
-
-        cells = TupleValue(list(args)) if args else None
-        function = NestedFunctionValue(self.made.code, self.made.namespace, closure=cells)
-        return tx.output.side_effects.track_new(function)
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.made)
-
-
-@builder(Over)
-def build_over(tx: Interpreter, obj: Over, source: Source | None) -> Value:
-    return OverValue(obj)
 
 
 @builder(type(hand_over))

@@ -15,21 +15,13 @@ from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
-from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.exceptions import RaisedException, call_real
-from dynamo.values.iterators import FilterIterator, IteratorValue, MapIterator, Rebuilt, ZipIterator
+from dynamo.values.iterators import FilterIterator, IteratorValue, Rebuilt
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import SliceValue
-from dynamo.values.remade import (
-    accumulated,
-    dropping_nothing,
-    make_cell,
-    map_again,
-    pairs_from,
-    zip_again,
-)
+from dynamo.values.remade import accumulated, dropping_nothing, pairs_from
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
@@ -449,46 +441,3 @@ def _count(tx, start=None, step=None):
         if not any(hasattr(value.python_type(), name) for name in numbers):
             fail_as(tx, itertools.count, *given)
     return CountIterator(*given)
-
-
-# -- what a graph break stood in ------------------------------------------------------------------
-@handles(make_cell)
-def _make_cell(tx):
-    return tx.output.side_effects.track_new(CellValue(None))
-
-
-@handles(zip_again)
-def _zip_again(tx, strict, taken, *operands):
-    count = taken.as_constant()
-    made = ZipIterator(operands[count:], strict.as_constant())
-    made.taken = list(operands[:count])
-    return made
-
-
-@handles(map_again)
-def _map_again(tx, function, taken, *operands):
-    count = taken.as_constant()
-    made = MapIterator(function, operands[count:])
-    made.taken = list(operands[:count])
-    return made
-
-
-@handles(pairs_from)
-def _pairs_after(tx, left, inner):
-    made = PairwiseIterator(inner)
-    made.first = left
-    return made
-
-
-@handles(accumulated)
-def _accumulate_after(tx, inner, function, total):
-    made = AccumulateIterator(inner, None if is_none(function) else function, None)
-    made.total = total
-    return made
-
-
-@handles(dropping_nothing)
-def _dropwhile_after(tx, inner):
-    made = DropwhileIterator(ConstantValue(None), inner)
-    made.started = True
-    return made

@@ -10,7 +10,6 @@ import itertools
 import types
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from dynamo import _hook
@@ -86,15 +85,16 @@ def left_generator(
     return resumed
 
 
-@dataclass(frozen=True, eq=False)
-class Over:
-    """Makes functions with this code, over cells."""
+# -- closures over what holds a generator ---------------------------------------------------------
+class FunctionMaker:
+    """Called with cells, makes a function over them. The same code and globals: the same maker."""
 
-    code: types.CodeType
-    namespace: dict[str, Any]
+    def __init__(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        self.code = code
+        self.namespace = namespace
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Over):
+        if not isinstance(other, FunctionMaker):
             return False
         return self.code is other.code and self.namespace is other.namespace
 
@@ -103,6 +103,22 @@ class Over:
 
     def __call__(self, *cells: types.CellType) -> types.FunctionType:
         return types.FunctionType(self.code, self.namespace, self.code.co_name, None, cells)
+
+
+def with_defaults(function: Any, defaults: Any, keyword_defaults: Any, annotations: Any) -> Any:
+    function.__defaults__ = defaults
+    function.__kwdefaults__ = keyword_defaults
+    if annotations is not None:
+        function.__annotations__ = annotations
+    return function
+
+
+def make_cell() -> types.CellType:
+    return types.CellType()
+
+
+def fill_cell(cell: types.CellType, contents: Any) -> None:
+    cell.cell_contents = contents
 
 
 # -- what holds a generator -----------------------------------------------------------------------
@@ -117,22 +133,6 @@ def make_tuple(*items: Any) -> tuple:
 def make_dict(count: int, *items: Any) -> dict:
     """items: the keys, `count` of them, then the values."""
     return dict(zip(items[:count], items[count:]))
-
-
-def make_cell() -> types.CellType:
-    return types.CellType()
-
-
-def fill_cell(cell: types.CellType, contents: Any) -> None:
-    cell.cell_contents = contents
-
-
-def with_parts(function: Any, defaults: Any, keyword_defaults: Any, annotations: Any) -> Any:
-    function.__defaults__ = defaults
-    function.__kwdefaults__ = keyword_defaults
-    if annotations is not None:
-        function.__annotations__ = annotations
-    return function
 
 
 def make_deque(limit: int | None, *items: Any) -> deque:
@@ -166,7 +166,7 @@ def chain_after(inner: Any, outer: Any) -> Any:
     return itertools.chain(inner, itertools.chain.from_iterable(outer))
 
 
-# Captured, these are what they stand for (values/itertools_iterators.py).
+# Captured, these are what they stand for (values/remade_values.py).
 def zip_again(strict: bool, taken: int, *operands: Any) -> Any:
     """zip(...) whose first iterators have been asked for items of the row that comes next: `taken`
     items, then all iterators.

@@ -3,8 +3,8 @@
 The continuation gets the real iterator. If the rest of the loop breaks again, it asks natively for
 each item, so that one graph serves all turns (breaks.NextTurn). Otherwise the rest of the loop is
 captured as if the loop began there: where the iterator stands is guarded, and the rewritten frame
-moves it on. So is what a suspended generator still has before it, if it is asked by no loop: then
-it stands where it does in each call.
+moves it on. That is done, too, where the break is in no loop, with iterators of which a generator
+is made again at the start: at this place they have come as far in each call.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.bytecode.loops import in_loop
 from dynamo.errors import Unsupported
+from dynamo.resume_parts import MADE
 from dynamo.sources import CallSource, LocalSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -75,9 +76,9 @@ class ResumedIterator(IteratorValue):
         return item
 
     @property
-    def of_generator(self) -> bool:
-        """Whether a generator holds it, of which the captured code is made at its start."""
-        return isinstance(self.source, LocalSource) and self.source.local.startswith(".made")
+    def remade(self) -> bool:
+        """Whether something is made of it at the start of the continuation (resume_parts.Made)."""
+        return isinstance(self.source, LocalSource) and self.source.local.startswith(MADE)
 
     def rebuild(self) -> Rebuilt:
         return iter, []
@@ -121,7 +122,7 @@ def breaks_again(opened: Iterable[ResumedIterator], stop: Stop) -> bool:
     unfinished = [iterator for iterator in opened if not iterator.exhausted]
     if not unfinished:
         return False
-    if not all(iterator.of_generator for iterator in unfinished):
+    if not all(iterator.remade for iterator in unfinished):
         return True
     return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
 

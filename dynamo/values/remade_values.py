@@ -1,0 +1,101 @@
+"""Captured, the functions of values/remade.py with which continuations make again what was there
+before a graph break: they give what they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dynamo.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder
+from dynamo.values.builtins import handles, is_none
+from dynamo.values.cell import CellValue
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import TupleValue
+from dynamo.values.function import NestedFunctionValue
+from dynamo.values.iterators import MapIterator, ZipIterator
+from dynamo.values.itertools_iterators import (
+    AccumulateIterator,
+    DropwhileIterator,
+    PairwiseIterator,
+)
+from dynamo.values.remade import (
+    FunctionMaker,
+    accumulated,
+    dropping_nothing,
+    make_cell,
+    map_again,
+    pairs_from,
+    zip_again,
+)
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+    from dynamo.reconstruct import Codegen
+
+
+# -- closures -------------------------------------------------------------------------------------
+class FunctionMakerValue(Value):
+    """What makes functions over cells, in continuations (remade.FunctionMaker)."""
+
+    def __init__(self, made: FunctionMaker) -> None:
+        super().__init__()
+        self.made = made
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        cells = TupleValue(list(args)) if args else None
+        function = NestedFunctionValue(self.made.code, self.made.namespace, closure=cells)
+        return tx.output.side_effects.track_new(function)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.made)
+
+
+@builder(FunctionMaker)
+def build_function_maker(tx: Interpreter, obj: FunctionMaker, source: Source | None) -> Value:
+    return FunctionMakerValue(obj)
+
+
+@handles(make_cell)
+def _make_cell(tx):
+    return tx.output.side_effects.track_new(CellValue(None))
+
+
+# -- iterators ----------------------------------------------------------------------------------
+@handles(zip_again)
+def _zip_again(tx, strict, taken, *operands):
+    count = taken.as_constant()
+    made = ZipIterator(operands[count:], strict.as_constant())
+    made.taken = list(operands[:count])
+    return made
+
+
+@handles(map_again)
+def _map_again(tx, function, taken, *operands):
+    count = taken.as_constant()
+    made = MapIterator(function, operands[count:])
+    made.taken = list(operands[:count])
+    return made
+
+
+@handles(pairs_from)
+def _pairs_after(tx, left, inner):
+    made = PairwiseIterator(inner)
+    made.first = left
+    return made
+
+
+@handles(accumulated)
+def _accumulate_after(tx, inner, function, total):
+    made = AccumulateIterator(inner, None if is_none(function) else function, None)
+    made.total = total
+    return made
+
+
+@handles(dropping_nothing)
+def _dropwhile_after(tx, inner):
+    made = DropwhileIterator(ConstantValue(None), inner)
+    made.started = True
+    return made
