@@ -332,23 +332,20 @@ class Carrying:
         """What a continuation makes, and the arguments of the call of it, where these would have
         been `passed`. rests: what is left of the generators that the break stands in.
         """
-        order = _Order({**self._kept, **rests}, self.reason, self.own)
+        order = _Order(self, {**self._kept, **rests}, self.own)
         arguments: list[Any] = []
         self._passed = order.numbers
-        try:
-            for place, argument in enumerate(passed):
-                value = self.slots.get(argument) if isinstance(argument, str) else None
-                if isinstance(argument, Carried):
-                    order.put(argument, place)
-                elif value is None:
-                    arguments.append(argument)
-                elif isinstance(ended := rests.get(id(value)), Ended):
-                    arguments.append(ended)
-                else:
-                    order.put(value, place)
-            order.fill()
-        except HeldElsewhere as error:
-            self._refuse({id(value) for value in error.args})
+        for place, argument in enumerate(passed):
+            value = self.slots.get(argument) if isinstance(argument, str) else None
+            if isinstance(argument, Carried):
+                order.put(argument, place)
+            elif value is None:
+                arguments.append(argument)
+            elif isinstance(ended := rests.get(id(value)), Ended):
+                arguments.append(ended)
+            else:
+                order.put(value, place)
+        order.fill()
         return order.made(), [*arguments, *order.leaves]
 
     def end(self, codegen: Codegen, passed: bool, raised: bool) -> None:
@@ -362,7 +359,7 @@ class Carrying:
         ]
         if not gone:
             return
-        order = _Order({**self._kept}, self.reason, {})
+        order = _Order(self, {**self._kept}, {})
         numbers = [order.add(value) for _, value in gone]
         order.fill()
         leaves = iter(order.leaves)
@@ -405,13 +402,14 @@ class Carrying:
         """Emission ends: nothing else may have needed what is carried."""
         refused = {key for key in (*self._kept, *self.resumed) if codegen.uses[key]}
         if refused:
-            self._refuse(refused)
+            self.refuse(refused)
 
     def give_up(self) -> NoReturn:
-        self._refuse({*self._kept, *self.resumed})
+        self.refuse({*self._kept, *self.resumed})
 
-    def _refuse(self, values: set[int]) -> NoReturn:
-        if values & self.resumed:
+    def refuse(self, values: set[int]) -> NoReturn:
+        """These cannot be carried, by `id`."""
+        if values & self.resumed or values <= self.output.held_elsewhere:
             raise Unsupported(self.reason)
         self.output.held_elsewhere |= values
         raise HeldElsewhere
@@ -421,10 +419,10 @@ class _Order:
     """What a continuation makes, in order: first what others are made of."""
 
     def __init__(
-        self, carried: dict[int, Carried | Ended], reason: Any, own: dict[str, CellValue]
+        self, carrying: Carrying, carried: dict[int, Carried | Ended], own: dict[str, CellValue]
     ) -> None:
+        self.carrying = carrying
         self.carried = carried
-        self.reason = reason
         self.leaves: list[Any] = []
         # By id; of a cell of the continuation itself its name.
         self.numbers: dict[int, int | str] = {id(cell): name for name, cell in own.items()}
@@ -437,7 +435,7 @@ class _Order:
         """It takes the place of a parameter."""
         number = self.add(value)
         if isinstance(number, str):  # the frame's own cell, as an object
-            raise HeldElsewhere(value)
+            self.carrying.refuse({id(value)})
         self._places.setdefault(number, []).append(place)
 
     def add(self, value: Value | Carried) -> int | str:
@@ -446,10 +444,10 @@ class _Order:
         if key in self.numbers:
             return self.numbers[key]
         if key in self._open:  # it holds itself
-            raise HeldElsewhere(value)
+            self.carrying.refuse({key})
         found = value if isinstance(value, Carried) else self.carried.get(key)
         if found is None:
-            raise Unsupported(self.reason)
+            raise Unsupported(self.carrying.reason)
         assert isinstance(found, Carried), "what has ended is an argument"
         self._open.add(key)
         self.numbers[key] = self._append(found)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import pytest
 import torch
 
 import dynamo
-from tests.dynamo.capturing import compiled
+from tests.dynamo.capturing import compiled, same
 from tests.dynamo.spelled_support import LOG, X, check, note, registry
 
 PROGRAMS, program = registry()
@@ -563,6 +564,34 @@ def test_an_exception_keeps_the_generator():
         del kept
         assert LOG[0] == ("end of guarded",), function
     assert captured.op_counts == [1]
+
+
+def sent_to_itself(x):
+    ended = False
+
+    def own():
+        nonlocal ended
+        try:
+            me = yield
+            yield me is not None
+        finally:
+            ended = True
+
+    it = own()
+    next(it)
+    y = x + it.send(it)
+    dynamo.graph_break()
+    before = ended
+    del it
+    gc.collect()
+    return y, before, ended
+
+
+def test_a_generator_that_holds_itself():
+    """It is closed by the garbage collector."""
+    capturing, _ = compiled(sent_to_itself)
+    for _ in range(2):
+        assert same(capturing(X), sent_to_itself(X))
 
 
 def left_by_an_exception(x):
