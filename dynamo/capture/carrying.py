@@ -458,7 +458,7 @@ class _Order:
     def fill(self) -> None:
         """The cells get their contents, which may hold them."""
         while self._unfilled:
-            cell = self._unfilled.pop()
+            cell = self._unfilled.pop(0)
             if cell.contents is not None:
                 self._append(Carried(None, fill_cell, (cell, cell.contents)))
 
