@@ -18,7 +18,7 @@ def main(modules: list[str]) -> bool:
     only = modules.pop()[1:] if modules[-1].startswith("=") else ""
     if modules == ["--all"]:
         modules = sorted({*QUICK, *SLOW, *FULL})
-    clean = True
+    wrong = []
     for module in modules:
         if not full_name(module):
             print(f"{module}: not in this Python")
@@ -26,7 +26,8 @@ def main(modules: list[str]) -> bool:
         plain, hooked, rows = compare(module, only)
         broken = plain.broken or hooked.broken
         new = [row for row in rows if row.test.removeprefix("test.") not in EXPLAINED]
-        clean = clean and not (broken or hooked.faults or new)
+        if broken or hooked.faults or new:
+            wrong.append(module)
         print(
             f"{module}: {len(hooked.ran)} of {len(plain.ran)} tests, {len(rows)} differences "
             f"({len(new)} unexplained), {len(hooked.faults)} faults, "
@@ -40,7 +41,8 @@ def main(modules: list[str]) -> bool:
             print(f"    {row.test}: {row.plain} -> {row.hooked}: {why}")
         for fault in dict.fromkeys(hooked.faults):
             print(f"    fault: {fault if only else fault.strip().rpartition(chr(10))[2]}")
-    return clean
+    print("Not as without the hook:", ", ".join(wrong) or "nothing that is not explained")
+    return not wrong
 
 
 if __name__ == "__main__":
