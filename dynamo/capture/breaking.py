@@ -74,6 +74,7 @@ _CONDITIONAL = {
 _NO_NATIVE = frozenset(["POP_EXCEPT"])
 # Of what a variable holds.
 _LETS_GO = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
+# Of a cell, or of what is in it.
 _OF_CELLS = frozenset(
     ["LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL"]
     + ["LOAD_FROM_DICT_OR_DEREF", "LOAD_FAST_AND_CLEAR"]

@@ -3,7 +3,7 @@
 A generator that is suspended in the captured code, or that a break stands in, is no object yet, and
 as an object it would be closed to capture. Where only variables and the stack of the frames at the
 break hold it, they do not get the object: the continuation gets what it is made of, and makes it
-at its start, by functions of values/remade.py (see resume.Made). So capture goes on in it.
+at its start, by functions of values/remade.py (see resume_parts.Made). So capture goes on in it.
 
     for y in gen(x):                     # continuation, of the call that breaks
         print(y)                         it = start(gen_from_its_yield, i, x)
