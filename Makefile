@@ -1,5 +1,6 @@
 # make demo    install into .venv and run the tutorial's main job on a real model
-# make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests
+# make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests,
+#              SPREAD=4 takes a quarter of those that no Python version changes
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
 # make cpython  CPython's own tests with and without the hook: the table of differences
@@ -10,19 +11,22 @@ PYTHON ?= python3.11
 INTERPRETER := $(shell sh tools/find_python.sh $(PYTHON))
 VENV := .venv$(if $(filter python3.11,$(PYTHON)),,-$(PYTHON))
 BIN := $(VENV)/bin
+TORCH := $(VENV)/torch-installed
 STAMP := $(VENV)/installed
-SOURCES := $(wildcard dynamo/csrc/* fxgraph/aot/csrc/* inductor/runtime/csrc/*)
+SOURCES := $(wildcard dynamo/csrc/* fxgraph/csrc/* fxgraph/aot/csrc/* inductor/runtime/csrc/*)
 JOBS ?= 2
+SPREAD ?= 1
+PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --spread $(SPREAD) --durations 25
 
-.PHONY: demo test lint accept bench fuzz cpython install clean
+.PHONY: demo test lint accept bench fuzz cpython torch install clean
 
 demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
 
 test: $(STAMP) $(if $(FAST),,lint)
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 ifndef FAST
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu"
 endif
 
 lint: $(STAMP)
@@ -46,12 +50,17 @@ fuzz: $(STAMP)
 cpython: $(STAMP)
 	$(BIN)/python -m tests.cpython --all
 
+torch: $(TORCH)
+
 install: $(STAMP)
 
 # torch comes first and pinned: the extensions are built against it, without build isolation, which would fetch another.
-$(STAMP): pyproject.toml setup.py constraints.txt $(SOURCES)
+$(TORCH): constraints.txt
 	$(INTERPRETER) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel torch
+	touch $@
+
+$(STAMP): $(TORCH) pyproject.toml setup.py $(SOURCES)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[test,triton]"
 	touch $@
 

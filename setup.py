@@ -47,8 +47,8 @@ def torch_extension(name: str, folder: str, *flags: str) -> Extension:
     """An extension against torch, that says which torch (fxgraph/extensions.py asks)."""
     return CppExtension(
         name,
-        [*sources(folder, ".cpp"), "fxgraph/csrc/torch_version.cpp"],
-        depends=[*sources(folder, ".h"), torch_stamp()],
+        sources(folder, ".cpp"),
+        depends=[*sources(folder, ".h"), "fxgraph/csrc/torch_version.h", torch_stamp()],
         extra_compile_args={"cxx": [*CXX_FLAGS, *flags]},
     )
 
@@ -82,5 +82,10 @@ def wanted() -> list[Extension]:
     return [EXTENSIONS[name]() for name in (names.split(",") if names else EXTENSIONS)]
 
 
-# Without ninja, since torch's ninja path compiles C sources as C++.
-setup(ext_modules=wanted(), cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)})
+# Without ninja, since torch's ninja path compiles C sources as C++. Extensions are built side by
+# side.
+setup(
+    ext_modules=wanted(),
+    cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)},
+    options={"build_ext": {"parallel": os.cpu_count()}},
+)

@@ -1,7 +1,7 @@
 """Our extension modules that use torch, checked before they are loaded.
 
 An extension built against another torch release may fail to load with an undefined symbol, or
-load and crash. So its torch version is read from the file (fxgraph/csrc/torch_version.cpp puts it
+load and crash. So its torch version is read from the file (fxgraph/csrc/torch_version.h puts it
 there) and compared first.
 """
 

@@ -3,27 +3,94 @@
 from __future__ import annotations
 
 import difflib
+import gc
+import sys
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 GOLDENS = Path(__file__).parent / "goldens"
+# Tests of code that depends on the Python version: bytecode, frames, guards of Python objects.
+VERSION_DEPENDENT = (
+    "tests/cpython/",
+    "tests/fuzz/",
+    "tests/test_robustness",
+    "tests/dynamo/test_breaks",
+    "tests/dynamo/test_bytecode",
+    "tests/dynamo/test_capture",
+    "tests/dynamo/test_compiled_kinds",
+    "tests/dynamo/test_debugger",
+    "tests/dynamo/test_differential_flow",
+    "tests/dynamo/test_differential_language",
+    "tests/dynamo/test_differential_lifetimes",
+    "tests/dynamo/test_differential_match",
+    "tests/dynamo/test_generator",
+    "tests/dynamo/test_guards",
+    "tests/dynamo/test_hook",
+    "tests/dynamo/test_mutations",
+    "tests/dynamo/test_nested_breaks",
+    "tests/dynamo/test_protocol_breaks",
+    "tests/dynamo/test_reflection",
+    "tests/dynamo/test_resume",
+    "tests/dynamo/test_spelled_breaks",
+    "tests/dynamo/test_tracebacks",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--accept", action="store_true", help="write golden files instead of comparing"
     )
+    parser.addoption(
+        "--spread",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the tests that do not depend on the Python version, run each N-th: another N-th "
+        "on each Python version",
+    )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of the frame hook come first: they want no other hook installed, and torch.cond in
     eager mode, which other tests compare with, leaves torch's there after an error. So do those
     that bound the growth of memory, which a process that ran thousands of tests blurs.
     """
     first = ("/test_hook", "test_robustness")
     items.sort(key=lambda item: not any(name in item.nodeid for name in first))
+    spread = config.getoption("--spread")
+    left_out = [item for item in items if not _in_spread(item.nodeid, spread)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _in_spread(item.nodeid, spread)]
+
+
+def _in_spread(nodeid: str, spread: int) -> bool:
+    if nodeid.startswith(VERSION_DEPENDENT):
+        return True
+    return zlib.crc32(nodeid.encode()) % spread == sys.version_info.minor % spread
+
+
+def pytest_collection_finish() -> None:
+    """Libraries' objects, about a million, are not looked at by each garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The seconds that the tests of each folder took."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[str(Path(report.location[0]).parent)] += report.duration
+    terminalreporter.section("seconds per folder")
+    for folder, spent in seconds.most_common():
+        terminalreporter.line(f"{spent:8.1f}  {folder}")
 
 
 @pytest.fixture

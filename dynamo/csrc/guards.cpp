@@ -1,4 +1,5 @@
 // dynamo._guards: the GuardTree type and the C table for the frame hook.
+#include "../../fxgraph/csrc/torch_version.h"
 #include "guard_api.h"
 #include "guard_program.h"
 

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "../../csrc/torch_version.h"
+
 namespace framegraph {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "../../../fxgraph/csrc/torch_version.h"
 #include "arena.h"
 #include "executor.h"
 #include "library.h"
