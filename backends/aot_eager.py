@@ -30,15 +30,18 @@ Show = Callable[[str, GraphModule], None]
 
 @register_backend
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    return compile_shown(gm, example_inputs, lambda title, graph: None)
+    return whole_or_split(gm, example_inputs, compile_whole)
 
 
 def compile_shown(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Callable[..., Any]:
     """backend="aot_eager", which shows each graph that it makes."""
-    return whole_or_split(gm, example_inputs, functools.partial(_whole, show=show))
+    return whole_or_split(gm, example_inputs, functools.partial(compile_whole, show=show))
 
 
-def _whole(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Callable[..., Any]:
+def compile_whole(
+    gm: GraphModule, example_inputs: Sequence[Any], show: Show = lambda title, graph: None
+) -> Callable[..., Any]:
+    """The graph in one piece; an OpByOp where that is not possible."""
     watched = under_autograd(gm, example_inputs, functools.partial(_training, show=show))
     if watched is not None:
         return watched

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from backends import aot_eager
 from backends.autograd import OpByOp, under_autograd, whole_or_split
 from backends.registry import register_backend
-from fxgraph import GraphModule
+from fxgraph import GraphModule, faults
 from fxgraph.aot import Unfunctionalizable
 from inductor.options import describe
 
@@ -22,14 +23,17 @@ def inductor(
     gm: GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None
 ) -> Callable[..., Any]:
     """`options`: see dynamo.list_options(). A graph that cannot be made functional, or that works
-    with gradients itself, runs op by op; explain shows the reason.
+    with gradients itself, runs op by op; explain shows the reason. So it does after a fault of
+    ours that the stages cannot go around.
     """
     import inductor as compiler  # the package, which this function shares its name with
+
+    compiler.Options.of(options)  # raises
 
     def training(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return compiler.compile_training(gm, example_inputs, options=options)
 
-    def whole(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         watched = under_autograd(gm, example_inputs, training)
         if watched is not None:
             return watched
@@ -38,7 +42,41 @@ def inductor(
         except Unfunctionalizable as error:
             return OpByOp(gm, str(error), autograd=False)
 
-    return whole_or_split(gm, example_inputs, whole)
+    def whole(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            return compiled(gm, example_inputs)
+        except Exception as error:
+            return _without_kernels(gm, example_inputs, error)
+
+    try:
+        return whole_or_split(gm, example_inputs, whole)
+    except Exception as error:
+        return _op_by_op(gm, error)
+
+
+def _without_kernels(
+    gm: GraphModule, example_inputs: Sequence[Any], fault: Exception
+) -> Callable[..., Any]:
+    """After a fault: backend="aot_eager", or if that has one too, the captured graph."""
+    faults.insist(fault)
+    try:
+        whole = aot_eager.compile_whole(gm, example_inputs)
+    except Exception as another:
+        faults.insist(another)
+        return _op_by_op(gm, fault)
+    if isinstance(whole, OpByOp):
+        return _op_by_op(gm, fault)
+    note = faults.tell(fault, "functionalize", 'the graph runs as with backend="aot_eager"')
+    whole.compile_report = {"notes": [note]}  # type: ignore[attr-defined]
+    return whole
+
+
+def _op_by_op(gm: GraphModule, fault: Exception) -> OpByOp:
+    faults.insist(fault)
+    note = faults.tell(fault, "functionalize", "the captured graph runs as it is")
+    whole = OpByOp(gm, "after a fault", autograd=False)
+    whole.compile_report["notes"] = [note]
+    return whole
 
 
 inductor.options = describe()  # type: ignore[attr-defined]

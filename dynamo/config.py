@@ -10,6 +10,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from fxgraph import faults
+
+
+def _switched_on(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
 # name -> (default, what it does)
 _OPTIONS: dict[str, tuple[Any, str]] = {
     "recompile_limit": (
@@ -40,7 +47,11 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         False,
         "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
     ),
-    "disable": (os.environ.get("DYNAMO_DISABLE", "") not in ("", "0"), "compile nothing"),
+    "strict": (
+        _switched_on("DYNAMO_STRICT"),
+        "a fault of ours while a graph is compiled is an error, not a warning and a slower way",
+    ),
+    "disable": (_switched_on("DYNAMO_DISABLE"), "compile nothing"),
     "rewrite_all_frames": (
         False,
         "for tests: frames without tensor operations, and the standard library's, are rewritten",
@@ -97,3 +108,4 @@ class Config:
 
 
 config = Config()
+faults.strict = lambda: config.strict

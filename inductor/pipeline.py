@@ -24,9 +24,11 @@ from typing import Any
 
 import torch
 
+from fxgraph import faults
 from fxgraph.aot import (
     FunctionalGraph,
     SpentCallable,
+    Unfunctionalizable,
     functionalize,
     functionalize_training,
     run_functional,
@@ -43,6 +45,7 @@ from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
 from inductor.plan_steps import build_plan
+from inductor.recovery import recover
 from inductor.runtime import toolchain
 from inductor.runtime.link import link
 from inductor.runtime.plan import AtenStep, PlanSpec
@@ -73,11 +76,12 @@ class Compilation:
     triton: TritonModule | None = None
     spec: PlanSpec | None = None
     floats: list[int] = field(default_factory=list)  # inputs that are tensors in their place
-    no_triton: set[str] = field(default_factory=set)  # operators left to aten for want of a form
+    left_to_aten: set[str] = field(default_factory=set)  # operators without a form, or faulty ones
     library: Any = None
     compiled: Any = None
     cached: bool = False  # whether plans kept on disk may be used
     key: str | None = None
+    stage: str = "functionalize"  # that runs, or ran last
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -113,7 +117,7 @@ def _lower(c: Compilation) -> None:
     c.program, c.results = lower_graph(
         c.functional.graph_module,
         static=c.static,
-        aten_ops=[*c.options.aten_ops, *sorted(c.no_triton)],
+        aten_ops=[*c.options.aten_ops, *sorted(c.left_to_aten)],
     )
     c.program.outputs = plan_outputs(c.program, c.functional, c.results)
 
@@ -149,9 +153,9 @@ def _leave_to_aten(c: Compilation, missing: NoTriton) -> None:
     nodes = c.functional.graph_module.graph.nodes
     targets = {n.target for n in nodes if isinstance(n.target, torch._ops.OpOverload)}
     named = {str(t.overloadpacket) for t in targets if missing.operation in t._opname}
-    chosen = named - c.no_triton or {str(t) for t in targets}
-    assert not chosen <= c.no_triton, "a graph on aten has no kernels"
-    c.no_triton |= chosen
+    chosen = named - c.left_to_aten or {str(t) for t in targets}
+    assert not chosen <= c.left_to_aten, "a graph on aten has no kernels"
+    c.left_to_aten |= chosen
     c.notes.append(f"no Triton form of {missing}: {', '.join(sorted(chosen))} left to aten")
 
 
@@ -191,6 +195,7 @@ def run_stages(c: Compilation, *, until: str | None = None) -> Compilation:
     for name, stage, channel, show in STAGES:
         if c.spec is not None and name in ("lower", "schedule", "codegen"):
             continue
+        c.stage = name
         started = time.perf_counter()
         stage(c)
         spent = time.perf_counter() - started
@@ -278,7 +283,8 @@ def compile_training(
         return getattr(compiled, "take", None) or (lambda given: compiled(*given))
 
     statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
-    step = training_callable(training, forward, backward, statics)
+    with faults.stage("link"):
+        step = training_callable(training, forward, backward, statics)
     step.binds_static = True  # type: ignore[attr-defined]
     step.compile_report = compiled_report  # type: ignore[attr-defined]
     return step
@@ -298,10 +304,25 @@ def _both(forward: dict[str, Any], backward: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+SIGNALS = (toolchain.NoCompiler, NoKernels, Undecided, Unfunctionalizable)
+
+
+def _run_around_faults(c: Compilation) -> None:
+    try:
+        run_stages(c)
+    except SIGNALS:
+        raise
+    except Exception as error:
+        if c.functional is None:  # the backend has other ways
+            raise
+        if not recover(c, error, SIGNALS, run_stages):
+            c.spec, c.compiled = None, _OnAten(c)
+
+
 def _compiled(c: Compilation) -> Any:
     c.cached = True
     try:
-        run_stages(c)
+        _run_around_faults(c)
     except toolchain.NoCompiler as error:
         _warn_no_compiler(str(error))
         c.notes.append(str(error))

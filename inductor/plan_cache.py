@@ -61,8 +61,12 @@ def recall(key: str | None) -> PlanSpec | None:
 
 
 def keep(key: str | None, spec: PlanSpec) -> None:
-    """Store a plan, unless its constants would make it large."""
-    if key is not None and sum(len(c.data) for c in spec.constants) <= 2 * CONSTANT_BYTES:
+    """Store a plan, unless its constants would make it large, or objects keep it here."""
+    if (
+        key is not None
+        and not spec.objects
+        and sum(len(c.data) for c in spec.constants) <= 2 * CONSTANT_BYTES
+    ):
         cache.save_plan(key, spec)
 
 

@@ -48,9 +48,10 @@ def build_plan(
     module = CppModule(program, live)
     steps: list[Any] = []
     views: dict[Window, str] = {}
+    objects: list[Any] = []
     for number, item in enumerate(items):
         if isinstance(item, Call):
-            steps += _call(item.step, views)
+            steps += _call(item.step, views, objects)
         elif triton.takes(item):
             steps += triton.add(item, f"k{number}", live)
         else:
@@ -77,6 +78,7 @@ def build_plan(
         source=module.source(),
         symbols=list(program.symbols.values()),
         sizes=module.sizes,
+        objects=objects,
     )
     return module, spec
 
@@ -125,7 +127,7 @@ def _buffer(buffer: Buffer, planned: bool) -> BufferSpec:
     )
 
 
-def _call(step: AtenCall, views: dict[Window, str]) -> list[Any]:
+def _call(step: AtenCall, views: dict[Window, str], objects: list[Any]) -> list[Any]:
     """The operator's step, after the views that its arguments need."""
     before: list[Any] = []
     for window in windows([step.args, step.kwargs]):
@@ -146,8 +148,8 @@ def _call(step: AtenCall, views: dict[Window, str]) -> list[Any]:
         found = name_of(step.args[0]) or ""
         return [*before, CheckStep(found, step.error, step.message, list(step.sizes))]
     schema = step.target._schema
-    args = [encode(a, name_of) for a in step.args]
-    kwargs = {k: encode(v, name_of) for k, v in step.kwargs.items()}
+    args = [encode(a, name_of, objects) for a in step.args]
+    kwargs = {k: encode(v, name_of, objects) for k, v in step.kwargs.items()}
     results = [b.name if b is not None else "" for b in step.outputs]
     overload = schema.overload_name
     if _takes_memory(step):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
 import sys
 import zlib
 from collections import Counter
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+os.environ["DYNAMO_STRICT"] = "1"  # before dynamo is imported, and for processes that tests start
 
 GOLDENS = Path(__file__).parent / "goldens"
 # Tests of code that depends on the Python version: bytecode, frames, guards of Python objects.

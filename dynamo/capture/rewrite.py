@@ -200,7 +200,7 @@ class FrameRewriter:
             output, lambda: self._call_backend(context.backend, module, examples)
         )
         op_count = output.op_count
-        entry = GraphRecord(module, op_count, dict(getattr(compiled, "compile_report", None) or {}))
+        entry = GraphRecord(module, op_count, getattr(compiled, "compile_report", None) or {})
         self.record.graphs.append(entry)
         if getattr(compiled, "binds_static", False):
             inputs = [item for item in inputs if not item.static]

@@ -240,10 +240,10 @@ def _real(value: Value) -> Any:
 _MANY = 16  # entries of which each is guarded
 
 
-def _is_new(tx: Interpreter, value: Value) -> bool:
+def _is_new(tx: Interpreter, value: Any) -> bool:
     """Whether the frame made the object: no key that was in the cache has it."""
-    if value.outside is not None or value.source is not None:
-        return False
+    if not isinstance(value, Value) or value.outside is not None or value.source is not None:
+        return False  # an object of torch's, an operator say, is its own key
     return isinstance(value, TensorValue) or tx.output.side_effects.is_new(value)
 
 

@@ -32,6 +32,7 @@ from fxgraph.aot.functional import (
 from fxgraph.aot.recurrent import RECURRENT, run_recurrent, runs_recurrent
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.faults import blame
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.higher_order import (
@@ -144,6 +145,13 @@ class TracingInterpreter(Interpreter):
         self.tracer = tracer
 
     def run_node(self, n: Node) -> Any:
+        try:
+            return self._run_node(n)
+        except Exception as error:
+            blame(error, n)
+            raise
+
+    def _run_node(self, n: Node) -> Any:
         if n.op == "call_function" or n.op == "call_method" or n.op == "call_module":
             self.tracer.stack_trace = n.meta.get("stack_trace")
             if runs_bodies(n.target):

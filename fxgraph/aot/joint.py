@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from fxgraph import effects
+from fxgraph import effects, faults
 from fxgraph.aot import decompositions as rules
 from fxgraph.aot.absent import sizes_are_known
 from fxgraph.aot.cuts import last_write, replaced, used_outputs
@@ -115,7 +115,8 @@ def _traced(
             return plain
         joint = _Joint(tracer, inputs, finished, interpreter)
     nodes = joint.tangent_nodes, joint.gradient_nodes
-    parts = partition(tracer.graph, finished.values, *nodes, lent=joint.lent())
+    with faults.stage("partition"):
+        parts = partition(tracer.graph, finished.values, *nodes, lent=joint.lent())
     if tracer.data.nodes:
         _check_data(joint, parts)
     frame = FunctionalGraph(

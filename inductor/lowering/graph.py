@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.faults import blame
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
 from inductor.lowering import (  # noqa: F401  (fill the table)
     convolution,
@@ -44,7 +45,11 @@ def lower_graph(
     """
     run = _Run(gm, static, frozenset(aten_ops))
     for node in gm.graph.nodes:
-        run.node(node)
+        try:
+            run.node(node)
+        except Exception as error:
+            blame(error, node)
+            raise
     return run.ctx.program, run.results
 
 

@@ -296,7 +296,7 @@ def avg_pool3d_backward(
 
 def _even_windows(x: Tensor, output: Sequence[Extent]) -> _Windows | None:
     """The windows of adaptive pooling, if they are of one size."""
-    if x.numel == 0 or not x.dtype.is_floating_point:
+    if x.numel == 0 or 0 in output or not x.dtype.is_floating_point:
         raise NotLowered("empty pooling")
     kernel = [exact(n, m) for n, m in zip(x.size[-2:], output, strict=True)]
     if not all(isinstance(k, int) for k in kernel):

@@ -232,12 +232,11 @@ class Linker:
 
     def _decoded(self, step: Any) -> tuple[Any, dict[str, Any]]:
         """Arguments with tensors as (value,) and sizes as (register, 0)."""
-        args = decode(step.args, self._reference, self.sizes.number)
-        kwargs = {
-            key: decode(tree, self._reference, self.sizes.number)
-            for key, tree in step.kwargs.items()
-        }
-        return args, kwargs
+
+        def decoded(tree: Any) -> Any:
+            return decode(tree, self._reference, self.sizes.number, self.spec.objects)
+
+        return decoded(step.args), {key: decoded(tree) for key, tree in step.kwargs.items()}
 
     def _reference(self, name: str) -> tuple[int]:
         return (self.index[name],)

@@ -35,7 +35,7 @@ import base64
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -277,6 +277,7 @@ class PlanSpec:
     `source` is the C++ text of all kernels that KernelSteps name, or "". `units` is the same in
     several translation units, to be compiled in parallel ([]: `source` is the only one).
     `bumps`: of a written input, how often that moves its version counter; else once.
+    `objects`: arguments of steps that live in this process only. Such a plan cannot be stored.
     `symbols`: those of all sizes. `sizes`: what kernels read from their SIZES argument.
     """
 
@@ -290,6 +291,7 @@ class PlanSpec:
     symbols: list[Symbol] = field(default_factory=list)
     sizes: list[Size] = field(default_factory=list)
     bumps: dict[str, int] = field(default_factory=dict)
+    objects: list[Any] = field(default_factory=list)
 
     def validate(self) -> None:
         """Raise PlanError unless every name is defined before its use, exactly once."""
@@ -330,6 +332,8 @@ class PlanSpec:
                 raise PlanError(f"{where}: total {step.total}, grain {step.grain}")
 
     def to_json(self) -> str:
+        if self.objects:
+            raise PlanError(f"a plan with {self.objects[0]!r} cannot be stored")
         steps = [{"kind": s.kind, **dataclasses.asdict(s)} for s in self.steps]
         rest = {
             key: [dataclasses.asdict(item) for item in getattr(self, key)]
@@ -420,14 +424,18 @@ def _step_label(step: Any) -> str:
 # --- argument trees -----------------------------------------------------------------------------
 # A leaf is an int, Size, finite float, bool, str or None; a list is a list; a dict has one tag:
 #   {"buf": name} {"dtype": "float32"} {"device": "cpu"} {"layout": "strided"}
-#   {"memory_format": "channels_last"} {"float": "inf"} {"complex": [re, im]}
-# with special numbers as strings, since JSON has no infinities.
+#   {"memory_format": "channels_last"} {"float": "inf"} {"complex": [re, im]} {"object": 0}
+# with special numbers as strings, since JSON has no infinities. An object, a process group say, is
+# one of PlanSpec.objects: it has no JSON form.
 
 
-def encode(value: Any, name_of: Callable[[Any], str | None]) -> Any:
-    """A Python argument tree to its JSON form. `name_of(leaf)` names a tensor leaf, else None."""
+def encode(
+    value: Any, name_of: Callable[[Any], str | None], objects: list[Any] | None = None
+) -> Any:
+    """A Python argument tree to its JSON form. `name_of(leaf)` names a tensor leaf, else None.
+    `objects` gets the leaves that have no such form; a TypeError without it."""
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return [encode(item, name_of) for item in value]
+        return [encode(item, name_of, objects) for item in value]
     if isinstance(value, torch.Size):
         return [int(item) for item in value]
     if (name := name_of(value)) is not None:
@@ -441,16 +449,22 @@ def encode(value: Any, name_of: Callable[[Any], str | None]) -> Any:
     for tag, kind in _TORCH_LEAVES.items():
         if isinstance(value, kind):
             return {tag: str(value).removeprefix("torch.")}
-    raise TypeError(f"a plan cannot hold an argument of type {type(value).__name__}: {value!r}")
+    if objects is None:
+        raise TypeError(f"no stored form of an argument of type {type(value).__name__}: {value!r}")
+    objects.append(value)
+    return {"object": len(objects) - 1}
 
 
 def decode(
-    tree: Any, tensor: Callable[[str], Any], size: Callable[[Size], Any] = lambda n: n
+    tree: Any,
+    tensor: Callable[[str], Any],
+    size: Callable[[Size], Any] = lambda n: n,
+    objects: Sequence[Any] = (),
 ) -> Any:
     """The inverse of `encode`; `tensor(name)` gives what stands for a named tensor, `size(n)` what
     stands for a Size."""
     if isinstance(tree, list):
-        return [decode(item, tensor, size) for item in tree]
+        return [decode(item, tensor, size, objects) for item in tree]
     if isinstance(tree, Size):
         return size(tree)
     if not isinstance(tree, dict):
@@ -465,6 +479,8 @@ def decode(
             return complex(float(value[0]), float(value[1]))
         case "device":
             return torch.device(value)
+        case "object":
+            return objects[value]
     return getattr(torch, value)
 
 

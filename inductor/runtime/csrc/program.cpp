@@ -3,10 +3,8 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 #include <torch/csrc/Device.h>
-#include <torch/csrc/Dtype.h>
-#include <torch/csrc/Layout.h>
-#include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
 #include <tuple>
@@ -73,15 +71,10 @@ IValue number(py::handle item) {
   return c10::complex<double>(PyComplex_RealAsDouble(item.ptr()), PyComplex_ImagAsDouble(item.ptr()));
 }
 
-// Schemas call dtypes, layouts and memory formats ints.
+// Schemas call dtypes, layouts, memory formats and quantisation schemes ints.
 int64_t integer(py::handle item) {
-  PyObject* object = item.ptr();
-  if (THPDtype_Check(object)) return static_cast<int64_t>(reinterpret_cast<THPDtype*>(object)->scalar_type);
-  if (THPLayout_Check(object)) return static_cast<int64_t>(reinterpret_cast<THPLayout*>(object)->layout);
-  if (THPMemoryFormat_Check(object)) {
-    return static_cast<int64_t>(reinterpret_cast<THPMemoryFormat*>(object)->memory_format);
-  }
-  return item.cast<int64_t>();
+  if (PyLong_Check(item.ptr())) return item.cast<int64_t>();
+  return torch::jit::toIValue(item, c10::IntType::get()).toInt();
 }
 
 template <class T, class Convert>
@@ -139,13 +132,10 @@ IValue constant(py::handle item, const c10::TypePtr& declared, int32_t fixed) {
       return item.cast<bool>();
     case TypeKind::StringType:
       return item.cast<std::string>();
-    case TypeKind::DeviceObjType:
-      TORCH_CHECK(THPDevice_Check(item.ptr()), "not a device: ", py::repr(item).cast<std::string>());
-      return reinterpret_cast<THPDevice*>(item.ptr())->device;
     case TypeKind::ListType:
       return constant_list(item, type->expectRef<c10::ListType>().getElementType(), fixed);
-    default:
-      TORCH_CHECK(false, "a plan cannot pass an argument of type ", type->str());
+    default:  // devices, generators, script objects, and what the schema calls Any
+      return torch::jit::toIValue(item, type);
   }
 }
 
@@ -185,7 +175,7 @@ void push_argument(AtenCall& call, py::handle item, const c10::Argument& argumen
   const auto position = static_cast<uint32_t>(call.stack.size());
   const c10::TypePtr type = without_optional(argument.type());
   if (is_reference(item)) {
-    TORCH_CHECK(is_tensor(type), "argument ", argument.name(), " of ", call.op.schema().name(), " is no tensor");
+    TORCH_CHECK(is_tensor(type) || type->kind() == TypeKind::AnyType, "argument ", argument.name(), " of ", call.op.schema().name(), " is no tensor");
     call.patches.push_back({Patch::Tensor, position, {reference(item)}, {}});
     call.stack.emplace_back();
     return;
