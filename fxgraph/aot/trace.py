@@ -21,6 +21,7 @@ from fxgraph.aot import inplace, recurrent, views
 from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, gives_data
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
+from fxgraph.aot.strided import as_views
 from fxgraph.aot.views import ViewCall
 from fxgraph.args import leaves
 from fxgraph.expression_nodes import ExpressionNodes
@@ -373,10 +374,38 @@ class Tracer:
 
     def _add_view(self, parent: View, call: ViewCall) -> FakeTensor:
         if call.op is aten.as_strided.default:
+            absolute = len(call.args) > 2 or "storage_offset" in call.kwargs
             parent, call = _from_base(parent, call)
+            # An input may start elsewhere in its memory in another call.
+            if parent.alias.origin is None or not absolute:
+                plain = self._as_strided(parent, call)
+                if plain is not None:
+                    return plain
+                if parent.alias.origin is not None and call.args[2:] not in ((), (0,)):
+                    raise Unfunctionalizable("as_strided of a part of an input")
         fake = self.fake.run(call.op, (parent.fake, *call.args), call.kwargs, view=True)
         node = self._node(call.op, (self.value(parent), *call.args), call.kwargs, fake)
         self._views[id(fake)] = View(parent.alias, fake, node, parent, call)
+        return fake
+
+    def _as_strided(self, parent: View, call: ViewCall) -> FakeTensor | None:
+        """as_strided by way of other views, if those give its very strides."""
+        size, stride, *start = call.args
+        first = parent.fake.storage_offset()
+        offset = start[0] if start else first
+        fake, calls = parent.fake, []
+        for step in as_views(fake, size, stride, offset - first) or ():
+            made = self.fake.run(step.op, (fake, *step.args), {}, view=True)
+            if _place(made) != _place(fake):
+                calls.append(step)
+                fake = made
+        if _place(fake) != (tuple(size), tuple(stride), offset):
+            return None
+        if not calls:
+            return self._identity(call.op, (fake,), {})
+        for step in calls:
+            fake = self._add_view(parent, step)
+            parent = self.view_of(fake)
         return fake
 
     def _inplace_view(self, op: Any, args: Any, kwargs: Any) -> Any:
@@ -641,6 +670,10 @@ def _from_base(parent: View, call: ViewCall) -> tuple[View, ViewCall]:
     if base.fake.storage_offset() != 0 or base.fake.dtype != parent.fake.dtype:
         raise Unfunctionalizable("as_strided of a tensor that starts inside its memory")
     return base, ViewCall(call.op, (list(size), list(stride), offset), {})
+
+
+def _place(fake: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(fake.shape), fake.stride(), fake.storage_offset()
 
 
 def _moves_versions(op: torch._ops.OpOverload) -> bool:

@@ -3,6 +3,7 @@ buffer."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -172,6 +173,29 @@ class Lowering:
             t.window = Window(buffer, buffer.size, buffer.stride)
             t.inner = None
         return t.window
+
+    def exact(self, t: Tensor, val: torch.Tensor, *, own: bool = False) -> Window:
+        """A tensor in memory with the very strides of the graph's own, `val`; copied if it lies
+        there otherwise. `own`: also at the start of memory that nothing else is in, unless it is an
+        input.
+        """
+        size, stride = self.shape(val), self.strides(val)
+        distinct = is_distinct(size, stride)
+        window = self.realize(t, stride if distinct else None)
+        alike = all(n == 1 or a == b for n, a, b in zip(size, window.stride, stride, strict=True))
+        if own and window.buffer.kind != "input":
+            alike = alike and window.buffer.kind == "output" and window.is_whole()
+        if alike or product(size) == 0:
+            return window
+        if not distinct and own:
+            raise Undecided(f"the layout of elements that share a place, {stride}")
+        if not distinct:
+            return window
+        fresh = self.copy(t, stride).window
+        assert fresh is not None
+        if own:
+            fresh.buffer.kind = "output"
+        return fresh
 
     def _hint(self, t: Tensor) -> Sequence[Extent]:
         """Strides for a new buffer: those of the graph's own tensor, where its shape is the
@@ -412,13 +436,21 @@ class Lowering:
         """Call an operator inside the plan; results take size and strides from the node's fake
         tensors, or those given."""
 
-        def tree(value: Any) -> Any:
+        exact = self.node is not None and sees_layout(target)
+
+        def tree(value: Any, given: Any = None) -> Any:
             if isinstance(value, Tensor):
-                return self.realize(value)
+                known = getattr(given, "meta", {}).get("val") if exact else None
+                if known is None or known.layout != torch.strided:
+                    return self.realize(value)
+                return self.exact(value, known, own=sees_storage(target))
             if isinstance(value, (list, tuple)):
-                return [tree(v) for v in value]
+                alike = isinstance(given, (list, tuple)) and len(given) == len(value)
+                return [tree(v, g) for v, g in zip(value, given if alike else [None] * len(value))]
             return value
 
+        own_node = self.node is not None and target is self.node.target
+        given, named = (self.node.args, self.node.kwargs) if own_node else ((), {})
         val = self.val() if val is None else val
         single = not isinstance(val, (list, tuple)) and val is not None
         results: list[Any] = []
@@ -443,8 +475,8 @@ class Lowering:
         step = AtenCall(
             f"aten{len(self.program.steps)}",
             target,
-            [tree(a) for a in args],
-            {k: tree(v) for k, v in kwargs.items()},
+            tree(args, given),
+            {k: tree(v, named.get(k)) for k, v in kwargs.items()},
             [r.window.buffer if isinstance(r, Tensor) and r.window else None for r in results],
             ordered,
             mutates,
@@ -506,6 +538,29 @@ def _live(tape: Tape, values: Sequence[Value]) -> Tape:
     if len(used) != len(tape.values):
         tape.values = [v for v in tape.values if v.id in used]
     return tape
+
+
+# --- layouts -------------------------------------------------------------------------------------
+
+# Their offsets count from the start of the storage, and they may reach all of it.
+_STORAGE = frozenset({"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter"})
+
+
+def sees_storage(target: Any) -> bool:
+    """Whether the operator reads memory beside its arguments' elements."""
+    return target.namespace == "aten" and target._opname in _STORAGE
+
+
+@functools.cache
+def sees_layout(target: Any) -> bool:
+    """Whether an operator's result may depend on its arguments' strides: views, random numbers
+    (drawn in the order of memory), and all that programs define."""
+    return (
+        target.namespace not in ("aten", "prims")
+        or target._opname in _STORAGE
+        or torch.Tag.nondeterministic_seeded in target.tags
+        or any(a.alias_info is not None for a in target._schema.arguments)
+    )
 
 
 # --- shapes --------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     reduction,
     resizing,
     scatter,
+    strided,
     views,
 )
 from inductor.lowering.context import Lowering

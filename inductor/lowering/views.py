@@ -291,24 +291,6 @@ def unbind(ctx: Lowering, x: Tensor, d: int = 0) -> tuple[Tensor, ...]:
     return tuple(select(ctx, x, d, i) for i in range(len(ctx.val())))
 
 
-@lower(aten.as_strided.default)
-def as_strided(
-    ctx: Lowering,
-    x: Tensor,
-    size: Sequence[Extent],
-    stride: Sequence[Extent],
-    offset: Extent | None = None,
-) -> Tensor:
-    window = ctx.realize(x)
-    if (
-        window.buffer.kind == "input"
-    ):  # offsets count from the storage's start, which a plan does not know
-        raise NotLowered("as_strided of an input")
-    start = window.offset if offset is None else offset
-    view = Window(window.buffer, tuple(size), tuple(stride), start)
-    return Tensor(tuple(size), x.dtype, x.device, view)
-
-
 @lower(aten.diagonal.default)
 def diagonal(ctx: Lowering, x: Tensor, offset: int = 0, a: int = 0, b: int = 1) -> Tensor:
     a, b = dim_of(a, len(x.size)), dim_of(b, len(x.size))

@@ -347,15 +347,30 @@ class Run {
     size_t next = 0;
     for (IValue& result : stack) {
       if (result.isTensorList()) {
-        for (at::Tensor item : result.toTensorList()) take(call.results, next++, std::move(item));
+        for (at::Tensor item : result.toTensorList()) take(call.results, next++, apart(call, std::move(item)));
       } else {
         const bool tensor = result.isTensor();
-        take(call.results, next++, tensor ? std::move(result).toTensor() : at::Tensor());
+        take(call.results, next++, tensor ? apart(call, std::move(result).toTensor()) : at::Tensor());
       }
     }
     stack.clear();
     TORCH_CHECK(next >= call.results.size(), call.op.schema().name(), " returned ", next, " tensors, but the plan names ",
                 call.results.size());
+  }
+
+  // A copy of a result in the memory of an argument, where the schema does not say so: that memory may be used again
+  // before the result is read.
+  at::Tensor apart(const AtenCall& call, at::Tensor result) {
+    if (!call.fresh || !result.defined() || !result.has_storage()) return result;
+    if (C10_LIKELY(result.use_count() == 1 && result.storage().use_count() == 1)) return result;
+    for (const Patch& patch : call.patches) {
+      for (int32_t v : patch.values) {
+        if (v < 0) continue;
+        const at::Tensor& given = tensor(static_cast<uint32_t>(v));
+        if (given.has_storage() && given.is_alias_of(result)) return result.clone();
+      }
+    }
+    return result;
   }
 
   // Gives symbols their values from the results on the stack.

@@ -208,6 +208,7 @@ AtenCall parse_aten(const py::tuple& step) {
   auto args = step[3].cast<py::list>();
   auto kwargs = step[4].cast<py::dict>();
   const auto& schema = call.op.schema();
+  for (const c10::Argument& result : schema.returns()) call.fresh = call.fresh && result.alias_info() == nullptr;
   size_t used = 0;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];

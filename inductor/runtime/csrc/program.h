@@ -115,6 +115,7 @@ struct AtenCall {
   std::vector<int32_t> results;  // -1: dropped
   std::vector<Bind> binds;
   uint32_t stage = 0;  // of the registers that the binds give values for
+  bool fresh = true;   // by its schema, no result is in the memory of an argument
 };
 
 // A Python callable; `args` is a tree in which a 1-tuple (value,) stands for a tensor, a pair (register, 0) for an int.
