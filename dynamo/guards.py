@@ -76,9 +76,15 @@ KINDS = {
     "globals": (
         "payload: GlobalState() made when the frame began, None: made when the guard is "
         "added. Grad, inference and forward-grad mode, autocast (cpu, cuda: enabled, dtype; "
-        "cache), default dtype, default device (a torch function mode), deterministic "
-        "algorithms, float32 matmul precision, torch function and dispatch modes, and thread-"
-        "local dispatch keys; not the number of threads"
+        "cache), default dtype and backend, default device (a torch function mode), deterministic "
+        "algorithms, float32 matmul precision, switches between kernels (mkldnn, cuDNN, "
+        "attention), torch function and dispatch modes, and thread-local dispatch keys; not the "
+        "number of threads"
+    ),
+    "lookups": (
+        "payload: tuple of (dict or class, name, what it led to); without the last: to nothing. "
+        "Names of modules and classes that change rarely: while no such dict or class has "
+        "changed, all of them together are one comparison (csrc/guard_lookups.cpp)"
     ),
     "unnoticed": (
         "payload is (names, predicate): there are only literals, and tensors without weak "
@@ -88,7 +94,7 @@ KINDS = {
 }
 
 # Kinds about the whole process, not about a value.
-_GLOBAL_KINDS = frozenset({"grad_mode", "globals"})
+_GLOBAL_KINDS = frozenset({"grad_mode", "globals", "lookups"})
 # Kinds whose payloads are told apart by identity: hashing or comparing them could run user code.
 _IDENTITY_KINDS = frozenset({"type", "id", "tensor", "static_tensor", "function_code", "predicate"})
 _ROOT = 0

@@ -28,11 +28,10 @@ def qualified_name(target: Any, roots: frozenset[str] | None = _PRINTABLE_ROOTS)
         namespace, name = target._schema.name.split("::")
         return f"torch.ops.{namespace}.{name}.{target._overloadname}"
     known = _known.get((id(target), roots))
-    if known is None:
-        path = _search(target, roots)
-        if path is not None:
-            # What a module holds under a name stays, and its id with it; others are not kept.
-            known = _known[id(target), roots] = path
+    if known is None or not _names(known, target):
+        known = _search(target, roots)
+        if known is not None:
+            _known[id(target), roots] = known
     return known
 
 

@@ -2,8 +2,9 @@
 
 The key is everything that lowering, scheduling and codegen look at: the graph's operators and
 arguments, the metadata of its inputs, the values of its constants, the frame of outputs and written
-inputs, and the options. A graph with something that has no faithful text (a large constant, a
-Python operator, an unusual tensor) has no key and is compiled anew.
+inputs, the options, and torch's settings that lowering reads. A graph with something that has no
+faithful text (a large constant, a Python operator, an unusual tensor) has no key and is compiled
+anew.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
+from inductor.lowering.creation import fills_memory
 from inductor.runtime import cache
 from inductor.runtime.plan import PlanSpec
 
@@ -48,7 +50,8 @@ def key_of(functional: FunctionalGraph, static: Sequence[bool], options: Any) ->
     except _NoKey:
         return None
     about = (frame, functional.input_mutations, functional.same_inputs, list(static))
-    return cache.plan_key("\n".join(nodes), about, (options, torch.get_num_threads()))
+    state = (torch.get_default_dtype(), fills_memory())
+    return cache.plan_key("\n".join(nodes), about, (options, torch.get_num_threads(), state))
 
 
 def recall(key: str | None) -> PlanSpec | None:

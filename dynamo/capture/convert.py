@@ -39,9 +39,11 @@ from dynamo.capture.draws import preserved_draws
 from dynamo.capture.dropping import held_alone
 from dynamo.capture.inlining import PACKED, RECURRENT, packed_argument
 from dynamo.capture.interpreter import refused_code
+from dynamo.capture.lookups import recording
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.overwritten import guard_overwritten
 from dynamo.capture.reading_loops import trial_for
+from dynamo.capture.relied_on import WHILE_REPLACED, something_is_replaced
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.capture.root import (
     RootInterpreter,
@@ -128,8 +130,8 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     packed = packed_argument(frame.f_globals, code)
     if packed is not None and type(frame.f_locals_array[packed]) is PACKED:
         return _keep_for_packed(code, packed)
-    if _some_builtin_is_replaced():
-        return _keep_while_replaced(code)
+    if something_is_replaced():
+        return _hook.GuardedCode(code, WHILE_REPLACED, True, None)
     older = _hook.cache_entries(code, context)
     if _inside_transform():
         return _keep_inside_transform(code)
@@ -205,26 +207,6 @@ def _leave(reason: breaks.Break, code: types.CodeType, context: CompileContext) 
 
 
 convert_frame.at_limit = leave_at_limit  # type: ignore[attr-defined]
-
-
-# Builtins that capture itself is made of: who replaces one (a test with a mock) counts its calls.
-_RELIED_ON = tuple(
-    (name, vars(builtins)[name])
-    for name in ("isinstance", "issubclass", "len", "type", "getattr", "hasattr", "int", "str")
-    + ("reversed", "enumerate", "sorted", "setattr", "hash", "frozenset", "min", "max", "sum")
-    + ("list", "dict", "tuple", "set", "id", "repr", "iter", "next", "zip", "map", "any", "all")
-)
-
-
-def _keep_while_replaced(code: types.CodeType) -> Any:
-    """The frame runs as it is as long as one of them is replaced."""
-    guards = GuardSet()
-    guards.add(GlobalsSource(), "predicate", _some_builtin_is_replaced)
-    return _hook.GuardedCode(code, guards.build(), True, None)
-
-
-def _some_builtin_is_replaced(_: Any = None) -> bool:
-    return any(vars(builtins).get(name) is not real for name, real in _RELIED_ON)
 
 
 def _inside_transform() -> bool:
@@ -396,6 +378,7 @@ def _keep_original(
         rewritten.output.publish()
     if only_now:
         rewritten.output.guards.add(GlobalsSource(), "predicate", _never)
+    _guard_lookups(rewritten.output)
     tree = rewritten.output.guards.build()
     return _hook.GuardedCode(frame.f_code, tree, True, record.compile_id)
 
@@ -418,6 +401,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
         output.guards.add(None, "not_aliased", group)
     _guard_symbols(output, record)
     _guard_marks(output)
+    _guard_lookups(output)
     tree = output.guards.build()
     record.guards = list(tree.describe())
     record.times["guards"] = time.perf_counter() - start
@@ -427,6 +411,13 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
         names = list(output.installed)
         when_gone(rewritten.code, functools.partial(_unpublish, published, names))
     return _hook.GuardedCode(rewritten.code, tree, rewritten.needs_hook, record.compile_id)
+
+
+def _guard_lookups(output: OutputGraph) -> None:
+    """What names of torch, the standard library and builtins led to."""
+    names = output.lookups.payload()
+    if names:
+        output.guards.add(None, "lookups", names)
 
 
 def _guard_marks(output: OutputGraph) -> None:
@@ -503,7 +494,7 @@ class Capture:
             self.outputs.append(output)
             start = time.perf_counter()
             try:
-                with restored_state():
+                with restored_state(), recording(output.lookups):
                     root = RootInterpreter(output, self.frame, self.restart)
                     stop = root.execute()
             except RestartAnalysis as restart:

@@ -32,7 +32,7 @@ from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
 from dynamo.capture.control import Arrived
 from dynamo.capture.dropping import end_dropped, left_by
-from dynamo.capture.output import is_trusted
+from dynamo.capture.lookups import is_trusted
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
 from dynamo.errors import Unsupported
@@ -459,7 +459,9 @@ class Interpreter:
     def guard_no_global(self, name: str) -> None:
         """Assume that no global hides the builtin (or the NameError) behind `name`."""
         source = self.globals_dict_source() or GlobalsSource()
-        if not is_trusted(source):
+        if is_trusted(source):
+            self.output.lookups.add(self.f_globals, name)
+        else:
             self.guard(source, "contains", (name, False))
 
     # -- where we are ---------------------------------------------------------------------------

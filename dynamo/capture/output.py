@@ -19,8 +19,10 @@ import torch
 
 from dynamo import breaks
 from dynamo.capture.checks import Checks
+from dynamo.capture.devices import default_device
 from dynamo.capture.dropping import Alone
 from dynamo.capture.inference_blocks import InferenceBlocks
+from dynamo.capture.lookups import NOTHING, Lookups, in_mro, is_trusted
 from dynamo.capture.order import can_fail
 from dynamo.capture.reading_loops import Trial
 from dynamo.capture.side_effects import SideEffects
@@ -31,11 +33,9 @@ from dynamo.guards import GuardSet
 from dynamo.shapes import FrameSymbols, SeenFrame
 from dynamo.sources import (
     INSTALLED,
-    AttrSource,
     GlobalSource,
     GlobalsSource,
     InstalledSource,
-    ModuleSource,
     Source,
     readable_name,
 )
@@ -53,13 +53,6 @@ if TYPE_CHECKING:
     from dynamo.values.raised import TracebackValue
     from dynamo.values.tensor import TensorValue
 
-# Functions and classes that live in these packages are not rebound behind our back: reading one of
-# them from its module
-# needs no guard.
-TRUSTED_PACKAGES = frozenset(
-    ["torch", "builtins", "dynamo", "math", "operator", "functools", "itertools", "collections"]
-    + ["typing", "contextlib", "copy", "enum", "dataclasses", "types", "warnings", "numbers", "abc"]
-)
 _installed_counter = itertools.count()
 
 
@@ -105,6 +98,7 @@ class OutputGraph:
         self.bodies: list[Subgraph] = []  # those being captured, innermost last
         self.fake_mode = fake_tensor_mode(allow_non_fake_inputs=False)
         self.guards = GuardSet()
+        self.lookups = Lookups()
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
@@ -112,6 +106,7 @@ class OutputGraph:
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.default_dtype = torch.get_default_dtype()
+        self.default_device = default_device()
         self.token_keys = TokenKeys()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
         self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
@@ -201,6 +196,9 @@ class OutputGraph:
         if source is None or isinstance(source, InstalledSource):
             return
         if kind in _IDENTITY_KINDS and is_trusted(source):
+            found = self.lookups.add_source(source)
+            if kind == "type_attr" and found is not NOTHING:
+                self.lookups.add_in_class(type(found), payload[0], in_mro(type(found), payload[0]))
             return
         self.guards.add(source, kind, payload)
 
@@ -352,8 +350,12 @@ class OutputGraph:
         if entry is None:
             return None
         value = entry[1]
+        by_identity = issubclass(type(obj), _GUARDED_BY_IDENTITY)
+        if source is not None and value.source is None and by_identity:
+            self.guard(source, "id", obj)
+            self.values_by_source[source] = value
         if source is not None and value.source is not None and value.source != source:
-            if issubclass(type(obj), _GUARDED_BY_IDENTITY):
+            if by_identity:
                 self.guard(source, "id", obj)
             else:
                 self.guard(source, "aliased", value.source)
@@ -405,13 +407,6 @@ _GUARDED_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.Builti
 _IDENTITY_KINDS = frozenset(["id", "function_code", "type", "type_attr"])
 
 
-def is_trusted(source: Source) -> bool:
-    """A name in a module of torch or the standard library, read by attribute access only."""
-    while isinstance(source, AttrSource):
-        source = source.origin
-    return isinstance(source, ModuleSource) and source.module.split(".")[0] in TRUSTED_PACKAGES
-
-
 def _identifier(text: str) -> str:
     return re.sub(r"\W+", "_", text).strip("_") or "value"
 
@@ -425,7 +420,7 @@ def _placeholder_name(source: Source) -> str:
     return name if not name[0].isdigit() else f"input_{name}"
 
 
-__all__ = ["GlobalSource", "GraphInput", "OutputGraph", "is_trusted"]
+__all__ = ["GlobalSource", "GraphInput", "OutputGraph"]
 
 
 def nothing_handled(_: Any = None) -> bool:

@@ -12,6 +12,7 @@ import torch
 from dynamo import breaks
 from dynamo.break_regions import regions, set_regions
 from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame, SpellOut, StartAgain
+from dynamo.capture.devices import entered_devices, set_devices
 from dynamo.capture.dropping import watch_arguments
 from dynamo.capture.interpreter import Interpreter, breakable_chain
 from dynamo.capture.users_names import renamed
@@ -221,6 +222,7 @@ def read_modes() -> list[tuple]:
         modes.append((torch.set_autocast_dtype, device, torch.get_autocast_dtype(device)))
     modes.append((set_regions, regions()))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
+    modes.append((set_devices, *entered_devices()))
     return modes
 
 

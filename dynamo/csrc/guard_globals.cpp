@@ -10,6 +10,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/tensor/python_tensor.h>
 
 #include <array>
 
@@ -30,8 +31,10 @@ enum Field {
   kAutocastCudaDtype,
   kAutocastCache,
   kDefaultDtype,
+  kDefaultBackend,
   kDeterministic,
   kMatmulPrecision,
+  kKernels,
   kTorchFunctionDisabled,
   kFunctionModes,
   kDispatchModes,
@@ -50,8 +53,10 @@ constexpr std::array<const char*, kFieldCount> kFieldNames = {
     "autocast dtype for cuda",
     "autocast cache",
     "default dtype",
+    "default backend",
     "deterministic algorithms",
     "float32 matmul precision",
+    "switches for kernels",
     "disabling of __torch_function__",
     "number of torch function modes",
     "number of torch dispatch modes",
@@ -78,6 +83,19 @@ uint64_t matmul_precision() {
          precision(at::Float32Backend::CUDA, at::Float32Op::CONV) << 16;
 }
 
+// The switches by which composite operators choose between kernels; the choice is made when a graph is traced.
+uint64_t kernel_switches(const at::Context& context) {
+  const bool on[] = {
+      context.userEnabledMkldnn(),          context.userEnabledCuDNN(),
+      context.userEnabledMathSDP(),         context.userEnabledFlashSDP(),
+      context.userEnabledMemEfficientSDP(), context.userEnabledCuDNNSDP(),
+      context.userEnabledOverrideableSDP(), context.allowFP16BF16ReductionMathSDP(),
+  };
+  uint64_t bits = 0;
+  for (bool one : on) bits = bits << 1 | one;
+  return bits;
+}
+
 void read(Fields& now) {
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   now[kGradMode] = autograd.get_grad_mode();
@@ -91,11 +109,13 @@ void read(Fields& now) {
   now[kAutocastCudaDtype] = static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCUDA));
   now[kAutocastCache] = at::autocast::is_autocast_cache_enabled();
   now[kDefaultDtype] = static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
+  now[kDefaultBackend] = static_cast<uint64_t>(torch::tensors::get_default_dispatch_key());
   const at::Context& context = at::globalContext();
   now[kDeterministic] = (context.deterministicAlgorithms() ? 1 : 0) |
                         (context.deterministicAlgorithmsWarnOnly() ? 2 : 0) |
                         (context.deterministicFillUninitializedMemory() ? 4 : 0);
   now[kMatmulPrecision] = matmul_precision();
+  now[kKernels] = kernel_switches(context);
   now[kTorchFunctionDisabled] =
       static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::get_disabled_state());
   now[kFunctionModes] = static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::stack_len());
@@ -116,10 +136,13 @@ std::string field_text(Field field, uint64_t value) {
              (value & 4 ? ", filling" : "");
     case kForwardGradMode:
       return std::string(value & 1 ? "on" : "off") + (value & 2 ? ", in a level" : "");
+    case kDefaultBackend:
+      return c10::toString(static_cast<c10::DispatchKey>(value));
     case kIncludedKeys:
     case kExcludedKeys:
       return c10::toString(c10::DispatchKeySet(c10::DispatchKeySet::RAW, value));
     case kMatmulPrecision:
+    case kKernels:
     case kTorchFunctionDisabled:
     case kFunctionModes:
     case kDispatchModes:

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "guard_lookups.h"
+
 namespace guards {
 
 // ---- dict watchers ----------------------------------------------------------------------------
@@ -26,6 +28,7 @@ std::unordered_map<PyObject*, std::vector<Watch>>& watches() {
 }
 
 int dict_changed(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) {
+  lookups_in_dict_changed(dict, event == PyDict_EVENT_DEALLOCATED);
   auto found = watches().find(dict);
   if (found == watches().end()) return 0;
   for (const Watch& watch : found->second) {
@@ -41,10 +44,7 @@ int dict_changed(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) 
 }
 
 bool watch(PyObject* dict, Program* program, Node* node) {
-  if (watcher_id < 0 || PyDict_Watch(watcher_id, dict) < 0) {
-    PyErr_Clear();
-    return false;
-  }
+  if (!watch_dict(dict)) return false;
   watches()[dict].push_back({program, node});
   program->watched.push_back(dict);
   return true;
@@ -59,10 +59,17 @@ void unwatch(PyObject* dict, Program* program) {
              list.end());
   if (!list.empty()) return;
   watches().erase(found);
+  if (holds_lookups(dict)) return;
   if (PyDict_Unwatch(watcher_id, dict) < 0) PyErr_Clear();
 }
 
 }  // namespace
+
+bool watch_dict(PyObject* dict) {
+  if (watcher_id >= 0 && PyDict_Watch(watcher_id, dict) == 0) return true;
+  PyErr_Clear();
+  return false;
+}
 
 bool init_watchers() {
   watcher_id = PyDict_AddWatcher(dict_changed);

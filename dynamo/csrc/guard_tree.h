@@ -141,7 +141,7 @@ class Tree {
   int active_ = 0;  // checks that are running: reentrant, or other threads at a Python-level guard
 };
 
-// guard_leaves.cpp, guard_tensor.cpp, guard_globals.cpp; nullptr for an unknown kind.
+// guard_leaves.cpp, guard_tensor.cpp, guard_globals.cpp, guard_lookups.cpp; nullptr for an unknown kind.
 std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 PyObject* accumulates(PyObject* module, PyObject* tensor);
@@ -150,6 +150,7 @@ bool is_plain_tensor(PyObject* object);  // not of a subclass, except for torch'
 PyObject* tensor_grad(PyObject* tensor);
 std::unique_ptr<Leaf> make_global_leaf(const std::string& kind, PyObject* payload);
 bool init_global_state(PyObject* module);
+std::unique_ptr<Leaf> make_lookups_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 
 // guard_accessors.cpp; nullptr for an unknown kind.
 std::unique_ptr<Accessor> make_accessor(const std::string& kind, PyObject* key);

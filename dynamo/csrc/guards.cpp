@@ -1,6 +1,7 @@
 // dynamo._guards: the GuardTree type and the C table for the frame hook.
 #include "../../fxgraph/csrc/torch_version.h"
 #include "guard_api.h"
+#include "guard_lookups.h"
 #include "guard_program.h"
 
 namespace guards {
@@ -191,6 +192,7 @@ PyMODINIT_FUNC PyInit__guards() {
   // torch's types must exist before a tensor is looked at.
   Ref torch = Ref::steal(PyImport_ImportModule("torch"));
   if (!torch || !init_tree_type() || !init_liveness() || !init_watchers()) return nullptr;
+  init_lookups();
   Ref module = Ref::steal(PyModule_Create(&module_def));
   if (!module || !init_global_state(module.get())) return nullptr;
   auto* type = reinterpret_cast<PyObject*>(&tree_type);

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
-from dynamo.capture.output import TRUSTED_PACKAGES
+from dynamo.capture.lookups import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource, Source

@@ -131,6 +131,8 @@ class ConstantValue(Value):
         from dynamo.values.exceptions import call_real
 
         method = call_real(tx, getattr, self.value, name)
+        if name == "__exit__" and isinstance(self.value, torch.device):
+            return ConstantValue(call_real(tx, method, None, None, None))
         if name == "__iter__" and not args and not kwargs:
             return self.iterate(tx)
         if name == "join" and isinstance(self.value, str) and len(args) == 1 and not kwargs:

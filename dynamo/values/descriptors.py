@@ -16,7 +16,7 @@ from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.capture.inlining import finish_call
 from dynamo.capture.interpreter import RESULT, Finished
-from dynamo.capture.output import TRUSTED_PACKAGES
+from dynamo.capture.lookups import in_mro, is_trusted_class, looked_up
 from dynamo.errors import Unsupported
 from dynamo.sources import (
     AttrSource,
@@ -51,7 +51,10 @@ def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
     for owner in mro:
         found = owner.__dict__.get(name, MISSING)
         if found is not MISSING:
+            looked_up(cls if after is None else owner, name, found)
             return found
+    if after is None:
+        looked_up(cls, name)
     return MISSING
 
 
@@ -63,15 +66,6 @@ def deleter_only(found: Any) -> Any:
     """The `__delete__` of a data descriptor without `__set__`: a store through it fails."""
     has_set = class_lookup(type(found), "__set__") is not MISSING
     return MISSING if has_set else class_lookup(type(found), "__delete__")
-
-
-def is_trusted_class(cls: type) -> bool:
-    """Classes of torch and the standard library: nobody swaps their methods under us."""
-    module = _MODULE.__get__(cls)  # past the metaclass
-    return isinstance(module, str) and module.partition(".")[0] in TRUSTED_PACKAGES
-
-
-_MODULE = vars(type)["__module__"]
 
 
 def class_told(tx: Interpreter, value: Value, cls: type | None = None) -> Value:
@@ -185,7 +179,9 @@ def raw_class_source(
         tx.guard(owner_source, "id", owner)
         if name in owner.__dict__:
             return ItemSource(namespace, name)
-        if not is_trusted_class(owner):
+        if is_trusted_class(owner):
+            looked_up(owner, name, in_mro(owner, name))
+        else:
             tx.guard(namespace, "contains", (name, False))
     return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo._hook import hand_over
-from dynamo.capture.output import TRUSTED_PACKAGES
+from dynamo.capture.lookups import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.sources import (

@@ -16,7 +16,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
 from dynamo.capture.inlining import call_at_end
-from dynamo.capture.output import TRUSTED_PACKAGES
+from dynamo.capture.lookups import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object

@@ -35,12 +35,15 @@ from dynamo.values.containers import TupleValue, from_constant
 from dynamo.values.descriptors import MISSING, guarded_lookup
 from dynamo.values.dicts import DictValue, OrderedDictValue
 from dynamo.values.exceptions import raise_python
+from dynamo.values.function import UserFunctionValue
 from dynamo.values.objects import ObjectValue
 from dynamo.values.tensor import TensorValue, wrap_tensor
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
+# Methods of nn.Module that are known here; what takes their place later is captured.
+_OWN = {name: vars(torch.nn.Module)[name] for name in ("__call__", "_call_impl", "__getattr__")}
 TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 BACKWARD_HOOKS = ("_backward_pre_hooks", "_backward_hooks")
@@ -125,7 +128,7 @@ class ModuleValue(ObjectValue):
         return any(name in own.get(table, ()) for table in TABLES)
 
     def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
-        if guarded_lookup(tx, self, "__getattr__") is not torch.nn.Module.__getattr__:
+        if guarded_lookup(tx, self, "__getattr__") is not _OWN["__getattr__"]:
             return super().getattr_or_fallback(tx, name)
         if self._in_a_table(name) and guarded_lookup(tx, self, name) is MISSING:
             found = self.registered(tx, name)
@@ -153,18 +156,25 @@ class ModuleValue(ObjectValue):
         return table is not None and tx.output.side_effects.is_dirty(table)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if guarded_lookup(tx, self, "__call__") is not torch.nn.Module.__call__:
+        if not _calls_as_torch(tx, self):
             return super().call(tx, args, kwargs)
         return call_module(tx, self, args, kwargs)
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
-        if guarded_lookup(tx, self, "__call__") is not torch.nn.Module.__call__:
+        if not _calls_as_torch(tx, self):
             return super().forwards(tx, args, kwargs)
         if _calls_hooks(tx, self):
             return tx.wrap(module_polyfills.call_with_hooks), _hooked(tx, self, args, kwargs), {}
         return self.getattr(tx, "forward"), args, kwargs
+
+
+def _calls_as_torch(tx: Interpreter, module: ModuleValue) -> bool:
+    """A call of the module is nn.Module's: nothing has taken the place of that."""
+    return all(
+        guarded_lookup(tx, module, name) is _OWN[name] for name in ("__call__", "_call_impl")
+    )
 
 
 # -- calls ----------------------------------------------------------------------------------------
@@ -222,8 +232,15 @@ def _global_hooks(tx: Interpreter, names: Sequence[str]) -> bool:
     return any(getattr(module_globals, name) for name in names)
 
 
-@handles(torch.nn.Module.__call__, torch.nn.Module._call_impl)
+@handles(torch.nn.Module.__call__)
 def _call(tx, module, *args, **kwargs):
+    if isinstance(module, ModuleValue) and not _calls_as_torch(tx, module):
+        return tx.inline(UserFunctionValue(_OWN["__call__"]), [module, *args], kwargs)
+    return call_module(tx, module, args, kwargs)
+
+
+@handles(torch.nn.Module._call_impl)
+def _call_impl(tx, module, *args, **kwargs):
     return call_module(tx, module, args, kwargs)
 
 

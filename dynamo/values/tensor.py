@@ -19,14 +19,29 @@ from torch._subclasses.fake_tensor import (
 )
 
 from dynamo import breaks
+from dynamo.capture.lookups import NOTHING
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.exceptions import raise_python
-from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, UNARY_FUNCTIONS
+from dynamo.values.operators import (
+    BINARY_FUNCTIONS,
+    COMPARE_DUNDERS,
+    COMPARE_FUNCTIONS,
+    UNARY_DUNDERS,
+    UNARY_FUNCTIONS,
+    binary_dunder,
+)
 from dynamo.values.overlap import refuse_partial_overlap
+from dynamo.values.replaced import (
+    call_replacement,
+    inline_replaced,
+    is_original,
+    refuse_replacement,
+    replacement,
+)
 from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
@@ -145,6 +160,9 @@ class TensorValue(Value):
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
             return stored
+        replaced = replacement(tx, name, self.python_type())
+        if replaced is not NOTHING:
+            return self._bound(tx, name, replaced)
         if name in ("is_leaf", "grad_fn", "retains_grad") and self.fake.requires_grad:
             tx.guard(self.source, "predicate", is_a_leaf if self.fake.is_leaf else is_no_leaf)
         if name in METADATA_ATTRIBUTES and hasattr(self.fake, name):
@@ -163,6 +181,14 @@ class TensorValue(Value):
         if callable(found):
             return TensorMethodValue(self, name)
         return self._own_attribute(tx, name, found is not None)
+
+    def _bound(self, tx: Interpreter, name: str, found: Any) -> Value:
+        """The attribute that a program has put into the class."""
+        from dynamo.values.descriptors import bind
+
+        if is_original(found):  # torch.Tensor.relu = torch.Tensor.sigmoid
+            return TensorMethodValue(self, found.__name__)
+        return bind(tx, self, found, name)
 
     def _grad(self, tx: Interpreter) -> Value:
         if self.real is not None and self.source is not None:
@@ -229,6 +255,9 @@ class TensorValue(Value):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
+        replaced = replacement(tx, name, self.python_type())
+        if replaced is not NOTHING:
+            return self._bound(tx, name, replaced).call(tx, args, kwargs)
         if name in READ_METHODS and not args and not kwargs:
             number = READ_METHODS[name](tx, self)
             if number is not None:
@@ -249,6 +278,10 @@ class TensorValue(Value):
 
     # -- operators ------------------------------------------------------------------------------
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        made = call_replacement(tx, self, binary_dunder(op, reflected), [other])
+        if made is not None:
+            refused = made.is_constant() and made.as_constant() is NotImplemented
+            return None if refused else made
         other = _number_of(other)
         if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
             return None
@@ -256,19 +289,30 @@ class TensorValue(Value):
         return call_in_graph(tx, "call_function", BINARY_FUNCTIONS[op], operands, {})
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        made = call_replacement(tx, self, COMPARE_DUNDERS[op], [other])
+        if made is not None:
+            refused = made.is_constant() and made.as_constant() is NotImplemented
+            return None if refused else made
         other = _number_of(other)
         if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
             return None
         return call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [self, other], {})
 
     def unary(self, tx: Interpreter, op: str) -> Value:
+        made = call_replacement(tx, self, UNARY_DUNDERS[op], [])
+        if made is not None:
+            return made
         return call_in_graph(tx, "call_function", UNARY_FUNCTIONS[op], [self], {})
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
+        made = call_replacement(tx, self, "__contains__", [item])
+        if made is not None:
+            return made
         raise Unsupported(breaks.DataDependentValue("item in tensor"))
 
     # -- items ----------------------------------------------------------------------------------
     def truth(self, tx: Interpreter) -> bool:
+        refuse_replacement(tx, self, "__bool__")
         if tx.output.guesses:
             return False
         raise Unsupported(breaks.DataDependentJump(self.describe()))
@@ -285,14 +329,19 @@ class TensorValue(Value):
         return tensor_truth_later(tx, self)
 
     def length_value(self, tx: Interpreter) -> Value:
+        refuse_replacement(tx, self, "__len__")
         return tx.wrap(self.fake.shape[0]) if self.fake.ndim else super().length_value(tx)
 
     def length(self, tx: Interpreter) -> int:
+        refuse_replacement(tx, self, "__len__")
         if self.fake.ndim == 0:
             raise_python(tx, TypeError, "len() of a 0-d tensor")
         return int(self.fake.shape[0])
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
+        made = call_replacement(tx, self, "__getitem__", [key])
+        if made is not None:
+            return made
         from dynamo.values.indexing import select
 
         selected, rest = select(tx, self, key)
@@ -301,6 +350,8 @@ class TensorValue(Value):
         return call_in_graph(tx, "call_function", operator.getitem, [selected, rest], {})
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        if call_replacement(tx, self, "__setitem__", [key, value]) is not None:
+            return
         from dynamo.values.indexing import select
 
         selected, rest = select(tx, self, key)
@@ -314,6 +365,7 @@ class TensorValue(Value):
         return self._unbound(tx).unpack(tx)
 
     def _unbound(self, tx: Interpreter) -> Value:
+        refuse_replacement(tx, self, "__iter__")
         if self.fake.ndim == 0:
             raise_python(tx, TypeError, "iteration over a 0-d tensor")
         return call_in_graph(tx, "call_method", "unbind", [self, ConstantValue(0)], {})
@@ -384,6 +436,9 @@ def call_in_graph(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Run `target` on fake tensors, and record it as a node unless it only gave Python values."""
+    inlined = inline_replaced(tx, target, args, kwargs)
+    if inlined is not None:
+        return inlined
     if tx.output.has_overrides:
         from dynamo.values.overrides import dispatch
 

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.overrides
+from torch.utils._device import _device_constructors
 
 from dynamo import breaks, rules
+from dynamo.capture.devices import default_device
+from dynamo.capture.lookups import NOTHING
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, GlobalsSource, Source
 from dynamo.values import torch_polyfills, torch_state, torch_substitutes
@@ -32,6 +35,7 @@ from dynamo.values.function import (
     is_opaque_function,
     opaque_reason,
 )
+from dynamo.values.replaced import OWN_METHODS, is_programs, replacement
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -55,7 +59,8 @@ def graph_functions() -> dict[int, Any]:
     found.extend(getattr(torch, name, None) for name in dir(torch._C._VariableFunctions))
     functional = vars(torch.nn.functional).values()
     found.extend(f for f in functional if isinstance(f, types.BuiltinFunctionType))
-    return {id(f): f for f in found if callable(f) and not _stays_outside(f.__name__)}
+    own = (f for f in found if callable(f) and not is_programs(f))
+    return {id(f): f for f in own if not _stays_outside(f.__name__)}
 
 
 def _stays_outside(name: str) -> bool:
@@ -293,6 +298,7 @@ class TorchFunctionValue(Value):
         return self.function
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        kwargs = with_default_device(tx, self.function, kwargs)
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
@@ -316,7 +322,23 @@ class FoldedFunctionValue(TorchFunctionValue):
         self.fold = fold
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self.fold(tx, args, kwargs)
+        return self.fold(tx, args, with_default_device(tx, self.function, kwargs))
+
+
+def with_default_device(
+    tx: Interpreter, function: Any, kwargs: dict[str, Value]
+) -> dict[str, Value]:
+    """The arguments of a constructor with the device that is the default here: the graph runs in
+    the regions of `with torch.device(...)` that the frame began in, whichever it enters and leaves.
+    """
+    inner, outer = default_device(), tx.output.default_device
+    if inner == outer or function not in _device_constructors():
+        return kwargs
+    given = kwargs.get("device")
+    if given is not None and not (given.is_constant() and given.as_constant() is None):
+        return kwargs
+    device = torch.device(torch._C._get_default_device()) if inner is None else inner
+    return {**kwargs, "device": ConstantValue(device)}
 
 
 class TensorDescriptorValue(TorchFunctionValue):
@@ -324,16 +346,18 @@ class TensorDescriptorValue(TorchFunctionValue):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         receiver, *rest = args
-        return receiver.call_method(tx, self.function.__name__, rest, kwargs)
+        name = self.function.__name__
+        if replacement(tx, name) is not NOTHING:
+            raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, in whose place is another"))
+        return receiver.call_method(tx, name, rest, kwargs)
 
 
 @cache
 def _python_methods() -> dict[int, Any]:
     """id -> function, for the methods of Tensor that are written in Python."""
-    found = vars(torch.Tensor).items()
     return {
         id(f): f
-        for name, f in found
+        for name, f in OWN_METHODS.items()
         if isinstance(f, types.FunctionType) and f.__name__ == name and name != "__torch_function__"
     }
 

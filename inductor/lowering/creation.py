@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,12 @@ from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.sizes import Size
+
+
+def fills_memory() -> bool:
+    """Whether eager fills memory that is not initialized; a guard of the graph's."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return deterministic and torch.utils.deterministic.fill_uninitialized_memory
 
 
 def constant(ctx: Lowering, value: Number | Size) -> Tensor:
@@ -52,6 +59,12 @@ def fill(ctx: Lowering, x: Tensor, value: Number) -> Tensor:
     aten.zeros.default,
     aten.zeros_like.default,
     aten.new_zeros.default,
+)
+def zeros(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
+    return constant(ctx, 0)
+
+
+@lower(
     aten.empty.memory_format,
     aten.empty_like.default,
     aten.new_empty.default,
@@ -59,8 +72,14 @@ def fill(ctx: Lowering, x: Tensor, value: Number) -> Tensor:
     aten.empty_strided.default,
     aten.empty_permuted.default,
 )
-def zeros(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
-    return constant(ctx, 0)
+def empty(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
+    """Zeros, or what torch fills memory with if it is to be deterministic."""
+    if not fills_memory():
+        return constant(ctx, 0)
+    dtype = ctx.val().dtype
+    if dtype.is_floating_point or dtype.is_complex:
+        return constant(ctx, math.nan)
+    return constant(ctx, True if dtype is torch.bool else torch.iinfo(dtype).max)
 
 
 @lower(aten.ones.default, aten.ones_like.default, aten.new_ones.default)

@@ -270,6 +270,7 @@ class TestKinds:
             "function_code": function,
             "address": id(self),
             "marks": (0, 0, 0),
+            "lookups": ((vars(math), "pi", math.pi), (torch.Tensor, "relu", torch.Tensor.relu)),
             "unnoticed": (("a",), bool),
             "shapes": SimpleNamespace(
                 reads=[(X, 0, 0, "x")], conditions=[([(0, 0), (1, 3), (11, 0)], "x == 3")]

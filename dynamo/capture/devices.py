@@ -1,0 +1,29 @@
+"""The default device: that of `with torch.device(...)` and torch.set_default_device."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._device import DeviceContext
+
+
+def entered_devices() -> list[torch.device]:
+    """Those of `with torch.device(...)` and torch.set_default_device, outermost first."""
+    count = torch._C._len_torch_function_stack()
+    modes = [torch._C._get_function_stack_at(i) for i in range(count)]
+    return [mode.device for mode in modes if type(mode) is DeviceContext]
+
+
+def set_devices(*devices: torch.device) -> None:
+    """Leave and enter regions of `with torch.device(...)` until these are entered."""
+    entered = entered_devices()
+    pairs = zip(entered, devices)
+    common = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(entered), len(devices)))
+    for _ in entered[common:]:
+        torch._C._pop_torch_function_stack()
+    for device in devices[common:]:
+        device.__enter__()
+
+
+def default_device() -> torch.device | None:
+    """That of the innermost region; None outside of any."""
+    return next(reversed(entered_devices()), None)
