@@ -99,6 +99,8 @@ _BUILTINS = vars(builtins)
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
 # Calls that raise may say little about those that do not: so many of them count as one entry.
 _RAISED_PER_ENTRY = 4
+# The flag that redispatch_function sets.
+_skips_overrides: Any = torch._C._peek_should_skip_torch_function  # type: ignore[attr-defined]
 _ENDS_TRIAL = (TrialOver, RestartAnalysis, SkipFrame, SpellOut, StartAgain)
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -240,12 +242,21 @@ def _keep_inside_mode(code: types.CodeType) -> Any:
 
 
 def inside_mode(_: Any = None) -> bool:
-    """A torch function or dispatch mode is active, other than that of `with torch.device(...)`."""
-    if torch._C._len_torch_dispatch_stack():
+    """A torch function or dispatch mode is active, other than that of `with torch.device(...)`; or
+    the next call of torch that asks an override is not to ask it, which no other call may use up.
+    """
+    if torch._C._len_torch_dispatch_stack() or _skips_overrides():
         return True
     count = torch._C._len_torch_function_stack()
     modes = (torch._C._get_function_stack_at(i) for i in range(count))
     return any(type(mode) is not DeviceContext for mode in modes)
+
+
+def asks_overrides(_: Any = None) -> bool:
+    """The next call of torch asks the overrides of its arguments: redispatch_function has it skip
+    them.
+    """
+    return not _skips_overrides()
 
 
 def _left_as_it_is(frame: Any, context: CompileContext) -> breaks.Break | None:
@@ -389,6 +400,8 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     output = rewritten.output
     output.guards.add(None, "globals")
     output.guards.add(GlobalsSource(), "address", id(frame.f_globals))
+    if output.has_overrides:
+        output.guards.add(GlobalsSource(), "predicate", asks_overrides)
     published = output.publish() if output.installed else None
     sources = output.not_aliased_sources()
     if len(sources) > 1:

@@ -92,7 +92,10 @@ class Value:
 
     # -- how it is used -------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        """value.name, of one of a C type: what its type holds."""
+        from dynamo.values.descriptors import attribute_of_type
+
+        return attribute_of_type(tx, self, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -101,7 +104,9 @@ class Value:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        from dynamo.values.descriptors import is_absent
+
+        return not is_absent(self, self.python_type(), name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(breaks.NotCallable(self.describe()))

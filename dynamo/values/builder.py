@@ -53,6 +53,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.remade_values",
     "dynamo.values.native_iterators",
     "dynamo.values.functional",
+    "dynamo.values.super_objects",
     "dynamo.values.unread",
     "dynamo.values.numpy_values",
     "dynamo.values.numpy_functions",

@@ -8,13 +8,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynamo import breaks
 from dynamo.capture.side_effects import SERIALS
-from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_handler, call_real, raise_python
+from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
 from dynamo.values.standins import fail_as, stand_in
 
@@ -46,7 +45,7 @@ class BuiltinObject(Value):
         self.serial = next(SERIALS)
 
     def method(self, name: str) -> Callable[..., Value] | None:
-        if name.startswith("__") and not hasattr(self.python_type(), name):
+        if name.startswith("__") and not type_holds(self.python_type(), name):
             return None  # what this class shares is not everybody's
         return getattr(self, f"py_{name}", None)
 
@@ -63,16 +62,9 @@ class BuiltinObject(Value):
         from dynamo.values.builtins import BuiltinMethod
 
         if self.method(name) is not None:
-            return BuiltinMethod(self, name)
-        if name == "__class__":
-            return tx.wrap(self.python_type(), None)
-        if not self.hasattr(tx, name):
-            type_name = self.python_type().__name__
-            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
-        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return any(name in cls.__dict__ for cls in self.python_type().__mro__)
+            found = class_lookup(self.python_type(), name)
+            return BuiltinMethod(self, name, None if found is MISSING else found)
+        return super().getattr(tx, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         type_name = self.python_type().__name__

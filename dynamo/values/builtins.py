@@ -14,7 +14,7 @@ import operator
 import re
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -31,6 +31,7 @@ from dynamo.values.exceptions import (
     raise_python,
 )
 from dynamo.values.last_builtins import call_builtin_last
+from dynamo.values.lookup import class_lookup, type_holds, type_of_bound
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
@@ -40,6 +41,7 @@ from dynamo.values.operators import (
     compare_op,
     contains_op,
     is_op,
+    tell_apart,
     unary_op,
 )
 from dynamo.values.spelling import spell_call, spell_method
@@ -212,11 +214,7 @@ class BuiltinValue(Value):
         return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        try:
-            found = getattr(self.function, name)
-        except AttributeError as error:
-            raise_python(tx, AttributeError, *error.args)
-        return tx.wrap(found)
+        return tx.wrap(call_real(tx, getattr, self.function, name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.function, name)
@@ -244,8 +242,7 @@ class BuiltinMethod(Value):
         )
 
     def python_type(self) -> type:
-        is_slot = isinstance(self.found, types.WrapperDescriptorType)
-        return types.MethodWrapperType if is_slot else types.BuiltinMethodType
+        return type_of_bound(self.found)
 
     def describe(self) -> str:
         return f"{self.receiver.describe()}.{self.name}"
@@ -268,19 +265,17 @@ class BuiltinMethod(Value):
             found = getattr(self.receiver.python_type(), self.name, None)
         if name in _OF_SLOTS and hasattr(found, name):
             return tx.wrap(getattr(found, name))
-        kind = self.python_type()
-        if hasattr(kind, name):
-            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        raise_python(tx, AttributeError, f"{kind.__name__!r} object has no attribute {name!r}")
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.python_type(), name)
+        return super().getattr(tx, name)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, BuiltinMethod):
             return None
-        same = self.name == other.name and self.receiver is other.receiver
+        same = self.name == other.name and tell_apart(tx, self.receiver, other.receiver)
         return ConstantValue(same is (op == "=="))
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        tx.output.tell_apart(self.receiver)
+        return self.python_type(), self.receiver.hash_key_by_identity(), self.name
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from dynamo.values.slots import call_slot
@@ -296,7 +291,11 @@ class BuiltinMethod(Value):
 
         of_class = isinstance(self.found, types.ClassMethodDescriptorType)
         owner = real_object(self.receiver) if of_class else self.receiver.python_type()
-        if self.found is None or class_lookup(owner, self.name) is self.found:
+        # A class holds methods for its instances, too.
+        hidden = isinstance(owner, type) and issubclass(owner, type) and not of_class
+        hidden = hidden and type_holds(real_object(self.receiver), self.name)
+        plain = self.found is None or class_lookup(owner, self.name) is self.found
+        if plain and not hidden:
             codegen(self.receiver)
             codegen.load_attr(self.name)
             return
@@ -338,9 +337,7 @@ class SlotValue(Value):
         return True
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if not hasattr(self.found, name):
-            raise_python(tx, AttributeError, f"no attribute {name!r}")
-        return tx.wrap(getattr(self.found, name))
+        return tx.wrap(call_real(tx, getattr, self.found, name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.found, name)
@@ -373,7 +370,13 @@ def _getattr(tx, owner, name, default=None):
     from dynamo.values.raised import name_attribute
 
     try:
-        return owner.getattr(tx, _attr_name(tx, name))
+        text, kind = _attr_name(tx, name), _real_kind(owner)
+        if kind is not None:
+            if type_holds(kind, text):
+                raise Unsupported(breaks.AttributeAccess(owner.describe(), text))
+            said = f"{kind.__name__!r} object has no attribute {text!r}"
+            raise_python(tx, AttributeError, said)
+        return owner.getattr(tx, text)
     except RaisedException as error:
         if default is None or not is_exception(error, AttributeError):
             name_attribute(tx, error.value, owner, name.as_constant())
@@ -400,13 +403,22 @@ def _delattr(tx, owner, name):
 
 @handles(hasattr)
 def _hasattr(tx, owner, name):
-    return ConstantValue(owner.hasattr(tx, _attr_name(tx, name)))
+    kind, text = _real_kind(owner), _attr_name(tx, name)
+    return ConstantValue(owner.hasattr(tx, text) if kind is None else type_holds(kind, text))
+
+
+def _real_kind(owner: Value) -> type | None:
+    """The C type of which an object of a polyfill class is for the program."""
+    from dynamo.values.objects import ObjectValue
+    from dynamo.values.real_iterators import REAL
+
+    real = REAL.get(id(owner.cls)) if isinstance(owner, ObjectValue) else None
+    return None if real is None else real.kind
 
 
 @handles(type)
 def _type(tx, owner, *rest, **kwargs):
     from dynamo.values.descriptors import class_told
-    from dynamo.values.real_iterators import REAL
 
     if rest:
         from dynamo.values.class_building import build_type
@@ -414,24 +426,22 @@ def _type(tx, owner, *rest, **kwargs):
         if kwargs or len(rest) != 2:
             raise Unsupported(breaks.UncapturedCall("type()"))
         return build_type(tx, owner, *rest)
-    real = REAL.get(id(owner.python_type()))
-    return class_told(tx, owner, None if real is None else real.kind)
+    return class_told(tx, owner, _real_kind(owner))
 
 
 @handles(callable)
 def _callable(tx, value):
-    from dynamo.values.descriptors import MISSING, class_lookup
     from dynamo.values.objects import ObjectValue
 
     if isinstance(value, ObjectValue):
-        return ConstantValue(class_lookup(value.cls, "__call__") is not MISSING)
+        return ConstantValue(type_holds(value.cls, "__call__"))
     known, real = value.identity()
-    return ConstantValue(callable(real) if known else "__call__" in dir(value.python_type()))
+    return ConstantValue(callable(real) if known else type_holds(value.python_type(), "__call__"))
 
 
 @handles(super)
 def _super(tx, cls=None, owner=None):
-    from dynamo.values.classes import SuperValue
+    from dynamo.values.super_objects import SuperValue
 
     if cls is None:
         cls, owner = _super_arguments(tx)
@@ -537,9 +547,17 @@ def _hash(tx, owner):
 
 @handles(dir)
 def _dir(tx, owner=None):
-    known, real = (False, None) if owner is None else owner.identity()
-    if not known or not issubclass(type(real), (type, types.ModuleType)):
+    from dynamo.values.descriptors import is_trusted_class
+
+    if owner is None:
         raise Unsupported(breaks.UncapturedCall("dir"))
+    known, real = owner.identity()
+    if not known or not issubclass(type(real), (type, types.ModuleType)):
+        # The type says all of an instance without attributes of its own.
+        real = _real_kind(owner) or owner.python_type()
+        plain = type(real) is type and not real.__dictoffset__ and is_trusted_class(real)
+        if not plain or class_lookup(real, "__dir__") is not object.__dir__:
+            raise Unsupported(breaks.UncapturedCall("dir"))
     return tx.wrap(call_real(tx, dir, real))
 
 

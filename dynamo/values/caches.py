@@ -21,9 +21,11 @@ from dynamo.values.builtins import handles, is_none
 from dynamo.values.classes import ClassValue, ObjectConstant, is_trusted_function
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
+from dynamo.values.descriptors import SLOT_TYPES
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.function import UserFunctionValue
 from dynamo.values.keys import IdentityKey, key_of
+from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.made_first import can_be_first
 from dynamo.values.tensor import TensorValue
 
@@ -98,10 +100,15 @@ class LruCacheValue(Value):
             return self.wrapped
         if name in _CACHE_METHODS and hasattr(self.real, name):
             return CacheMethod(self, name)
-        return self.wrapped.getattr(tx, name)
+        if isinstance(class_lookup(type(self.real), name), SLOT_TYPES):
+            return super().getattr(tx, name)
+        found = call_real(tx, getattr, self.real, name)
+        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.real, name)
+        present = hasattr(self.real, name)
+        tx.guard(self.source, "has_attr", (name, present))
+        return present
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         known = all(_is_known(a) for a in (*args, *kwargs.values()))
@@ -345,13 +352,26 @@ class NewCacheValue(Value):
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
             return stored
-        return CacheMethod(self, name) if name in _CACHE_METHODS else self.wrapped.getattr(tx, name)
+        if name in _CACHE_METHODS:
+            return CacheMethod(self, name)
+        own = name == "__dict__" or not self._of_type(name)
+        return self.wrapped.getattr(tx, name) if own else super().getattr(tx, name)
+
+    def _of_type(self, name: str) -> bool:
+        """Whether no copy of what the function has in its dict answers to the name."""
+        kinds = (self.python_type(), self.wrapped.python_type())
+        return any(type_holds(kind, name) for kind in kinds)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         tx.output.side_effects.store_attr(self, name, value)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return name in _CACHE_METHODS or self.wrapped.hasattr(tx, name)
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value) or name in _CACHE_METHODS:
+            return True
+        if self._of_type(name):
+            return type_holds(self.python_type(), name)
+        return self.wrapped.hasattr(tx, name)
 
     def answer(self, tx: Interpreter, method: str) -> Value:
         from dynamo.values.containers import NamedTupleValue, from_constant

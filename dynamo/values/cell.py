@@ -56,10 +56,17 @@ class CellValue(Value):
         self.contents = value
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        value = self.load(tx) if name == "cell_contents" else None
+        if name != "cell_contents":
+            return super().getattr(tx, name)
+        value = self.load(tx)
         if value is None:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         return value
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if name == "cell_contents":
+            self.getattr(tx, name)
+        return super().hasattr(tx, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         if name != "cell_contents":

@@ -331,10 +331,12 @@ class DescriptorValue(Value):
             return PropertyChange(self, _PROPERTY_PARTS[name])
         if self.kind in (staticmethod, classmethod) and name in ("__func__", "__wrapped__"):
             return self.args[0]
-        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return super().getattr(tx, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.kind, name)
+        if self.kind is property and name == "__name__":  # which is its getter's, if that has one
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return super().hasattr(tx, name)
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(self.kind))

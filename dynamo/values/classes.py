@@ -28,7 +28,6 @@ from dynamo.values.descriptors import (
     class_lookup,
     is_data_descriptor,
     is_trusted_class,
-    raw_class_source,
 )
 from dynamo.values.exceptions import (
     RaisedException,
@@ -39,7 +38,7 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.metaclasses import MetaclassInstance
-from dynamo.values.objects import ObjectValue, builtin_base, emit_class
+from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
 from dynamo.values.spelling import is_wanted, spell_call, spell_construct
 from dynamo.values.storage import immutable_storage, new_storage
@@ -502,109 +501,6 @@ def fill_mapping(
     ordered = issubclass(instance.python_type(), collections.OrderedDict)
     for key, value in pairs:
         (instance if ordered else storage).setitem(tx, key, value)
-
-
-class SuperValue(Value):
-    """super(cls, obj)."""
-
-    def __init__(self, after: type, receiver: Value) -> None:
-        super().__init__()
-        self.after = after
-        self.receiver = receiver
-
-    def python_type(self) -> type:
-        return super
-
-    def children(self) -> Sequence[Value]:
-        return (self.receiver,)
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        if name == "__class__":  # of the super object itself
-            return tx.wrap(super)
-        receiver = self.receiver
-        start, on_class = self._start()
-        found = class_lookup(start, name, after=self.after)
-        if found is MISSING:
-            raise_python(tx, AttributeError, f"'super' object has no attribute {name!r}")
-        if name == "__new__" and isinstance(found, staticmethod):
-            return tx.wrap(found.__func__)
-        if isinstance(found, SLOT_TYPES) and isinstance(receiver, ClassValue) and not on_class:
-            from dynamo.values.builtins import BuiltinMethod
-
-            return BuiltinMethod(receiver, name, found)
-        if isinstance(found, types.FunctionType):
-            function = tx.wrap(found, self._source(tx, start, name, found))
-            if on_class:
-                return function
-            from dynamo.values.function import MethodValue
-
-            return MethodValue(function, receiver)
-        if name == "__new__":
-            from dynamo.values.builtins import SlotValue
-
-            return SlotValue(found, start)
-        if isinstance(found, SLOT_TYPES) or type(found) in _SLOT_DESCRIPTORS:
-            return bind(tx, receiver, found, name)
-        return self._bound(tx, found, self._source(tx, start, name, found), on_class)
-
-    def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
-        """found.__get__(receiver); `source` leads to `found` as the class holds it."""
-        from dynamo.values.descriptors import class_value
-
-        def part(attr: str) -> Source | None:
-            return None if source is None else AttrSource(source, attr)
-
-        receiver = self.receiver
-        owner = receiver if on_class else class_value(tx, receiver.python_type(), receiver.source)
-        if isinstance(found, staticmethod):
-            return tx.wrap(found.__func__, part("__func__"))
-        if isinstance(found, classmethod):
-            return bind_to_class(tx, found, owner, part("__func__"))
-        if isinstance(found, property):
-            if on_class:
-                return tx.wrap(found, source)
-            return tx.call_function(tx.wrap(found.fget, part("fget")), [receiver], {})
-        if isinstance(found, types.ClassMethodDescriptorType):
-            from dynamo.values.builtins import BuiltinMethod
-
-            return BuiltinMethod(owner, found.__name__, found)
-        getter = class_lookup(type(found), "__get__")
-        if getter is MISSING or isinstance(found, type):
-            return tx.wrap(found, source)
-        if not isinstance(getter, types.FunctionType):
-            raise Unsupported(breaks.AttributeAccess(self.describe(), type(found).__name__))
-        instance = ConstantValue(None) if on_class else receiver
-        return tx.call_function(tx.wrap(getter), [tx.wrap(found, source), instance, owner], {})
-
-    def _start(self) -> tuple[type, bool]:
-        """The class whose MRO is searched, and whether the receiver is that class itself."""
-        receiver = self.receiver
-        if isinstance(receiver, ClassValue) and self.after in receiver.cls.__mro__:
-            return receiver.cls, True
-        return receiver.python_type(), False
-
-    def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
-        """The function, through the class that defines it: by name, or by the receiver's MRO."""
-        behind = start.__mro__[start.__mro__.index(self.after) + 1 :]
-        owner = next((c for c in behind if c.__dict__.get(name) is found), None)
-        if owner is None:
-            return None
-        if all(map(is_trusted_class, behind[: behind.index(owner) + 1])):
-            source = class_by_name(owner)
-            return None if source is None else AttrSource(source, name)
-        return raw_class_source(tx, self.receiver, start, name, self.after)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return class_lookup(self._start()[0], name, after=self.after) is not MISSING
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(super))
-        emit_class(codegen, self.after)
-        codegen(self.receiver)
-        codegen.call(2)
-
-
-_SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
 def class_by_name(cls: type) -> Source | None:

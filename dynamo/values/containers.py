@@ -26,6 +26,7 @@ from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refi
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import key_of, unhashable
+from dynamo.values.lookup import type_holds
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sorting import sort_in_place
@@ -296,7 +297,7 @@ class NamedTupleValue(TupleValue):
         return class_attribute(tx, self, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return name in self.fields or hasattr(self.cls, name)
+        return name in self.fields or type_holds(self.cls, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         real = self.make_real([None] * len(self.contents))

@@ -31,31 +31,39 @@ from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.last_calls import keep_attribute
+from dynamo.values.lookup import MISSING, class_lookup, type_holds
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
 # Methods of C types (dict.get, object.__init__): no Python code to capture.
 SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
 
 
-def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
-    """What the MRO of `cls` (from behind `after`, if given) holds under `name`, unbound; MISSING
-    if nothing.
-    """
-    mro = cls.__mro__ or ()  # None: of a class that is being made
-    if after is not None:
-        mro = mro[mro.index(after) + 1 :]
-    for owner in mro:
-        found = owner.__dict__.get(name, MISSING)
-        if found is not MISSING:
-            looked_up(cls if after is None else owner, name, found)
-            return found
-    if after is None:
-        looked_up(cls, name)
-    return MISSING
+def attribute_of_type(tx: Interpreter, value: Value, name: str) -> Value:
+    """`value.name` of an instance of a C type: what the type holds, bound to the value."""
+    kind = value.python_type()
+    if is_absent(value, kind, name):
+        raise_python(tx, AttributeError, f"{kind.__name__!r} object has no attribute {name!r}")
+    found = class_lookup(kind, name)
+    if name == "__class__":
+        return class_told(tx, value)
+    if not isinstance(found, _READABLE):
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+    return bind(tx, value, found, name)
+
+
+def is_absent(value: Value, kind: type, name: str) -> bool:
+    """Whether an instance of a C type has no such attribute; a break where only the object says."""
+    if type_holds(kind, name):
+        return False
+    if kind.__dictoffset__ or any(type_holds(kind, n) for n in _ASKED) or kind is super:
+        raise Unsupported(breaks.AttributeAccess(value.describe(), name))
+    return True
+
+
+_ASKED = ("__getattr__", "__dict__")
 
 
 def is_data_descriptor(found: Any) -> bool:
@@ -66,6 +74,10 @@ def deleter_only(found: Any) -> Any:
     """The `__delete__` of a data descriptor without `__set__`: a store through it fails."""
     has_set = class_lookup(type(found), "__set__") is not MISSING
     return MISSING if has_set else class_lookup(type(found), "__delete__")
+
+
+# What the types of C hold that needs nothing of the instance but its type.
+_READABLE = (*SLOT_TYPES, types.ClassMethodDescriptorType, str, types.NoneType, staticmethod)
 
 
 def class_told(tx: Interpreter, value: Value, cls: type | None = None) -> Value:
@@ -370,6 +382,12 @@ def _bind_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     return BuiltinMethod(value, name, found)
 
 
+def _bind_class_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+    """A class method of a C type."""
+    owner = class_value(tx, value.python_type(), value.source)
+    return _bind_slot(tx, owner, found, name)
+
+
 def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     source = raw_class_source(tx, value, value.python_type(), name)
     if source is not None:
@@ -414,6 +432,7 @@ def _binders() -> dict[type, Callable[..., Value]]:
         functools.cached_property: _bind_cached_property,
         functools.partialmethod: _bind_partial_method,
         functools._lru_cache_wrapper: _bind_function,
+        types.ClassMethodDescriptorType: _bind_class_slot,
         **dict.fromkeys(SLOT_TYPES, _bind_slot),
     }
 

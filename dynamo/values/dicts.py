@@ -27,6 +27,7 @@ from dynamo.values.dict_changes import DictChanges
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.last_calls import keep_item
+from dynamo.values.lookup import type_holds
 from dynamo.values.operators import equal
 from dynamo.values.standins import fail_as
 
@@ -493,9 +494,9 @@ class OrderedDictValue(DictValue):
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
             return stored
-        if hasattr(collections.OrderedDict, name):
+        if type_holds(collections.OrderedDict, name):
             return super().getattr(tx, name)
-        present = hasattr(self.outside, name)
+        present = self.outside is not None and hasattr(self.outside, name)
         tx.guard(self.source, "has_attr", (name, present))
         if not present:
             text = f"{self.cls.__name__!r} object has no attribute {name!r}"
@@ -506,12 +507,14 @@ class OrderedDictValue(DictValue):
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         if isinstance(tx.output.side_effects.load_attr(self, name), Value):
             return True
-        present = hasattr(collections.OrderedDict if self.outside is None else self.outside, name)
+        if type_holds(collections.OrderedDict, name):
+            return True
+        present = self.outside is not None and hasattr(self.outside, name)
         tx.guard(self.source, "has_attr", (name, present))
         return present
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        if hasattr(collections.OrderedDict, name):
+        if type_holds(collections.OrderedDict, name):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if self.mutation is None:
             tx.output.side_effects.track_new(self)

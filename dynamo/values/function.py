@@ -22,7 +22,8 @@ from dynamo.sources import (
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.lookup import type_holds
 from dynamo.values.managers import METHODS
 from dynamo.values.operators import same_object, tell_apart
 
@@ -316,7 +317,7 @@ class NestedFunctionValue(FunctionValue):
                 "__closure__": self.closure_tuple,
             }
             return parts[name] or ConstantValue(None)
-        if name == "__type_params__" and hasattr(types.FunctionType, name):
+        if name == "__type_params__" and type_holds(types.FunctionType, name):
             from dynamo.values.containers import TupleValue
 
             return TupleValue([])
@@ -324,13 +325,13 @@ class NestedFunctionValue(FunctionValue):
             from dynamo.values.builtins import BuiltinMethod
 
             return BuiltinMethod(self, name, vars(types.FunctionType)[name])
-        if hasattr(types.FunctionType, name):
-            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if type_holds(types.FunctionType, name):
+            return super().getattr(tx, name)
         raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         stored = tx.output.side_effects.load_attr(self, name)
-        return stored is not DELETED if stored is not None else hasattr(types.FunctionType, name)
+        return stored is not DELETED if stored is not None else type_holds(types.FunctionType, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         part = _PARTS.get(name)
@@ -496,15 +497,12 @@ class MethodValue(Value):
             return self.function
         if name == "__class__":
             return tx.wrap(types.MethodType)
-        found = getattr(types.MethodType, name, None)
-        if isinstance(found, (types.WrapperDescriptorType, types.MethodDescriptorType)):
-            from dynamo.values.builtins import BuiltinMethod
-
-            return BuiltinMethod(self, name, found)
+        if type_holds(types.MethodType, name) and name != "__doc__":
+            return super().getattr(tx, name)
         return self.function.getattr(tx, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(types.MethodType, name) or self.function.hasattr(tx, name)
+        return type_holds(types.MethodType, name) or self.function.hasattr(tx, name)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, MethodValue):
@@ -552,10 +550,8 @@ class OpaqueFunctionValue(Value):
         raise Unsupported(self.reason)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if not hasattr(self.function, name):
-            raise_python(tx, AttributeError, f"no attribute {name!r}")
-        source = None if self.source is None else AttrSource(self.source, name)
-        return tx.wrap(getattr(self.function, name), source)
+        found = call_real(tx, getattr, self.function, name)
+        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.function, name)

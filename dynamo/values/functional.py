@@ -25,8 +25,11 @@ from dynamo.values.builtins import TABLE, fold, handles
 from dynamo.values.caches import LruCacheValue
 from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
+from dynamo.values.descriptors import attribute_of_type
 from dynamo.values.dicts import DictValue, MappingProxyValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.instance_dict import InstanceDictValue
+from dynamo.values.lookup import type_holds
 from dynamo.values.spelling import is_wanted, spell
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 class PartialValue(Value):
     """functools.partial."""
+
+    cls = functools.partial
 
     def __init__(
         self,
@@ -71,15 +76,39 @@ class PartialValue(Value):
             return TupleValue(self.args)
         if name == "keywords":
             return DictValue.of(tx, self.kwargs)
-        from dynamo.values.objects import class_attribute
-
-        return class_attribute(tx, self, name)
+        if name == "__dict__":
+            return InstanceDictValue(self)
+        if stored is None and self._has_outside(tx, name):
+            source = None if self.source is None else AttrSource(self.source, name)
+            return tx.wrap(getattr(self.outside, name), source)
+        if not self.hasattr(tx, name):
+            call_real(tx, getattr, functools.partial(abs), name)
+        return attribute_of_type(tx, self, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, Value) or type_holds(functools.partial, name):
+            return True
         if name == "__self__" and self.receiver is not None:
             return True
-        return isinstance(stored, Value) or hasattr(functools.partial, name)
+        return stored is None and self._has_outside(tx, name)
+
+    def _has_outside(self, tx: Interpreter, name: str) -> bool:
+        """Whether the partial was hung such an attribute on before; guarded."""
+        if self.outside is None or type_holds(functools.partial, name):
+            return False
+        present = hasattr(self.outside, name)
+        tx.guard(self.source, "has_attr", (name, present))
+        return present
+
+    def instance_dict(self) -> dict[str, Any] | None:
+        return None if self.outside is None else super().instance_dict()
+
+    def own_attr(self, tx: Interpreter, name: str) -> Value | None:
+        """The attribute in the dict of a partial that the frame made."""
+        self.instance_dict()
+        stored = tx.output.side_effects.load_attr(self, name)
+        return stored if isinstance(stored, Value) else None
 
     def is_bare(self, tx: Interpreter) -> bool:
         """Without attributes of its own: partial() looks through it."""

@@ -25,6 +25,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import RaisedException, is_exception, new_raised, raise_python
+from dynamo.values.lookup import class_lookup, type_of_bound
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -59,13 +60,7 @@ class Resumable(Value):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in self.methods:
             return GeneratorMethodValue(self, name)
-        if self.hasattr(tx, name):
-            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        text = f"{self.python_type().__name__!r} object has no attribute {name!r}"
-        raise_python(tx, AttributeError, text)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.python_type(), name)
+        return super().getattr(tx, name)
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
@@ -437,10 +432,15 @@ class GeneratorMethodValue(Value):
         self.name = name
 
     def python_type(self) -> type:
-        return types.BuiltinMethodType
+        return type_of_bound(class_lookup(self.generator.python_type(), self.name))
 
     def truth(self, tx: Interpreter) -> bool:
         return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__self__":
+            return self.generator
+        return ConstantValue(self.name) if name == "__name__" else super().getattr(tx, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.generator.call_method(tx, self.name, args, kwargs)

@@ -17,6 +17,7 @@ from dynamo.values.dicts import DictValue
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
+    from dynamo.values.functional import PartialValue
     from dynamo.values.objects import ObjectValue
 
 
@@ -25,7 +26,7 @@ class InstanceDictValue(DictValue):
     use.
     """
 
-    def __init__(self, owner: ObjectValue) -> None:
+    def __init__(self, owner: ObjectValue | PartialValue) -> None:
         super().__init__({})
         self.owner = owner
 
@@ -37,7 +38,11 @@ class InstanceDictValue(DictValue):
         own = owner.instance_dict()
         names = [] if own is None else list(own)
         if own is not None and owner.source is not None:
-            tx.guard(owner.dict_source(), "dict_keys", names)
+            tx.guard(
+                owner.dict_source(),  # type: ignore[union-attr]
+                "dict_keys",
+                names,
+            )
         stored = tx.output.side_effects.stored_attrs(owner)
         moved = owner.mutation.moved if owner.mutation is not None else ()
         names = [n for n in names if stored.get(n) is not DELETED and n not in moved]

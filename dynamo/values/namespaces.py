@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynamo import breaks
 from dynamo.capture.side_effects import DELETED
-from dynamo.errors import Unsupported
 from dynamo.sources import DictItemSource, GlobalSource, GlobalsSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
@@ -79,10 +77,7 @@ class NamespaceValue(Value):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in _METHODS:
             return NamespaceMethod(self, name)
-        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(dict, name)
+        return super().getattr(tx, name)
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_globals(self.namespace)

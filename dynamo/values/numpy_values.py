@@ -76,9 +76,6 @@ class ArrayValue(Value):
             return ArrayMethodValue(self, name)
         raise refuse(f"ndarray.{name}")
 
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.python_type(), name)
-
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:

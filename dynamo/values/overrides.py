@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,6 +44,19 @@ def override_of(cls: type) -> Any:
 def overrides_by_default(cls: type) -> bool:
     """The class has torch.Tensor's __torch_function__, which only keeps its type."""
     return getattr(override_of(cls), "__func__", None) is DEFAULT
+
+
+def read_state(read: Callable[[], bool]) -> Callable[..., Value]:
+    """What torch says of the disabling of overrides. The frame's own regions are those of
+    DisableTorchFunctionSubclass.
+    """
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if read is torch._C._is_torch_function_enabled:
+            return ConstantValue(is_enabled(tx))
+        return ConstantValue(read())
+
+    return fold
 
 
 def is_enabled(tx: Interpreter) -> bool:
@@ -275,7 +288,17 @@ class DispatchedFunction(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        if not isinstance(self.function, types.MethodWrapperType):
+            return super().hash_key(tx)
+        # As another one of the same method: each read of an attribute's `__get__` makes one.
+        return tx.wrap(self.function).hash_key(tx)
+
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        from dynamo.values.builtins import BuiltinMethod
+
+        if isinstance(other, BuiltinMethod) and isinstance(self.function, types.MethodWrapperType):
+            return tx.wrap(self.function).compare(tx, op, other)
         known, real = other.identity()
         if op not in ("==", "!=") or not known:
             return None
@@ -302,7 +325,8 @@ class DispatchedFunction(Value):
         return TensorValue.call_method(receiver, tx, function.__name__, args[1:], kwargs)
 
     def _attribute(self, tx: Interpreter, receiver: TensorValue, args: Sequence[Value]) -> Value:
-        name = self.function.__self__.__name__
+        held = self.function.__self__
+        name = (held.fget if isinstance(held, property) else held).__name__  # type: ignore[union-attr]
         if self.function.__name__ == "__get__":
             if is_enabled(tx) and overriding([receiver]):
                 return receiver.getattr(tx, name)

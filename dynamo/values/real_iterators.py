@@ -1,5 +1,5 @@
-"""The C iterators that objects of polyfill classes stand for: what leaves the frame is one of them,
-in the same state.
+"""The C objects that those of polyfill classes stand for: what leaves the frame is one of them, in
+the same state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo.values.polyfills import MISSING, Group, GroupBy, ReversedItems
+from dynamo.values.polyfills import MISSING, CompareKey, Group, GroupBy, ReversedItems
 
 _Grouper: Any = type(next(itertools.groupby((0,)))[1])
 
@@ -47,6 +47,10 @@ def _group(parent: Any, target: Any, current: bool) -> Iterator[Any]:
     return group
 
 
+def _compare_key(compare: Any, obj: Any) -> Any:
+    return functools.cmp_to_key(compare)(obj)
+
+
 @dataclass(frozen=True)
 class RealIterator:
     """make: gives the real one, of the values of `attributes`; None: it would ask the program."""
@@ -63,4 +67,7 @@ REAL: dict[int, RealIterator] = {
         itertools.groupby, _grouped, ("source", "key", "found", "target", "item")
     ),
     id(Group): RealIterator(_Grouper, _group, ("parent", "target", "current")),
+    id(CompareKey): RealIterator(
+        type(functools.cmp_to_key(max)(0)), _compare_key, ("compare", "obj")
+    ),
 }

@@ -142,9 +142,6 @@ class SymbolValue(Value):
             return self
         return self._constant().getattr(tx, name)
 
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.python_type(), name)
-
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         self._constant().setattr(tx, name, value)
 

@@ -26,6 +26,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.exceptions import raise_python
+from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_DUNDERS,
@@ -177,10 +178,10 @@ class TensorValue(Value):
             return ConstantValue(None)
         if name in ("grad", "_grad"):
             return self._grad(tx)
-        found = getattr(self.python_type(), name, None)
-        if callable(found):
+        on_class = type_holds(self.python_type(), name)
+        if on_class and callable(getattr(self.python_type(), name)):
             return TensorMethodValue(self, name)
-        return self._own_attribute(tx, name, found is not None)
+        return self._own_attribute(tx, name, on_class)
 
     def _bound(self, tx: Interpreter, name: str, found: Any) -> Value:
         """The attribute that a program has put into the class."""
@@ -219,7 +220,7 @@ class TensorValue(Value):
             return
         if name == "data" and value is self:  # module.to(...) of what is there already
             return
-        on_class = hasattr(self.python_type(), name)
+        on_class = type_holds(self.python_type(), name)
         grad = name == "grad" and self._may_be_grad(value)
         if (on_class and not grad) or (self.source is None and self.real is not None):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -247,10 +248,16 @@ class TensorValue(Value):
             return True
         if self.real is not None:
             present = hasattr(self.real, name)
-            if not hasattr(type(self.real), name):
+            if not type_holds(type(self.real), name):
                 tx.guard(self.source, "has_attr", (name, present))
             return present
-        return hasattr(self.python_type(), name)
+        if name not in METADATA_ATTRIBUTES and self._computes(name):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return type_holds(self.python_type(), name)
+
+    def _computes(self, name: str) -> bool:
+        """Whether Python code of torch's says if there is such an attribute."""
+        return type(class_lookup(self.python_type(), name)) is property
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
@@ -271,8 +278,7 @@ class TensorValue(Value):
             raise Unsupported(breaks.NumpyConversion(f"Tensor.{name}()"))
         if name in ESCAPING_METHODS:
             raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
-        found = getattr(self.python_type(), name, None)
-        if found is None:
+        if not type_holds(self.python_type(), name):
             return self.getattr(tx, name).call(tx, args, kwargs)
         return call_in_graph(tx, "call_method", name, [self, *args], kwargs)
 

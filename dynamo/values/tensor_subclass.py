@@ -5,7 +5,7 @@ kept here, and put on them again where they leave the frame.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +24,13 @@ from dynamo.values.descriptors import (
     is_data_descriptor,
 )
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, binary_dunder
-from dynamo.values.overrides import disabled, dispatch, overrides_by_default
+from dynamo.values.overrides import (
+    disabled,
+    dispatch,
+    is_enabled,
+    override_of,
+    overrides_by_default,
+)
 from dynamo.values.tensor import (
     METADATA_ATTRIBUTES,
     SPECIAL_METHODS,
@@ -130,6 +136,10 @@ class SubclassTensorValue(TensorValue):
     ) -> Value:
         if self._own(tx, name) is not MISSING:
             return self.getattr(tx, name).call(tx, args, kwargs)
+        if not overrides_by_default(self.cls):
+            dispatched = dispatch(tx, "call_method", name, [self, *args], kwargs)
+            if dispatched is not None:
+                return dispatched
         return super().call_method(tx, name, args, kwargs)
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
@@ -156,6 +166,30 @@ class SubclassTensorValue(TensorValue):
         self._refuse(tx, "__len__")
         return super().length(tx)
 
+    def length_value(self, tx: Interpreter) -> Value:
+        self._refuse(tx, "__len__")
+        return super().length_value(tx)
+
+    def truth(self, tx: Interpreter) -> bool:
+        self._refuse(tx, "__bool__")
+        return super().truth(tx)
+
+    def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        self._refuse(tx, "__bool__")
+        return super().truth_value(tx, negated)
+
+    def truth_later(self, tx: Interpreter) -> Any:
+        self._refuse(tx, "__bool__")
+        return super().truth_later(tx)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        self._refuse(tx, "__contains__")
+        return super().contains(tx, item)
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        self._refuse(tx, "__hash__")
+        return super().hash_key(tx)
+
     def iterate(self, tx: Interpreter) -> Value:
         self._refuse(tx, "__iter__")
         return super().iterate(tx)
@@ -165,7 +199,12 @@ class SubclassTensorValue(TensorValue):
         return super().unpack(tx)
 
     def _refuse(self, tx: Interpreter, name: str) -> None:
-        if self._own(tx, name) is not MISSING:
+        """A graph break where an operation of the language calls a method of the class, or asks its
+        __torch_function__.
+        """
+        asks = is_enabled(tx) and not overrides_by_default(self.cls)
+        asks = asks and override_of(self.cls) is not MISSING
+        if asks or self._own(tx, name) is not MISSING:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
 
     # -- code -----------------------------------------------------------------------------------

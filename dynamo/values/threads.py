@@ -8,6 +8,8 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 
@@ -28,6 +30,12 @@ class UnseenValue(Value):
 
     def identity(self) -> tuple[bool, Any]:
         return True, self.real
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        raise Unsupported(breaks.AttributeAccess(self.describe(), name))
 
 
 @subclass_builder(threading.local)

@@ -28,7 +28,7 @@ from dynamo.values.autocast import InsideAutocast, autocast_nesting
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, constant_argument
-from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.exceptions import call_real
 from dynamo.values.function import (
     OpaqueFunctionValue,
     UserFunctionValue,
@@ -128,6 +128,12 @@ def _has_torch_function(tx: Interpreter, args: Sequence[Value], kwargs: dict[str
     return ConstantValue(has_override(tx, args))
 
 
+def _disabling(function: Callable[[], bool]) -> Fold:
+    from dynamo.values.overrides import read_state
+
+    return read_state(function)
+
+
 def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None) -> Fold:
     """A change of torch's state: made while capturing too, and a node of the graph.
 
@@ -195,9 +201,14 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(
         torch,
         "jit.is_scripting jit.is_tracing _jit_internal.is_scripting compiler.is_exporting "
-        "_C._is_torch_function_all_disabled _C._is_tracing onnx.is_in_onnx_export "
-        "_C._is_torch_function_mode_enabled _C._are_functorch_transforms_active",
+        "_C._is_tracing onnx.is_in_onnx_export _C._are_functorch_transforms_active",
         false,
+    )
+    table |= _collect(
+        torch,
+        "_C._is_torch_function_enabled _C._is_torch_function_all_disabled "
+        "_C._is_torch_function_mode_enabled",
+        _disabling,
     )
     table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once _assert_async", none)
     table |= _collect(
@@ -302,10 +313,8 @@ class TorchFunctionValue(Value):
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if not hasattr(self.function, name):
-            raise_python(tx, AttributeError, f"function has no attribute {name!r}")
-        source = None if self.source is None else AttrSource(self.source, name)
-        return tx.wrap(getattr(self.function, name), source)
+        found = call_real(tx, getattr, self.function, name)
+        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.function, name)

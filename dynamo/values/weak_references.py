@@ -14,7 +14,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtins import handles, is_none
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import EqualityKey
 from dynamo.values.operators import compare_op
 
@@ -75,11 +75,15 @@ class WeakRefValue(Value):
             return ConstantValue(None) if self.callback is None else self.callback
         if self.real is None or name.startswith("__"):
             return super().getattr(tx, name)
-        if not hasattr(self.real, name):
-            type_name = type(self.real).__name__
-            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
-        source = None if self.source is None else AttrSource(self.source, name)
-        return tx.wrap(getattr(self.real, name), source)
+        found = call_real(tx, getattr, self.real, name)
+        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if self.real is None:
+            return super().hasattr(tx, name)
+        present = hasattr(self.real, name)
+        tx.guard(self.source, "has_attr", (name, present))
+        return present
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if args or kwargs:

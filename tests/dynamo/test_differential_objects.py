@@ -165,7 +165,7 @@ PROGRAMS = {
     ),
     "setattr_dict": (
         0,
-        "ATTRIBUTE_ACCESS",
+        "UNCAPTURED_CALL",
         """
         class A(dict):
             __setattr__ = dict.__setitem__

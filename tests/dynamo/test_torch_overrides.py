@@ -1,0 +1,210 @@
+"""The torch function protocol: what a subclass's __torch_function__ answers, where it is not asked,
+and that the captured state says so; each beside eager.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.overrides import handle_torch_function, has_torch_function, redispatch_function
+
+from tests.dynamo.capturing import compiled
+
+Tensor = torch.Tensor
+
+
+class Answers(Tensor):
+    """Answers everything, by name."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return "asked", func.__name__, len(args)
+
+
+class Compares(Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func == Tensor.ndim.__get__:
+            return 90
+        if Tensor.shape.__get__ == func:
+            return (9, 9)
+        if func == Tensor.dim:
+            return 91
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+TABLE = {Tensor.ndim.__get__: 80, Tensor.requires_grad.__get__: 81, Tensor.dim: 82}
+
+
+class LooksUp(Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in TABLE:
+            return TABLE[func]
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Language(Tensor):
+    """Answers what operations of the language ask."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        answers = {
+            "__len__": 5,
+            "__bool__": False,
+            "__iter__": iter((1, 2)),
+            "__contains__": True,
+            "item": 8,
+        }
+        name = getattr(func, "__name__", "")
+        if name in answers:
+            return answers[name]
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+log: list[str] = []
+
+
+class Skips(Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        log.append(func.__name__)
+        return redispatch_function(func, types, args, kwargs or {})
+
+
+def scaled(a, b):
+    if has_torch_function((a, b)):
+        return handle_torch_function(scaled, (a, b), a, b)
+    return torch.add(torch.mul(a, b), 1)
+
+
+def check(function, cls, ops=None):
+    """The same results and the same calls of __torch_function__; `ops`: the sizes of the graphs."""
+    seen = []
+    captured, record = compiled(function)
+    for one in (function, captured, captured):
+        log.clear()
+        x = torch.ones(2, 3)
+        result = one(x if cls is None else x.as_subclass(cls), torch.ones(2))
+        seen.append((repr(result), list(log)))
+    assert seen[0] == seen[1] == seen[2]
+    reasons = [b.reason for r in record.context.records for b in r.breaks]
+    assert not [reason for reason in reasons if "fault" in reason]
+    if ops is not None:
+        assert (record.op_counts, reasons) == (ops, [])
+
+
+ATTRIBUTES = (
+    "ndim T grad is_leaf dtype device data is_cuda real H layout mT grad_fn is_sparse itemsize "
+    "nbytes output_nr _version shape requires_grad is_nested retains_grad _backward_hooks"
+).split()
+METHODS = (
+    "size dim numel stride item tolist type is_contiguous storage_offset element_size __len__ "
+    "clone is_floating_point get_device data_ptr nelement ndimension sum detach cpu __bool__ __int__ neg"
+).split()
+
+
+@pytest.mark.parametrize("asked", [*ATTRIBUTES, *(f"{name}()" for name in METHODS)])
+def test_everything_asks(asked):
+    space = {}
+    exec(f"def f(x, t): return t + 1, x.{asked}", space)
+    check(space["f"], Answers, [1])
+
+
+@pytest.mark.parametrize("cls", [Compares, LooksUp])
+def test_a_function_is_recognised(cls):
+    check(lambda x, t: (t + 1, x.ndim, x.shape, x.dim(), x.requires_grad, x.dtype), cls, [1])
+
+
+def test_of_a_tensor_that_the_frame_makes():
+    check(lambda x, t: (t + 1, x.as_subclass(Compares).ndim), None, [1])
+
+
+LANGUAGE = {
+    "len": "len(x)",
+    "truth": "(1 if x else 2, not x)",
+    "iteration": "([i for i in x], list(x))",
+    "unpacking": "(lambda a, b: (a, b))(*x)",
+    "membership": "3 in x",
+    "item": "x.item()",
+}
+
+
+@pytest.mark.parametrize("asked", LANGUAGE)
+def test_operations_of_the_language(asked):
+    space = {}
+    exec(f"def f(x, t): return t + 1, {LANGUAGE[asked]}", space)
+    check(space["f"], Language)
+
+
+def says():
+    state = torch._C._is_torch_function_enabled(), torch._C._is_torch_function_all_disabled()
+    return *state, torch._C._is_torch_function_mode_enabled()
+
+
+def in_subclass_region(x, t):
+    y = x + 1
+    with torch._C.DisableTorchFunctionSubclass():
+        inside = says(), y.ndim, has_torch_function((x,))
+    return inside, says(), y.ndim, has_torch_function((x,)), y
+
+
+def in_region(x, t):
+    y = x + 1
+    with torch._C.DisableTorchFunction():
+        inside = says(), y.ndim, has_torch_function((x,))
+    return inside, says(), y.ndim, has_torch_function((x,)), y
+
+
+@pytest.mark.parametrize("cls", [Compares, None])
+@pytest.mark.parametrize("function", [in_subclass_region, in_region])
+def test_regions_without_overrides(function, cls):
+    check(function, cls, [1] if function is in_subclass_region else None)
+
+
+REGIONS = {
+    "none": torch.no_grad,
+    "subclasses": torch._C.DisableTorchFunctionSubclass,
+    "all": torch._C.DisableTorchFunction,
+    "device": lambda: torch.device("cpu"),
+}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_the_state_around_the_frame(region):
+    with REGIONS[region]():
+        check(lambda x, t: (says(), x.ndim, t + 1), Compares, [1])
+
+
+def test_the_state_around_the_frame_is_guarded():
+    captured, _ = compiled(lambda x: (x + 1, says(), x.ndim))
+    x = torch.ones(2).as_subclass(Compares)
+    for region in (*REGIONS.values(), *REGIONS.values()):
+        with region():
+            found, state, ndim = captured(x)
+            assert (state, ndim) == (says(), x.ndim)
+
+
+REDISPATCHED = {
+    "operation": lambda x, t: torch.mul(x, x),
+    "function with overrides": lambda x, t: scaled(x, x),
+    "attribute": lambda x, t: (x.ndim, x + x),
+    "softmax": lambda x, t: torch.nn.functional.softmax(x, 0),
+    "split": lambda x, t: torch.split(x, 1),
+    "dropout": lambda x, t: torch.nn.functional.dropout(x, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", REDISPATCHED)
+def test_redispatch_skips_one_call(name):
+    check(REDISPATCHED[name], Skips)
+
+
+def test_a_captured_function_is_skipped_after_it_was_captured():
+    """The flag is guarded: a call that skips overrides has no graph of one that asked them."""
+    captured, _ = compiled(scaled)
+
+    def through(x, t):
+        return captured(x, x)
+
+    check(through, Skips)
