@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo._guards import GlobalState, GuardTree, accumulates
+from dynamo.class_guards import ClassAssumptions
 from dynamo.sources import Source
 
 __all__ = ["KINDS", "GlobalState", "Guard", "GuardSet", "GuardTree", "accumulates"]
@@ -90,11 +91,15 @@ KINDS = {
         "payload is (names, predicate): there are only literals, and tensors without weak "
         "references, under these keys of the dict value, or of value.__dict__; or predicate(value)"
     ),
+    "class": (
+        "payload is that of ClassAssumptions (dynamo/class_guards.py): the MRO of a class, the "
+        "special methods in it, and what lookups of other names find are unchanged; source None"
+    ),
     "predicate": "payload(value) is true (slow path; payload has a __name__ that explains it)",
 }
 
 # Kinds about the whole process, not about a value.
-_GLOBAL_KINDS = frozenset({"grad_mode", "globals", "lookups"})
+_GLOBAL_KINDS = frozenset({"grad_mode", "globals", "class", "lookups"})
 # Kinds whose payloads are told apart by identity: hashing or comparing them could run user code.
 _IDENTITY_KINDS = frozenset({"type", "id", "tensor", "static_tensor", "function_code", "predicate"})
 _ROOT = 0
@@ -124,6 +129,7 @@ class GuardSet:
 
     def __init__(self) -> None:
         self._guards: dict[Hashable, Guard] = {}
+        self._classes: dict[int, ClassAssumptions] = {}  # by the id of the class
 
     def add(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if kind not in KINDS:
@@ -140,6 +146,16 @@ class GuardSet:
             payload = copy.deepcopy(payload)  # the frame may go on to change it
         guard = Guard(source, kind, payload)
         self._guards.setdefault(guard.key(), guard)
+
+    def assume_class(self, cls: type) -> ClassAssumptions:
+        """Assume the MRO of a class, and the special methods in it.
+
+        Nothing comes of it for classes that cannot change, and those of trusted packages.
+        """
+        known = self._classes.get(id(cls))
+        if known is None:
+            known = self._classes[id(cls)] = ClassAssumptions(cls)
+        return known
 
     def weaken(self, source: Source, kind: str, to: str) -> None:
         """What was assumed about `source` as `kind` is assumed as the weaker kind `to`."""
@@ -164,6 +180,9 @@ class GuardSet:
         builder = _TreeBuilder()
         for guard in self:
             builder.add(guard)
+        for known in self._classes.values():
+            if (payload := known.payload()) is not None:
+                builder.add(Guard(None, "class", payload))
         return GuardTree(builder.nodes, builder.guards)
 
 

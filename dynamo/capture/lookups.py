@@ -14,12 +14,9 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from dynamo.class_guards import TRUSTED_PACKAGES, is_trusted_class
 from dynamo.sources import AttrSource, ModuleSource, Source
 
-TRUSTED_PACKAGES = frozenset(
-    ["torch", "builtins", "dynamo", "math", "operator", "functools", "itertools", "collections"]
-    + ["typing", "contextlib", "copy", "enum", "dataclasses", "types", "warnings", "numbers", "abc"]
-)
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "<nothing>"})()
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _MODULE = vars(type)["__module__"]
@@ -33,12 +30,6 @@ def is_trusted(source: Source) -> bool:
     while isinstance(source, AttrSource):
         source = source.origin
     return isinstance(source, ModuleSource) and source.module.split(".")[0] in TRUSTED_PACKAGES
-
-
-def is_trusted_class(cls: type) -> bool:
-    """A class of torch or the standard library, whose attributes are guarded as lookups."""
-    module = _MODULE.__get__(cls)  # past the metaclass
-    return isinstance(module, str) and module.partition(".")[0] in TRUSTED_PACKAGES
 
 
 class Lookups:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from dynamo.values.raised import TracebackValue
     from dynamo.values.tensor import TensorValue
 
+# What is certain of an object that compilation put into the globals.
+_OF_INSTALLED = frozenset(["id", "address", "constant", "none", "static_tensor"])
 _installed_counter = itertools.count()
 
 
@@ -193,7 +195,7 @@ class OutputGraph:
         """Assume `kind` about the value at `source`; no-op for values that the frame made (source
         None).
         """
-        if source is None or isinstance(source, InstalledSource):
+        if source is None or (kind in _OF_INSTALLED and isinstance(source, InstalledSource)):
             return
         if kind in _IDENTITY_KINDS and is_trusted(source):
             found = self.lookups.add_source(source)

@@ -495,6 +495,7 @@ std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Live
   if (kind == "predicate") return std::make_unique<PredicateLeaf>(payload);
   if (auto leaf = make_tensor_leaf(kind, payload, liveness)) return leaf;
   if (auto leaf = make_lookups_leaf(kind, payload, liveness)) return leaf;
+  if (auto leaf = make_class_leaf(kind, payload, liveness)) return leaf;
   return make_global_leaf(kind, payload);
 }
 

@@ -141,9 +141,11 @@ class Tree {
   int active_ = 0;  // checks that are running: reentrant, or other threads at a Python-level guard
 };
 
-// guard_leaves.cpp, guard_tensor.cpp, guard_globals.cpp, guard_lookups.cpp; nullptr for an unknown kind.
+// guard_leaves.cpp, guard_tensor.cpp, guard_classes.cpp, guard_lookups.cpp, guard_globals.cpp; nullptr for an unknown
+// kind.
 std::unique_ptr<Leaf> make_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 std::unique_ptr<Leaf> make_tensor_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
+std::unique_ptr<Leaf> make_class_leaf(const std::string& kind, PyObject* payload, Liveness* liveness);
 PyObject* accumulates(PyObject* module, PyObject* tensor);
 bool is_tensor(PyObject* object);
 bool is_plain_tensor(PyObject* object);  // not of a subclass, except for torch's own Parameter

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -149,14 +150,21 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         _load()
     if issubclass(type(obj), Value):  # isinstance asks the object, too
         raise TypeError(f"{obj!r} is already a Value")
-    if type(type(obj)).__hash__ is None:  # a class that no table of ours can hold
+    meta = type(type(obj))
+    # A class that no table of ours can hold, or whose attributes are what the program says.
+    if meta is not type and (meta.__hash__ is None or _reads_by_function(meta)):
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if is_constant_type(type(obj)):
         return _build_constant(tx, obj, source)
     known = tx.output.known_value(obj, source)
     if known is not None:
         return known
+    tx.output.guards.assume_class(type(obj))
     return _find_builder(obj)(tx, obj, source)
+
+
+def _reads_by_function(cls: type) -> bool:
+    return isinstance(cls.__getattribute__, types.FunctionType)
 
 
 def _build_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:

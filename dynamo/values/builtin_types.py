@@ -36,6 +36,7 @@ from dynamo.values.dicts import (
 )
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.generator import Resumable, next_method
+from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.native_iterators import CalledIterator, ReversedTextIterator
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
@@ -228,6 +229,12 @@ def _reversed(tx, owner):
     if owner.python_type() in (enum.EnumMeta,):
         members = owner.unpack(tx)[::-1]
         return CalledIterator(types.GeneratorType, reversed, [owner], members)
+    if isinstance(owner, MetaclassInstance):
+        reverse = owner.special(tx, "__reversed__")
+        if reverse is None and owner.has_special(tx, "__getitem__"):
+            raise Unsupported(breaks.UncapturedCall("reversed"))
+        if reverse is not None:
+            return reverse
     if isinstance(owner, RangeValue):
         return iterators.RangeIterator(owner.real[::-1])
     if isinstance(owner, DictView):

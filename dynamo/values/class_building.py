@@ -97,6 +97,7 @@ def _new_class(tx: Interpreter, cls: type, make: Make, parts: Sequence[Value]) -
     value = NewClassValue(cls, make, parts)
     tx.output.side_effects.track_new(value)
     tx.output.remember(cls, None, value)
+    tx.output.guards.assume_class(cls).made_by_frame = True
     tx.output.side_effects.made_classes[id(cls)] = value
     return value
 

@@ -1,4 +1,4 @@
-"""Classes and Python modules as values; making instances; super()."""
+"""Classes and Python modules as values; making instances."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
-from dynamo.capture.lookups import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
+from dynamo.class_guards import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource, Source
 from dynamo.values.base import Value
@@ -23,11 +23,14 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
     MISSING,
     SLOT_TYPES,
+    assume_lookup,
     bind,
     bind_to_class,
+    class_attr_source,
     class_lookup,
     is_data_descriptor,
     is_trusted_class,
+    reads_by_function,
 )
 from dynamo.values.exceptions import (
     RaisedException,
@@ -95,6 +98,9 @@ class ClassValue(MetaclassInstance):
         if stored is DELETED:
             found = MISSING
         on_meta = class_lookup(type(self.cls), name)
+        assume_lookup(tx, type(self.cls), name, on_meta)
+        if found is MISSING:
+            assume_lookup(tx, self.cls, name, found)
         if on_meta is not MISSING and (found is MISSING or hasattr(type(on_meta), "__set__")):
             return self._meta_attr(tx, name, on_meta)
         if found is MISSING:
@@ -113,13 +119,15 @@ class ClassValue(MetaclassInstance):
         if isinstance(found, types.FunctionType):
             from dynamo.values.function import MethodValue
 
-            return MethodValue(tx.wrap(found), self)
+            return MethodValue(tx.wrap(found, class_attr_source(tx, self, name)), self)
         if isinstance(found, SLOT_TYPES):
             from dynamo.values.builtins import BuiltinMethod
 
             return BuiltinMethod(self, name, found)
         if isinstance(found, property):
-            return tx.call_function(tx.wrap(found.fget), [self], {})
+            source = class_attr_source(tx, self, name)
+            source = None if source is None else AttrSource(source, "fget")
+            return tx.call_function(tx.wrap(found.fget, source), [self], {})
         if name == "__dict__" and tx.output.side_effects.stored_attrs(self):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
@@ -143,7 +151,9 @@ class ClassValue(MetaclassInstance):
 
             return BuiltinMethod(self, name, found)
         getter = class_lookup(type(found), "__get__")
+        tx.output.guards.assume_class(type(found))
         if isinstance(getter, types.FunctionType) and not isinstance(self.cls, enum.EnumType):
+            assume_lookup(tx, self.cls, name, found)
             none = ConstantValue(None)
             return tx.call_function(tx.wrap(getter), [tx.wrap(found), none, self], {})
         return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
@@ -171,6 +181,7 @@ class ClassValue(MetaclassInstance):
     def unpack(self, tx: Interpreter) -> list[Value]:
         if self._is_enums_own("__iter__"):
             members: Any = self.cls
+            self._guard_members(tx)
             return [tx.wrap(member) for member in members]
         return super().unpack(tx)
 
@@ -184,6 +195,7 @@ class ClassValue(MetaclassInstance):
     def length(self, tx: Interpreter) -> int:
         if self._is_enums_own("__len__"):
             members: Any = self.cls
+            self._guard_members(tx)
             return len(members)
         return super().length(tx)
 
@@ -193,9 +205,16 @@ class ClassValue(MetaclassInstance):
 
             if self._asks_missing():  # some Pythons call it here
                 raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
+            self._guard_members(tx)
             found = call_real(tx, operator.contains, self.cls, real_object(item))
             return ConstantValue(found)
         return super().contains(tx, item)
+
+    def _guard_members(self, tx: Interpreter) -> None:
+        """Assume that the enum gets no more members."""
+        if not is_trusted_class(self.cls):
+            source = self._attr_source("_member_map_")
+            tx.guard(source, "length", len(vars(self.cls)["_member_map_"]))
 
     def _is_enums_own(self, name: str) -> bool:
         """The special method of the class is that of all enums."""
@@ -207,12 +226,14 @@ class ClassValue(MetaclassInstance):
         if self._is_enums_own("__getitem__"):
             try:
                 members: Any = self.cls
+                self._guard_members(tx)
                 return tx.wrap(members[key.as_constant()])
             except KeyError:
                 raise_python(tx, KeyError, key)
         found = class_lookup(type(self.cls), "__getitem__")
         if isinstance(found, types.FunctionType):
-            return call_at_end(tx, self, "__getitem__", tx.wrap(found), [self, key])
+            function = tx.wrap(found, class_attr_source(tx, self, "__getitem__"))
+            return call_at_end(tx, self, "__getitem__", function, [self, key])
         found = class_lookup(self.cls, "__class_getitem__")
         held = found.__func__ if isinstance(found, classmethod) else found
         if isinstance(held, types.FunctionType) and not is_trusted_function(held):
@@ -251,7 +272,8 @@ class ClassValue(MetaclassInstance):
             return tx.wrap(dict).call(tx, args, kwargs)
         if isinstance(meta_call, types.FunctionType):
             call = finish_call if last else type(tx).call_function
-            return call(tx, tx.wrap(meta_call), [self, *args], kwargs)
+            function = tx.wrap(meta_call, class_attr_source(tx, self, "__call__"))
+            return call(tx, function, [self, *args], kwargs)
         return construct(tx, self, args, kwargs, last)
 
     def _enum_member(
@@ -261,6 +283,7 @@ class ClassValue(MetaclassInstance):
 
         if len(args) != 1 or kwargs:
             raise Unsupported(breaks.NotCallable(self.describe()))
+        self._guard_members(tx)
         if self._asks_missing():
             return self._found_or_missing(tx, args[0])
         return tx.wrap(call_real(tx, self.cls, real_object(args[0])))
@@ -590,8 +613,10 @@ _NAMESPACE = vars(type)["__dict__"]  # past the metaclass
 @subclass_builder(type)
 def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     """A class, guarded by identity. Attributes of classes that users may change are tracked."""
-    # Seen by its metaclass while it is made, or not to be looked up in any table of ours.
-    if obj.__mro__ is None or type(obj).__hash__ is None:
+    # Its attributes are what the program says, it is seen by its metaclass while it is made, or not
+    # to be looked up in any table of ours.
+    hidden = reads_by_function(type(obj))
+    if hidden or obj.__mro__ is None or type(obj).__hash__ is None:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     own = [cls for cls in obj.__mro__ if not is_trusted_class(cls)]
     if not all(
@@ -599,6 +624,7 @@ def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     ):  # it may compare itself
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.guard(source, "id", obj)
+    tx.output.guards.assume_class(obj)
     if source is None and not is_trusted_class(obj):  # what it holds can be changed
         source = tx.output.install(obj.__name__, obj)
     value = ClassValue(obj, source)

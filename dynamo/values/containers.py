@@ -27,6 +27,7 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import key_of, unhashable
 from dynamo.values.lookup import type_holds
+from dynamo.values.named_tuples import field_names, is_named_tuple
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sorting import sort_in_place
@@ -288,9 +289,11 @@ class NamedTupleValue(TupleValue):
         return self.cls(*items) if hasattr(self.cls, "_fields") else self.cls(items)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
+        from dynamo.values.descriptors import assume_lookup, class_lookup
         from dynamo.values.objects import class_attribute
 
         if name in self.fields:
+            assume_lookup(tx, self.cls, name, class_lookup(self.cls, name))
             return self.item(tx, self.fields.index(name))
         if self.method(name) is not None:
             return super().getattr(tx, name)
@@ -328,24 +331,6 @@ class NamedTupleValue(TupleValue):
             codegen.load_const(self.cls)
         codegen.build_tuple(self.emit_items(codegen))
         codegen.call(1 + named)
-
-
-def is_named_tuple(cls: type) -> bool:
-    """A namedtuple class itself (not a subclass with its own constructor), or a structseq class."""
-    if not issubclass(cls, tuple):
-        return False
-    if cls.__bases__ == (tuple,):
-        return hasattr(cls, "n_sequence_fields") or hasattr(cls, "_fields")
-    return False
-
-
-def field_names(cls: type) -> Sequence[str]:
-    """The fields of a named tuple or structseq class, in order."""
-    fields = getattr(cls, "_fields", None)
-    if fields is not None:
-        return fields
-    names = [n for n, d in vars(cls).items() if type(d).__name__ == "member_descriptor"]
-    return names[: vars(cls)["n_sequence_fields"]]
 
 
 class MutableSequence(SequenceValue):

@@ -16,7 +16,8 @@ from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.capture.inlining import finish_call
 from dynamo.capture.interpreter import RESULT, Finished
-from dynamo.capture.lookups import in_mro, is_trusted_class, looked_up
+from dynamo.capture.lookups import in_mro, looked_up
+from dynamo.class_guards import is_special, is_trusted_class
 from dynamo.errors import Unsupported
 from dynamo.sources import (
     AttrSource,
@@ -96,6 +97,10 @@ def class_value(tx: Interpreter, cls: type, instance_source: Source | None = Non
     if entry is not None:
         return entry[1]
     source = None if instance_source is None else TypeSource(instance_source)
+    tx.output.guards.assume_class(cls)
+    tx.output.guards.assume_class(type(cls))
+    if source is None and not is_trusted_class(cls):  # what it holds can be changed
+        source = tx.output.install(cls.__name__, cls)
     return tx.output.remember(cls, source, ClassValue(cls, source))
 
 
@@ -116,12 +121,13 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
         return _bind_property(tx, value, found, name)
     if isinstance(found, StoredClassAttr):
         return found.bind(tx, value, name)
-    guard_descriptor(tx, value, found, name)
+    tx.output.guards.assume_class(type(found))
     getter = class_lookup(type(found), "__get__")
     if isinstance(getter, types.FunctionType):
         descriptor = _class_attr(tx, value, found, name)
         owner = class_value(tx, value.python_type(), value.source)
-        return _call_getter(tx, value, name, tx.wrap(getter), [descriptor, value, owner])
+        method = tx.wrap(getter, class_attr_source(tx, descriptor, "__get__"))
+        return _call_getter(tx, value, name, method, [descriptor, value, owner])
     if getter is not MISSING and not isinstance(found, type):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
     return _class_attr(tx, value, found, name)
@@ -138,28 +144,26 @@ def _class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
 def guard_class_attr(tx: Interpreter, value: Value, name: str, found: Any) -> None:
     """Assume what the type of `value` holds under `name`: once for all instances of the type."""
     cls = value.python_type()
+    if found is not MISSING:
+        tx.output.guards.assume_class(type(found))
     guarded = tx.output.guarded_class_attrs
     if (id(cls), name) in guarded or is_trusted_class(cls):
         return
-    if value.source is not None:
-        guarded.add((id(cls), name))
-        payload = (name, None) if found is MISSING else (name, found, True)
-        tx.guard(value.source, "type_attr", payload)
-        return
-    source = class_value(tx, cls).source
-    if source is None:
+    if is_special(name):
+        tx.output.guards.assume_class(cls)
         return
     guarded.add((id(cls), name))
-    if found is MISSING and class_lookup(type(cls), name) is not MISSING:  # of the metaclass
+    if value.source is not None:
+        payload = (name, None) if found is MISSING else (name, found, True)
+        tx.guard(value.source, "type_attr", payload)
+    else:
+        assume_lookup(tx, cls, name, found)
 
-        def has_none(value: Any) -> bool:
-            return class_lookup(value, name) is MISSING
 
-        tx.guard(source, "predicate", has_none)
-    elif found is MISSING:
-        tx.guard(source, "has_attr", (name, False))
-    elif isinstance(found, (types.FunctionType, *SLOT_TYPES)):
-        tx.guard(AttrSource(source, name), "id", found)
+def assume_lookup(tx: Interpreter, cls: type, name: str, found: Any) -> None:
+    """Assume what class_lookup(cls, name) found; mere data is guarded where it is read."""
+    if found is MISSING or class_lookup(type(found), "__get__") is not MISSING:
+        tx.output.guards.assume_class(cls).assume(name, found)
 
 
 def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
@@ -196,18 +200,6 @@ def raw_class_source(
         else:
             tx.guard(namespace, "contains", (name, False))
     return None
-
-
-def guard_descriptor(tx: Interpreter, value: Value, found: Any, name: str) -> None:
-    """Assume that an object found in the class keeps, or does not get, descriptor methods."""
-    kind = type(found)
-    trusted = is_trusted_class(kind) or is_trusted_class(value.python_type())
-    if trusted or not kind.__flags__ & _HEAP_TYPE:
-        return
-    source = raw_class_source(tx, value, value.python_type(), name)
-    for method in ("__get__", "__set__", "__delete__"):
-        held = class_lookup(kind, method)
-        tx.guard(source, "type_attr", (method, None) if held is MISSING else (method, held, True))
 
 
 def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:

@@ -106,7 +106,7 @@ class DictValue(BuiltinObject):
 
     def real_order(self, tx: Interpreter, real: dict) -> Sequence[int]:
         """The places of the entries of a dict from outside, in the order of its iteration."""
-        return range(len(real))
+        return range(dict.__len__(real))
 
     def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
         """An item that was not used yet."""
@@ -193,8 +193,8 @@ class DictValue(BuiltinObject):
 
     def length(self, tx: Interpreter) -> int:
         if self.real is not None and self.changes is None:
-            tx.guard(self.source, "length", len(self.real))
-            return len(self.real)
+            tx.guard(self.source, "length", dict.__len__(self.real))
+            return dict.__len__(self.real)
         return len(self.load_all(tx))
 
     def unpack(self, tx: Interpreter) -> list[Value]:
@@ -260,7 +260,8 @@ class DictValue(BuiltinObject):
         """self[key] = value, the change already being recorded."""
         hashed = key_of(tx, key)
         known = self.entries.get(hashed)
-        self.state += known is None and (self.real is None or hashed not in self.real)
+        held = self.real is not None and dict.__contains__(self.real, hashed)
+        self.state += known is None and not held
         self.entries[hashed] = (key if known is None else known[0], value)
         if self.changes is not None:
             self.changes.set(hashed, key, value)

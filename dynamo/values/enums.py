@@ -64,8 +64,6 @@ class EnumValue(ConstantValue):
         held = vars(self.value)
         refuse_changed(tx, self, held, name)
         if name in held and not is_data_descriptor(found):
-            if name in ("_name_", "_value_") and is_literal(held[name]):
-                return tx.wrap(held[name])
             return tx.wrap(held[name], DictItemSource(InstanceDictSource(self._place(tx)), name))
         real = getattr(self.value, name, MISSING)
         if real is MISSING:

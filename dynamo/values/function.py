@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo._hook import hand_over
-from dynamo.capture.lookups import TRUSTED_PACKAGES
 from dynamo.capture.side_effects import DELETED
+from dynamo.class_guards import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.sources import (
     AttrSource,

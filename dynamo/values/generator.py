@@ -128,6 +128,8 @@ class GeneratorValue(Resumable):
         if not self.started:
             self.frame.done = True
             error = RaisedException(exception)
+            if is_exception(error, StopIteration):  # which becomes a RuntimeError
+                raise Unsupported(breaks.UncapturedCall(f"{self.noun}.throw"))
             error.linked = True
             self.frame.trace(error, self.frame.current)
             raise error

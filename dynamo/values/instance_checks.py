@@ -16,7 +16,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
 from dynamo.capture.inlining import call_at_end
-from dynamo.capture.lookups import TRUSTED_PACKAGES
+from dynamo.class_guards import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
@@ -26,6 +26,7 @@ from dynamo.values.descriptors import (
     class_attr_source,
     class_lookup,
     class_value,
+    is_trusted_class,
 )
 from dynamo.values.exceptions import call_real
 from dynamo.values.objects import ObjectValue
@@ -166,7 +167,7 @@ def _abstract_instance(tx: Interpreter, owner: Value, info: Value, cls: Any) -> 
         return any(tx.call_function(function, [info, v], {}).truth(tx) for v in values)
     _refuse_hooks(cls)
     result = any(call_real(tx, issubclass, kind, cls) for kind in kinds)
-    if _package(cls) not in TRUSTED_PACKAGES:
+    if _may_change(owner.python_type(), cls, result):
         _guard_answer(tx, owner, info, cls, isinstance, result)
     return result
 
@@ -174,10 +175,18 @@ def _abstract_instance(tx: Interpreter, owner: Value, info: Value, cls: Any) -> 
 def _abstract_subclass(tx: Interpreter, sub: Value, info: Value, cls: Any) -> bool:
     """ABCMeta.__subclasscheck__(cls, sub)"""
     _refuse_hooks(cls)
-    result = call_real(tx, issubclass, _real_class(sub, "__subclasscheck__"), cls)
-    if _package(cls) not in TRUSTED_PACKAGES:
+    kind = _real_class(sub, "__subclasscheck__")
+    result = call_real(tx, issubclass, kind, cls)
+    if _may_change(kind, cls, result):
         _guard_answer(tx, sub, info, cls, issubclass, result)
     return result
+
+
+def _may_change(kind: Any, cls: Any, result: bool) -> bool:
+    """Whether a later register() changes the answer."""
+    if _package(cls) not in TRUSTED_PACKAGES:
+        return True
+    return not result and isinstance(kind, type) and not is_trusted_class(kind)
 
 
 def _refuse_hooks(cls: Any) -> None:

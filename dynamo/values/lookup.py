@@ -8,8 +8,7 @@ import types
 from typing import Any
 
 from dynamo.capture.lookups import looked_up
-
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
+from dynamo.class_guards import ABSENT as MISSING
 
 
 def class_lookup(cls: type, name: str, after: type | None = None) -> Any:

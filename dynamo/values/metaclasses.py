@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
-from dynamo.values.descriptors import MISSING, class_lookup
+from dynamo.values.descriptors import MISSING, class_attr_source, class_lookup
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -46,7 +46,8 @@ class MetaclassInstance(Value):
             return None
         if not isinstance(found, types.FunctionType):
             raise Unsupported(breaks.UncapturedCall(f"{type(self.cls).__name__}.{name}"))
-        return tx.call_function(tx.wrap(found), [self, *args], {})
+        function = tx.wrap(found, class_attr_source(tx, self, name))
+        return tx.call_function(function, [self, *args], {})
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

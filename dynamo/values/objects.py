@@ -254,7 +254,8 @@ class ObjectValue(Value):
         setter = MISSING if found is MISSING else class_lookup(type(found), "__set__")
         if isinstance(setter, types.FunctionType):
             descriptor = _class_attr(tx, self, found, name)
-            call_at_end(tx, self, "__setattr__", tx.wrap(setter), [descriptor, self, value])
+            function = tx.wrap(setter, class_attr_source(tx, descriptor, "__set__"))
+            call_at_end(tx, self, "__setattr__", function, [descriptor, self, value])
             return
         unknown = setter is not MISSING and not is_slot(found)
         if unknown or isinstance(deleter_only(found), types.FunctionType):
@@ -291,7 +292,8 @@ class ObjectValue(Value):
         deleter = MISSING if found is MISSING else class_lookup(type(found), "__delete__")
         if isinstance(deleter, types.FunctionType):
             descriptor = _class_attr(tx, self, found, name)
-            call_at_end(tx, self, "__delattr__", tx.wrap(deleter), [descriptor, self])
+            function = tx.wrap(deleter, class_attr_source(tx, descriptor, "__delete__"))
+            call_at_end(tx, self, "__delattr__", function, [descriptor, self])
             return
         if isinstance(found, types.GetSetDescriptorType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))

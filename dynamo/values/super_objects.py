@@ -15,6 +15,7 @@ from dynamo.values.classes import ClassValue, class_by_name
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
     SLOT_TYPES,
+    assume_lookup,
     bind,
     bind_to_class,
     is_trusted_class,
@@ -48,7 +49,7 @@ class SuperValue(Value):
             return tx.wrap(super)
         receiver = self.receiver
         start, on_class = self._start()
-        found = class_lookup(start, name, after=self.after)
+        found = self._found(tx, start, name)
         if found is MISSING:
             return self._own(tx, name)
         if name == "__new__" and isinstance(found, staticmethod):
@@ -119,9 +120,16 @@ class SuperValue(Value):
             return receiver.cls, True
         return receiver.python_type(), False
 
+    def _found(self, tx: Interpreter, start: type, name: str) -> Any:
+        found = class_lookup(start, name, after=self.after)
+        if found is MISSING:
+            for owner in _behind(start, self.after):
+                assume_lookup(tx, owner, name, found)
+        return found
+
     def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
         """The function, through the class that defines it: by name, or by the receiver's MRO."""
-        behind = start.__mro__[start.__mro__.index(self.after) + 1 :]
+        behind = _behind(start, self.after)
         owner = next((c for c in behind if c.__dict__.get(name) is found), None)
         if owner is None:
             return None
@@ -131,7 +139,10 @@ class SuperValue(Value):
         return raw_class_source(tx, self.receiver, start, name, self.after)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        found = class_lookup(self._start()[0], name, after=self.after)
+        start = self._start()[0]
+        found = class_lookup(start, name, after=self.after)
+        for owner in _behind(start, self.after):
+            tx.output.guards.assume_class(owner).assume(name, class_lookup(owner, name))
         if not hasattr(type(found), "__set__"):
             return found is not MISSING or type_holds(super, name)
         try:
@@ -149,9 +160,12 @@ class SuperValue(Value):
         codegen.call(2)
 
 
+def _behind(start: type, after: type) -> tuple[type, ...]:
+    """The part of an MRO in which super(after, ...) looks."""
+    return start.__mro__[start.__mro__.index(after) + 1 :]
+
+
 _SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-
-
 _NAMES = ("__thisclass__", "__self__", "__self_class__")
 _PARTS = {name: vars(super)[name].__get__ for name in _NAMES}
 
