@@ -24,6 +24,7 @@ from dynamo.values.containers import from_constant
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.last_reads import read_last
 from dynamo.values.raised import name_attribute
+from dynamo.values.reflection import leaves_binding
 from dynamo.values.remade import FunctionMaker
 
 if TYPE_CHECKING:
@@ -240,7 +241,8 @@ def _load_attr(tx: Interpreter, owner: Value, name: str, above: Sequence[Value])
     """above: what the instruction pushes behind the attribute."""
     found = read_last(tx, owner, name, above)
     if above and isinstance(found, (BuiltinMethod, ConstantMethodValue)):
-        method = getattr(found.receiver.python_type(), found.name, None)
+        kind = found.receiver.python_type()
+        method = getattr(kind, found.name, None) if leaves_binding(kind) else None
         found.unbound = method if isinstance(method, MethodDescriptorType) else None
     tx.push(found)
     for value in above:

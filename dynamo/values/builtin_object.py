@@ -12,9 +12,10 @@ from dynamo.capture.side_effects import SERIALS
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import call_handler, call_real, raise_python
+from dynamo.values.exceptions import call_handler, call_real
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
+from dynamo.values.reflection import no_attribute
 from dynamo.values.standins import fail_as, stand_in
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ class BuiltinObject(Value):
         return super().getattr(tx, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        type_name = self.python_type().__name__
-        raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+        no_attribute(tx, self.python_type(), name)
 
     def truth(self, tx: Interpreter) -> bool:
         return self.length(tx) != 0

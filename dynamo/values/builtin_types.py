@@ -41,6 +41,7 @@ from dynamo.values.native_iterators import CalledIterator, ReversedTextIterator
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
 from dynamo.values.ranges import RangeValue, SliceValue, range_of
+from dynamo.values.reflection import type_name
 from dynamo.values.sets import FrozenSetValue, SetValue
 from dynamo.values.sorting import sort_in_place
 from dynamo.values.standins import fail_as
@@ -116,6 +117,8 @@ def _defaultdict(tx, factory=None, /, *args, **kwargs):
 
 @handles(collections.deque)
 def _deque(tx, iterable=None, maxlen=None):
+    if maxlen is not None and maxlen.is_constant():
+        call_real(tx, collections.deque, (), maxlen.as_constant())
     limit = None if is_none(maxlen) else as_index(tx, maxlen)
     call_real(tx, collections.deque, (), limit)
     return new(tx, DequeValue([] if iterable is None else iterable.unpack(tx), maxlen=limit))
@@ -132,7 +135,10 @@ def _mapping_proxy(tx, mapping):
 
 @handles(torch.Size)
 def _size(tx, iterable=None):
-    return SizeValue([] if iterable is None else iterable.unpack(tx))
+    items = [] if iterable is None else iterable.unpack(tx)
+    if not all(item.is_symbolic() or item.python_type_is(int, bool) for item in items):
+        raise Unsupported(breaks.UncapturedCall("torch.Size"))
+    return SizeValue(items)
 
 
 @handles(range)
@@ -161,6 +167,8 @@ def _namespace(tx, /, **kwargs):
 def _method(tx, function, receiver):
     from dynamo.values.function import MethodValue
 
+    if is_none(receiver) or not TABLE[callable](tx, function).as_constant():
+        raise Unsupported(breaks.UncapturedCall("types.MethodType"))
     return MethodValue(function, receiver)
 
 
@@ -178,7 +186,7 @@ def _iter(tx, owner, sentinel=None):
 def _next(tx, iterator, default=None):
     kind = iterator.python_type()
     if not hasattr(kind, "__next__"):
-        raise_python(tx, TypeError, f"{kind.__name__!r} object is not an iterator")
+        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an iterator")
     if default is None and isinstance(iterator, Resumable):
         return next_method(iterator, tx)
     if default is None and iterator.has_special(tx, "__next__"):
@@ -193,9 +201,8 @@ def _next(tx, iterator, default=None):
 
 @handles(enumerate)
 def _enumerate(tx, iterable, start=None):
-    return iterators.EnumerateIterator(
-        iterable.iterate(tx), 0 if start is None else as_index(tx, start)
-    )
+    number = 0 if start is None else as_index(tx, start)
+    return iterators.EnumerateIterator(iterable.iterate(tx), number)
 
 
 @handles(zip)
@@ -222,7 +229,7 @@ def _reversed(tx, owner):
         if owner.is_python_special(tx, "__reversed__"):
             return owner.special(tx, "__reversed__")
         if guarded_lookup(tx, owner, "__getitem__") is MISSING:
-            raise_python(tx, TypeError, f"{owner.cls.__name__!r} object is not reversible")
+            raise_python(tx, TypeError, f"{type_name(owner.cls)!r} object is not reversible")
         return polyfill(tx, polyfills.reversed_items, owner)
     if isinstance(owner, SequenceValue):
         return iterators.ReversedIterator(owner)
@@ -245,7 +252,7 @@ def _reversed(tx, owner):
         return ReversedTextIterator(tx, owner, owner)
     if hasattr(owner, "fake"):
         return owner.call_method(tx, "__reversed__", [], {})  # a tensor, flipped
-    raise_python(tx, TypeError, f"{owner.python_type().__name__!r} object is not reversible")
+    raise_python(tx, TypeError, f"{type_name(owner.python_type())!r} object is not reversible")
 
 
 @handles(sorted)

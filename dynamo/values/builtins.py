@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import Source
+from dynamo.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
@@ -44,6 +44,7 @@ from dynamo.values.operators import (
     tell_apart,
     unary_op,
 )
+from dynamo.values.reflection import check_new, read_attribute
 from dynamo.values.spelling import spell_call, spell_method
 from dynamo.values.symbol import call_on_symbols
 
@@ -214,7 +215,7 @@ class BuiltinValue(Value):
         return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        return tx.wrap(call_real(tx, getattr, self.function, name))
+        return read_attribute(tx, self, self.function, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.function, name)
@@ -242,7 +243,11 @@ class BuiltinMethod(Value):
         )
 
     def python_type(self) -> type:
-        return type_of_bound(self.found)
+        found = self.found
+        known, real = self.receiver.identity()
+        if known and isinstance(found, types.MethodDescriptorType):
+            return type(found.__get__(real))  # of C methods, there are two kinds
+        return type_of_bound(found)
 
     def describe(self) -> str:
         return f"{self.receiver.describe()}.{self.name}"
@@ -263,6 +268,10 @@ class BuiltinMethod(Value):
         found = self.found
         if found is None and name != "__objclass__":  # which methods do not tell
             found = getattr(self.receiver.python_type(), self.name, None)
+        if name == "__qualname__" and issubclass(self.python_type(), types.BuiltinMethodType):
+            known, real = self.receiver.identity()
+            owner = real if known and isinstance(real, type) else self.receiver.python_type()
+            return ConstantValue(f"{vars(type)[name].__get__(owner)}.{self.name}")
         if name in _OF_SLOTS and hasattr(found, name):
             return tx.wrap(getattr(found, name))
         return super().getattr(tx, name)
@@ -337,7 +346,7 @@ class SlotValue(Value):
         return True
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        return tx.wrap(call_real(tx, getattr, self.found, name))
+        return read_attribute(tx, self, self.found, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.found, name)
@@ -348,8 +357,9 @@ class SlotValue(Value):
 
         name = self.found.__name__
         if name == "__new__" and args and isinstance(args[0], ClassValue):
+            check_new(args[0].cls, self.found)
             return new_instance(tx, args[0].cls, args[1:], kwargs)
-        if not args:
+        if not args or name == "__new__":
             raise Unsupported(breaks.UncapturedCall(self.describe()))
         return call_slot(tx, args[0], name, self.found, args[1:], kwargs)
 
@@ -370,7 +380,7 @@ def _getattr(tx, owner, name, default=None):
     from dynamo.values.raised import name_attribute
 
     try:
-        text, kind = _attr_name(tx, name), _real_kind(owner)
+        text, kind = attribute_name(tx, name), _real_kind(owner)
         if kind is not None:
             if type_holds(kind, text):
                 raise Unsupported(breaks.AttributeAccess(owner.describe(), text))
@@ -384,26 +394,26 @@ def _getattr(tx, owner, name, default=None):
         return default
 
 
-def _attr_name(tx: Interpreter, name: Value) -> str:
-    real = name.as_constant()
-    if not isinstance(real, str):
-        call_real(tx, getattr, None, real)
-    return real
+def attribute_name(tx: Interpreter, name: Value) -> str:
+    """The name of an attribute, for getattr() and its like."""
+    if not name.is_constant() or type(name.as_constant()) is not str:  # Python has words for it
+        raise Unsupported(breaks.UncapturedCall("an attribute's name"))
+    return name.as_constant()
 
 
 @handles(setattr)
 def _setattr(tx, owner, name, value):
-    owner.setattr(tx, _attr_name(tx, name), value)
+    owner.setattr(tx, attribute_name(tx, name), value)
 
 
 @handles(delattr)
 def _delattr(tx, owner, name):
-    owner.delattr(tx, _attr_name(tx, name))
+    owner.delattr(tx, attribute_name(tx, name))
 
 
 @handles(hasattr)
 def _hasattr(tx, owner, name):
-    kind, text = _real_kind(owner), _attr_name(tx, name)
+    kind, text = _real_kind(owner), attribute_name(tx, name)
     return ConstantValue(owner.hasattr(tx, text) if kind is None else type_holds(kind, text))
 
 
@@ -445,6 +455,8 @@ def _super(tx, cls=None, owner=None):
 
     if cls is None:
         cls, owner = _super_arguments(tx)
+    if owner is not None and is_none(owner):  # as good as no object at all
+        raise Unsupported(breaks.UncapturedCall("super(cls, None)"))
     after = real_object(cls)
     if not isinstance(after, type):
         kind = type(after).__name__
@@ -648,20 +660,31 @@ def build_builtin(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     if plain or class_lookup_misses(owner, obj.__name__):
         tx.guard(source, "id", obj)
         return tx.output.remember(obj, source, BuiltinValue(obj, source))
-    from dynamo.sources import AttrSource
-
-    owner_source = None if source is None else AttrSource(source, "__self__")
     if isinstance(owner, type):
         if obj.__name__ == "__new__":
+            tx.guard(source, "id", obj)
             return SlotValue(obj, owner, source)
-        return BuiltinMethod(tx.wrap(owner, owner_source), obj.__name__, obj)
-    return tx.wrap(owner, owner_source).getattr(tx, obj.__name__)
+        return _bound_method(tx, obj, obj, source)
+    return _bound_method(tx, obj, None, source)
 
 
 @builder(types.MethodWrapperType)
 def build_method_wrapper(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    from dynamo.sources import AttrSource
+    tx.guard(None if source is None else AttrSource(source, "__objclass__"), "id", obj.__objclass__)
+    return _bound_method(tx, obj, vars(obj.__objclass__)[obj.__name__], source)
 
-    owner_source = None if source is None else AttrSource(source, "__self__")
-    found = getattr(type(obj.__self__), obj.__name__, obj)
-    return BuiltinMethod(tx.wrap(obj.__self__, owner_source), obj.__name__, found)
+
+def _bound_method(tx: Interpreter, obj: Any, found: Any, source: Source | None) -> Value:
+    """A bound method of C from outside; another may come of the same object."""
+
+    def part(name: str) -> Source | None:
+        return None if source is None else AttrSource(source, name)
+
+    tx.guard(source, "type", type(obj))
+    tx.guard(part("__name__"), "constant", obj.__name__)
+    owner = tx.wrap(obj.__self__, part("__self__"))
+    if found is None:
+        return owner.getattr(tx, obj.__name__)
+    method = BuiltinMethod(owner, obj.__name__, found)
+    method.source = source
+    return method

@@ -412,6 +412,7 @@ def _field(tx, **kwargs):
 def _descriptor(kind: Any) -> None:
     @handles(kind)
     def make(tx, *args):
+        call_real(tx, kind, *[None for _ in args])
         return DescriptorValue(kind, args)
 
 

@@ -43,6 +43,7 @@ from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
+from dynamo.values.reflection import read_attribute, type_name
 from dynamo.values.spelling import is_wanted, spell_call, spell_construct
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
@@ -109,9 +110,8 @@ class ClassValue(MetaclassInstance):
                 return asked
             if isinstance(self.cls, enum.EnumType):
                 call_real(tx, getattr, self.cls, name)  # has words of its own
-            raise_python(
-                tx, AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
-            )
+            text = f"type object {type_name(self.cls)!r} has no attribute {name!r}"
+            raise_python(tx, AttributeError, text)
         return self._class_attr(tx, name, found)
 
     def _meta_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
@@ -658,15 +658,7 @@ class ObjectConstant(Value):
         return bool(self.real)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        try:
-            found = getattr(self.real, name)
-        except AttributeError as error:
-            raise_python(tx, AttributeError, *error.args)
-        if getattr(found, "__self__", None) is self.real:
-            from dynamo.values.builtins import BuiltinMethod
-
-            return BuiltinMethod(self, name, class_lookup(type(self.real), name))
-        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
+        return read_attribute(tx, self, self.real, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.real, name)

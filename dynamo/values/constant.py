@@ -147,6 +147,8 @@ class ConstantValue(Value):
             from dynamo.values.symbolic_text import format_method
             from dynamo.values.texts import shown as take
 
+            if ".__" in self.value:  # of the object itself, not of one with its text
+                raise Unsupported(breaks.UncapturedCall(f"str.{name}"))
             text = format_method(self.value, args, kwargs) if name == "format" else None
             if text is not None:
                 return text

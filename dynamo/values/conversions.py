@@ -21,6 +21,7 @@ from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.objects import builtin_base
 from dynamo.values.operators import binary_op, right_goes_first
+from dynamo.values.reflection import type_name
 from dynamo.values.standins import fail_as
 from dynamo.values.tensor import READ_METHODS, TensorValue
 
@@ -287,6 +288,6 @@ def _format(tx, value, spec=None):
     if plain:
         return text_value(tx, value, str)
     if found is object.__format__:
-        name = value.python_type().__name__
+        name = type_name(value.python_type())
         raise_python(tx, TypeError, f"unsupported format string passed to {name}.__format__")
     raise _refused(value, "__format__")

@@ -33,6 +33,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.last_calls import keep_attribute
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
+from dynamo.values.reflection import no_attribute
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -46,7 +47,7 @@ def attribute_of_type(tx: Interpreter, value: Value, name: str) -> Value:
     """`value.name` of an instance of a C type: what the type holds, bound to the value."""
     kind = value.python_type()
     if is_absent(value, kind, name):
-        raise_python(tx, AttributeError, f"{kind.__name__!r} object has no attribute {name!r}")
+        no_attribute(tx, kind, name)
     found = class_lookup(kind, name)
     if name == "__class__":
         return class_told(tx, value)

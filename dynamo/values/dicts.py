@@ -23,6 +23,7 @@ from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
+from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dict_changes import DictChanges
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
@@ -426,7 +427,8 @@ def pairs_of(tx: Interpreter, value: Value) -> list[tuple[Value, Value]]:
 
 
 def _pair(tx: Interpreter, item: Value, number: int) -> list[Value]:
-    if item.is_constant() and not hasattr(item.as_constant(), "__iter__"):
+    kind = item.python_type()
+    if all(class_lookup(kind, name) is MISSING for name in ("__iter__", "__getitem__")):
         text = f"cannot convert dictionary update sequence element #{number} to a sequence"
         raise_python(tx, TypeError, text)
     pair = item.unpack(tx)

@@ -22,10 +22,11 @@ from dynamo.sources import (
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.exceptions import raise_python
 from dynamo.values.lookup import type_holds
 from dynamo.values.managers import METHODS
 from dynamo.values.operators import same_object, tell_apart
+from dynamo.values.reflection import no_attribute, read_attribute
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -231,11 +232,10 @@ class UserFunctionValue(FunctionValue):
         if stored is DELETED or (stored is None and not hasattr(self.function, name)):
             if self.source is not None and stored is None:
                 tx.guard(self.source, "has_attr", (name, False))
-            raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")
+            no_attribute(tx, self.python_type(), name)
         if isinstance(stored, Value):
             return stored
-        source = None if self.source is None else AttrSource(self.source, name)
-        return tx.wrap(getattr(self.function, name), source)
+        return read_attribute(tx, self, self.function, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         stored = tx.output.side_effects.load_attr(self, name)
@@ -451,6 +451,9 @@ class _FunctionDictUpdate(Value):
         return self.owner.call_method(tx, self.name, args, kwargs)
 
 
+# What a method has from its own type, before the function is asked.
+
+
 def _binds_again() -> bool:
     """Whether a method's __get__ is its function's, as in some releases of 3.11 and 3.12."""
     made: Any = types.MethodType(_binds_again, 0)
@@ -550,8 +553,7 @@ class OpaqueFunctionValue(Value):
         raise Unsupported(self.reason)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        found = call_real(tx, getattr, self.function, name)
-        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
+        return read_attribute(tx, self, self.function, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.function, name)

@@ -220,6 +220,8 @@ class GetterValue(Value):
         return True
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) != 1 or kwargs:
+            raise Unsupported(breaks.UncapturedCall(f"operator.{self.kind.__name__}"))
         (owner,) = args
         if self.kind is operator.methodcaller:
             name, *rest = self.args
@@ -266,9 +268,17 @@ def _attribute(tx: Interpreter, owner: Value, path: Value) -> Value:
     return owner
 
 
+def _getter(kind: type, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    named = args if kind is operator.attrgetter else args[: kind is operator.methodcaller]
+    fits = bool(args) and (not kwargs or kind is operator.methodcaller)
+    if not fits or not all(a.is_constant() and a.python_type_is(str) for a in named):
+        raise Unsupported(breaks.UncapturedCall(f"operator.{kind.__name__}"))
+    return GetterValue(kind, args, kwargs)
+
+
 def _register_getters() -> None:
     for kind in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
-        handles(kind)(lambda tx, *args, k=kind, **kwargs: GetterValue(k, args, kwargs))
+        handles(kind)(functools.partial(_getter, kind))
 
 
 _register_getters()
@@ -408,8 +418,7 @@ class DispatchValue(Value):
         self.owner = owner
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        (cls,) = args
-        known, real = cls.identity()
+        known, real = args[0].identity() if len(args) == 1 and not kwargs else (False, None)
         if not known or not isinstance(real, type):
             raise Unsupported(breaks.UncapturedCall("singledispatch.dispatch"))
         return self.owner.chosen(tx, real)

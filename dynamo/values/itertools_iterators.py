@@ -353,6 +353,8 @@ def _combining(make: Callable[..., Iterator[Any]], position: int, *pools: Any) -
 # -- calls ----------------------------------------------------------------------------------------
 @handles(itertools.islice)
 def _islice(tx, iterable, *bounds):
+    known = [bound.as_constant() if bound.is_constant() else None for bound in bounds]
+    call_real(tx, itertools.islice, (), *known)  # looked at before what is to be sliced
     return IsliceIterator.of(tx, iterable.iterate(tx), bounds)
 
 

@@ -192,7 +192,8 @@ TABLE[operator.iconcat] = _concatenation(operator.iconcat, "+=")
 
 @handles(operator.length_hint)
 def _length_hint(tx, value, default=None):
-    if not hasattr(value.python_type(), "__len__"):
+    whole = default is None or default.python_type_is(int)
+    if not whole or not hasattr(value.python_type(), "__len__"):
         raise Unsupported(breaks.UncapturedCall("operator.length_hint"))
     return ConstantValue(value.length(tx))
 

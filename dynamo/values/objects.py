@@ -46,6 +46,7 @@ from dynamo.values.descriptors import (
 from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
 from dynamo.values.real_iterators import REAL, RealIterator
+from dynamo.values.reflection import no_attribute, type_name
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -182,7 +183,7 @@ class ObjectValue(Value):
             return own
         if found is not MISSING:
             return bind(tx, self, found, name)
-        raise_python(tx, AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        no_attribute(tx, self.cls, name)
 
     def instance_dict(self) -> dict[str, Any] | None:
         """The real instance dict; None if there is none."""
@@ -307,8 +308,7 @@ class ObjectValue(Value):
         elif self.own_attr(tx, name) is None:
             if found is not MISSING and not self.has_instance_dict():  # in words of its own
                 raise Unsupported(breaks.AttributeMutation(self.describe(), name))
-            type_name = self.cls.__name__
-            raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+            no_attribute(tx, self.cls, name)
         self._changes_dict(tx, name)
         tx.output.side_effects.delete_attr(self, name)
 
@@ -361,7 +361,7 @@ class ObjectValue(Value):
     def _call_method(self, tx: Interpreter) -> Value:
         method = self.special_method(tx, "__call__")
         if method is None:
-            raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not callable")
+            raise_python(tx, TypeError, f"{type_name(self.cls)!r} object is not callable")
         if isinstance(method, ObjectValue):  # whose own __call__ may be that object again
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__call__"))
         return method
@@ -389,7 +389,7 @@ class ObjectValue(Value):
 
     def length(self, tx: Interpreter) -> int:
         if not self.is_python_special(tx, "__len__"):
-            raise_python(tx, TypeError, f"object of type {self.cls.__name__!r} has no len()")
+            raise_python(tx, TypeError, f"object of type {type_name(self.cls)!r} has no len()")
         length = as_index(tx, self.special(tx, "__len__"))
         if not 0 <= length <= sys.maxsize:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.__len__"))
@@ -397,7 +397,7 @@ class ObjectValue(Value):
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         if guarded_lookup(tx, self, "__getitem__") is MISSING:
-            text = f"{self.cls.__name__!r} object is not subscriptable"
+            text = f"{type_name(self.cls)!r} object is not subscriptable"
             raise_python(tx, TypeError, text)
         return self.special(tx, "__getitem__", key)
 
@@ -417,7 +417,7 @@ class ObjectValue(Value):
             return iterator
         if guarded_lookup(tx, self, "__getitem__") is not MISSING:
             return ItemProtocolIterator(self)
-        raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not iterable")
+        raise_python(tx, TypeError, f"{type_name(self.cls)!r} object is not iterable")
 
     def unpack_hinted(self, tx: Interpreter) -> list[Value]:
         iterator = self.iterate(tx)
@@ -444,7 +444,7 @@ class ObjectValue(Value):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if guarded_lookup(tx, self, "__next__") is MISSING:
-            raise_python(tx, TypeError, f"{self.cls.__name__!r} object is not an iterator")
+            raise_python(tx, TypeError, f"{type_name(self.cls)!r} object is not an iterator")
         try:
             return self.special(tx, "__next__")
         except RaisedException as error:
@@ -458,7 +458,7 @@ class ObjectValue(Value):
         if self.is_python_special(tx, "__contains__"):
             return ConstantValue(self.special(tx, "__contains__", item).truth(tx))
         if all(guarded_lookup(tx, self, n) is MISSING for n in ("__iter__", "__getitem__")):
-            raise_python(tx, TypeError, f"argument of type {self.cls.__name__!r} is not iterable")
+            raise_python(tx, TypeError, f"argument of type {type_name(self.cls)!r} is not iterable")
         iterator = self.iterate(tx)
         while (value := iterator.next_value(tx)) is not None:
             if equal(tx, value, item):
@@ -652,8 +652,7 @@ def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:
     """`value.name` where only the type can have it (values without an instance dict)."""
     found = class_lookup(value.python_type(), name)
     if found is MISSING:
-        type_name = value.python_type().__name__
-        raise_python(tx, AttributeError, f"{type_name!r} object has no attribute {name!r}")
+        no_attribute(tx, value.python_type(), name)
     return bind(tx, value, found, name)
 
 

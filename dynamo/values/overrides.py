@@ -22,7 +22,8 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_class_source
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_real
+from dynamo.values.reflection import read_attribute
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -308,12 +309,10 @@ class DispatchedFunction(Value):
         return hasattr(self.function, name)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if not hasattr(self.function, name):
-            raise_python(tx, AttributeError, f"function has no attribute {name!r}")
-        found = getattr(self.function, name)
+        found = call_real(tx, getattr, self.function, name)
         if isinstance(found, types.GetSetDescriptorType):
             return DispatchedFunction(found)
-        return tx.wrap(found)
+        return read_attribute(tx, self, self.function, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         function, receiver = self.function, args[0] if args else None

@@ -212,6 +212,8 @@ class SymbolicRange(RangeValue):
 
 def range_of(tx: Interpreter, args: Sequence[Value]) -> RangeValue:
     """range(*args)"""
+    if not 1 <= len(args) <= 3:
+        call_real(tx, range, *[0 for _ in args])
     varies = len(args) in (1, 2) and any(arg.is_symbolic() for arg in args)
     if varies and all(arg.python_type() is int for arg in args):
         return SymbolicRange(tx, *([ConstantValue(0), *args][-2:]))

@@ -13,8 +13,14 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
-from dynamo.values.builtins import TABLE, BuiltinMethod, BuiltinValue, SlotValue
-from dynamo.values.classes import ClassValue, builtin_init, construct, new_instance
+from dynamo.values.builtins import TABLE, BuiltinMethod, BuiltinValue, SlotValue, attribute_name
+from dynamo.values.classes import (
+    ClassValue,
+    SuperValue,
+    builtin_init,
+    construct,
+    new_instance,
+)
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import MutableSequence
 from dynamo.values.descriptors import class_told
@@ -26,6 +32,7 @@ from dynamo.values.generator import Resumable
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import tell_apart
 from dynamo.values.raised import ExceptionValue
+from dynamo.values.reflection import check_new, check_receiver, is_overridden
 from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, past_order, storage_slot
 
@@ -47,6 +54,7 @@ def call_slot(
     """receiver.name(*args, **kwargs), where `found` (if known) is the C method that Python would
     call.
     """
+    check_receiver(receiver, name, found, len(args), kwargs)
     result = _dispatch(tx, receiver, name, found, args, kwargs)
     return ConstantValue(None) if result is None else result
 
@@ -74,14 +82,15 @@ def _dispatch(
         return call_handler(tx, name, getattr(receiver, f"py_{name}"), args, kwargs)
     if isinstance(receiver, ObjectValue):
         return _object_slot(tx, receiver, name, found, args, kwargs)
+    if is_overridden(receiver, name, found):
+        raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.{name}"))
     if past_order(receiver, name, found):
         raise Unsupported(breaks.UncapturedCall(f"dict.{name} of an OrderedDict"))
     if isinstance(receiver, BuiltinObject) and receiver.method(name) is not None:
         return receiver.call_method(tx, name, args, kwargs)
-    if name == "__init_subclass__":
-        return None
     if name == "__init__" and not _is_filled(receiver):
-        if (args or kwargs) and receiver.python_type().__init__ is not object.__init__:  # type: ignore[misc]
+        given = args or kwargs or isinstance(receiver, SuperValue)
+        if given and receiver.python_type().__init__ is not object.__init__:  # type: ignore[misc]
             raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.__init__"))
         return None
     if isinstance(receiver, PureObjectValue):
@@ -115,6 +124,8 @@ def _object_slot(
         builtin_init(tx, receiver, args, kwargs)
         return None
     if name == "__new__" and args and isinstance(args[0], ClassValue):
+        if isinstance(found, types.BuiltinFunctionType):
+            check_new(args[0].cls, found)
         return new_instance(tx, args[0].cls, args[1:], kwargs)
     storage = receiver.storage
     of_object = found is not None and getattr(found, "__objclass__", None) is object
@@ -159,19 +170,19 @@ def _order(tx, receiver, other):
 
 def _getattribute(tx, receiver, name):
     if isinstance(receiver, ObjectValue):
-        return receiver.generic_getattr(tx, name.as_constant())
-    return receiver.getattr(tx, name.as_constant())
+        return receiver.generic_getattr(tx, attribute_name(tx, name))
+    return receiver.getattr(tx, attribute_name(tx, name))
 
 
 def _setattr(tx, receiver, name, value):
-    receiver.generic_setattr(tx, name.as_constant(), value)
+    receiver.generic_setattr(tx, attribute_name(tx, name), value)
 
 
 def _delattr(tx, receiver, name):
-    receiver.generic_delattr(tx, name.as_constant())
+    receiver.generic_delattr(tx, attribute_name(tx, name))
 
 
-def _nothing(tx, receiver, *args):
+def _nothing(tx, receiver):
     return None
 
 
@@ -229,10 +240,8 @@ def _class_slot(
         return call_handler(tx, name, handler, args, kwargs)
     if name == "__call__":
         return construct(tx, receiver, args, kwargs)
-    if name == "mro":
-        return tx.wrap(list(cls.mro()))
-    if name == "__subclasses__":
-        return tx.wrap(cls.__subclasses__())
+    if name in ("mro", "__subclasses__"):
+        return tx.wrap(list(_OF_TYPE[name](cls)))
     if name == "fromkeys" and issubclass(cls, dict):
         return call_handler(tx, name, _fromkeys, [receiver, *args], kwargs)
     if name in ("__instancecheck__", "__subclasscheck__"):
@@ -242,17 +251,26 @@ def _class_slot(
         if name == "__instancecheck__":
             return ConstantValue(plain_instance(tx, args[0], cls))
         if not isinstance(args[0], ClassValue):
-            raise Unsupported(breaks.UncapturedCall("type.__subclasscheck__"))
+            raise Unsupported(breaks.UncapturedCall(f"type.{name}"))
         return ConstantValue(cls in real_object(args[0]).__mro__)
-    if name in ("__init_subclass__", "__init__"):
+    if name == "__init_subclass__" and not args and not kwargs:
         return None
-    if name in ("__eq__", "__ne__", "__getattribute__"):
+    if name == "__init__" and len(args) == 3:
+        return None
+    of_type = found is None or getattr(found, "__objclass__", None) is type
+    if name in ("__eq__", "__ne__") or (name == "__getattribute__" and of_type):
         return call_handler(tx, name, _OBJECT_SLOTS[name], [receiver, *args], kwargs)
-    if cls in (str, bytes, int, float):
+    if cls in (str, bytes, int, float) and not hasattr(found, "__get__"):
         from dynamo.values.builtins import fold
 
         return fold(tx, getattr(cls, name), args, kwargs)
     raise Unsupported(breaks.UncapturedCall(f"{cls.__name__}.{name}"))
+
+
+_OF_TYPE: dict[str, Callable[[type], list[type]]] = {
+    "mro": type.mro,
+    "__subclasses__": type.__subclasses__,
+}
 
 
 def _fromkeys(tx: Interpreter, receiver: ClassValue, keys: Value, value: Value | None = None):

@@ -21,9 +21,10 @@ from dynamo.values.descriptors import (
     is_trusted_class,
     raw_class_source,
 )
-from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.exceptions import RaisedException, is_exception
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.objects import emit_class
+from dynamo.values.reflection import C_DESCRIPTORS, no_attribute
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -69,7 +70,8 @@ class SuperValue(Value):
             from dynamo.values.builtins import SlotValue
 
             return SlotValue(found, start)
-        if isinstance(receiver, ClassValue) and type(found) in _SLOT_DESCRIPTORS:
+        is_slot = isinstance(receiver, ClassValue) and type(found) in _SLOT_DESCRIPTORS
+        if is_slot or (on_class and isinstance(found, C_DESCRIPTORS)):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         if isinstance(found, SLOT_TYPES) or type(found) in _SLOT_DESCRIPTORS:
             return bind(tx, receiver, found, name)
@@ -82,7 +84,7 @@ class SuperValue(Value):
             return own[name]
         if type_holds(super, name):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        raise_python(tx, AttributeError, f"'super' object has no attribute {name!r}")
+        no_attribute(tx, super, name)
 
     def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
         """found.__get__(receiver); `source` leads to `found` as the class holds it."""

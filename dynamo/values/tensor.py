@@ -25,7 +25,7 @@ from dynamo.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import call_handler, raise_python
 from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
@@ -36,6 +36,7 @@ from dynamo.values.operators import (
     binary_dunder,
 )
 from dynamo.values.overlap import refuse_partial_overlap
+from dynamo.values.reflection import no_attribute
 from dynamo.values.replaced import (
     call_replacement,
     inline_replaced,
@@ -211,7 +212,7 @@ class TensorValue(Value):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         if self.source is not None:
             tx.guard(self.source, "has_attr", (name, False))
-        raise_python(tx, AttributeError, f"'Tensor' object has no attribute {name!r}")
+        no_attribute(tx, self.python_type(), name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         """`grad`, and attributes that users hang on a tensor, are stored when the frame ends."""
@@ -271,7 +272,7 @@ class TensorValue(Value):
                 return number
         special = SPECIAL_METHODS.get(name)
         if special is not None:
-            return special(tx, self, *args, **kwargs)
+            return call_handler(tx, name, special, [self, *args], kwargs) or ConstantValue(None)
         if name in VALUE_METHODS:
             raise Unsupported(breaks.DataDependentValue(f"Tensor.{name}()"))
         if name in NUMPY_METHODS:

@@ -22,7 +22,7 @@ from dynamo import breaks, rules
 from dynamo.capture.devices import default_device
 from dynamo.capture.lookups import NOTHING
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, GlobalsSource, Source
+from dynamo.sources import GlobalsSource, Source
 from dynamo.values import torch_polyfills, torch_state, torch_substitutes
 from dynamo.values.autocast import InsideAutocast, autocast_nesting
 from dynamo.values.base import Value
@@ -35,6 +35,7 @@ from dynamo.values.function import (
     is_opaque_function,
     opaque_reason,
 )
+from dynamo.values.reflection import read_attribute
 from dynamo.values.replaced import OWN_METHODS, is_programs, replacement
 from dynamo.values.tensor import TensorValue, call_in_graph
 
@@ -313,8 +314,7 @@ class TorchFunctionValue(Value):
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        found = call_real(tx, getattr, self.function, name)
-        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
+        return read_attribute(tx, self, self.function, name)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.function, name)
@@ -354,6 +354,8 @@ class TensorDescriptorValue(TorchFunctionValue):
     """An unbound method of Tensor: Tensor.add(x, y)."""
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not args:
+            raise Unsupported(breaks.UncapturedCall(self.describe()))
         receiver, *rest = args
         name = self.function.__name__
         if replacement(tx, name) is not NOTHING:

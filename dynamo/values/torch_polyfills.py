@@ -64,9 +64,7 @@ def new_legacy(tensor, *args):
         return tensor.new_empty(args[0])
     if len(args) == 1 and isinstance(args[0], (list, tuple)):
         return tensor.new_tensor(args[0])
-    if all(type(size) is int for size in args):
-        return tensor.new_empty(args if args else (0,))
-    raise TypeError("new() of other arguments is not captured")
+    return tensor.new_empty(args if args else (0,))
 
 
 def combine_input_and_mask(op, input, mask, *args):
@@ -85,9 +83,7 @@ def legacy_tensor(dtype, *args):
         return torch.empty(args[0], dtype=dtype, device="cpu")
     if len(args) == 1 and isinstance(args[0], (list, tuple)):
         return torch.tensor(args[0], dtype=dtype, device="cpu")
-    if all(type(size) is int for size in args):
-        return torch.empty(args if args else (0,), dtype=dtype, device="cpu")
-    raise TypeError("new() of other arguments is not captured")
+    return torch.empty(args if args else (0,), dtype=dtype, device="cpu")
 
 
 # -- tensors of nested sequences that hold tensors ------------------------------------------------

@@ -198,9 +198,16 @@ def _new_tensor(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Va
 
 
 def _new(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
-    if kwargs or any(isinstance(a, TensorValue) for a in args):
-        raise Unsupported(breaks.UncapturedCall("Tensor.new() of a tensor"))
+    if kwargs or not _sizes_or_data(args):
+        raise Unsupported(breaks.UncapturedCall("Tensor.new() of other arguments"))
     return inline(tx, torch_polyfills.new_legacy, tensor, *args)
+
+
+def _sizes_or_data(args: Sequence[Value]) -> bool:
+    """Whether the legacy constructors take the arguments: sizes, or one list or tuple."""
+    if len(args) == 1 and args[0].python_type_is(list, tuple, torch.Size):
+        return True
+    return all(a.python_type_is(int) for a in args)
 
 
 def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:
@@ -245,7 +252,7 @@ def _legacy_constructor(cls: Any) -> Callable[..., Value]:
     """torch.FloatTensor(2, 3), torch.LongTensor([1, 2]): sizes or data."""
 
     def construct(tx: Interpreter, *args: Value) -> Value:
-        if any(isinstance(a, TensorValue) for a in args) or any(map(_holds_tensors, args)):
+        if not _sizes_or_data(args) or any(map(_holds_tensors, args)):
             raise Unsupported(breaks.UncapturedCall(f"torch.{cls.__name__} of a tensor"))
         dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
         return inline(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)

@@ -1,0 +1,126 @@
+"""What types and functions of C tell of themselves: names, attributes, receivers, parameters.
+
+A call that its C function refuses is a graph break: Python itself raises, in its own words.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource
+from dynamo.values.base import Value
+from dynamo.values.exceptions import call_real, raise_python
+
+if TYPE_CHECKING:
+    from dynamo.capture.interpreter import Interpreter
+
+_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
+C_DESCRIPTORS = (*_METHODS, types.MemberDescriptorType, types.GetSetDescriptorType)
+_BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
+_NO_NAME = "\0"
+
+
+def type_name(cls: type) -> str:
+    """The name of a type in error messages: with its module, for most types of C."""
+    try:
+        type.__getattribute__(cls, _NO_NAME)
+    except AttributeError as error:
+        text = error.args[0].removeprefix("type object '")
+        return text.removesuffix(f"' has no attribute {_NO_NAME!r}").removesuffix(
+            f"' has no attribute '{_NO_NAME}'"
+        )
+    return cls.__name__
+
+
+def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value:
+    """owner.name, of an object that exists, as its own type reads it."""
+    from dynamo.values.builtins import BuiltinMethod
+    from dynamo.values.lookup import class_lookup
+
+    found = call_real(tx, getattr, real, name)
+    if isinstance(found, _BOUND) and found.__self__ is real:
+        return BuiltinMethod(owner, name, class_lookup(type(real), name))
+    return tx.wrap(found, None if owner.source is None else AttrSource(owner.source, name))
+
+
+def leaves_binding(cls: type) -> bool:
+    """Whether obj.method() of such an object calls the method of C without binding it first."""
+    from dynamo.values.lookup import MISSING, class_lookup
+
+    generic = class_lookup(cls, "__getattribute__") is object.__getattribute__
+    return generic and class_lookup(cls, "__getattr__") is MISSING
+
+
+def no_attribute(tx: Interpreter, cls: type, name: str) -> NoReturn:
+    """Raise the AttributeError of an instance of `cls` without the attribute."""
+    raise_python(tx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+
+
+@functools.cache
+def _counts(function: Any) -> tuple[int, int | None, frozenset[str] | None] | None:
+    """The least and the most positional arguments, and the keywords (None: any); None where the
+    function has no signature.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    kinds = [p.kind for p in parameters]
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    least = sum(p.default is p.empty for p in placed)
+    most = None if inspect.Parameter.VAR_POSITIONAL in kinds else len(placed)
+    names = frozenset(p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY)
+    return least, most, None if inspect.Parameter.VAR_KEYWORD in kinds else names
+
+
+def fits(function: Any, count: int, keywords: Collection[str]) -> bool:
+    """Whether a C function takes so many positional arguments, and these keywords."""
+    counts = _counts(function)
+    if counts is None:
+        return True
+    least, most, names = counts
+    if names is not None and not names.issuperset(keywords):
+        return False
+    return (most is None or count <= most) and count + len(keywords) >= least
+
+
+def is_overridden(receiver: Value, name: str, found: Any) -> bool:
+    """Whether `found` is a method of object that the value's own type of C replaces."""
+    from dynamo.values.lookup import class_lookup
+
+    if not isinstance(found, _METHODS) or found.__objclass__ is not object:
+        return False
+    return class_lookup(receiver.python_type(), name) is not found
+
+
+def check_receiver(
+    receiver: Value, name: str, found: Any, count: int, keywords: Collection[str]
+) -> None:
+    """Break where the method of a C type refuses the object or the number of arguments."""
+    kind = receiver.python_type()
+    if isinstance(found, _METHODS):
+        if found.__objclass__ in kind.__mro__ and fits(found, 1 + count, keywords):
+            return
+    elif found is None:
+        found = getattr(kind, name, None)
+        if not isinstance(found, _METHODS) or fits(found, 1 + count, keywords):
+            return
+    elif not isinstance(found, types.BuiltinFunctionType) or fits(found, count, keywords):
+        return
+    raise Unsupported(breaks.UncapturedCall(f"{kind.__name__}.{name}"))
+
+
+def check_new(cls: type, new: Any) -> None:
+    """Break where the `__new__` of a C type refuses to make instances of another's subclass."""
+    from dynamo.values.objects import builtin_base
+
+    maker, base = new.__self__, builtin_base(cls)
+    of_exceptions = issubclass(maker, BaseException) and maker in cls.__mro__
+    if not of_exceptions and base.__new__ is not new and base.__new__ != new:
+        raise Unsupported(breaks.UncapturedCall(f"{maker.__name__}.__new__"))
