@@ -8,7 +8,7 @@ break.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -224,9 +224,21 @@ class Value:
             items.append(item)
         return items
 
+    def each(self, tx: Interpreter) -> Iterator[Value]:
+        """The items one by one, for what stops or fails between two of them."""
+        if type(self).unpack is not Value.unpack:
+            yield from self.unpack(tx)  # nobody sees how far it was read
+            return
+        iterator = self.iterate(tx)
+        while (item := iterator.next_value(tx)) is not None:
+            yield item
+
+    def each_hinted(self, tx: Interpreter) -> Iterator[Value]:
+        """The items one by one, for what asks for their number first."""
+        return self.each(tx)
+
     def unpack_hinted(self, tx: Interpreter) -> list[Value]:
-        """All items, for what asks for their number first."""
-        return self.unpack(tx)
+        return list(self.each_hinted(tx))
 
     # -- how it is made again -------------------------------------------------------------------
     def reconstruct(self, codegen: Codegen) -> None:

@@ -265,17 +265,26 @@ def _sorted(tx, iterable, *, key=None, reverse=None):
 @handles(sum)
 def _sum(tx, iterable, start=None):
     total = ConstantValue(0) if start is None else start
-    items = iterable.unpack(tx)
     if total.python_type_is(str, bytes, bytearray):
+        iterable.iterate(tx)
         call_real(tx, sum, (), total.as_constant())
-    exact = (int, float, complex, bool)
-    if all(item.is_constant() and item.python_type_is(*exact) for item in (total, *items)):
-        # Since 3.12, floats are summed with compensation.
-        numbers = [item.as_constant() for item in items]
-        return ConstantValue(call_real(tx, sum, numbers, total.as_constant()))
-    for item in items:
-        total = binary_op(tx, "+", total, item)
+    numbers = []
+    items = iterable.each(tx)
+    item = None
+    if _is_number(total):  # since 3.12, floats are summed with compensation
+        for item in items:
+            if not _is_number(item):
+                break
+            numbers.append(item.as_constant())
+            item = None
+        total = ConstantValue(call_real(tx, sum, numbers, total.as_constant()))
+    for addend in items if item is None else itertools.chain((item,), items):
+        total = binary_op(tx, "+", total, addend)
     return total
+
+
+def _is_number(value: Value) -> bool:
+    return value.is_constant() and value.python_type_is(int, float, complex, bool)
 
 
 @handles(any)
@@ -302,17 +311,16 @@ def _extreme(name: str, op: str) -> Any:
     def choose(tx, *args, key=None, default=None):
         if not args or (len(args) > 1 and default is not None):
             call_real(tx, real, *range(len(args)), **({} if default is None else {"default": 0}))
-        items = args if len(args) > 1 else args[0].unpack(tx)
-        if not items:
-            if default is None:
-                call_real(tx, real, ())
-            return default
-        keyed = items if is_none(key) else [tx.call_function(key, [i], {}) for i in items]
-        best = 0
-        for i in range(1, len(items)):
-            if compare_op(tx, op, keyed[i], keyed[best]).truth(tx):
-                best = i
-        return items[best]
+        best = None
+        for item in args if len(args) > 1 else args[0].each(tx):
+            keyed = item if is_none(key) else tx.call_function(key, [item], {})
+            if best is None or compare_op(tx, op, keyed, best[1]).truth(tx):
+                best = item, keyed
+        if best is not None:
+            return best[0]
+        if default is None:
+            call_real(tx, real, ())
+        return default
 
     return choose
 

@@ -513,16 +513,17 @@ def fill_mapping(
     does.
     """
     import collections
+    import itertools
 
     from dynamo.values.dicts import pairs_of
 
     if len(args) > 1:
         raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
     storage = instance.storage  # type: ignore[attr-defined]
-    pairs = pairs_of(tx, args[0]) if args else []
-    pairs = [*pairs, *((ConstantValue(k), v) for k, v in kwargs.items())]
+    pairs = pairs_of(tx, args[0]) if args else ()
+    added = ((ConstantValue(k), v) for k, v in kwargs.items())
     ordered = issubclass(instance.python_type(), collections.OrderedDict)
-    for key, value in pairs:
+    for key, value in itertools.chain(pairs, added):
         (instance if ordered else storage).setitem(tx, key, value)
 
 

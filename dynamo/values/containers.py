@@ -368,9 +368,7 @@ class MutableSequence(SequenceValue):
         self.contents.append(item)
 
     def py_extend(self, tx, other):
-        items = other.unpack(tx)
-        self.restructuring(tx)
-        self.contents.extend(items)
+        add_each(tx, other.each(tx), self, self.contents)
 
     def py_insert(self, tx, index, item):
         where = as_index(tx, index)
@@ -462,9 +460,7 @@ class ListValue(MutableSequence):
         self.known.append(item)
 
     def py_extend(self, tx, other):
-        items = other.unpack_hinted(tx)
-        self.restructuring(tx)
-        self.known.extend(items)
+        add_each(tx, other.each_hinted(tx), self, self.known)
 
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if isinstance(key, SliceValue):
@@ -536,6 +532,19 @@ class ListValue(MutableSequence):
             codegen.pop_top()
 
         return write
+
+
+def add_each(
+    tx: Interpreter, items: Iterator[Value], owner: MutableSequence, contents: list[Any]
+) -> None:
+    """Append the items; where an iterator raises, those before stay."""
+    added: list[Value] = []
+    try:
+        for item in items:
+            added.append(item)
+    finally:
+        owner.restructuring(tx)
+        contents.extend(added)
 
 
 class DequeValue(MutableSequence):
@@ -661,8 +670,10 @@ class DequeValue(MutableSequence):
         self._trim(left=True)
 
     def py_extend(self, tx, other):
-        super().py_extend(tx, other)
-        self._trim(left=True)
+        try:
+            super().py_extend(tx, other)
+        finally:
+            self._trim(left=True)
 
     def py_appendleft(self, tx, item):
         self.restructuring(tx)
@@ -670,7 +681,7 @@ class DequeValue(MutableSequence):
         self._trim(left=False)
 
     def py_extendleft(self, tx, other):
-        for item in other.unpack(tx):
+        for item in other.each(tx):
             self.py_appendleft(tx, item)
 
     def py_popleft(self, tx):

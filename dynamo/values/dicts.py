@@ -10,9 +10,10 @@ length, equality) guards the list of keys.
 from __future__ import annotations
 
 import collections
+import itertools
 import operator
 import types
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -348,9 +349,9 @@ class DictValue(BuiltinObject):
             self.changes.clear()
 
     def py_update(self, tx, other=None, /, **named):
-        pairs = [] if other is None else pairs_of(tx, other)
-        pairs = [*pairs, *((ConstantValue(name), value) for name, value in named.items())]
-        for key, value in pairs:
+        pairs = () if other is None else pairs_of(tx, other)
+        added = ((ConstantValue(name), value) for name, value in named.items())
+        for key, value in itertools.chain(pairs, added):
             self.assigning(tx, key)
             self.put(tx, key, value)
 
@@ -409,21 +410,21 @@ def _key_from_outside(tx: Interpreter, key: Value) -> Hashable:
         raise Unsupported(breaks.UncapturedCall(f"__hash__ of {key.describe()}")) from None
 
 
-def pairs_of(tx: Interpreter, value: Value) -> list[tuple[Value, Value]]:
+def pairs_of(tx: Interpreter, value: Value) -> Iterator[tuple[Value, Value]]:
     """What dict(value) would hold: the items of a mapping, or an iterable of pairs."""
     storage = dict_storage(value)
     if storage is not None:
-        return list(zip(storage.keys(tx), storage.values(tx)))
+        yield from list(zip(storage.keys(tx), storage.values(tx)))
+        return
     if value.has_special(tx, "keys") or isinstance(value, MappingProxyValue):
-        keys = value.call_method(tx, "keys", [], {}).unpack(tx)
-        return [(k, value.getitem(tx, k)) for k in keys]
+        for key in value.call_method(tx, "keys", [], {}).each(tx):
+            yield key, value.getitem(tx, key)
+        return
     if value.is_constant() and not hasattr(value.as_constant(), "__iter__"):
         fail_as(tx, dict, value)
-    pairs = []
-    for number, item in enumerate(value.unpack(tx)):
+    for number, item in enumerate(value.each(tx)):
         pair = _pair(tx, item, number)
-        pairs.append((pair[0], pair[1]))
-    return pairs
+        yield pair[0], pair[1]
 
 
 def _pair(tx: Interpreter, item: Value, number: int) -> list[Value]:

@@ -451,9 +451,6 @@ class _FunctionDictUpdate(Value):
         return self.owner.call_method(tx, self.name, args, kwargs)
 
 
-# What a method has from its own type, before the function is asked.
-
-
 def _binds_again() -> bool:
     """Whether a method's __get__ is its function's, as in some releases of 3.11 and 3.12."""
     made: Any = types.MethodType(_binds_again, 0)

@@ -237,7 +237,7 @@ class GeneratorValue(Resumable):
         finally:
             self.running = False
         if frame.yielded:
-            if cleans_up(frame.current):
+            if cleans_up(frame.current) or isinstance(self.delegate(), Resumable):
                 tx.output.watched[id(self)] = SuspendedGenerator(self)
             return frame.result
         assert frame.result is not None

@@ -110,11 +110,21 @@ def _prod(tx, iterable, *, start=None):
     return polyfill(tx, polyfills.prod, iterable, start or ConstantValue(1))
 
 
+def _numbers(tx: Interpreter, iterable: Value) -> list[Value]:
+    """The items, as far as they are asked for: to the first that is no number."""
+    items: list[Value] = []
+    for item in iterable.each(tx):
+        items.append(item)
+        if not hasattr(item.python_type(), "__float__") and not item.python_type_is(int):
+            break
+    return items
+
+
 def _over_numbers(function: Any) -> Callable[..., Value]:
     """A function of iterables of numbers, folded."""
 
     def call(tx: Interpreter, *iterables: Value) -> Value:
-        lists = [ListValue(list(i.unpack(tx))) for i in iterables]
+        lists = [ListValue(_numbers(tx, i)) for i in iterables]
         return fold(tx, function, lists, {})
 
     return call

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -419,10 +419,10 @@ class ObjectValue(Value):
             return ItemProtocolIterator(self)
         raise_python(tx, TypeError, f"{type_name(self.cls)!r} object is not iterable")
 
-    def unpack_hinted(self, tx: Interpreter) -> list[Value]:
+    def each_hinted(self, tx: Interpreter) -> Iterator[Value]:
         iterator = self.iterate(tx)
         self._ask_length(tx)
-        return iterator.unpack(tx)
+        return iterator.each(tx)
 
     def _ask_length(self, tx: Interpreter) -> None:
         """What is asked for a length, as a hint, may say no. Trusted classes only answer."""

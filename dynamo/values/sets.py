@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import operator
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, refill
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.exceptions import raise_python
+from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
 
 if TYPE_CHECKING:
@@ -142,11 +142,17 @@ class FrozenSetValue(BuiltinObject):
 
     def _combine(self, tx: Interpreter, method: str, others: Sequence[Value]) -> Any:
         """self.method(*others), as a new set."""
-        gathered = [gather(tx, other) for other in others]
+        gathered = self._gather(tx, method, others)
         members = _COMBINED[method](self.members, [other.members for other in gathered])
         reals = [self.known_real(tx), *(other.real for other in gathered)]
         known = all(real is not None for real in reals)
         return type(self)(members, real=getattr(self.cls, method)(*reals) if known else None)
+
+    def _gather(self, tx: Interpreter, method: str, others: Sequence[Value]) -> list[_Gathered]:
+        return gather_as(tx, method, self.members, others)[1]
+
+    def _ask(self, tx: Interpreter, method: str, other: Value) -> Value:
+        return ConstantValue(gather_as(tx, method, self.members, [other])[0])
 
     def py_copy(self, tx):
         return self if self.cls is frozenset else self.plain_copy(tx)
@@ -167,14 +173,13 @@ class FrozenSetValue(BuiltinObject):
         return self._combine(tx, "symmetric_difference", [other])
 
     def py_issubset(self, tx, other):
-        theirs = gather(tx, other).members
-        return ConstantValue(all(k in theirs for k in self.members))
+        return self._ask(tx, "issubset", other)
 
     def py_issuperset(self, tx, other):
-        return ConstantValue(all(k in self.members for k in gather(tx, other).members))
+        return self._ask(tx, "issuperset", other)
 
     def py_isdisjoint(self, tx, other):
-        return ConstantValue(not any(k in self.members for k in gather(tx, other).members))
+        return self._ask(tx, "isdisjoint", other)
 
     def reconstruct(self, codegen: Codegen) -> None:
         if type(self.real) is frozenset and is_literal(self.real):
@@ -291,13 +296,54 @@ def gather(tx: Interpreter, value: Value) -> _Gathered:
 
     if isinstance(value, FrozenSetValue):
         return _Gathered(value.members, value.known_real(tx))
-    items = value.unpack(tx)
+    items: list[Value] = []
+    for _ in _keys_of_each(tx, value, items):
+        pass
     real: Any = real_constants(items)
     if value.is_constant() and isinstance(value.as_constant(), frozenset):
         real = value.as_constant()
     elif real is not None and isinstance(value, DictValue):
         real = dict.fromkeys(real)
     return _Gathered(_by_key(tx, items), real)
+
+
+def _keys_of_each(tx: Interpreter, value: Value, taken: list[Value]) -> Iterator[Hashable]:
+    """The keys of the items, one by one; the items that were asked for go to `taken`."""
+    for item in value.each(tx):
+        taken.append(item)
+        yield key_of(tx, item)
+
+
+def gather_as(
+    tx: Interpreter, method: str, mine: Members, others: Sequence[Value]
+) -> tuple[Any, list[_Gathered]]:
+    """set.method(mine, *others): the answer for the keys, and what it took of each of the others. A
+    real set is asked, which knows at which item of an iterator it has seen enough.
+    """
+    taken: list[list[Value] | _Gathered] = []
+    keys: list[Any] = []
+    for other in others:
+        if type(other).unpack is not Value.unpack:
+            content = gather(tx, other)
+            taken.append(content)
+            keys.append(set(content.members) if _is_set(other) else tuple(content.members))
+        else:
+            items: list[Value] = []
+            taken.append(items)
+            keys.append(_keys_of_each(tx, other.iterate(tx), items))
+    answer = getattr(set(mine), method)(*keys)
+    found = [
+        one if isinstance(one, _Gathered) else _Gathered(_by_key(tx, one), real_constants(one))
+        for one in taken
+    ]
+    return answer, found
+
+
+def _is_set(value: Value) -> bool:
+    from dynamo.values.dicts import DictValue
+
+    literal = value.is_constant() and isinstance(value.as_constant(), frozenset)
+    return literal or isinstance(value, (FrozenSetValue, DictValue))
 
 
 def _as_gathered(value: Value, content: _Gathered) -> Value:
@@ -428,7 +474,10 @@ class SetValue(FrozenSetValue):
 
     def _become(self, tx: Interpreter, method: str, others: Sequence[Value]) -> SetValue:
         """self.method(*others), which changes the set itself."""
-        gathered = [gather(tx, other) for other in others]
+        try:
+            gathered = self._gather(tx, method, others)
+        except RaisedException:  # with a part of the changes made
+            raise Unsupported(breaks.UncapturedCall(f"set.{method}")) from None
         self.changing(tx)
         self.record(method, *map(_as_gathered, others, gathered))
         self.members = _COMBINED[method](self.members, [other.members for other in gathered])

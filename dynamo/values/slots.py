@@ -275,6 +275,6 @@ _OF_TYPE: dict[str, Callable[[type], list[type]]] = {
 
 def _fromkeys(tx: Interpreter, receiver: ClassValue, keys: Value, value: Value | None = None):
     result = receiver.call(tx, [], {})
-    for key in keys.unpack(tx):
+    for key in keys.each(tx):
         result.setitem(tx, key, ConstantValue(None) if value is None else value)
     return result

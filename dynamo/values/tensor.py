@@ -290,6 +290,8 @@ class TensorValue(Value):
             refused = made.is_constant() and made.as_constant() is NotImplemented
             return None if refused else made
         other = _number_of(other)
+        if op[0] == "*" and other.python_type_is(list, tuple):  # a sequence, so often repeated
+            raise Unsupported(breaks.UncapturedCall("a sequence's operator *"))
         if not (isinstance(other, TensorValue) or other.is_constant() or other.is_symbolic()):
             return None
         operands = [other, self] if reflected else [self, other]

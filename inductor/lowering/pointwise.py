@@ -265,6 +265,8 @@ def isinf(ctx: Lowering, x: Tensor) -> Tensor:
 @lower(aten.signbit.default)
 def signbit(ctx: Lowering, x: Tensor) -> Tensor:
     if not x.dtype.is_floating_point:
+        if not x.dtype.is_signed:  # as a lane, a true bool is negative
+            return ctx.pointwise(lambda v: ops.ne(v, v), [x], torch.bool, x.dtype)
         return ctx.pointwise(
             lambda v: ops.lt(v, ops.constant(0, v.dtype)), [x], torch.bool, x.dtype
         )

@@ -100,8 +100,7 @@ ATTRIBUTES = (
 ).split()
 METHODS = (
     "size dim numel stride item tolist type is_contiguous storage_offset element_size __len__ "
-    "clone is_floating_point get_device data_ptr "
-    "nelement ndimension sum detach cpu __bool__ __int__ neg"
+    "clone is_floating_point get_device data_ptr nelement ndimension sum detach cpu __bool__ neg"
 ).split()
 
 
