@@ -12,7 +12,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.class_guards import is_trusted_class
 from dynamo.errors import Unsupported
+from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values import polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, polyfill
@@ -91,6 +93,9 @@ def _reduced(tx: Interpreter, x: Value, function: str) -> Value:
     cls = x.python_type()
     if cls in copyreg.dispatch_table or isinstance(x, TensorValue):
         raise _breaks(x, function)
+    if not is_trusted_class(cls):
+        registry = AttrSource(ModuleSource("copyreg"), "dispatch_table")
+        tx.guard(registry, "contains", (cls, False))
     if isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType):
         raise _breaks(x, function)  # it is asked for __reduce_ex__, too
     for name, args in (("__reduce_ex__", [ConstantValue(4)]), ("__reduce__", [])):

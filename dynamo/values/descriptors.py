@@ -396,7 +396,7 @@ def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) 
 
 
 def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    from dynamo.values.functional import PartialValue
+    from dynamo.values.functional import PartialValue, wrap_arguments
 
     source = raw_class_source(tx, value, value.python_type(), name)
     if not isinstance(found.func, types.FunctionType):
@@ -405,8 +405,7 @@ def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -
 
     inner = None if source is None else AttrSource(source, "func")
     method = MethodValue(tx.wrap(found.func, inner), value)
-    args = [tx.wrap(a) for a in found.args]
-    bound = PartialValue(method, args, {k: tx.wrap(v) for k, v in found.keywords.items()})
+    bound = PartialValue(method, *wrap_arguments(tx, found, source))
     bound.receiver = value
     return bound
 

@@ -180,9 +180,10 @@ def _chained(source: Source | None, *names: str) -> Source | None:
     return source
 
 
-@builder(functools.partial)
-def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None) -> Value:
-    tx.guard(source, "type", functools.partial)
+def wrap_arguments(
+    tx: Interpreter, obj: Any, source: Source | None
+) -> tuple[list[Value], dict[str, Value]]:
+    """The arguments that a partial or partialmethod holds."""
     args_source, kwargs_source = _chained(source, "args"), _chained(source, "keywords")
     tx.guard(args_source, "length", len(obj.args))
     if source is not None:
@@ -195,6 +196,13 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
         k: tx.wrap(v, None if kwargs_source is None else DictItemSource(kwargs_source, k))
         for k, v in obj.keywords.items()
     }
+    return args, kwargs
+
+
+@builder(functools.partial)
+def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None) -> Value:
+    tx.guard(source, "type", functools.partial)
+    args, kwargs = wrap_arguments(tx, obj, source)
     function = tx.wrap(obj.func, _chained(source, "func"))
     value = PartialValue(function, args, kwargs, source)
     tx.output.side_effects.track_existing(value)

@@ -583,8 +583,13 @@ def build_set(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 def _guard_literal_set(tx: Interpreter, obj: Any, source: Source | None) -> None:
     kind, expected = type(obj), frozenset(obj)
 
+    # 1, 1.0 and True are equal, and one member.
+    texts = None if all(type(x) is str for x in obj) else set(map(repr, obj))
+
     def same_members(value: Any) -> bool:
-        return type(value) is kind and value == expected
+        if type(value) is not kind or value != expected:
+            return False
+        return texts is None or set(map(repr, value)) == texts
 
     same_members.__name__ = f"equals {kind.__name__} {sorted(map(repr, expected))}"
     tx.guard(source, "predicate", same_members)

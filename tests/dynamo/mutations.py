@@ -12,7 +12,6 @@ and the second compiles nothing. The change changes what eager gives, unless its
 from __future__ import annotations
 
 import ast
-import contextlib
 import itertools
 import linecache
 import re
@@ -93,8 +92,8 @@ class _World:
         module = sys.modules[_MODULE] = types.ModuleType(_MODULE)
         self.filename = filename
         self.namespace = vars(module)
-        exec(compile(_PRELUDE, "<prelude>", "exec"), self.namespace)
-        exec(compile(definitions, filename, "exec"), self.namespace)
+        exec(compile(_PRELUDE, "<prelude>", "exec", dont_inherit=True), self.namespace)
+        exec(compile(definitions, filename, "exec", dont_inherit=True), self.namespace)
         f = self.namespace["f"]
         self.run = f if backend is None else dynamo.compile(f, backend=backend)
 
@@ -109,7 +108,7 @@ class _World:
         return _without_addresses(Picture(self.filename).of((result, self.namespace["log"])))
 
     def change(self, statement: str) -> None:
-        exec(compile(statement, "<change>", "exec"), self.namespace)
+        exec(compile(statement, "<change>", "exec", dont_inherit=True), self.namespace)
 
     @property
     def compiled(self) -> list[Any]:
@@ -159,14 +158,3 @@ def check_pair(pair: Pair, breaks: str = "", backend: str = "eager") -> None:
     assert " ".join(codes) == breaks, f"breaks: {codes}"
     assert any(record.graphs for record in first), "nothing was captured"
     assert breaks or again == len(first), "an unchanged call compiled again"
-
-
-@contextlib.contextmanager
-def kept(mapping: Any) -> Iterator[None]:
-    """What a test does to a mapping of the process ends with it."""
-    before = dict(mapping)
-    try:
-        yield
-    finally:
-        mapping.clear()
-        mapping.update(before)

@@ -148,7 +148,6 @@ PLACES = {
         "m.a",
         "m.__getattr__ = lambda name: {v}",
     ),
-    "ContextVar": ("V = contextvars.ContextVar('V')\nV.set({v})", "V.get()", "V.set({v})"),
     "weak reference": (
         "class A: pass\no = A()\no.a = {v}\nr = weakref.ref(o)",
         "r().a",
