@@ -14,7 +14,16 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot.fake import dense
+from fxgraph.aot.functional import Unfunctionalizable
+
 aten = torch.ops.aten
+
+
+# They draw in the order of a contiguous tensor, the mutating operator in that of memory.
+DRAWS_IN_ORDER = frozenset({aten.bernoulli.p})
+# They draw otherwise for contiguous memory, which copies of tensors with gaps are.
+SEES_GAPS = frozenset({aten.normal_functional.default})
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,15 @@ def functional_variant(op: torch._ops.OpOverload) -> FunctionalVariant | None:
         if len(found.returns) == fresh + len(written):
             return FunctionalVariant(candidate, fresh, out)
     return None
+
+
+def stands_for(variant: FunctionalVariant | None, written: dict[str, Any]) -> bool:
+    """Whether the functional operator computes the same for the written arguments as they lie."""
+    if variant is not None and variant.op in SEES_GAPS and not all(map(dense, written.values())):
+        raise Unfunctionalizable(f"{variant.op} of memory with gaps")
+    if variant is None or variant.op not in DRAWS_IN_ORDER:
+        return variant is not None
+    return all(one.is_contiguous() for one in written.values())
 
 
 def arguments_for(

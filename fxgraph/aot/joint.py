@@ -113,10 +113,12 @@ def _traced(
         plain = undifferentiated(tracer, gm, inputs, finished)
         if plain is not None:
             return plain
+        drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
         joint = _Joint(tracer, inputs, finished, interpreter)
     nodes = joint.tangent_nodes, joint.gradient_nodes
     with faults.stage("partition"):
-        parts = partition(tracer.graph, finished.values, *nodes, lent=joint.lent())
+        kept = {"lent": joint.lent(), "drawn": drawn}
+        parts = partition(tracer.graph, finished.values, *nodes, **kept)
     if tracer.data.nodes:
         _check_data(joint, parts)
     frame = FunctionalGraph(

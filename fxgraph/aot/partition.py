@@ -59,9 +59,11 @@ def partition(
     gradients: Sequence[Node],
     *,
     lent: Collection[Node],
+    drawn: Sequence[Node] = (),
 ) -> Parts:
     """Cut the joint graph in two. `lent`: those of inputs and values that may be saved as they are;
-    others their owner may write, so a copy is saved. Raises Unfunctionalizable if the graph writes
+    others their owner may write, so a copy is saved. `drawn`: random numbers of the forward, drawn
+    whether or not they are used: others come after them. Raises Unfunctionalizable if the graph writes
     an attribute, or has operators that write without functional variants.
     """
     writers = _writers(joint)
@@ -86,7 +88,7 @@ def partition(
     for name, nodes in (("kept", kept), ("value", values), ("input", inputs)):
         places.update({node: (name, i) for i, node in enumerate(nodes)})
     checks = [node for node in joint.nodes if node.target is aten._assert_scalar.default]
-    done = [*checks, *writes.values()]
+    done = [*checks, *drawn, *writes.values()]
     forward = _forward(joint, inputs, [*values, *kept], done, writers)
     backward = _backward(joint, saved, tangents, gradients, writers)
     return Parts(forward, backward, [places[node] for node in handed.values()])

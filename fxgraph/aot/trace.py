@@ -436,6 +436,8 @@ class Tracer:
         variant = inplace.functional_variant(op)
         given = inplace.bind(op, args, kwargs)
         written = {a.name: given.get(a.name) for a in inplace.written_arguments(op)}
+        if not inplace.stands_for(variant, written):
+            variant = None
         if variant is None or any(isinstance(value, (tuple, list)) for value in written.values()):
             self._refuse_shared(op, given, written)
         if variant is None:

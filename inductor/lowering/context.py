@@ -181,6 +181,9 @@ class Lowering:
         """
         size, stride = self.shape(val), self.strides(val)
         distinct = is_distinct(size, stride)
+        if own and (t.window is None or t.window.buffer.kind != "input"):
+            if val.storage_offset() != 0:
+                raise Undecided("memory before a tensor's first element")
         window = self.realize(t, stride if distinct else None)
         alike = all(n == 1 or a == b for n, a, b in zip(size, window.stride, stride, strict=True))
         if own and window.buffer.kind != "input":
@@ -189,7 +192,7 @@ class Lowering:
             return window
         if not distinct and own:
             raise Undecided(f"the layout of elements that share a place, {stride}")
-        if not distinct:
+        if not distinct or t.dtype not in COMPUTE_TYPES:
             return window
         fresh = self.copy(t, stride).window
         assert fresh is not None
@@ -211,9 +214,21 @@ class Lowering:
 
     def copy(self, t: Tensor, stride: Sequence[Extent] | None = None) -> Tensor:
         """A tensor of the same values in a fresh buffer."""
+        if t.dtype not in COMPUTE_TYPES:
+            return self._cloned(t)
         fresh = Tensor(t.size, t.dtype, t.device, inner=t.load, work=t.work + 1, reads=t.reads)
         self.realize(fresh, stride)
         return fresh
+
+    def _cloned(self, t: Tensor) -> Tensor:
+        """A copy of what loops cannot hold (complex numbers), by aten."""
+        window = self.realize(t)
+        stride = window.stride if is_dense(t.size, window.stride) else contiguous_strides(t.size)
+        buffer = self.new_buffer(t.size, stride, t, "aten")
+        name = f"aten{len(self.program.steps)}"
+        clone = torch.ops.aten.clone.default
+        self.program.steps.append(AtenCall(name, clone, [window], {}, [buffer]))
+        return Tensor.of(buffer)
 
     def store(self, t: Tensor, window: Window) -> None:
         """Write a lazy tensor's elements into `window`, part by part if it is made of parts."""
