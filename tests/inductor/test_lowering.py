@@ -234,8 +234,16 @@ def test_bool() -> None:
         "sum": lambda a, b: a.sum(1),
         "float": lambda a, b: a.float(),
         "amax": lambda a, b: a.amax(1),
+        "signbit": lambda a, b: a.signbit(),
+        "isfinite": lambda a, b: a.isfinite(),
+        "isneginf": lambda a, b: a.isneginf(),
     }
     table(fns, a, b)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_sign_of_integers(dtype: torch.dtype) -> None:
+    table({"signbit": torch.signbit, "sign": torch.sign, "sgn": torch.sgn}, make(dtype, 5, 37))
 
 
 @pytest.mark.parametrize("source", [*FLOATS, *INTEGERS, torch.bool], ids=str)

@@ -261,6 +261,8 @@ class Run {
   }
 
   at::Tensor arena_window(const Value& value) {
+    // Without elements it has no place in the arena, which may have no memory at all.
+    if (value.nbytes == 0) return at::Tensor(at::detail::empty_strided_cpu(value.size, value.stride, value.dtype));
     return over(c10::Storage(arena_.storage()), value, value.where / static_cast<int64_t>(c10::elementSize(value.dtype)));
   }
 
