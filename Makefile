@@ -2,7 +2,8 @@
 # make test    install, lint, unit tests, then model tests; FAST=1 stops after the unit tests,
 #              SPREAD=4 takes a quarter of those that no Python version changes
 # make lint / make accept (refresh golden files) / make bench
-# make fuzz    random programs, eager against compiled; PROGRAMS=5000 SEED=1 repeats a run
+# make fuzz    random programs, expressions and reflection, eager against compiled; PROGRAMS=5000 SEED=1
+#              repeats a run
 # make cpython  CPython's own tests with and without the hook: the table of differences
 #
 # PYTHON=python3.12 chooses the interpreter; each has its own virtual environment.
@@ -46,6 +47,7 @@ bench: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.expressions $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz.reflection $(if $(SEED),--seed $(SEED))
 
 cpython: $(STAMP)
 	$(BIN)/python -m tests.cpython --all

@@ -125,7 +125,7 @@ class Checks:
         if self.any:
             return True
         fails = any(
-            node.op.startswith("call_") and can_fail(node.target, node.args, node.kwargs)
+            node.op.startswith("call_") and can_fail(node.target, node.args)
             for node in self.output.graph.nodes
         )
         return fails and self.can_be_made()

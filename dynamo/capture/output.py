@@ -217,7 +217,7 @@ class OutputGraph:
         """Append a node. `args` and `kwargs` hold Nodes and constants; `example` is the fake
         result.
         """
-        if tx is not None and can_fail(target, args, kwargs):
+        if tx is not None and can_fail(target, args):
             self.checks.node_may_fail(target, tx)
         self.inference.check(op, target)
         self._nodes += 1

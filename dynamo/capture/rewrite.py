@@ -169,7 +169,7 @@ class FrameRewriter:
         used = _reached(nodes, [*results, *(node for node in nodes if node.is_impure())])
         found: list[Node] = []
         for node in nodes:
-            if not can_fail(node.target, node.args, node.kwargs):
+            if not can_fail(node.target, node.args):
                 continue
             stored_in = node.args[0] if node.args and node.is_impure() else None
             if node not in used:

@@ -16,7 +16,6 @@ from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, BuiltinMethod, BuiltinValue, SlotValue, attribute_name
 from dynamo.values.classes import (
     ClassValue,
-    SuperValue,
     builtin_init,
     construct,
     new_instance,
@@ -35,6 +34,7 @@ from dynamo.values.raised import ExceptionValue
 from dynamo.values.reflection import check_new, check_receiver, is_overridden
 from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, past_order, storage_slot
+from dynamo.values.super_objects import SuperValue
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

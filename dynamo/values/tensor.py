@@ -27,6 +27,7 @@ from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.exceptions import call_handler, raise_python
 from dynamo.values.lookup import class_lookup, type_holds
+from dynamo.values.misfits import refuse_misfits
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_DUNDERS,
@@ -651,6 +652,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     try:
         with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
             refuse_partial_overlap(target, fake_args, fake_kwargs)
+            refuse_misfits(name, fake_args, fake_kwargs)
             if not fake_kwargs and stays_whole(target, fake_args):
                 result = run_recurrent(target, fake_args)
             else:

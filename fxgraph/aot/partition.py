@@ -63,8 +63,8 @@ def partition(
 ) -> Parts:
     """Cut the joint graph in two. `lent`: those of inputs and values that may be saved as they are;
     others their owner may write, so a copy is saved. `drawn`: random numbers of the forward, drawn
-    whether or not they are used: others come after them. Raises Unfunctionalizable if the graph writes
-    an attribute, or has operators that write without functional variants.
+    whether or not they are used: others come after them. Raises Unfunctionalizable if the graph
+    writes an attribute, or has operators that write without functional variants.
     """
     writers = _writers(joint)
     behind = _behind(joint, tangents, writers)

@@ -310,10 +310,16 @@ class Tracer:
 
     def _decompose(self, op: Any, args: Any, kwargs: Any) -> Any:
         with self.mode:
-            result = self.decompositions[op](*args, **kwargs)
-        if result is NotImplemented:
+            try:
+                result = self.decompositions[op](*args, **kwargs)
+            except ZeroDivisionError:  # a mean over no elements: the operator itself can
+                result = NotImplemented
+        if result is not NotImplemented:
+            return self._fresh_results(op, result)
+        try:
             return self.record(op, args, kwargs)
-        return self._fresh_results(op, result)
+        except ZeroDivisionError as error:  # the rule gives the fake result, too
+            raise Unfunctionalizable(f"the rule of {op} divides by a size of 0") from error
 
     def _composite(self, op: Any, args: Any, kwargs: Any) -> Any:
         """Operators that autograd would have taken apart come whole in inference mode."""

@@ -4,5 +4,4 @@
 
 #include <torch/version.h>
 
-extern "C" __attribute__((used, visibility("default"))) const char framegraph_torch_version[];
-const char framegraph_torch_version[] = "framegraph, built against torch " TORCH_VERSION;
+__attribute__((used)) static const char framegraph_torch_version[] = "framegraph, built against torch " TORCH_VERSION;

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 
 import dynamo
 
-
 RANDOM = {
     "dropout": lambda x: F.dropout(x, 0.5),
     "dropout_of_part": lambda x: F.dropout(x[:, :, ::2], 0.5),

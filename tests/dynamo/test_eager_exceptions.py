@@ -1,0 +1,187 @@
+"""Programs that call torch and Python wrongly: the exception, its text and where it can be caught
+are eager's.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+
+# Wrong shapes, dtypes, dimensions, numbers and kinds of arguments, keywords and names.
+CALLS = """
+x + y | torch.add(x, y) | x @ y | torch.mm(m, m) | x.view(7) | x.reshape(2, 2) | x[5] | m[:, 7]
+x['a'] | x[1, 1] | torch.cat([x, m]) | torch.cat([]) | torch.cat(3) | torch.stack([x, y])
+torch.sin('a') | torch.sin() | torch.sin(x, wrong=1) | x.sum(dim=5) | torch.sum(x, dim='q')
+F.linear(x, y) | F.conv2d(x, y) | F.relu(3) | F.softmax(x, dim=4) | F.log_softmax(m, 3)
+F.cross_entropy(m, x) | F.layer_norm(x, (5,)) | F.embedding(x, m) | F.embedding(i + 9, m)
+x.nope | torch.nope | float(x) | bool(x) | x.item() | ~x | x & 1 | x << i | i / 0 | i // 0
+x.to('nope') | x.to(3, 4, 5) | torch.zeros(-1) | torch.zeros('a') | torch.ones(2, dtype=3)
+torch.arange(3, 1) | torch.full((2,), 'a') | torch.tensor([[1], [1, 2]]) | torch.tensor(object())
+x.expand(2, 2) | x.permute(1) | x.transpose(0, 3) | x.unsqueeze(9) | x.gather(0, y)
+x.gather(1, i) | x.index_select(0, i + 5) | x.scatter(0, i + 5, x) | x[i + 7] | x[b] | x[[0, 9]]
+x.masked_fill(b, 0) | x.chunk(0) | x.split([1, 1]) | x.unflatten(0, (2, 2)) | x.add_(y)
+i.add_(0.5) | i.requires_grad_() | torch.einsum('ij,jk', m, m) | torch.einsum('i->j', x)
+torch.bmm(x, x) | torch.linalg.inv(m) | torch.linalg.cholesky(-torch.eye(2)) | F.pad(x, (1,))
+F.dropout(x, p=3.0) | F.max_pool2d(x, 2) | torch.nn.Linear(2, 3)(x) | torch.float32(1)
+torch.Size('a') | torch.finfo(torch.int32) | torch.device('nope') | F.one_hot(i, 1)
+torch.multinomial(-x, 1) | torch.bernoulli(x * 5) | x.uniform_(2, 1) | x.dot(i) | m.cumsum(3)
+m.sort(5) | m.argsort(7) | m.softmax(-4) | x.topk(9) | m.max(7) | m.norm(dim=9) | m.flip(5)
+m.tril('a') | x ** 'a' | x + None | 'a' + x | x < 'a' | x[None, 'a'] | x[1.5] | x[..., ..., 0]
+torch.Tensor('a') | torch.FloatTensor(x, x) | x.new(object()) | x.mro() | torch.sin.nope
+complex(1, 2, 3) | complex('a', 1) | len(z) | list(z) | (*z,) | [q for q in z] | max(z) | dict(z)
+zip(z) | enumerate(z) | 3 in z | tuple(map(str, z)) | torch.stack(z) | sum(z) | z[0] | iter(z)
+""".replace("\n", " | ").split(" | ")
+CALLS = [text for text in CALLS if text]
+BATCH = 14
+FRAMES = [CALLS[start : start + BATCH] for start in range(0, len(CALLS), BATCH)]
+
+
+def arguments():
+    x, y, i = torch.ones(3), torch.ones(4), torch.arange(3)
+    return x, y, i, torch.tensor(1.5), torch.ones(2, 3), torch.tensor([True, False])
+
+
+def program(texts):
+    """A function that catches what each of the expressions raises."""
+    lines = ["def f(x, y, i, z, m, b):", "    x = x * 1", "    raised = []"]
+    for text in texts:
+        lines += ["    try:", f"        r = {text}", "    except Exception as error:"]
+        lines += ["        raised.append((type(error), str(error)))"]
+        lines += ["    else:", f"        raised.append(({text!r}, r))"]
+    namespace = {"torch": torch, "F": F}
+    exec("\n".join([*lines, "    return x, raised"]), namespace)
+    return namespace["f"]
+
+
+def raised_by(function, *args):
+    try:
+        return "returned", repr(function(*args))
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("texts", FRAMES, ids=[frame[0] for frame in FRAMES])
+def test_caught(texts):
+    function = program(texts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # of a fault in capture
+        found = dynamo.compile(function, backend="eager")(*arguments())[1]
+    assert list(map(repr, found)) == list(map(repr, function(*arguments())[1]))
+
+
+@pytest.mark.parametrize("text", CALLS[::17])
+def test_uncaught(text):
+    namespace = {"torch": torch, "F": F}
+    exec(f"def f(x, y, i, z, m, b):\n    x = x * 1\n    return {text}", namespace)
+    function = namespace["f"]
+    compiled = dynamo.compile(function, backend="eager")
+    assert raised_by(compiled, *arguments()) == raised_by(function, *arguments())
+
+
+@pytest.mark.parametrize("texts", [FRAMES[1]])
+def test_caught_with_the_default_backend(texts):
+    function = program(texts)
+    found = dynamo.compile(function)(*arguments())[1]
+    assert list(map(repr, found)) == list(map(repr, function(*arguments())[1]))
+
+
+def unpacked(x):
+    a, b = x.sum()
+    return a
+
+
+def unpacked_single(x):
+    (a,) = x.sum()
+    return a
+
+
+def unpacked_wrong(x):
+    a, b = x
+    return a
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("function", [unpacked, unpacked_single, unpacked_wrong])
+def test_tensors_unpacked(function, backend):
+    x = torch.ones(3)
+    assert raised_by(dynamo.compile(function, backend=backend), x) == raised_by(function, x)
+
+
+# -- anomaly mode ---------------------------------------------------------------------------------
+def loss(x):
+    return (x.sqrt() * 0).sum()
+
+
+def backward_inside(x):
+    with torch.autograd.detect_anomaly():
+        loss(x).backward()
+    return x.grad
+
+
+class AnomalyInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad(), torch.autograd.detect_anomaly():
+            z = x.detach().requires_grad_()
+            loss(z).backward()
+        return grad * z.grad
+
+
+def custom(x):
+    return AnomalyInBackward.apply(x).sum()
+
+
+def around(function):
+    def run(x):
+        with torch.autograd.detect_anomaly():
+            function(x).backward()
+        return x.grad
+
+    return run
+
+
+def without(function):
+    def run(x):
+        function(x).backward()
+        return x.grad
+
+    return run
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    ("function", "run"), [(loss, around), (custom, without), (backward_inside, lambda f: f)]
+)
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_anomaly_mode(function, run, value, backend):
+    """A compiled backward is one node of autograd, which has the name of its function."""
+
+    def found(called):
+        kind, text = raised_by(run(called), torch.full((3,), value, requires_grad=True))
+        return kind, text.partition(" returned nan values")[1:] if kind is RuntimeError else text
+
+    assert found(dynamo.compile(function, backend=backend)) == found(function)
+
+
+# -- bound methods of C from outside --------------------------------------------------------------
+def test_another_method_of_the_same_object():
+    def call(x, method):
+        return x + 1, method(1)
+
+    compiled, numbers = dynamo.compile(call, backend="eager"), [5, 6, 1]
+    methods = [numbers.count, numbers.index, numbers.__contains__, (3).__add__, (3).__sub__]
+    methods += [numbers.__eq__, numbers.__ne__]
+    for method in methods:
+        assert compiled(torch.ones(1), method)[1] == method(1)

@@ -1,0 +1,166 @@
+"""Tensors without elements, as inputs, temporaries and results: values and gradients of eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+
+
+def pooled(x):
+    x = x.detach()  # eager refuses the backward
+    return [
+        F.adaptive_avg_pool2d(x, 0),
+        F.adaptive_avg_pool2d(x, (0, 2)),
+        F.adaptive_avg_pool2d(x, (3, 0)),
+        F.adaptive_max_pool2d(x, (0, 2)),
+        F.adaptive_avg_pool1d(x[0], 0),
+    ]
+
+
+def pooled_without_batch(x):
+    x = x[:0]
+    return [
+        F.adaptive_avg_pool2d(x, 2),
+        F.adaptive_avg_pool2d(x, 1),
+        F.avg_pool2d(x, 2),
+        F.max_pool2d(x, 2),
+        F.interpolate(x, scale_factor=2),
+        F.interpolate(x, size=(3, 5), mode="bilinear"),
+        F.pad(x, (1, 1, 1, 1), mode="reflect"),
+    ]
+
+
+def layers(x):
+    x = x[:0]
+    return [
+        F.layer_norm(x, (6,)),
+        F.group_norm(x, 2),
+        F.softmax(x, 1),
+        F.log_softmax(x, 0),
+        F.gelu(x),
+        F.normalize(x),
+        F.conv2d(x, torch.ones(2, 4, 3, 3)),
+        F.linear(x, torch.ones(3, 6)),
+        F.scaled_dot_product_attention(x, x, x),
+        F.embedding(x.long(), torch.ones(3, 2)),
+    ]
+
+
+def reductions(x):
+    rows, columns = x[:, :0], x[..., :0]
+    return [
+        *(y.sum() for y in (rows, columns)),
+        *(y.prod(-1) for y in (rows, columns)),
+        *(y.mean((0, 1)) for y in (rows, columns)),
+        *(y.cumsum(1) for y in (rows, columns)),
+        columns.var(-1),
+        columns.logsumexp(-1),
+        rows.amax(-1),
+        rows.argmin(0),
+        rows.max(-1)[0],
+        torch.linalg.vector_norm(columns, dim=-1),
+        columns.any(-1),
+        columns.all(-1),
+    ]
+
+
+def shaped(x):
+    y = x[:0]
+    return [
+        torch.cat([y, x]),
+        torch.cat([y, y]),
+        torch.stack([y, y], 1),
+        y.flatten(1).repeat(1, 2),
+        y.roll(1, 2),
+        y.flip(0),
+        y.transpose(0, 3).contiguous(),
+        x[:, torch.empty(0, dtype=torch.int64)],
+        x.index_select(2, torch.empty(0, dtype=torch.int64)),
+        y.gather(1, torch.zeros(0, 2, 6, 6, dtype=torch.int64)),
+        x.index_add(0, torch.empty(0, dtype=torch.int64), y),
+        x.scatter(0, torch.zeros(0, 4, 6, 6, dtype=torch.int64), y),
+        torch.where(y > 0, y, 1.0),
+        *x.split([0, 2]),
+        x.unfold(3, 2, 2)[:0],
+        y.new_zeros(0, 3),
+        torch.arange(0) * 2,
+        torch.tril(y),
+        F.one_hot(torch.zeros(0, dtype=torch.int64), 3),
+        y.sort(-1)[0],
+        y.to(torch.float16),
+    ]
+
+
+def products(x):
+    a, b = x[0, 0, :, :0], x[0, 0, :0]  # (6, 0), (0, 6)
+    return [
+        a @ b,
+        (b @ a) @ b,
+        (a @ b) @ (a @ b),
+        torch.baddbmm(x[0], x[0], x[1]) @ a,
+        (b @ a).sum(),
+    ]
+
+
+def losses(x):
+    y = x[:0]
+    return [
+        F.mse_loss(y, y, reduction="sum"),
+        F.l1_loss(y, y + 1, reduction="none"),
+        F.mse_loss(y, y + 1),
+        F.huber_loss(y, y + 1),
+        F.smooth_l1_loss(y, y + 1),
+        F.binary_cross_entropy_with_logits(y, y.detach()),
+        F.kl_div(y, y.detach(), reduction="batchmean"),
+        F.cross_entropy(y[:, :, 0, 0], torch.zeros(0, dtype=torch.int64), reduction="sum"),
+    ]
+
+
+PROGRAMS = [
+    pooled,
+    pooled_without_batch,
+    layers,
+    reductions,
+    shaped,
+    products,
+    losses,
+]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_elements(program, grad):
+    def run(fn):
+        x = torch.linspace(-1, 1, 2 * 4 * 6 * 6).view(2, 4, 6, 6).requires_grad_(grad)
+        results = list(fn(x))
+        watched = [y for y in results if y.requires_grad]
+        if watched:
+            results += torch.autograd.grad(sum((y**2).sum() for y in watched), x)
+        return results
+
+    for number, (got, wanted) in enumerate(zip(run(dynamo.compile(program)), run(program))):
+        where = f"result {number}"
+        assert got.shape == wanted.shape and got.requires_grad == wanted.requires_grad, where
+        torch.testing.assert_close(got, wanted, equal_nan=True, msg=lambda m: f"{where}: {m}")
+
+
+def test_a_batch_of_nothing_through_a_model():
+    """All of the plan's temporaries are empty, so that there is no arena."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4))).eval()
+    with torch.no_grad():
+        assert dynamo.compile(model)(torch.ones(0, 8)).shape == (0, 8)
+
+
+def test_sizes_that_are_zero_in_some_calls():
+    def fn(x, w):
+        found = x.nonzero().float()
+        return (found @ w) @ w.t() @ w
+
+    w = torch.ones(1, 3)
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = dynamo.compile(fn)
+        for x in (torch.ones(4), torch.zeros(4), torch.ones(2)):
+            torch.testing.assert_close(compiled(x, w), fn(x, w))
