@@ -22,7 +22,7 @@ from dynamo.capture.checks import Checks
 from dynamo.capture.devices import default_device
 from dynamo.capture.dropping import Alone
 from dynamo.capture.inference_blocks import InferenceBlocks
-from dynamo.capture.lookups import NOTHING, Lookups, in_mro, is_trusted
+from dynamo.capture.lookups import Lookups, is_trusted
 from dynamo.capture.order import can_fail
 from dynamo.capture.reading_loops import Trial
 from dynamo.capture.side_effects import SideEffects
@@ -198,9 +198,7 @@ class OutputGraph:
         if source is None or (kind in _OF_INSTALLED and isinstance(source, InstalledSource)):
             return
         if kind in _IDENTITY_KINDS and is_trusted(source):
-            found = self.lookups.add_source(source)
-            if kind == "type_attr" and found is not NOTHING:
-                self.lookups.add_in_class(type(found), payload[0], in_mro(type(found), payload[0]))
+            self.lookups.add_source(source)
             return
         self.guards.add(source, kind, payload)
 
@@ -406,7 +404,7 @@ class OutputGraph:
 
 
 _GUARDED_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
-_IDENTITY_KINDS = frozenset(["id", "function_code", "type", "type_attr"])
+_IDENTITY_KINDS = frozenset(["id", "function_code"])
 
 
 def _identifier(text: str) -> str:

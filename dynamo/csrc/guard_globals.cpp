@@ -85,15 +85,18 @@ uint64_t matmul_precision() {
 
 // The switches by which composite operators choose between kernels; the choice is made when a graph is traced.
 uint64_t kernel_switches(const at::Context& context) {
-  const bool on[] = {
-      context.userEnabledMkldnn(),          context.userEnabledCuDNN(),
-      context.userEnabledMathSDP(),         context.userEnabledFlashSDP(),
-      context.userEnabledMemEfficientSDP(), context.userEnabledCuDNNSDP(),
-      context.userEnabledOverrideableSDP(), context.allowFP16BF16ReductionMathSDP(),
-  };
-  uint64_t bits = 0;
-  for (bool one : on) bits = bits << 1 | one;
-  return bits;
+  uint64_t bits = context.userEnabledMkldnn() | context.userEnabledMathSDP() << 1 |
+                  context.userEnabledFlashSDP() << 2 | context.userEnabledMemEfficientSDP() << 3 |
+                  context.allowFP16BF16ReductionMathSDP() << 4;
+  if (!built_with_cuda) return bits;
+  return bits | context.userEnabledCuDNN() << 5 | context.userEnabledCuDNNSDP() << 6 |
+         context.userEnabledOverrideableSDP() << 7;
+}
+
+// Of torch.set_default_tensor_type.
+uint64_t default_backend() {
+  if (!built_with_cuda) return static_cast<uint64_t>(c10::DispatchKey::CPU);
+  return static_cast<uint64_t>(torch::tensors::get_default_dispatch_key());
 }
 
 void read(Fields& now) {
@@ -103,13 +106,15 @@ void read(Fields& now) {
   // Tensors may have tangents where a level of it is entered.
   bool level = torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
   now[kForwardGradMode] = (autograd.get_fw_grad_mode() ? 1 : 0) | (level ? 2 : 0);
-  now[kAutocastCpu] = at::autocast::is_autocast_enabled(at::kCPU);
-  now[kAutocastCuda] = at::autocast::is_autocast_enabled(at::kCUDA);
+  // Autocast is on where its key is not excluded.
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  now[kAutocastCpu] = !keys.excluded_.has(c10::DispatchKey::AutocastCPU);
+  now[kAutocastCuda] = !keys.excluded_.has(c10::DispatchKey::AutocastCUDA);
   now[kAutocastCpuDtype] = static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU));
   now[kAutocastCudaDtype] = static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCUDA));
   now[kAutocastCache] = at::autocast::is_autocast_cache_enabled();
   now[kDefaultDtype] = static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
-  now[kDefaultBackend] = static_cast<uint64_t>(torch::tensors::get_default_dispatch_key());
+  now[kDefaultBackend] = default_backend();
   const at::Context& context = at::globalContext();
   now[kDeterministic] = (context.deterministicAlgorithms() ? 1 : 0) |
                         (context.deterministicAlgorithmsWarnOnly() ? 2 : 0) |
@@ -119,8 +124,10 @@ void read(Fields& now) {
   now[kTorchFunctionDisabled] =
       static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::get_disabled_state());
   now[kFunctionModes] = static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::stack_len());
-  now[kDispatchModes] = static_cast<uint64_t>(c10::impl::TorchDispatchModeTLS::stack_len());
-  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  // Entering the first mode includes this key.
+  bool modes = keys.included_.has(c10::DispatchKey::Python);
+  now[kDispatchModes] =
+      modes ? static_cast<uint64_t>(c10::impl::TorchDispatchModeTLS::stack_len()) : 0;
   now[kIncludedKeys] = keys.included_.raw_repr();
   now[kExcludedKeys] = keys.excluded_.raw_repr();
 }

@@ -396,9 +396,10 @@ def _getattr(tx, owner, name, default=None):
 
 def attribute_name(tx: Interpreter, name: Value) -> str:
     """The name of an attribute, for getattr() and its like."""
-    if not name.is_constant() or type(name.as_constant()) is not str:  # Python has words for it
-        raise Unsupported(breaks.UncapturedCall("an attribute's name"))
-    return name.as_constant()
+    real = name.as_constant()
+    if not isinstance(real, str):
+        call_real(tx, getattr, None, real)
+    return real
 
 
 @handles(setattr)

@@ -97,7 +97,7 @@ def class_value(tx: Interpreter, cls: type, instance_source: Source | None = Non
     entry = tx.output.values_by_id.get(id(cls))
     if entry is not None:
         return entry[1]
-    source = None if instance_source is None else TypeSource(instance_source)
+    source: Source | None = None if instance_source is None else TypeSource(instance_source)
     tx.output.guards.assume_class(cls)
     tx.output.guards.assume_class(type(cls))
     if source is None and not is_trusted_class(cls):  # what it holds can be changed

@@ -20,8 +20,10 @@ from dynamo.values.exceptions import call_real, raise_python
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
-_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
-C_DESCRIPTORS = (*_METHODS, types.MemberDescriptorType, types.GetSetDescriptorType)
+UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
+C_DESCRIPTORS = (*UNBOUND, types.MemberDescriptorType, types.GetSetDescriptorType)
+# Types of C whose attributes are read in ways of their own.
+_READING = (type, types.ModuleType, types.MethodType, types.GenericAlias, super)
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 _NO_NAME = "\0"
 
@@ -53,7 +55,9 @@ def leaves_binding(cls: type) -> bool:
     """Whether obj.method() of such an object calls the method of C without binding it first."""
     from dynamo.values.lookup import MISSING, class_lookup
 
-    generic = class_lookup(cls, "__getattribute__") is object.__getattribute__
+    reader = class_lookup(cls, "__getattribute__")
+    generic = isinstance(reader, types.WrapperDescriptorType)
+    generic = generic and reader.__objclass__ not in _READING
     return generic and class_lookup(cls, "__getattr__") is MISSING
 
 
@@ -94,7 +98,7 @@ def is_overridden(receiver: Value, name: str, found: Any) -> bool:
     """Whether `found` is a method of object that the value's own type of C replaces."""
     from dynamo.values.lookup import class_lookup
 
-    if not isinstance(found, _METHODS) or found.__objclass__ is not object:
+    if not isinstance(found, UNBOUND) or found.__objclass__ is not object:
         return False
     return class_lookup(receiver.python_type(), name) is not found
 
@@ -104,12 +108,12 @@ def check_receiver(
 ) -> None:
     """Break where the method of a C type refuses the object or the number of arguments."""
     kind = receiver.python_type()
-    if isinstance(found, _METHODS):
+    if isinstance(found, UNBOUND):
         if found.__objclass__ in kind.__mro__ and fits(found, 1 + count, keywords):
             return
     elif found is None:
         found = getattr(kind, name, None)
-        if not isinstance(found, _METHODS) or fits(found, 1 + count, keywords):
+        if not isinstance(found, UNBOUND) or fits(found, 1 + count, keywords):
             return
     elif not isinstance(found, types.BuiltinFunctionType) or fits(found, count, keywords):
         return

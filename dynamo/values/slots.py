@@ -31,7 +31,7 @@ from dynamo.values.generator import Resumable
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import tell_apart
 from dynamo.values.raised import ExceptionValue
-from dynamo.values.reflection import check_new, check_receiver, is_overridden
+from dynamo.values.reflection import UNBOUND, check_new, check_receiver, is_overridden
 from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, past_order, storage_slot
 from dynamo.values.super_objects import SuperValue
@@ -260,7 +260,7 @@ def _class_slot(
     of_type = found is None or getattr(found, "__objclass__", None) is type
     if name in ("__eq__", "__ne__") or (name == "__getattribute__" and of_type):
         return call_handler(tx, name, _OBJECT_SLOTS[name], [receiver, *args], kwargs)
-    if cls in (str, bytes, int, float) and not hasattr(found, "__get__"):
+    if cls in (str, bytes, int, float) and not isinstance(found, UNBOUND):
         from dynamo.values.builtins import fold
 
         return fold(tx, getattr(cls, name), args, kwargs)

@@ -181,9 +181,9 @@ class Lowering:
         """
         size, stride = self.shape(val), self.strides(val)
         distinct = is_distinct(size, stride)
-        if own and (t.window is None or t.window.buffer.kind != "input"):
-            if val.storage_offset() != 0:
-                raise Undecided("memory before a tensor's first element")
+        given = t.window is not None and t.window.buffer.kind == "input"
+        if own and not given and val.storage_offset() != 0:
+            raise Undecided("memory before a tensor's first element")
         window = self.realize(t, stride if distinct else None)
         alike = all(n == 1 or a == b for n, a, b in zip(size, window.stride, stride, strict=True))
         if own and window.buffer.kind != "input":

@@ -18,7 +18,7 @@ from inductor.sizes import Size
 def fills_memory() -> bool:
     """Whether eager fills memory that is not initialized; a guard of the graph's."""
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return deterministic and torch.utils.deterministic.fill_uninitialized_memory
+    return deterministic and torch._C._get_deterministic_fill_uninitialized_memory()
 
 
 def constant(ctx: Lowering, value: Number | Size) -> Tensor:

@@ -307,7 +307,15 @@ CONSUMERS = (
     .splitlines()
 )
 
-ITEMS = "[1, 2, 3, 4, 5]", "[1, [2], 3]", "[1, 2, 'boom', 4]", "[]"
+# A generator, and an iterator that is none.
+SOURCES = (
+    "source([1, 2, 3, 4, 5])",
+    "source([1, [2], 3])",
+    "source([1, 2, 'boom', 4])",
+    "source([])",
+    "Taken([1, [2], 3])",
+    "Taken([1, 2, 'boom', 4])",
+)
 
 
 @pytest.fixture(scope="module")
@@ -317,13 +325,13 @@ def space() -> dict[str, Any]:
     return made
 
 
-def program(space: dict[str, Any], consumer: str, source: str) -> Any:
+def program(space: dict[str, Any], consumer: str) -> Any:
     """A function that has the consumer take from each of the sources, one after the other."""
     text = "def f(t):\n out = [t + 1]\n"
-    for items in ITEMS:
+    for source in SOURCES:
         text += textwrap.indent(
             textwrap.dedent(f"""
-            it = {source}({items})
+            it = {source}
             try:
                 result = {consumer}
             except Exception as error:
@@ -343,10 +351,9 @@ def program(space: dict[str, Any], consumer: str, source: str) -> Any:
     return space["f"]
 
 
-@pytest.mark.parametrize("source", ["source", "Taken"])
 @pytest.mark.parametrize("consumer", CONSUMERS)
-def test_items_taken(space, consumer, source):
-    function = program(space, consumer, source)
+def test_items_taken(space, consumer):
+    function = program(space, consumer)
     t = torch.ones(2)
     expected = function(t)
     captured, record = compiled(function)

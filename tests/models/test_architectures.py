@@ -6,6 +6,8 @@ one graph, or not equal to the last bit, and why.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -160,3 +162,25 @@ def test_functional_graphs(name: str, mode: str) -> None:
     actual = call(dynamo.compile(model, backend="aot_eager"), inputs, mode)
     expected = call(twin, twin_inputs, mode)
     assert difference(actual, expected) < 1e-4
+
+
+# Those with images in both layouts, pools, dropout of images and of what the loss does not use,
+# attention by relative positions, recurrence; EVERY_ARCHITECTURE=1 takes all, in about an hour.
+KINDS = ["swin", "dpt", "canine", "levit", "t5"]
+TRAINED = [n for n, a in ARCHITECTURES.items() if a.trains]
+
+
+@pytest.mark.parametrize("name", TRAINED if os.environ.get("EVERY_ARCHITECTURE") else KINDS)
+def test_gradients_of_the_default_backend(name: str) -> None:
+    """Outputs, loss and every gradient, beside the largest element of each."""
+    from benchmarks.architectures import call, subject
+
+    (model, inputs), (twin, twin_inputs) = subject(name, TRAINING), subject(name, TRAINING)
+    dynamo.reset()
+    actual = call(dynamo.compile(model), inputs, TRAINING)
+    expected = call(twin, twin_inputs, TRAINING)
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected):
+        # Biases that a softmax or a normalisation takes out have gradients of rounding alone.
+        allowed = 1e-3 * float(theirs.detach().abs().max()) if theirs.numel() else 0.0
+        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=max(allowed, 1e-6))
