@@ -3,7 +3,8 @@
 The rewritten frame gives the warning at every call, after the graph and in the order of the
 program's warnings, as if from the line that warns: the user's filters and the registry of that
 module decide what is shown, as in eager. Where the program can see the difference (the warning may
-be caught, or the filters are changed nearby) the call breaks the graph instead and runs natively.
+be caught, the filters are changed nearby, or the frame holds what records warnings) the call breaks
+the graph instead and runs natively.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dynamo.capture.interpreter import Interpreter
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, GlobalsSource, ModuleSource
 from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 
@@ -39,7 +41,7 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     if others or not isinstance(level, int) or not _is_none(source) or _may_be_caught(tx):
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))
     kind = _category(message, category)
-    _assume_no_error(tx, kind)
+    _assume_shown_late(tx, kind)
     frame, above = _frame(tx, level)
     effects = tx.output.side_effects
     if frame is None:
@@ -53,15 +55,58 @@ def _warn(tx, message, category=None, stacklevel=None, source=None, **others):
     effects.call_later(give_warning, message, kind, frame.code.co_filename, frame.lineno, namespace)
 
 
-def _assume_no_error(tx: Interpreter, category: type) -> None:
-    """A filter that makes the warning an exception does so at once."""
+def _assume_shown_late(tx: Interpreter, category: type) -> None:
+    """Break where the warning is an exception, or where the frame may see that it comes late."""
+    recorder = _recorder(warnings)
+    changed = any(
+        tx.output.side_effects.load_global(vars(warnings), name) is not None
+        for name in ("filters", "showwarning", "_showwarnmsg_impl")
+    )
 
-    def raises_nothing(filters: Any) -> bool:
-        return not any(f[0] == "error" and issubclass(category, f[2]) for f in filters)
+    def may_come_late(module: Any) -> bool:
+        now = _recorder(module)
+        if now is _UNKNOWN or (now is None) != (recorder is None):
+            return False
+        return not any(f[0] == "error" and issubclass(category, f[2]) for f in module.filters)
 
-    if not raises_nothing(warnings.filters):
+    if changed or not may_come_late(warnings):
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))
-    tx.guard(AttrSource(ModuleSource("warnings"), "filters"), "predicate", raises_nothing)
+    tx.guard(ModuleSource("warnings"), "predicate", may_come_late)
+    if recorder is not None:
+        _assume_unread(tx, recorder)
+
+
+_UNKNOWN: Any = type("Unknown", (), {})()
+_show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+
+
+def _recorder(module: Any) -> Any:
+    """The list that warnings.catch_warnings(record=True) fills; None where warnings are printed."""
+    if module.showwarning is not module._showwarning_orig:
+        return _UNKNOWN
+    impl = module._showwarnmsg_impl
+    if impl is _show:
+        return None
+    of_list = type(getattr(impl, "__self__", None)) is list and impl == impl.__self__.append
+    return impl.__self__ if of_list else _UNKNOWN
+
+
+def _assume_unread(tx: Interpreter, recorder: list[Any]) -> None:
+    """Break where the frame has the list, which may be read next; another call's may be another."""
+    source = AttrSource(_IMPL, "__self__")
+    root = tx
+    while root.parent is not None:
+        root = root.parent
+    lists = [v for v in root.locals.values() if isinstance(v, Lazy) and type(v.obj) is list]
+    if id(recorder) in tx.output.values_by_id or any(v.obj is recorder for v in lists):
+        raise Unsupported(breaks.UncapturedCall("warnings.warn"))
+    seen = [value for obj, value in tx.output.values_by_id.values() if type(obj) is list]
+    for one in (*lists, *seen):
+        if one.source is not None:
+            tx.output.guards.add(None, "not_aliased", (source, one.source))
+
+
+_IMPL = AttrSource(ModuleSource("warnings"), "_showwarnmsg_impl")
 
 
 def _is_none(value: Value | None) -> bool:

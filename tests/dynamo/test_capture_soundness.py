@@ -431,6 +431,42 @@ def test_warnings_are_given_at_every_call(program, breaks, action):
     assert len(captured.codes) == breaks or action == "error"
 
 
+def recorded_inside(x, seen):
+    with warnings.catch_warnings(record=True) as inside:
+        warnings.simplefilter("always")
+        warnings.warn("once")
+        return x + len(inside)
+
+
+def recorded_in_an_argument(x, seen):
+    warnings.warn("once")
+    return x + len(seen)
+
+
+def shown_by_the_program(x, seen):
+    before = warnings.showwarning
+    warnings.showwarning = lambda *args: seen.append(args)
+    try:
+        warnings.warn("once")
+    finally:
+        warnings.showwarning = before
+    return x + len(seen)
+
+
+@pytest.mark.parametrize(
+    "program", [recorded_inside, recorded_in_an_argument, shown_by_the_program]
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_warnings_are_there_when_the_program_reads_them(program, first):
+    function, _ = compiled(program)
+    if first:  # compiled where nothing is recorded in the argument
+        function(X, [])
+    for run in (program, function):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            assert torch.equal(run(X, seen), X + 1), run
+
+
 def test_logging_is_never_lost(caplog):
     logger = logging.getLogger("test_soundness")
 
