@@ -34,6 +34,7 @@ VERSION_DEPENDENT = (
     "tests/dynamo/test_generator",
     "tests/dynamo/test_guards",
     "tests/dynamo/test_hook",
+    "tests/dynamo/test_laziness",
     "tests/dynamo/test_mutations",
     "tests/dynamo/test_nested_breaks",
     "tests/dynamo/test_protocol_breaks",

@@ -46,8 +46,10 @@ def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value
     from dynamo.values.lookup import class_lookup
 
     found = call_real(tx, getattr, real, name)
-    if isinstance(found, _BOUND) and found.__self__ is real:
-        return BuiltinMethod(owner, name, class_lookup(type(real), name))
+    held = class_lookup(type(real), name)
+    # Not cls.__new__, which has cls for its receiver, too.
+    if isinstance(found, _BOUND) and found.__self__ is real and isinstance(held, UNBOUND):
+        return BuiltinMethod(owner, name, held)
     return tx.wrap(found, None if owner.source is None else AttrSource(owner.source, name))
 
 

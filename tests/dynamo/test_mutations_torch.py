@@ -282,8 +282,6 @@ SETTINGS = {
         nn.Module.__call__ = lambda self, x: x  # undo: nn.Module.__call__ = was[1]
     """,
 }
-# What no guard sees yet: changes whose pairs fail.
-UNSEEN = ("builtins.len", "maths.sqrt", "copy.copy", "nn.Linear.forward", "nn.Module.__call__")
 # What breaks the graph in the first call.
 BREAKS: dict[str, str] = {}
 PAIRS = pairs_of(PROGRAMS)
@@ -299,13 +297,6 @@ def test_torch(pair):
     check_pair(pair, breaks_of(pair))
 
 
-def _marked(pair):
-    seen = not pair.change.startswith(UNSEEN)
-    reason = "global settings: see guard of settings"
-    marks = [] if seen else [pytest.mark.xfail(strict=True, reason=reason)]
-    return pytest.param(pair, id=pair.id, marks=marks)
-
-
-@pytest.mark.parametrize("pair", [_marked(pair) for pair in SETTINGS_PAIRS])
+@pytest.mark.parametrize("pair", SETTINGS_PAIRS, ids=lambda pair: pair.id)
 def test_settings(pair):
     check_pair(pair, breaks_of(pair))
