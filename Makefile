@@ -17,7 +17,7 @@ STAMP := $(VENV)/installed
 SOURCES := $(wildcard dynamo/csrc/* fxgraph/csrc/* fxgraph/aot/csrc/* inductor/runtime/csrc/*)
 JOBS ?= 2
 SPREAD ?= 1
-PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --spread $(SPREAD) --durations 25
+PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --spread $(SPREAD) --durations 25
 
 .PHONY: demo test lint accept bench fuzz cpython torch install clean
 
