@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.dynamo.mutations import check_pair, pairs_of
@@ -466,5 +468,8 @@ def breaks_of(pair):
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
-def test_state(pair):
+def test_state(pair, request):
+    if pair.name == "singledispatchmethod" and sys.version_info >= (3, 13):
+        reason = "its weak-keyed cache of methods compiles the second call once more"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     check_pair(pair, breaks_of(pair))

@@ -4,6 +4,7 @@ frame makes, and of one from outside.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +43,8 @@ UNCOMPARED = {"__weakref__", "__flags__"}
 LITERALS = (bool, int, float, complex, str, bytes, types.NoneType)
 # Kinds without a frame that could be captured: what makes them, or they themselves, break it.
 UNCAPTURED = {"proxy", "weak method", "numpy"}
+if sys.version_info >= (3, 13):
+    UNCAPTURED.add("cached_property")  # the frame that makes one runs as it is
 MISSING = object()
 
 
