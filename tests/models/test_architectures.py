@@ -168,26 +168,26 @@ def test_functional_graphs(name: str, mode: str) -> None:
 # Those with images in both layouts, pools, dropout of images and of what the loss does not use,
 # attention by relative positions, recurrence; EVERY_ARCHITECTURE=1 takes all, in about an hour.
 KINDS = ["swin", "dpt", "canine", "levit", "t5"]
+# Normalisation over a few numbers makes a hundredth of float32's rounding.
+DOUBLE = {"levit"}
 TRAINED = [n for n, a in ARCHITECTURES.items() if a.trains]
 
 
 @pytest.mark.parametrize("name", TRAINED if os.environ.get("EVERY_ARCHITECTURE") else KINDS)
 def test_gradients_of_the_default_backend(name: str) -> None:
-    """Outputs, loss and every gradient, beside the largest element of each.
-
-    In double precision: normalisation over a few numbers makes a hundredth of float32's rounding.
-    """
+    """Outputs, loss and every gradient, beside the largest element of each."""
     from benchmarks.architectures import call, subject
 
-    (model, inputs), (twin, twin_inputs) = (_double(*subject(name, TRAINING)) for _ in range(2))
+    pair = [subject(name, TRAINING) for _ in range(2)]
+    (model, inputs), (twin, twin_inputs) = (_double(*s) for s in pair) if name in DOUBLE else pair
     dynamo.reset()
     actual = call(dynamo.compile(model), inputs, TRAINING)
     expected = call(twin, twin_inputs, TRAINING)
     assert len(actual) == len(expected)
     for ours, theirs in zip(actual, expected):
         # Biases that a softmax or a normalisation takes out have gradients of rounding alone.
-        allowed = 1e-5 * float(theirs.detach().abs().max()) if theirs.numel() else 0.0
-        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=max(allowed, 1e-8))
+        allowed = 1e-3 * float(theirs.detach().abs().max()) if theirs.numel() else 0.0
+        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=max(allowed, 1e-6))
 
 
 def _double(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
