@@ -101,9 +101,9 @@ def _assume_unread(tx: Interpreter, recorder: list[Any]) -> None:
     if id(recorder) in tx.output.values_by_id or any(v.obj is recorder for v in lists):
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))
     seen = [value for obj, value in tx.output.values_by_id.values() if type(obj) is list]
-    for one in (*lists, *seen):
-        if one.source is not None:
-            tx.output.guards.add(None, "not_aliased", (source, one.source))
+    for other in (*(v.source for v in lists), *(v.source for v in seen)):
+        if other is not None:
+            tx.output.guards.add(None, "not_aliased", (source, other))
 
 
 _IMPL = AttrSource(ModuleSource("warnings"), "_showwarnmsg_impl")

@@ -117,8 +117,8 @@ def _traced(
         joint = _Joint(tracer, inputs, finished, interpreter)
     nodes = joint.tangent_nodes, joint.gradient_nodes
     with faults.stage("partition"):
-        kept = {"lent": joint.lent(), "drawn": drawn}
-        parts = partition(tracer.graph, finished.values, *nodes, **kept)
+        lent = joint.lent()
+        parts = partition(tracer.graph, finished.values, *nodes, lent=lent, drawn=drawn)
     if tracer.data.nodes:
         _check_data(joint, parts)
     frame = FunctionalGraph(
