@@ -99,8 +99,8 @@ _BUILTINS = vars(builtins)
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
 # Calls that raise may say little about those that do not: so many of them count as one entry.
 _RAISED_PER_ENTRY = 4
-# The flag that redispatch_function sets.
-_skips_overrides: Any = torch._C._peek_should_skip_torch_function  # type: ignore[attr-defined]
+# The flag that redispatch_function sets, since torch 2.13.
+_skips_overrides: Any = getattr(torch._C, "_peek_should_skip_torch_function", lambda: False)
 _ENDS_TRIAL = (TrialOver, RestartAnalysis, SkipFrame, SpellOut, StartAgain)
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 

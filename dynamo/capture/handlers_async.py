@@ -24,6 +24,7 @@ from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.generator import GeneratorValue, Resumable, is_none
 from dynamo.values.objects import ObjectValue
 from dynamo.values.raised import make_exception
+from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -175,7 +176,7 @@ def BEFORE_ASYNC_WITH(tx: Interpreter, instr: Instruction) -> None:
     for name in ("__aenter__", "__aexit__"):
         if class_lookup(kind, name) is MISSING:
             text = "object does not support the asynchronous context manager protocol"
-            raise_python(tx, TypeError, f"{kind.__name__!r} {text}")
+            raise_python(tx, TypeError, f"{type_name(kind)!r} {text}")
     if isinstance(manager, ObjectValue):
         enter, leave = (manager.special_method(tx, name) for name in ("__aenter__", "__aexit__"))
         assert enter is not None and leave is not None, "the class has both"

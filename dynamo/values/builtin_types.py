@@ -175,9 +175,9 @@ def _method(tx, function, receiver):
 # -- iteration ------------------------------------------------------------------------------------
 @handles(iter)
 def _iter(tx, owner, sentinel=None):
-    if sentinel is not None and (owner.is_constant() or isinstance(owner, SequenceValue)):
-        fail_as(tx, iter, owner, sentinel)
     if sentinel is not None:
+        if not TABLE[callable](tx, owner).as_constant():
+            raise Unsupported(breaks.UncapturedCall("iter"))
         return iterators.CallIterator(owner, sentinel)
     return owner.iterate(tx)
 

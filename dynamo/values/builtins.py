@@ -44,7 +44,7 @@ from dynamo.values.operators import (
     tell_apart,
     unary_op,
 )
-from dynamo.values.reflection import check_new, read_attribute
+from dynamo.values.reflection import check_new, read_attribute, type_name
 from dynamo.values.spelling import spell_call, spell_method
 from dynamo.values.symbol import call_on_symbols
 
@@ -245,8 +245,10 @@ class BuiltinMethod(Value):
     def python_type(self) -> type:
         found = self.found
         known, real = self.receiver.identity()
+        if found is None and known:
+            found = class_lookup(type(real), self.name)
         if known and isinstance(found, types.MethodDescriptorType):
-            return type(found.__get__(real))  # of C methods, there are two kinds
+            return type(found.__get__(real, type(real)))  # of C methods, there are two kinds
         return type_of_bound(found)
 
     def describe(self) -> str:
@@ -384,7 +386,7 @@ def _getattr(tx, owner, name, default=None):
         if kind is not None:
             if type_holds(kind, text):
                 raise Unsupported(breaks.AttributeAccess(owner.describe(), text))
-            said = f"{kind.__name__!r} object has no attribute {text!r}"
+            said = f"{type_name(kind)!r} object has no attribute {text!r}"
             raise_python(tx, AttributeError, said)
         return owner.getattr(tx, text)
     except RaisedException as error:
@@ -437,6 +439,8 @@ def _type(tx, owner, *rest, **kwargs):
         if kwargs or len(rest) != 2:
             raise Unsupported(breaks.UncapturedCall("type()"))
         return build_type(tx, owner, *rest)
+    if kwargs:
+        raise Unsupported(breaks.UncapturedCall("type()"))
     return class_told(tx, owner, _real_kind(owner))
 
 

@@ -25,6 +25,7 @@ from dynamo.values.generator import (
     next_method,
     thrown,
 )
+from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -360,7 +361,7 @@ def async_iterator(tx: Interpreter, value: Value) -> Value:
 def _aiter(tx, value):
     kind = value.python_type()
     if not hasattr(kind, "__aiter__"):
-        raise_python(tx, TypeError, f"'{kind.__name__}' object is not an async iterable")
+        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an async iterable")
     return value.call_method(tx, "__aiter__", [], {})
 
 
@@ -368,5 +369,5 @@ def _aiter(tx, value):
 def _anext(tx, value):
     kind = value.python_type()
     if not hasattr(kind, "__anext__"):
-        raise_python(tx, TypeError, f"'{kind.__name__}' object is not an async iterator")
+        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an async iterator")
     return value.call_method(tx, "__anext__", [], {})

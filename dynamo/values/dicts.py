@@ -31,6 +31,7 @@ from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.last_calls import keep_item
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import equal
+from dynamo.values.reflection import type_name
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
@@ -503,7 +504,7 @@ class OrderedDictValue(DictValue):
         present = self.outside is not None and hasattr(self.outside, name)
         tx.guard(self.source, "has_attr", (name, present))
         if not present:
-            text = f"{self.cls.__name__!r} object has no attribute {name!r}"
+            text = f"{type_name(self.cls)!r} object has no attribute {name!r}"
             raise_python(tx, AttributeError, text)
         source = None if self.source is None else AttrSource(self.source, name)
         return tx.wrap(getattr(self.outside, name), source)

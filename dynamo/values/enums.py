@@ -17,6 +17,7 @@ from dynamo.values.descriptors import MISSING, bind, class_lookup, is_data_descr
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.objects import build_object, refuse_changed
 from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
+from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -67,7 +68,7 @@ class EnumValue(ConstantValue):
             return tx.wrap(held[name], DictItemSource(InstanceDictSource(self._place(tx)), name))
         real = getattr(self.value, name, MISSING)
         if real is MISSING:
-            text = f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            text = f"{type_name(type(self.value))!r} object has no attribute {name!r}"
             raise_python(tx, AttributeError, text)
         if getattr(real, "__self__", None) is self.value:
             return super().getattr(tx, name)

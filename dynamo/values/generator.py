@@ -6,6 +6,7 @@ Coroutines (values/coroutine.py) are the same with other methods.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import types
 import warnings
@@ -24,7 +25,13 @@ from dynamo.values import remade
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue
-from dynamo.values.exceptions import RaisedException, is_exception, new_raised, raise_python
+from dynamo.values.exceptions import (
+    RaisedException,
+    call_handler,
+    is_exception,
+    new_raised,
+    raise_python,
+)
 from dynamo.values.lookup import class_lookup, type_of_bound
 
 if TYPE_CHECKING:
@@ -68,7 +75,7 @@ class Resumable(Value):
         method = self.methods.get(name)
         if method is None or kwargs:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
-        return method(self, tx, *args)
+        return call_handler(tx, name, functools.partial(method, self), args, {}) or NONE
 
 
 class GeneratorValue(Resumable):

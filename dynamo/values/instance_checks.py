@@ -29,6 +29,7 @@ from dynamo.values.descriptors import (
     is_trusted_class,
 )
 from dynamo.values.exceptions import call_real
+from dynamo.values.lookup import MISSING
 from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
@@ -54,12 +55,19 @@ def _issubclass(tx, cls, info):
 
 @handles(_abc._abc_instancecheck)
 def _abc_instancecheck(tx, cls, owner):
-    return ConstantValue(_abstract_instance(tx, owner, cls, real_object(cls)))
+    return ConstantValue(_abstract_instance(tx, owner, cls, _abstract_class(cls)))
 
 
 @handles(_abc._abc_subclasscheck)
 def _abc_subclasscheck(tx, cls, sub):
-    return ConstantValue(_abstract_subclass(tx, sub, cls, real_object(cls)))
+    return ConstantValue(_abstract_subclass(tx, sub, cls, _abstract_class(cls)))
+
+
+def _abstract_class(cls: Value) -> Any:
+    real = real_object(cls)
+    if class_lookup(real, "_abc_impl") is MISSING:  # what ABCMeta keeps its answers in
+        raise Unsupported(breaks.UncapturedCall("ABCMeta's check of a plain class"))
+    return real
 
 
 def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:

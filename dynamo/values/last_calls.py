@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from dynamo import _hook
+from dynamo.values.reflection import type_name
 
 _hook.hide(globals())
 
@@ -31,7 +32,7 @@ def after_binary(
             result = method(one, other)
     if result is not NotImplemented:
         return result
-    names = f"{type(left).__name__!r} and {type(right).__name__!r}"
+    names = f"{type_name(type(left))!r} and {type_name(type(right))!r}"
     shown = "** or pow()" if symbol == "**" else symbol
     raise TypeError(f"unsupported operand type(s) for {shown}: {names}")
 
@@ -51,7 +52,7 @@ def after_compare(
         return left is right
     if symbol == "!=":
         return left is not right
-    names = f"{type(left).__name__!r} and {type(right).__name__!r}"
+    names = f"{type_name(type(left))!r} and {type_name(type(right))!r}"
     raise TypeError(f"{symbol!r} not supported between instances of {names}")
 
 
@@ -125,5 +126,5 @@ def keep_item(result: Any, mapping: Any, key: Any) -> Any:
 
 def checked_iterator(result: Any) -> Any:
     if not hasattr(type(result), "__next__"):
-        raise TypeError(f"iter() returned non-iterator of type {type(result).__name__!r}")
+        raise TypeError(f"iter() returned non-iterator of type {type_name(type(result))!r}")
     return result

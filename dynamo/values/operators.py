@@ -19,6 +19,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.last_calls import after_binary, after_compare
+from dynamo.values.reflection import type_name
 from dynamo.values.standins import fail_as
 from dynamo.values.symbolic_text import percent, sum_of
 
@@ -246,7 +247,7 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool =
         tx,
         TypeError,
         f"{op!r} not supported between instances of "
-        f"{left.python_type().__name__!r} and {right.python_type().__name__!r}",
+        f"{type_name(left.python_type())!r} and {type_name(right.python_type())!r}",
     )
 
 
@@ -282,7 +283,7 @@ def unary_op(tx: Interpreter, op: str, value: Value) -> Value:
     result = value.unary(tx, op)
     if result is None:
         raise_python(
-            tx, TypeError, f"bad operand type for unary {op}: {value.python_type().__name__!r}"
+            tx, TypeError, f"bad operand type for unary {op}: {type_name(value.python_type())!r}"
         )
     return result
 

@@ -33,7 +33,7 @@ from dynamo.values.operators import tell_apart
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.reflection import UNBOUND, check_new, check_receiver, is_overridden
 from dynamo.values.sets import SetValue
-from dynamo.values.storage_slots import container_init, past_order, storage_slot
+from dynamo.values.storage_slots import container_init, past_override, storage_slot
 from dynamo.values.super_objects import SuperValue
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def _dispatch(
         return _object_slot(tx, receiver, name, found, args, kwargs)
     if is_overridden(receiver, name, found):
         raise Unsupported(breaks.UncapturedCall(f"{receiver.python_type().__name__}.{name}"))
-    if past_order(receiver, name, found):
-        raise Unsupported(breaks.UncapturedCall(f"dict.{name} of an OrderedDict"))
+    if past_override(receiver, name, found):
+        raise Unsupported(breaks.UncapturedCall(f"dict.{name} of a subclass"))
     if isinstance(receiver, BuiltinObject) and receiver.method(name) is not None:
         return receiver.call_method(tx, name, args, kwargs)
     if name == "__init__" and not _is_filled(receiver):
@@ -255,9 +255,9 @@ def _class_slot(
         return ConstantValue(cls in real_object(args[0]).__mro__)
     if name == "__init_subclass__" and not args and not kwargs:
         return None
-    if name == "__init__" and len(args) == 3:
-        return None
     of_type = found is None or getattr(found, "__objclass__", None) is type
+    if name == "__init__" and len(args) == 3 and of_type:
+        return None
     if name in ("__eq__", "__ne__") or (name == "__getattribute__" and of_type):
         return call_handler(tx, name, _OBJECT_SLOTS[name], [receiver, *args], kwargs)
     if cls in (str, bytes, int, float) and not isinstance(found, UNBOUND):

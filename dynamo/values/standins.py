@@ -14,6 +14,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.exceptions import call_real
+from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -45,7 +46,7 @@ def stand_in(value: Value) -> Any:
         return _MADE[cls]
     if cls.__flags__ & _HEAP_TYPE:
         # Not the object itself: operators of the user's class would be called once more.
-        return type(cls.__name__, (), {"__module__": cls.__module__})()
+        return type(type_name(cls), (), {"__module__": cls.__module__})()
     known, real = value.identity()
     if known:
         return real

@@ -36,11 +36,13 @@ _DEQUE_COPIES = frozenset(["__add__", "__mul__", "__rmul__", "copy", "__copy__"]
 _DICT_COPIES = frozenset(["__or__", "__ror__", "copy", "__copy__"])  # the same of these dicts
 
 
-def past_order(value: Value, name: str, found: Any) -> bool:
-    """A method of dict itself on an OrderedDict: it does not know of the order."""
-    if not isinstance(value, OrderedDictValue) or getattr(found, "__objclass__", None) is not dict:
+def past_override(value: Value, name: str, found: Any) -> bool:
+    """Whether `found` is dict's own method on a subclass of C that has another of the name."""
+    if getattr(found, "__objclass__", None) is not dict:
         return False
-    return name in vars(collections.OrderedDict)
+    if isinstance(value, OrderedDictValue):
+        return name in vars(collections.OrderedDict)
+    return isinstance(value, DefaultDictValue) and name in vars(collections.defaultdict)
 
 
 def bare(value: Value) -> Value:
@@ -70,7 +72,7 @@ def storage_slot(
     storage: Any = receiver.storage
     of_class = isinstance(storage, DequeValue) and name in _DEQUE_COPIES
     of_class |= isinstance(storage, (OrderedDictValue, DefaultDictValue)) and name in _DICT_COPIES
-    if of_class or past_order(storage, name, found):
+    if of_class or past_override(storage, name, found):
         raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
     handler = _HANDLERS.get(name)
     if handler is not None:

@@ -17,6 +17,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import EqualityKey
 from dynamo.values.operators import compare_op
+from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -163,7 +164,7 @@ def _weakref(tx, target, callback=None, /):
     """An object has one reference without a callback."""
     cls = target.python_type()
     if not cls.__weakrefoffset__:
-        raise_python(tx, TypeError, f"cannot create weak reference to {cls.__name__!r} object")
+        raise_python(tx, TypeError, f"cannot create weak reference to {type_name(cls)!r} object")
     if not is_none(callback):
         return _with_callback(tx, target, callback, None)
     known = tx.output.plain_references.get(id(target))

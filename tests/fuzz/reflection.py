@@ -138,7 +138,9 @@ class Reflection:
         real = self.real[drawn]
         kinds = [real] if isinstance(real, type) else []
         owner = self.random.choice([*type(real).__mro__, *kinds])
-        names = sorted(set(vars(owner)) - AVOIDED)
+        names = sorted(
+            n for n in set(vars(owner)) - AVOIDED if not _told_class(vars(owner)[n], real)
+        )
         if not names:
             return f"vars({self.placed(drawn)})"
         name, v, w = self.random.choice(names), self.placed(drawn), self.placed(other)
@@ -238,6 +240,18 @@ class Reflection:
 
 
 _OF_TYPE = [n for n in vars(type) if n not in AVOIDED and hasattr(vars(type)[n], "__get__")]
+
+
+def _told_class(found: Any, owner: Any) -> bool:
+    """Whether a method of C is told its class: Python reads the memory of what `__get__` is given
+    in its place, or of nothing.
+    """
+    if not isinstance(found, types.MethodDescriptorType):
+        return False
+    try:
+        return type(found.__get__(owner, type(owner))).__name__ == "builtin_method"
+    except TypeError:
+        return True
 
 
 def costly(text: str) -> bool:

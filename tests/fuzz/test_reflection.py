@@ -21,6 +21,16 @@ collections.OrderedDict collections.defaultdict types.MethodType types.SimpleNam
 ARGUMENTS = ["", "None", "3, 'a'", "[1], 2, 3", "'a', {}, 1.5, ()", "(), wrong=1"]
 NO_FAULT_BEFORE = """
 (types.MappingProxyType({'a': 1})).__getattribute__((Plain.__dict__['twice']))
+type(((a for a in [1]))).close(((a for a in [1])), (map(str, [1])), 3)
+type(((a for a in [1]))).__dict__['throw'](((a for a in [1])))
+iter((itertools.chain([1], [2])), small_)
+(dict).__dict__['copy']((collections.defaultdict(int, a=1)))
+type(MappingT_).__dict__['__instancecheck__']((Slotted), g.mod)
+type((None)).__class__((None), unknown=1)
+(str).__init__(items["CounterT"], g.match, frozen_, GLOBAL_par)
+items["od"].__subclasscheck__(({'a': 1, 'b': 2}))
+max((filter(None, [1])), GLOBAL_lock)
+GLOBAL_lock + (3)
 g.enumerate.__subclasscheck__()
 items["GeneratorT"].__instancecheck__()
 type.mro((enum.EnumMeta))
