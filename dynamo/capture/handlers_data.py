@@ -19,6 +19,7 @@ from dynamo.values.exceptions import raise_python
 from dynamo.values.instance_checks import is_instance
 from dynamo.values.last_calls import contained, negated_bool, not_contained
 from dynamo.values.objects import ObjectValue
+from dynamo.values.reflection import type_name
 from dynamo.values.sets import SetValue
 from dynamo.values.spelling import (
     asks_length,
@@ -242,7 +243,7 @@ def mapping_keys(tx: Interpreter, mapping: Value, function: Value) -> list[Value
     """The keys of what stands after ** in a call of `function`."""
     kind = mapping.python_type()
     if not hasattr(kind, "keys"):
-        text = f"argument after ** must be a mapping, not {kind.__name__}"
+        text = f"argument after ** must be a mapping, not {type_name(kind)}"
         raise_python(tx, TypeError, f"{shown_name(tx, function)} {text}")
     return mapping.call_method(tx, "keys", [], {}).unpack(tx)
 

@@ -119,6 +119,8 @@ def _defaultdict(tx, factory=None, /, *args, **kwargs):
 def _deque(tx, iterable=None, maxlen=None):
     if maxlen is not None and maxlen.is_constant():
         call_real(tx, collections.deque, (), maxlen.as_constant())
+    elif maxlen is not None and not issubclass(maxlen.python_type(), int):
+        fail_as(tx, collections.deque, TupleValue([]), maxlen)
     limit = None if is_none(maxlen) else as_index(tx, maxlen)
     call_real(tx, collections.deque, (), limit)
     return new(tx, DequeValue([] if iterable is None else iterable.unpack(tx), maxlen=limit))

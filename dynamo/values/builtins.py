@@ -44,7 +44,7 @@ from dynamo.values.operators import (
     tell_apart,
     unary_op,
 )
-from dynamo.values.reflection import check_new, read_attribute, type_name
+from dynamo.values.reflection import UNBOUND, check_new, read_attribute, type_name
 from dynamo.values.spelling import spell_call, spell_method
 from dynamo.values.symbol import call_on_symbols
 
@@ -274,7 +274,7 @@ class BuiltinMethod(Value):
             known, real = self.receiver.identity()
             owner = real if known and isinstance(real, type) else self.receiver.python_type()
             return ConstantValue(f"{vars(type)[name].__get__(owner)}.{self.name}")
-        if name in _OF_SLOTS and hasattr(found, name):
+        if name in _OF_SLOTS and hasattr(found, name) and hasattr(self.python_type(), name):
             return tx.wrap(getattr(found, name))
         return super().getattr(tx, name)
 
@@ -670,6 +670,10 @@ def build_builtin(tx: Interpreter, obj: Any, source: Source | None) -> Value:
             tx.guard(source, "id", obj)
             return SlotValue(obj, owner, source)
         return _bound_method(tx, obj, obj, source)
+    held = class_lookup(type(owner), obj.__name__)
+    if not isinstance(held, UNBOUND) or held.__get__(owner, type(owner)) != obj:  # of a base class
+        tx.guard(source, "id", obj)
+        return tx.output.remember(obj, source, BuiltinValue(obj, source))
     return _bound_method(tx, obj, None, source)
 
 

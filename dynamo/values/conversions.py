@@ -132,7 +132,7 @@ def _abs(tx, value):
     if value.is_constant():
         return fold(tx, abs, [value], {})
     if getattr(value.python_type(), "__abs__", None) is None:
-        name = value.python_type().__name__
+        name = type_name(value.python_type())
         raise_python(tx, TypeError, f"bad operand type for abs(): {name!r}")
     return value.call_method(tx, "__abs__", [], {})
 
@@ -144,7 +144,7 @@ def _round(tx, number, ndigits=None):
         return fold(tx, round, [number, *args], {})
     kind = number.python_type()
     if class_lookup(kind, "__round__") is MISSING:
-        raise_python(tx, TypeError, f"type {kind.__name__} doesn't define __round__ method")
+        raise_python(tx, TypeError, f"type {type_name(kind)} doesn't define __round__ method")
     return number.call_method(tx, "__round__", args, {})
 
 

@@ -724,6 +724,8 @@ class MappingProxyValue(BuiltinObject):
         return (self.target,)
 
     def method(self, name: str) -> Callable[..., Value] | None:
+        if name in ("__or__", "__ror__"):
+            return super().method(name)
         if name not in ("get", "keys", "values", "items", "copy") and not name.startswith("__"):
             return None
         return getattr(self.target, f"py_{name}", None)

@@ -169,7 +169,7 @@ def test_functional_graphs(name: str, mode: str) -> None:
 # attention by relative positions, recurrence; EVERY_ARCHITECTURE=1 takes all, in about an hour.
 KINDS = ["swin", "dpt", "canine", "levit", "t5"]
 # Normalisation over a few numbers makes a hundredth of float32's rounding.
-DOUBLE = {"levit"}
+DOUBLE = {"levit", "mobilenet_v2", "mobilevitv2"}
 TRAINED = [n for n, a in ARCHITECTURES.items() if a.trains]
 
 
