@@ -60,7 +60,7 @@ class ClassLeaf : public Leaf {
     if (version_ != 0 && type->tp_version_tag == version_) return 1;
     if (!same_mro() || !same_lookups()) return 0;
     for (const Owner& owner : owners_)
-      if (!same_specials(owner)) return 0;
+      if (!same_specials(owner)) return PyErr_Occurred() ? -1 : 0;
     version_ = compat_type_version(type);
     return 1;
   }
@@ -105,13 +105,14 @@ class ClassLeaf : public Leaf {
   }
 
   bool same_specials(const Owner& owner) const {
-    PyObject* dict = reinterpret_cast<PyTypeObject*>(owner.type.address())->tp_dict;
+    // A key that compares itself may end the class.
+    Ref dict = Ref::borrow(reinterpret_cast<PyTypeObject*>(owner.type.address())->tp_dict);
     for (const auto& [name, object] : owner.specials)
-      if (!object.is(PyDict_GetItemWithError(dict, name.get()))) return false;
+      if (!object.is(PyDict_GetItemWithError(dict.get(), name.get()))) return false;
     size_t count = 0;
     Py_ssize_t position = 0;
     PyObject* key;
-    while (PyDict_Next(dict, &position, &key, nullptr)) count += is_special(key);
+    while (PyDict_Next(dict.get(), &position, &key, nullptr)) count += is_special(key);
     return count == owner.specials.size();
   }
 

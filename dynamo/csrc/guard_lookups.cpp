@@ -159,7 +159,7 @@ class Holder {
 
 class LookupsLeaf : public Leaf {
  public:
-  LookupsLeaf(PyObject* payload, Liveness* liveness) {
+  LookupsLeaf(PyObject* payload, Liveness* liveness) : liveness_(liveness) {
     Ref rows = Ref::steal(checked(PySequence_List(payload)));
     std::unordered_map<PyObject*, size_t> known;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rows.get()); i++) {
@@ -174,7 +174,10 @@ class LookupsLeaf : public Leaf {
     PyErr_Clear();  // of a watcher that there was no more room for
   }
 
-  int check(PyObject*) const override { return is_unchanged() ? 1 : verify(); }
+  int check(PyObject*) const override {
+    if (liveness_->dead) return 0;
+    return is_unchanged() ? 1 : verify();
+  }
 
   std::string expected() const override {
     size_t count = 0;
@@ -187,6 +190,7 @@ class LookupsLeaf : public Leaf {
   }
 
   std::string difference(PyObject*) const override {
+    if (liveness_->dead) return "a class or an object no longer exists";
     for (const Holder& holder : holders_)
       if (std::string text = holder.difference(); !text.empty()) return text;
     return "";
@@ -232,6 +236,7 @@ class LookupsLeaf : public Leaf {
     return 1;
   }
 
+  Liveness* liveness_;
   mutable std::vector<Holder> holders_;
   bool watches_all_ = true;
 #if COMPAT_DICT_WATCHERS

@@ -237,3 +237,30 @@ def test_keys_that_compare_themselves(recwarn):
     assert holds(tree)
     module.name = Derived
     assert not holds(tree)
+
+
+def test_a_comparison_of_keys_in_a_class_raises():
+    raises = False
+
+    class Key(str):
+        def __hash__(self):
+            return hash("__add__")
+
+        def __eq__(self, other):
+            if raises:
+                raise ValueError
+            return False
+
+    class A:
+        locals()[Key()] = 1
+
+        def __add__(self, other):
+            return 1
+
+    guards = GuardSet()
+    guards.assume_class(A)
+    tree = guards.build()
+    assert tree.check((), {})
+    A.changed = raises = True
+    assert not tree.check((), {})
+    assert "ValueError" in why(tree)
