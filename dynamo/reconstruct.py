@@ -155,12 +155,6 @@ class Codegen:
         """Push a globals dict."""
         self.load_object(namespace, "globals")
 
-    def build_slice_all(self) -> None:
-        """Push slice(None, None)."""
-        self.emit.load_const(None)
-        self.emit.load_const(None)
-        self.emit.build_slice(2)
-
 
 def _is_plain(value: Value) -> bool:
     return type(value) is not SymbolicText and is_constant_type(type(value.as_constant()))

@@ -535,9 +535,3 @@ def _real_function(name: str, x: Any) -> Any:
     if not isinstance(x, torch.SymInt | torch.SymFloat):
         return expressions.REAL_FUNCTIONS[name](x)
     return torch.SymFloat(_of_floats(name)(x.node))
-
-
-def is_ours(value: Any) -> bool:
-    """Whether `value` is a torch.SymInt, SymFloat or SymBool over a SymNode of ours."""
-    kinds = torch.SymInt | torch.SymFloat | torch.SymBool
-    return isinstance(value, kinds) and isinstance(value.node, SymNode)

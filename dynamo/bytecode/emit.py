@@ -21,9 +21,6 @@ from dynamo.bytecode.normalize import Instruction
 
 Label = Native
 
-# Instructions that prepare cells at the start of a frame; `Emitter.assemble` writes its own.
-_PROLOGUE = ("MAKE_CELL", "COPY_FREE_VARS", "RESUME")
-
 
 class Emitter:
     """Collects instructions; `assemble` makes them a code object, and uses them up."""
@@ -118,10 +115,6 @@ class Emitter:
     def return_value(self) -> None:
         self.emit("RETURN_VALUE")
 
-    def raise_(self, n: int = 1) -> None:
-        """raise (n=0: again), raise exception (1), raise exception from cause (2)."""
-        self.emit("RAISE_VARARGS", n)
-
     @contextmanager
     def exception_region(
         self, handler: Label, depth: int | None = None, push_lasti: bool = False
@@ -198,10 +191,6 @@ class Emitter:
     def import_name(self, name: str) -> None:
         """level fromlist -- module."""
         self.emit("IMPORT_NAME", name)
-
-    def import_from(self, name: str) -> None:
-        """module -- module value."""
-        self.emit("IMPORT_FROM", name)
 
     # -- attributes and items -------------------------------------------------------------------
     def load_attr(self, name: str) -> None:
@@ -297,9 +286,6 @@ class Emitter:
     def unary_negative(self) -> None:
         self.emit("UNARY_NEGATIVE")
 
-    def unary_invert(self) -> None:
-        self.emit("UNARY_INVERT")
-
     def unary_not(self) -> None:
         self.to_bool()
         self.emit("UNARY_NOT")
@@ -335,35 +321,6 @@ class Emitter:
     def build_slice(self, n: int) -> None:
         self.emit("BUILD_SLICE", n)
 
-    def build_string(self, n: int) -> None:
-        self.emit("BUILD_STRING", n)
-
-    def list_append(self, n: int) -> None:
-        """Append the top to the list that is n below it (1: next to it)."""
-        self.emit("LIST_APPEND", n)
-
-    def list_extend(self, n: int) -> None:
-        self.emit("LIST_EXTEND", n)
-
-    def set_add(self, n: int) -> None:
-        self.emit("SET_ADD", n)
-
-    def set_update(self, n: int) -> None:
-        self.emit("SET_UPDATE", n)
-
-    def map_add(self, n: int) -> None:
-        self.emit("MAP_ADD", n)
-
-    def dict_update(self, n: int) -> None:
-        self.emit("DICT_UPDATE", n)
-
-    def dict_merge(self, n: int) -> None:
-        """As dict_update for `**kwargs` of a call: a repeated key is a TypeError."""
-        self.emit("DICT_MERGE", n)
-
-    def list_to_tuple(self) -> None:
-        self.emit(*versions.intrinsic("LIST_TO_TUPLE"))
-
     def unpack_sequence(self, n: int) -> None:
         """sequence -- items, the first one on top."""
         self.emit("UNPACK_SEQUENCE", n)
@@ -379,9 +336,6 @@ class Emitter:
     def swap(self, n: int) -> None:
         """Exchange the top with the n-th item (2: the one below it)."""
         self.emit("SWAP", n)
-
-    def nop(self) -> None:
-        self.emit("NOP")
 
     # -- code objects ---------------------------------------------------------------------------
     def assemble(

@@ -126,10 +126,6 @@ def _intrinsic(op: str, names: Sequence[str]) -> Callable[[Native], list[_Row]]:
     return rows
 
 
-def _load_fast(native: Native) -> list[_Row]:
-    return [("LOAD_FAST", 0, native.value)]
-
-
 def _load_global(native: Native) -> list[_Row]:
     load: _Row = ("LOAD_GLOBAL", 0, native.value)
     return [("PUSH_NULL", 0, None), load] if native.flags else [load]

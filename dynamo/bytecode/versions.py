@@ -10,7 +10,6 @@ import dis
 import opcode
 import sys
 
-SUPPORTED = ((3, 11), (3, 12), (3, 13))
 CURRENT = sys.version_info[:2]
 OPMAP = dis.opmap
 
@@ -45,7 +44,6 @@ INTRINSICS_2 = tuple(getattr(opcode, "_intrinsic_2_descs", ()))
 # -- jumps ----------------------------------------------------------------------------------------
 # 3.11 names the direction of conditional jumps; later versions only have forward ones.
 DIRECTED_CONDITIONAL_JUMPS = "POP_JUMP_FORWARD_IF_TRUE" in OPMAP
-HAS_JUMP_IF_OR_POP = "JUMP_IF_TRUE_OR_POP" in OPMAP
 # Conditional jumps and UNARY_NOT take exact bools only, made by TO_BOOL.
 HAS_TO_BOOL = "TO_BOOL" in OPMAP
 # What stands at the target of FOR_ITER and is skipped when the iterator ends by itself.

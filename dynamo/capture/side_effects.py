@@ -281,15 +281,3 @@ class SideEffects:
                 groups.setdefault(value.python_type(), []).append(value)
         changed = [g for g in groups.values() if len(g) > 1 and any(v.mutation.dirty for v in g)]
         return [tuple(v.source for v in group if v.source is not None) for group in changed]
-
-    def outside_changes(self) -> int:
-        """Grows when something outside the frame changes or is called for its effect."""
-        existing = (v.mutation for v in self.tracked if not v.mutation.new)
-        attrs = sum(m.dirty + len(m.attrs) for m in existing)
-        return attrs + len(self.globals) + len(self.calls)
-
-    def has_effects(self) -> bool:
-        """True if anything outside the frame changed."""
-        return bool(self.globals) or any(
-            v.mutation.dirty and not v.mutation.new for v in self.tracked
-        )

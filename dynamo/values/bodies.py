@@ -29,8 +29,6 @@ from fxgraph.higher_order import dispatch_keys_kept, forget_frames
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
-MakeFake = Callable[[torch.Tensor], torch.Tensor]
-
 
 # -- nests ----------------------------------------------------------------------------------------
 def opened(tx: Interpreter, value: Value) -> Any:

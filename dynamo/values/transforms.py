@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from dynamo.values.bodies import Body
 
 _AUTOGRAD = "torch.autograd.functional."
-# Inside these, gradients are on whatever the mode outside is.
-_ENABLES_GRAD = frozenset(name for name in {*CURRIED, *DIRECT} if name != "torch.func.vmap")
 
 
 class TransformedValue(Value):

@@ -289,8 +289,6 @@ def upsample_linear_backward(
 
 # --- padding -------------------------------------------------------------------------------------
 
-Load = Callable[[Indices], Value]
-
 
 def _gather_padding(
     ctx: Lowering,

@@ -138,10 +138,6 @@ def mel_bins() -> Inputs:
     return {"input_values": torch.randn(BATCH, 32, 16)}
 
 
-def regression_labels() -> Inputs:
-    return {"labels": torch.randn(BATCH, 2)}
-
-
 def characters() -> Inputs:
     return {"input_ids": torch.randint(5, VOCABULARY, (BATCH, 32))}
 
