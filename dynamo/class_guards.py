@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ABSENT", "TRUSTED_PACKAGES", "ClassAssumptions", "is_special", "is_trusted_class"]
-
 # Names of these packages' modules and classes have one guard together (dynamo/capture/lookups.py).
 TRUSTED_PACKAGES = frozenset(
     ["torch", "builtins", "dynamo", "math", "operator", "functools", "itertools", "collections"]
@@ -24,15 +22,18 @@ _DATA = frozenset(
     + ["__orig_bases__", "__parameters__", "__dataclass_fields__", "__dataclass_params__"]
     + ["__protocol_attrs__", "__non_callable_proto_members__", "__callable_proto_members_only__"]
 )
-ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "<missing>"})()
-_HEAP_TYPE = 1 << 9
-_IMMUTABLE_TYPE = 1 << 8
-_MODULE, _NAMESPACE = (vars(type)[name] for name in ("__module__", "__dict__"))  # past metaclasses
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class statement made the class, or an extension
+IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+# Parts of a class, read past its metaclass.
+MODULE, NAMESPACE, _MRO, _FLAGS = (
+    vars(type)[name] for name in ("__module__", "__dict__", "__mro__", "__flags__")
+)
 
 
 def is_trusted_class(cls: type) -> bool:
     """A class of torch or the standard library, whose attributes are guarded as lookups."""
-    module = _MODULE.__get__(cls)
+    module = MODULE.__get__(cls)
     return isinstance(module, str) and module.partition(".")[0] in TRUSTED_PACKAGES
 
 
@@ -44,8 +45,8 @@ def is_special(name: Any) -> bool:
 
 
 def _can_change(cls: type) -> bool:
-    flags = type.__dict__["__flags__"].__get__(cls)
-    return flags & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE and not is_trusted_class(cls)
+    flags = _FLAGS.__get__(cls)
+    return flags & (HEAP_TYPE | IMMUTABLE_TYPE) == HEAP_TYPE and not is_trusted_class(cls)
 
 
 class ClassAssumptions:
@@ -58,8 +59,8 @@ class ClassAssumptions:
         self.absent: dict[str, None] = {}  # names that a lookup does not find
 
     def assume(self, name: str, found: Any) -> None:
-        """A lookup finds this object, or ABSENT."""
-        if found is ABSENT:
+        """A lookup finds this object, or MISSING."""
+        if found is MISSING:
             self.absent[name] = None
         else:
             self.found[name] = found
@@ -68,7 +69,7 @@ class ClassAssumptions:
         """Of the guard; None for a class that nobody changes before the frame runs."""
         if self.made_by_frame:
             return None
-        mro = type.__dict__["__mro__"].__get__(self.cls)
+        mro = _MRO.__get__(self.cls)
         owners = [owner for owner in mro or () if _can_change(owner)]
         if not owners:
             return None
@@ -77,4 +78,4 @@ class ClassAssumptions:
 
 
 def _specials(owner: type) -> dict[str, Any]:
-    return {name: held for name, held in _NAMESPACE.__get__(owner).items() if is_special(name)}
+    return {name: held for name, held in NAMESPACE.__get__(owner).items() if is_special(name)}

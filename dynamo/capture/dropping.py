@@ -23,6 +23,7 @@ import torch
 from dynamo import breaks
 from dynamo.bytecode import Instruction, normalize
 from dynamo.capture.side_effects import DELETED
+from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource, Source
 from dynamo.values.base import Value
@@ -45,7 +46,6 @@ _UNNOTICED = (
 # By id: a metaclass may compare its classes in its own way, or make them unhashable.
 _CONTAINERS = frozenset(map(id, (list, tuple, set, frozenset, dict)))
 _CONSTANTS = frozenset(map(id, CONSTANT_TYPES))
-_HEAP_TYPE = 1 << 9
 _LOOKED_AT = 64  # items of a container
 BY_CAPTURE = 6  # references to an object that was read: Values, and the tables that find them
 
@@ -188,7 +188,7 @@ def _parts(obj: Any) -> list[Any]:
     if id(kind) in _CONTAINERS:
         # Not by iteration: tuples that objects of C types hold may have places without an item.
         parts = gc.get_referents(obj) if len(obj) <= _LOOKED_AT else []
-    elif kind.__flags__ & _HEAP_TYPE and not issubclass(kind, (*_UNNOTICED, torch.Tensor)):
+    elif kind.__flags__ & HEAP_TYPE and not issubclass(kind, (*_UNNOTICED, torch.Tensor)):
         parts = gc.get_referents(obj)
     else:
         return []

@@ -9,6 +9,7 @@ from dynamo.capture.checks import assume_truth
 from dynamo.capture.inlining import finish_call, push_call
 from dynamo.capture.interpreter import RESULT, Caught, Finished
 from dynamo.capture.registry import handler
+from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
@@ -109,7 +110,6 @@ def RETURN_VALUE(tx: Interpreter, instr: Instruction) -> None:
 
 
 # -- loops ----------------------------------------------------------------------------------------
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class statement made it, or an extension
 
 
 @handler
@@ -120,7 +120,7 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
         iterator = value.iterate(tx)
     except Unsupported:
         kind = value.python_type()
-        if not hasattr(kind, "__next__") or kind.__flags__ & _HEAP_TYPE:
+        if not hasattr(kind, "__next__") or kind.__flags__ & HEAP_TYPE:
             raise
         iterator = value  # iterators that C defines are their own; the loop asks for the items
     if isinstance(iterator, ItemProtocolIterator) and iterator is not value:

@@ -14,13 +14,16 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from dynamo.class_guards import TRUSTED_PACKAGES, is_trusted_class
+from dynamo.class_guards import (
+    HEAP_TYPE,
+    MISSING,
+    MODULE,
+    NAMESPACE,
+    TRUSTED_PACKAGES,
+    is_trusted_class,
+)
 from dynamo.sources import AttrSource, ModuleSource, Source
 
-NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "<nothing>"})()
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-_MODULE = vars(type)["__module__"]
-_NAMESPACE = vars(type)["__dict__"]
 # Data that classes hold, which captured code may change.
 _DATA = (bool, int, float, complex, str, bytes, type(None))
 
@@ -42,12 +45,12 @@ class Lookups:
         # id of a function of torch -> whether it runs the program's code (values/replaced.py).
         self.analyzed: dict[int, bool] = {}
 
-    def add(self, holder: Any, name: str, found: Any = NOTHING) -> None:
+    def add(self, holder: Any, name: str, found: Any = MISSING) -> None:
         """`name` in a dict, or looked up through the MRO of a class."""
-        row = (holder, name) if found is NOTHING else (holder, name, found)
+        row = (holder, name) if found is MISSING else (holder, name, found)
         self._found.setdefault((id(holder), name), row)
 
-    def add_in_class(self, cls: type, name: str, found: Any = NOTHING) -> None:
+    def add_in_class(self, cls: type, name: str, found: Any = MISSING) -> None:
         """`name` in a class, if that is one which the source code of a trusted package defines."""
         if type(found) not in _DATA and self._lasts(cls):
             self.add(cls, name, found)
@@ -55,18 +58,18 @@ class Lookups:
     def _lasts(self, cls: type) -> bool:
         known = self._lasting.get(id(cls))
         if known is None:
-            known = bool(cls.__flags__ & _HEAP_TYPE) and _is_named(cls)
+            known = bool(cls.__flags__ & HEAP_TYPE) and _is_named(cls)
             self._lasting[id(cls)] = known
         return known
 
     def add_source(self, source: Source) -> Any:
-        """The names by which a trusted source leads to its object; that object, or NOTHING where
+        """The names by which a trusted source leads to its object; that object, or MISSING where
         more than names decides.
         """
         if source in self._led_to:
             return self._led_to[source]
         if isinstance(source, ModuleSource):
-            found = sys.modules.get(source.module, NOTHING)
+            found = sys.modules.get(source.module, MISSING)
             self.add(sys.modules, source.module, found)
         else:
             assert isinstance(source, AttrSource), "a trusted source has no other steps"
@@ -78,19 +81,19 @@ class Lookups:
         if isinstance(owner, types.ModuleType):
             return self._of_module(owner, name)
         if not isinstance(owner, type):
-            return NOTHING
+            return MISSING
         found = in_mro(owner, name)
         self.add_in_class(owner, name, found)
-        return found if isinstance(found, (types.FunctionType, type)) else NOTHING
+        return found if isinstance(found, (types.FunctionType, type)) else MISSING
 
     def _of_module(self, module: types.ModuleType, name: str) -> Any:
         if type(module) is not types.ModuleType:
             descriptor = in_mro(type(module), name)
             if hasattr(type(descriptor), "__set__"):
                 self.add_in_class(type(module), name, descriptor)
-                return NOTHING
+                return MISSING
         namespace = vars(module)
-        found = namespace.get(name, NOTHING)
+        found = namespace.get(name, MISSING)
         self.add(namespace, name, found)
         return found
 
@@ -100,19 +103,19 @@ class Lookups:
 
 
 def in_mro(cls: type, name: str) -> Any:
-    """What the first class of the MRO that has `name` holds under it; NOTHING if none has."""
+    """What the first class of the MRO that has `name` holds under it; MISSING if none has."""
     for owner in cls.__mro__ or ():
-        namespace = _NAMESPACE.__get__(owner)
+        namespace = NAMESPACE.__get__(owner)
         if name in namespace:
             return namespace[name]
-    return NOTHING
+    return MISSING
 
 
 def _is_named(cls: type) -> bool:
     """The module of a trusted class holds it under its name: it lives as long as that."""
     if not is_trusted_class(cls):
         return False
-    found: Any = sys.modules.get(_MODULE.__get__(cls))
+    found: Any = sys.modules.get(MODULE.__get__(cls))
     for part in cls.__qualname__.split("."):
         found = getattr(found, "__dict__", {}).get(part)
     return found is cls
@@ -132,7 +135,7 @@ def recording(lookups: Lookups) -> Iterator[None]:
         _recording.lookups = before
 
 
-def looked_up(cls: type, name: str, found: Any = NOTHING) -> None:
+def looked_up(cls: type, name: str, found: Any = MISSING) -> None:
     """Capture has looked `name` up through the MRO of `cls`."""
     lookups = getattr(_recording, "lookups", None)
     if lookups is not None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from dynamo.errors import Unsupported
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue, is_constant_type
+from dynamo.values.lookup import reads_by_function
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -152,7 +152,7 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         raise TypeError(f"{obj!r} is already a Value")
     meta = type(type(obj))
     # A class that no table of ours can hold, or whose attributes are what the program says.
-    if meta is not type and (meta.__hash__ is None or _reads_by_function(meta)):
+    if meta is not type and (meta.__hash__ is None or reads_by_function(meta)):
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if is_constant_type(type(obj)):
         return _build_constant(tx, obj, source)
@@ -161,10 +161,6 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         return known
     tx.output.guards.assume_class(type(obj))
     return _find_builder(obj)(tx, obj, source)
-
-
-def _reads_by_function(cls: type) -> bool:
-    return isinstance(cls.__getattribute__, types.FunctionType)
 
 
 def _build_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:

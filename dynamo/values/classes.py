@@ -13,7 +13,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.capture.side_effects import DELETED
-from dynamo.class_guards import TRUSTED_PACKAGES
+from dynamo.class_guards import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource, Source
 from dynamo.values.base import Value
@@ -36,7 +36,7 @@ from dynamo.values.exceptions import (
     RaisedException,
     call_handler,
     call_real,
-    is_exception,
+    can_read,
     raise_python,
 )
 from dynamo.values.last_builtins import call_builtin_last
@@ -51,9 +51,6 @@ from dynamo.values.symbol import call_on_symbols
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
-
-
-_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
 
 class ClassValue(MetaclassInstance):
@@ -159,20 +156,14 @@ class ClassValue(MetaclassInstance):
         return tx.wrap(call_real(tx, getattr, self.cls, name), self._attr_source(name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        try:
-            self.getattr(tx, name)
-        except RaisedException as error:
-            if is_exception(error, AttributeError):
-                return False
-            raise
-        return True
+        return can_read(tx, self, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         if self.mutation is None or name.startswith("__") or isinstance(self.cls, enum.EnumType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         if class_lookup(type(self.cls), "__setattr__") is not type.__setattr__:
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
-        if self.cls.__flags__ & _IMMUTABLE_TYPE:  # raises, there and then
+        if self.cls.__flags__ & IMMUTABLE_TYPE:  # raises, there and then
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
         tx.output.side_effects.class_stores[id(self.cls), name] = value
@@ -608,9 +599,6 @@ def _python_module(tx: Interpreter, obj: types.ModuleType, source: Source | None
     return tx.output.remember(obj, source, PyModuleValue(obj, source))
 
 
-_NAMESPACE = vars(type)["__dict__"]  # past the metaclass
-
-
 @subclass_builder(type)
 def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     """A class, guarded by identity. Attributes of classes that users may change are tracked."""
@@ -621,7 +609,7 @@ def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     own = [cls for cls in obj.__mro__ if not is_trusted_class(cls)]
     if not all(
-        type(name) is str for cls in own for name in _NAMESPACE.__get__(cls)
+        type(name) is str for cls in own for name in NAMESPACE.__get__(cls)
     ):  # it may compare itself
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.guard(source, "id", obj)

@@ -16,7 +16,6 @@ from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.capture.inlining import finish_call
 from dynamo.capture.interpreter import RESULT, Finished
-from dynamo.capture.lookups import in_mro, looked_up
 from dynamo.class_guards import is_special, is_trusted_class
 from dynamo.errors import Unsupported
 from dynamo.sources import (
@@ -32,13 +31,12 @@ from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.last_calls import keep_attribute
-from dynamo.values.lookup import MISSING, class_lookup, type_holds
+from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_holds
 from dynamo.values.reflection import no_attribute
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 # Methods of C types (dict.get, object.__init__): no Python code to capture.
 SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
 
@@ -181,7 +179,7 @@ def guarded_lookup(tx: Interpreter, value: Value, name: str) -> Any:
 def raw_class_source(
     tx: Interpreter, value: Value, cls: type, name: str, after: type | None = None
 ) -> Source | None:
-    """The source of what class_lookup(cls, name, after) finds, unbound; guards the lookup.
+    """The source of what class_lookup(cls, name) finds, behind `after`, unbound; guards the lookup.
 
     `cls` is the class of `value`, or `value` itself if that is a class.
     """
@@ -197,7 +195,7 @@ def raw_class_source(
         if name in owner.__dict__:
             return ItemSource(namespace, name)
         if is_trusted_class(owner):
-            looked_up(owner, name, in_mro(owner, name))
+            class_lookup(owner, name)  # recorded
         else:
             tx.guard(namespace, "contains", (name, False))
     return None
@@ -329,11 +327,6 @@ def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     except AttributeError:  # Python has words for it
         raise Unsupported(breaks.AttributeAccess(value.describe(), name)) from None
     return tx.wrap(held, own_attr_source(value, name))
-
-
-def reads_by_function(cls: type) -> bool:
-    """Whether reading an attribute calls a `__getattribute__` of the program."""
-    return isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType)
 
 
 def own_attr_source(value: Value, name: str) -> Source | None:

@@ -133,6 +133,17 @@ def is_exception(error: RaisedException, *classes: type[BaseException]) -> bool:
     return is_caught(error.value.python_type(), classes)
 
 
+def can_read(tx: Interpreter, value: Value, name: str) -> bool:
+    """hasattr(value, name), by reading the attribute."""
+    try:
+        value.getattr(tx, name)
+    except RaisedException as error:
+        if is_exception(error, AttributeError):
+            return False
+        raise
+    return True
+
+
 def is_caught(kind: type, classes: Sequence[type]) -> bool:
     """Whether `except classes` catches exceptions of this class: a metaclass is not asked."""
     return any(cls in kind.__mro__ for cls in classes)

@@ -16,7 +16,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
 from dynamo.capture.inlining import call_at_end
-from dynamo.class_guards import TRUSTED_PACKAGES
+from dynamo.class_guards import HEAP_TYPE, TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
 _OBJECT_CLASS = vars(object)["__class__"]
-_HEAP_TYPE = 1 << 9
 _ABC_CHECKS = {
     "__instancecheck__": vars(abc.ABCMeta)["__instancecheck__"],
     "__subclasscheck__": vars(abc.ABCMeta)["__subclasscheck__"],
@@ -247,7 +246,7 @@ def _instance_natively(tx: Interpreter, owner: Value, info: Value, cls: Any) -> 
         if not protocol:
             call_real(tx, isinstance, None, cls)
         raise Unsupported(breaks.UncapturedCall("isinstance of a protocol")) from None
-    if protocol and not result and (kind.__dictoffset__ or kind.__flags__ & _HEAP_TYPE):
+    if protocol and not result and (kind.__dictoffset__ or kind.__flags__ & HEAP_TYPE):
         # Its own attributes count, too.
         raise Unsupported(breaks.UncapturedCall("isinstance of a protocol"))
     return result

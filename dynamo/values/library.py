@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values import polyfills
@@ -38,7 +39,6 @@ from dynamo.values.standins import fail_as
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
-_HEAP_TYPE = 1 << 9
 # They make classes: natively, as a whole.
 _MAKE_CLASSES = (
     collections.namedtuple,
@@ -187,7 +187,7 @@ def _concatenation(function: Any, symbol: str) -> Callable[..., Value]:
             fits = issubclass(kinds[1], left.cls)
         else:
             fits = all(hasattr(k, "__getitem__") and not issubclass(k, dict) for k in kinds)
-        if not fits and not any(kind.__flags__ & _HEAP_TYPE for kind in kinds):
+        if not fits and not any(kind.__flags__ & HEAP_TYPE for kind in kinds):
             fail_as(tx, function, left, right)
         if not fits:
             raise Unsupported(breaks.UncapturedCall(f"operator.{function.__name__}"))

@@ -7,30 +7,27 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from dynamo.capture.lookups import looked_up
-from dynamo.class_guards import ABSENT as MISSING
+from dynamo.capture.lookups import in_mro, looked_up
+from dynamo.class_guards import MISSING
 
 
-def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
-    """What the MRO of `cls` (from behind `after`, if given) holds under `name`, unbound; MISSING
-    if nothing.
+def class_lookup(cls: type, name: str) -> Any:
+    """The object that the MRO of `cls` holds under `name`, unbound, or MISSING; recorded among the
+    lookups of the capture.
     """
-    mro = cls.__mro__ or ()  # None: of a class that is being made
-    if after is not None:
-        mro = mro[mro.index(after) + 1 :]
-    for owner in mro:
-        found = owner.__dict__.get(name, MISSING)
-        if found is not MISSING:
-            looked_up(cls if after is None else owner, name, found)
-            return found
-    if after is None:
-        looked_up(cls, name)
-    return MISSING
+    found = in_mro(cls, name)
+    looked_up(cls, name, found)
+    return found
 
 
 def type_holds(cls: type, name: str) -> bool:
     """Whether instances of `cls` find `name` in their type: its MRO, never the metaclass."""
     return class_lookup(cls, name) is not MISSING
+
+
+def reads_by_function(cls: type) -> bool:
+    """Whether reading an attribute calls a `__getattribute__` of the program."""
+    return isinstance(class_lookup(cls, "__getattribute__"), types.FunctionType)
 
 
 def type_of_bound(found: Any) -> type:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.capture.inlining import call_at_end, finish_call
 from dynamo.capture.side_effects import DELETED
+from dynamo.class_guards import HEAP_TYPE, IMMUTABLE_TYPE
 from dynamo.errors import Unsupported
 from dynamo.sources import (
     AttrSource,
@@ -43,7 +44,13 @@ from dynamo.values.descriptors import (
     reads_by_function,
     refuse_property,
 )
-from dynamo.values.exceptions import RaisedException, call_real, is_exception, raise_python
+from dynamo.values.exceptions import (
+    RaisedException,
+    call_real,
+    can_read,
+    is_exception,
+    raise_python,
+)
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
 from dynamo.values.real_iterators import REAL, RealIterator
 from dynamo.values.reflection import no_attribute, type_name
@@ -225,13 +232,7 @@ class ObjectValue(Value):
         return own or InstanceDictSource(self.source)
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        try:
-            self.getattr(tx, name)
-        except RaisedException as error:
-            if is_exception(error, AttributeError):
-                return False
-            raise
-        return True
+        return can_read(tx, self, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         if self._overrides(tx, "__setattr__"):
@@ -639,13 +640,9 @@ def emit_class(codegen: Codegen, cls: type) -> None:
 
 def builtin_base(cls: type) -> type:
     """The C type whose storage instances of `cls` have."""
-    while cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE and cls.__base__ is not None:
+    while cls.__flags__ & (HEAP_TYPE | IMMUTABLE_TYPE) == HEAP_TYPE and cls.__base__ is not None:
         cls = cls.__base__
     return cls
-
-
-_HEAP_TYPE = 1 << 9
-_IMMUTABLE_TYPE = 1 << 8  # a C type may be a heap type, too
 
 
 def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:

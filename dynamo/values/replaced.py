@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
-from dynamo.capture.lookups import NOTHING, TRUSTED_PACKAGES, Lookups, in_mro
+from dynamo.capture.lookups import Lookups, in_mro
+from dynamo.class_guards import MISSING, TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _FOLDERS = tuple(
         os.path.dirname(os.path.dirname(__file__)),
     )
 )
-_CALLABLES = (types.FunctionType, types.MethodType)
 
 
 def is_programs(obj: Any) -> bool:
@@ -70,19 +70,19 @@ _OF_PARAMETERS = _own_attributes(torch.nn.Parameter)
 
 def replacement(tx: Interpreter, name: str, kind: type = torch.Tensor) -> Any:
     """What torch's class of the tensors of this kind holds under `name` in place of its own;
-    NOTHING if it holds its own.
+    MISSING if it holds its own.
     """
     is_parameter = issubclass(kind, torch.nn.Parameter)
     cls = torch.nn.Parameter if is_parameter else torch.Tensor
     found = in_mro(cls, name)
     tx.output.lookups.add(cls, name, found)
     own = _OF_PARAMETERS if is_parameter else OWN_METHODS
-    return NOTHING if found is own.get(name, NOTHING) else found
+    return MISSING if found is own.get(name, MISSING) else found
 
 
 def is_original(function: Any) -> bool:
     """A method of torch.Tensor's own."""
-    return OWN_METHODS.get(getattr(function, "__name__", ""), NOTHING) is function
+    return OWN_METHODS.get(getattr(function, "__name__", ""), MISSING) is function
 
 
 def call_replacement(
@@ -94,7 +94,7 @@ def call_replacement(
     from dynamo.values.descriptors import bind
 
     found = replacement(tx, name, tensor.python_type())
-    if found is NOTHING:
+    if found is MISSING:
         return None
     if not isinstance(found, types.FunctionType):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, which is another's"))
@@ -103,7 +103,7 @@ def call_replacement(
 
 def refuse_replacement(tx: Interpreter, tensor: TensorValue, name: str) -> None:
     """A special method of Tensor that is only captured as torch defines it."""
-    if replacement(tx, name, tensor.python_type()) is not NOTHING:
+    if replacement(tx, name, tensor.python_type()) is not MISSING:
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, which is another's"))
 
 
@@ -133,7 +133,7 @@ def _runs_programs_code(lookups: Lookups, function: Any) -> bool:
     found = False
     for holder, name, held in _names_below(function):
         lookups.add(holder, name, held)
-        replaced = holder is torch.Tensor and held is not OWN_METHODS.get(name, NOTHING)
+        replaced = holder is torch.Tensor and held is not OWN_METHODS.get(name, MISSING)
         found = found or replaced or is_programs(held)
     return found
 
@@ -161,24 +161,24 @@ def _resolved(
         yield from _of_tensor(names)
         return
     name = next(names)
-    owner = function.__globals__.get(name, NOTHING)
+    owner = function.__globals__.get(name, MISSING)
     yield function.__globals__, name, owner
-    if owner is NOTHING:
-        owner = vars(builtins).get(name, NOTHING)
+    if owner is MISSING:
+        owner = vars(builtins).get(name, MISSING)
         yield vars(builtins), name, owner
     for name in names:
         if type(owner) is not types.ModuleType:
             yield from _of_tensor(iter([name, *names]))
             return
         namespace = vars(owner)
-        owner = namespace.get(name, NOTHING)
+        owner = namespace.get(name, MISSING)
         yield namespace, name, owner
 
 
 def _of_tensor(names: Iterator[str]) -> Iterator[tuple[Any, str, Any]]:
     for name in names:  # of an object that is not known: it may be a tensor
         held = in_mro(torch.Tensor, name)
-        if held is not NOTHING or name in OWN_METHODS:
+        if held is not MISSING or name in OWN_METHODS:
             yield torch.Tensor, name, held
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
+from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.exceptions import call_real
@@ -44,7 +45,7 @@ def stand_in(value: Value) -> Any:
         return cls()
     if cls in _MADE:
         return _MADE[cls]
-    if cls.__flags__ & _HEAP_TYPE:
+    if cls.__flags__ & HEAP_TYPE:
         # Not the object itself: operators of the user's class would be called once more.
         return type(type_name(cls), (), {"__module__": cls.__module__})()
     known, real = value.identity()
@@ -56,7 +57,6 @@ def stand_in(value: Value) -> Any:
 _EMPTY = frozenset(
     [dict, set, frozenset, bytearray, collections.OrderedDict, collections.defaultdict]
 )
-_HEAP_TYPE = 1 << 9
 _LONE: tuple[Any, ...] = (iter([]), iter(()), {}.keys(), {}.values(), {}.items(), zip())
 _MADE: dict[type, Any] = {type(made): made for made in (*_LONE, map(str, ()), stand_in)}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
+from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
     from dynamo.reconstruct import Codegen
     from dynamo.values.objects import ObjectValue
-
-_HEAP_TYPE = 1 << 9
 
 
 def new_storage(cls: type) -> Value | None:
@@ -60,7 +59,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 def literal_base(cls: type) -> type | None:
     """The literal type that a user's class derives from."""
-    if not cls.__flags__ & _HEAP_TYPE:
+    if not cls.__flags__ & HEAP_TYPE:
         return None
     return next((base for base in cls.__mro__ if base in _PLAIN), None)
 

@@ -21,7 +21,7 @@ from dynamo.values.descriptors import (
     is_trusted_class,
     raw_class_source,
 )
-from dynamo.values.exceptions import RaisedException, is_exception
+from dynamo.values.exceptions import can_read
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.objects import emit_class
 from dynamo.values.reflection import C_DESCRIPTORS, no_attribute
@@ -123,11 +123,13 @@ class SuperValue(Value):
         return receiver.python_type(), False
 
     def _found(self, tx: Interpreter, start: type, name: str) -> Any:
-        found = class_lookup(start, name, after=self.after)
-        if found is MISSING:
-            for owner in _behind(start, self.after):
-                assume_lookup(tx, owner, name, found)
-        return found
+        behind = _behind(start, self.after)
+        owner = next((owner for owner in behind if name in vars(owner)), None)
+        if owner is not None:
+            return class_lookup(owner, name)
+        for owner in behind:
+            assume_lookup(tx, owner, name, MISSING)
+        return MISSING
 
     def _source(self, tx: Interpreter, start: type, name: str, found: Any) -> Source | None:
         """The function, through the class that defines it: by name, or by the receiver's MRO."""
@@ -142,18 +144,12 @@ class SuperValue(Value):
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         start = self._start()[0]
-        found = class_lookup(start, name, after=self.after)
+        found = self._found(tx, start, name)
         for owner in _behind(start, self.after):
             tx.output.guards.assume_class(owner).assume(name, class_lookup(owner, name))
         if not hasattr(type(found), "__set__"):
             return found is not MISSING or type_holds(super, name)
-        try:
-            self.getattr(tx, name)
-        except RaisedException as error:
-            if is_exception(error, AttributeError):
-                return False
-            raise
-        return True
+        return can_read(tx, self, name)
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(super))

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from dynamo import breaks
-from dynamo.capture.lookups import NOTHING
+from dynamo.class_guards import MISSING
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, Source
 from dynamo.values.base import Value
@@ -164,7 +164,7 @@ class TensorValue(Value):
         if isinstance(stored, Value):
             return stored
         replaced = replacement(tx, name, self.python_type())
-        if replaced is not NOTHING:
+        if replaced is not MISSING:
             return self._bound(tx, name, replaced)
         if name in ("is_leaf", "grad_fn", "retains_grad") and self.fake.requires_grad:
             tx.guard(self.source, "predicate", is_a_leaf if self.fake.is_leaf else is_no_leaf)
@@ -265,7 +265,7 @@ class TensorValue(Value):
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
         replaced = replacement(tx, name, self.python_type())
-        if replaced is not NOTHING:
+        if replaced is not MISSING:
             return self._bound(tx, name, replaced).call(tx, args, kwargs)
         if name in READ_METHODS and not args and not kwargs:
             number = READ_METHODS[name](tx, self)

@@ -20,7 +20,7 @@ from torch.utils._device import _device_constructors
 
 from dynamo import breaks, rules
 from dynamo.capture.devices import default_device
-from dynamo.capture.lookups import NOTHING
+from dynamo.class_guards import MISSING
 from dynamo.errors import Unsupported
 from dynamo.sources import GlobalsSource, Source
 from dynamo.values import torch_polyfills, torch_state, torch_substitutes
@@ -358,7 +358,7 @@ class TensorDescriptorValue(TorchFunctionValue):
             raise Unsupported(breaks.UncapturedCall(self.describe()))
         receiver, *rest = args
         name = self.function.__name__
-        if replacement(tx, name) is not NOTHING:
+        if replacement(tx, name) is not MISSING:
             raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, in whose place is another"))
         return receiver.call_method(tx, name, rest, kwargs)
 
