@@ -19,9 +19,12 @@ import sys
 import textwrap
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+
+import pytest
 
 import dynamo
 from tests.dynamo.differential import Picture, assert_same
@@ -61,18 +64,20 @@ class Pair:
     change: str
     undo: str
     same: bool  # eager gives the same before and after
+    breaks: str  # codes of the breaks in the first call
 
     @property
     def id(self) -> str:
         return f"{self.name}: {self.change.splitlines()[0]}" if self.change else self.name
 
 
-def pairs_of(programs: dict[str, str]) -> list[Pair]:
-    """The pairs of a table of programs."""
-    return [pair for name, text in programs.items() for pair in _pairs(name, text)]
+def pairs_of(programs: dict[str, str], breaks: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """The mark of a test of all pairs of a table of programs; `breaks`: codes by program."""
+    pairs = [p for name, text in programs.items() for p in _pairs(name, text, breaks.get(name, ""))]
+    return pytest.mark.parametrize("pair", pairs, ids=lambda pair: pair.id)
 
 
-def _pairs(name: str, text: str) -> Iterator[Pair]:
+def _pairs(name: str, text: str, breaks: str) -> Iterator[Pair]:
     definitions, _, changes = textwrap.dedent(text).partition("\n---\n")
     lines = changes.splitlines()
     statements = ast.parse(changes).body
@@ -82,7 +87,7 @@ def _pairs(name: str, text: str) -> Iterator[Pair]:
         source = "\n".join(lines[start - 1 : end])
         code, _, note = source.rpartition("  # ") if "  # " in source else (source, "", "")
         undo = note.removeprefix("undo: ") if note.startswith("undo: ") else ""
-        yield Pair(name, definitions, code, undo, note == "same")
+        yield Pair(name, definitions, code, undo, note == "same", breaks)
 
 
 class _World:
@@ -139,8 +144,8 @@ def _play(pair: Pair, filename: str, backend: str | None) -> tuple[list[Any], An
 _CALLS = ("the first call", "the second call", "after the change", "again", "after undoing")
 
 
-def check_pair(pair: Pair, breaks: str = "", backend: str = "eager") -> None:
-    """Eager and compiled agree at every call; the first breaks with these codes, or not at all."""
+def check_pair(pair: Pair) -> None:
+    """Eager and compiled agree at every call; the first breaks as its table says."""
     filename = f"<mutated {next(_numbers)}>"
     lines = pair.definitions.splitlines(keepends=True)
     linecache.cache[filename] = (len(pair.definitions), None, lines, filename)
@@ -149,12 +154,12 @@ def check_pair(pair: Pair, breaks: str = "", backend: str = "eager") -> None:
         assert expected[1] != expected[2], f"{pair.change!r} changes nothing"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        seen, (first, again) = _play(pair, filename, backend)
+        seen, (first, again) = _play(pair, filename, "eager")
     for where, wanted, found in zip(_CALLS, expected, seen):
         assert_same({"it": wanted}, {"it": found}, where)
     faults = [str(w.message) for w in caught if "fault" in str(w.message)]
     assert not faults, faults[0]
     codes = sorted({broken.code for record in first for broken in record.breaks})
-    assert " ".join(codes) == breaks, f"breaks: {codes}"
+    assert " ".join(codes) == pair.breaks, f"breaks: {codes}"
     assert any(record.graphs for record in first), "nothing was captured"
-    assert breaks or again == len(first), "an unchanged call compiled again"
+    assert pair.breaks or again == len(first), "an unchanged call compiled again"

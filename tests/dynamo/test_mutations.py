@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.dynamo.mutations import check_pair, pairs_of
 
 # place -> (definitions with {v}, where f finds the value, the change with {v})
@@ -216,9 +214,6 @@ def _programs() -> dict[str, str]:
     return programs
 
 
-PAIRS = pairs_of(_programs())
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
+@pairs_of(_programs())
 def test_values_that_change(pair):
     check_pair(pair)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.dynamo.mutations import check_pair, pairs_of
 
 PROGRAMS = {
@@ -727,15 +725,8 @@ PROGRAMS = {
         o.__dict__ = {'z': 1}
     """,
 }
-# What breaks the graph in the first call.
-BREAKS: dict[str, str] = {}
-PAIRS = pairs_of(PROGRAMS)
 
 
-def breaks_of(pair):
-    return BREAKS.get(pair.name, "")
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
+@pairs_of(PROGRAMS)
 def test_classes(pair):
-    check_pair(pair, breaks_of(pair))
+    check_pair(pair)

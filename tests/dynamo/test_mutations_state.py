@@ -460,16 +460,11 @@ BREAKS = {
     "exceptions held outside": "ATTRIBUTE_MUTATION",
     "context variables": "UNCAPTURED_CALL",
 }
-PAIRS = pairs_of(PROGRAMS)
 
 
-def breaks_of(pair):
-    return BREAKS.get(pair.name, "")
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
+@pairs_of(PROGRAMS, BREAKS)
 def test_state(pair, request):
     if pair.name == "singledispatchmethod" and sys.version_info >= (3, 13):
         reason = "its weak-keyed cache of methods compiles the second call once more"
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    check_pair(pair, breaks_of(pair))
+    check_pair(pair)

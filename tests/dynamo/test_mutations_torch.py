@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.dynamo.mutations import check_pair, pairs_of
 
 PROGRAMS = {
@@ -282,21 +280,8 @@ SETTINGS = {
         nn.Module.__call__ = lambda self, x: x  # undo: nn.Module.__call__ = was[1]
     """,
 }
-# What breaks the graph in the first call.
-BREAKS: dict[str, str] = {}
-PAIRS = pairs_of(PROGRAMS)
-SETTINGS_PAIRS = pairs_of(SETTINGS)
 
 
-def breaks_of(pair):
-    return BREAKS.get(pair.name, "")
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
+@pairs_of(PROGRAMS | SETTINGS)
 def test_torch(pair):
-    check_pair(pair, breaks_of(pair))
-
-
-@pytest.mark.parametrize("pair", SETTINGS_PAIRS, ids=lambda pair: pair.id)
-def test_settings(pair):
-    check_pair(pair, breaks_of(pair))
+    check_pair(pair)
