@@ -1,4 +1,4 @@
-"""What a frame assumes about the classes it met: the MRO, the special methods, and lookups.
+"""The assumptions of a frame about classes: the MRO, the special methods, and lookups.
 
 Capture asks classes in many places: operators, truth, iteration, descriptors, `isinstance`,
 `copy`. One guard per class stands for all answers. While the version tag of a class is the same,
@@ -14,7 +14,7 @@ TRUSTED_PACKAGES = frozenset(
     ["torch", "builtins", "dynamo", "math", "operator", "functools", "itertools", "collections"]
     + ["typing", "contextlib", "copy", "enum", "dataclasses", "types", "warnings", "numbers", "abc"]
 )
-# Data about a class, some of it made when it is first asked for: guarded where it is read.
+# Data about a class, in part made at the first read: guarded where the frame reads them.
 _DATA = frozenset(
     ["__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__"]
     + ["__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"]
@@ -50,12 +50,12 @@ def _can_change(cls: type) -> bool:
 
 
 class ClassAssumptions:
-    """What a frame assumes about one class."""
+    """The assumptions of a frame about one class."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
         self.made_by_frame = False
-        self.found: dict[str, Any] = {}  # what a lookup in the class finds, unbound
+        self.found: dict[str, Any] = {}  # by name: unbound
         self.absent: dict[str, None] = {}  # names that a lookup does not find
 
     def assume(self, name: str, found: Any) -> None:
@@ -66,7 +66,7 @@ class ClassAssumptions:
             self.found[name] = found
 
     def payload(self) -> tuple[Any, ...] | None:
-        """Of the guard; None for a class that nobody changes before the frame runs."""
+        """The payload of the guard; None for a class that nothing can change between two calls."""
         if self.made_by_frame:
             return None
         mro = _MRO.__get__(self.cls)

@@ -1,7 +1,7 @@
-"""Faults of ours while a graph is compiled: gone around with one warning, or raised.
+"""Faults of the compiler: bypassed with one warning, or raised.
 
 A fault is an exception that is no deliberate signal of a stage (Unfunctionalizable, NoCompiler).
-The graph then runs in a slower way that gives the same results.
+After a fault the graph runs more slowly, with the same results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _warned: set[tuple[str, str, str]] = set()
 
 
 def blame(error: Exception, node: Node) -> None:
-    """Note the node at which an error arose; the first that is noted, the innermost, stays."""
+    """Note the node at which an error arose, unless an inner one is noted."""
     if not hasattr(error, "graph_node"):
         error.graph_node = node  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""The way around a fault of ours in a stage: the operators that bring it about stay aten calls.
+"""The recovery from a fault in a stage: the operators that cause the fault stay aten calls.
 
 recall                            the plan is made anew
 lower                             the operator whose lowering raises; the next, if another does
@@ -52,7 +52,7 @@ def recover(c: Compilation, error: Exception, signals: Signals, run: RunStages) 
 
 
 def _chosen(c: Compilation, error: Exception, run: RunStages) -> set[str]:
-    """Operators that, left to aten, may bring no fault about; none if that is no help."""
+    """Operators to leave to aten so that the fault may go away; none if no such operators exist."""
     if c.stage in ("functionalize", "recall"):
         return set()
     node = faults.blamed(error)
@@ -87,7 +87,7 @@ def _searched(c: Compilation, run: RunStages) -> set[str]:
 def _attempt(
     c: Compilation, left_to_aten: Iterable[str], run: RunStages, until: str | None = None
 ) -> Exception | None:
-    """Run the stages anew; returns what they raise. Nothing of it is kept on disk as the plan."""
+    """Run the stages anew; returns the exception raised, if any. No plan is written to disk."""
     c.left_to_aten = set(left_to_aten)
     c.program = c.module = c.triton = c.spec = c.library = c.compiled = c.key = None
     c.results, c.items, c.cached = [], [], False

@@ -1,8 +1,8 @@
-"""What capture looked up by name in modules and classes that change rarely: those of torch, of the
-standard library, and builtins.
+"""Lookups of names in modules and classes that change rarely: those of torch, of the standard
+library, and builtins.
 
-Such a name has no guard of its own. All of a frame's are one guard of the kind "lookups", which
-costs a comparison as long as none of these modules and classes has changed.
+Such a name has no guard of its own. One guard of the kind "lookups" covers all names of a frame,
+at the cost of a comparison while none of these modules and classes has changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_trusted(source: Source) -> bool:
 
 
 class Lookups:
-    """The names that one capture has looked up, and what they led to."""
+    """The names that one capture has looked up, and the objects found."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, str], tuple[Any, ...]] = {}
@@ -51,7 +51,7 @@ class Lookups:
         self._found.setdefault((id(holder), name), row)
 
     def add_in_class(self, cls: type, name: str, found: Any = MISSING) -> None:
-        """`name` in a class, if that is one which the source code of a trusted package defines."""
+        """`name` in a class that the source code of a trusted package defines; no other class."""
         if type(found) not in _DATA and self._lasts(cls):
             self.add(cls, name, found)
 
@@ -103,7 +103,7 @@ class Lookups:
 
 
 def in_mro(cls: type, name: str) -> Any:
-    """What the first class of the MRO that has `name` holds under it; MISSING if none has."""
+    """The object under `name` in the first class of the MRO that has the name, or MISSING."""
     for owner in cls.__mro__ or ():
         namespace = NAMESPACE.__get__(owner)
         if name in namespace:
@@ -112,7 +112,7 @@ def in_mro(cls: type, name: str) -> Any:
 
 
 def _is_named(cls: type) -> bool:
-    """The module of a trusted class holds it under its name: it lives as long as that."""
+    """Whether the module of a trusted class holds the class under its name, and keeps it alive."""
     if not is_trusted_class(cls):
         return False
     found: Any = sys.modules.get(MODULE.__get__(cls))

@@ -1,5 +1,5 @@
-"""Python's lookup of what a type holds for its instances: the MRO, and never the metaclass (which
-hasattr(cls, name) asks, too).
+"""Python's lookup in a type for its instances: through the MRO, and never in the metaclass, where
+hasattr(cls, name) looks, too.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def reads_by_function(cls: type) -> bool:
 
 
 def type_of_bound(found: Any) -> type:
-    """The type of a C method bound to its receiver; `found`: what the receiver's type holds."""
+    """The type of a C method bound to its receiver; `found`: the method unbound."""
     is_slot = isinstance(found, types.WrapperDescriptorType)
     return types.MethodWrapperType if is_slot else types.BuiltinMethodType
