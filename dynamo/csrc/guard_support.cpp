@@ -88,9 +88,35 @@ std::string utf8(PyObject* text) {
   return std::string(data, static_cast<size_t>(size));
 }
 
+namespace {
+
+// Whether the class has a __repr__ in Python, other than that of enums.
+bool has_repr_in_python(PyTypeObject* type) {
+  static PyObject* repr = PyUnicode_InternFromString("__repr__");
+  PyObject* found = repr == nullptr ? nullptr : _PyType_Lookup(type, repr);
+  if (found == nullptr || !PyFunction_Check(found)) return false;
+  PyObject* module = PyFunction_GetModule(found);
+  return module == nullptr || !PyUnicode_Check(module) || utf8(module) != "enum";
+}
+
+// The text of an object whose repr() may run the program's code; "" for other objects.
+std::string repr_without_program(PyObject* object) {
+  if (PyModule_Check(object)) {
+    PyObject* names = PyModule_GetDict(object);
+    PyObject* name = names == nullptr ? nullptr : PyDict_GetItemString(names, "__name__");
+    return "<module '" + (name != nullptr && PyUnicode_Check(name) ? utf8(name) : "?") + "'>";
+  }
+  if (!has_repr_in_python(Py_TYPE(object))) return "";
+  if (!PyType_Check(object)) return std::string("<") + Py_TYPE(object)->tp_name + " object>";
+  return std::string("<class '") + reinterpret_cast<PyTypeObject*>(object)->tp_name + "'>";
+}
+
+}  // namespace
+
 std::string short_repr(PyObject* object) {
   if (object == nullptr) return "nothing";
   std::string text = tensor_summary(object);
+  if (text.empty()) text = repr_without_program(object);
   if (!text.empty()) return text;
   Ref repr = Ref::steal(PyObject_Repr(object));
   if (!repr) {

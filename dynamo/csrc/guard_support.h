@@ -104,7 +104,8 @@ class Held {
   std::string type_name_;
 };
 
-// repr(object), shortened; tensors by their type and shape; never raises.
+// repr(object), shortened, without code of the program for modules, classes and instances; tensors by their type and
+// shape; never raises.
 std::string short_repr(PyObject* object);
 // The text of the current exception, which it clears.
 std::string take_error_text();

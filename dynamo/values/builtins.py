@@ -102,25 +102,38 @@ def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str
 
 
 def guard_parameters(tx: Interpreter, *functions: Value) -> None:
-    """Assume that the functions keep the defaults of their parameters."""
+    """Assume that the functions keep the signatures that they have."""
+    from dynamo.values.classes import ClassValue
     from dynamo.values.function import MethodValue, UserFunctionValue
 
     for value in functions:
         while isinstance(value, MethodValue):
             value = value.function
+        if isinstance(value, ClassValue):
+            makers = (class_lookup(value.cls, name) for name in ("__new__", "__init__"))
+            plain = (getattr(maker, "__func__", maker) for maker in makers)
+            made_by = (maker for maker in plain if isinstance(maker, types.FunctionType))
+            guard_parameters(tx, *(tx.wrap(m, tx.output.install(m.__name__, m)) for m in made_by))
         if isinstance(value, UserFunctionValue):
-            tx.guard(value.source, "predicate", _has_defaults_of(value.function))
+            tx.guard(value.source, "predicate", _has_parameters_of(value.function))
             if "__wrapped__" in vars(value.function):
                 guard_parameters(tx, value.getattr(tx, "__wrapped__"))
 
 
-def _has_defaults_of(function: types.FunctionType) -> Callable[[Any], bool]:
-    defaults, named = function.__defaults__, dict(function.__kwdefaults__ or {})
+def _has_parameters_of(function: types.FunctionType) -> Callable[[Any], bool]:
+    """Parts of a function, apart from its code, that its signature is made of, are the same."""
+
+    def parts(function: Any) -> tuple[list[Any], list[Any]]:
+        named, annotations = function.__kwdefaults__ or {}, function.__annotations__
+        told = [vars(function).get(name) for name in ("__signature__", "__wrapped__")]
+        single = (function.__defaults__, *told)
+        return [tuple(named), tuple(annotations)], [*single, *named.values(), *annotations.values()]
+
+    names, held = parts(function)
 
     def check(other: Any) -> bool:
-        now = other.__kwdefaults__ or {}
-        same = now.keys() == named.keys() and all(now[name] is named[name] for name in named)
-        return same and other.__defaults__ is defaults
+        names_now, held_now = parts(other)
+        return names_now == names and all(map(operator.is_, held_now, held))
 
     return check
 

@@ -28,6 +28,7 @@ from dynamo.values.descriptors import (
     bind_to_class,
     class_attr_source,
     class_lookup,
+    guarded_lookup,
     is_data_descriptor,
     is_trusted_class,
     reads_by_function,
@@ -43,7 +44,8 @@ from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
-from dynamo.values.reflection import read_attribute, type_name
+from dynamo.values.reflection import C_DESCRIPTORS, read_attribute, type_name
+from dynamo.values.replaced import is_programs
 from dynamo.values.spelling import is_wanted, spell_call, spell_construct
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
@@ -552,13 +554,48 @@ class PyModuleValue(Value):
         changed = {namespace for namespace, _ in tx.output.side_effects.globals}
         if name == "__dict__" and id(vars(self.module)) in changed:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        if self._is_programs(name):
+            return self._by_program(tx, name)
         try:
             found = getattr(self.module, name)
         except AttributeError as error:
             raise_python(tx, AttributeError, *error.args)
-        return tx.wrap(found, None if self.source is None else AttrSource(self.source, name))
+        return tx.wrap(found, self._attr_source(name))
+
+    def _attr_source(self, name: str) -> Source | None:
+        return None if self.source is None else AttrSource(self.source, name)
+
+    def _is_programs(self, name: str) -> bool:
+        """Whether a read of the attribute runs code of the program."""
+        kind, namespace = type(self.module), vars(self.module)
+        found = MISSING if is_trusted_class(kind) else class_lookup(kind, name)
+        if is_data_descriptor(found) or (found is not MISSING and name not in namespace):
+            return not isinstance(found, C_DESCRIPTORS)
+        hooks = (namespace.get("__getattr__", MISSING), class_lookup(kind, "__getattr__"))
+        return name not in namespace and any(
+            hook is not MISSING and (type(hook) is not types.FunctionType or is_programs(hook))
+            for hook in hooks
+        )
+
+    def _by_program(self, tx: Interpreter, name: str) -> Value:
+        tx.guard(self.source, "type", type(self.module))
+        found = guarded_lookup(tx, self, name)
+        if found is not MISSING:
+            return bind(tx, self, found, name)
+        tx.guard(self._attr_source("__dict__"), "contains", (name, False))
+        own = vars(self.module).get("__getattr__", MISSING)
+        of_class = guarded_lookup(tx, self, "__getattr__")
+        if of_class is MISSING:
+            hook = tx.wrap(own, self._attr_source("__getattr__"))
+        elif own is MISSING:
+            hook = bind(tx, self, of_class, "__getattr__")
+        else:  # the second is asked if the first raises an AttributeError
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
+        return tx.call_function(hook, [ConstantValue(name)], {})
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if self._is_programs(name):
+            return can_read(tx, self, name)
         tx.guard(self.source, "has_attr", (name, hasattr(self.module, name)))
         return hasattr(self.module, name)
 

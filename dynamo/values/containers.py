@@ -312,18 +312,6 @@ class NamedTupleValue(TupleValue):
         call_real(tx, delattr, real, name)
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
-    def py__replace(self, tx, **changes):
-        if not changes.keys() <= set(self.fields):
-            real = self.make_real([None] * len(self.contents))
-            call_real(tx, real._replace, **dict.fromkeys(changes))
-        items = dict(zip(self.fields, self.contents)) | changes
-        return NamedTupleValue(self.cls, list(items.values()))
-
-    def py__asdict(self, tx):
-        from dynamo.values.dicts import DictValue
-
-        return DictValue.of(tx, {n: self.item(tx, i) for i, n in enumerate(self.fields)})
-
     def reconstruct(self, codegen: Codegen) -> None:
         named = hasattr(self.cls, "_fields")  # else a structseq
         codegen.load_callable(lambda: codegen.load_const(tuple.__new__ if named else self.cls))

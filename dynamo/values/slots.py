@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import types
 import typing
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -240,8 +241,11 @@ def _class_slot(
         return call_handler(tx, name, handler, args, kwargs)
     if name == "__call__":
         return construct(tx, receiver, args, kwargs)
-    if name in ("mro", "__subclasses__"):
-        return tx.wrap(list(_OF_TYPE[name](cls)))
+    if name == "mro":
+        return tx.wrap(type.mro(cls))
+    if name == "__subclasses__":
+        tx.guard(receiver.source, "predicate", _has_subclasses_of(cls))
+        return tx.wrap(type.__subclasses__(cls))
     if name == "fromkeys" and issubclass(cls, dict):
         return call_handler(tx, name, _fromkeys, [receiver, *args], kwargs)
     if name in ("__instancecheck__", "__subclasscheck__"):
@@ -267,10 +271,16 @@ def _class_slot(
     raise Unsupported(breaks.UncapturedCall(f"{cls.__name__}.{name}"))
 
 
-_OF_TYPE: dict[str, Callable[[type], list[type]]] = {
-    "mro": type.mro,
-    "__subclasses__": type.__subclasses__,
-}
+def _has_subclasses_of(cls: type) -> Callable[[type], bool]:
+    subclasses: list[type] = type.__subclasses__(cls)
+    held = [weakref.ref(subclass) for subclass in subclasses]
+
+    def check(now: type) -> bool:
+        subclasses: list[type] = type.__subclasses__(now)
+        pairs = zip(held, subclasses)
+        return len(subclasses) == len(held) and all(ref() is found for ref, found in pairs)
+
+    return check
 
 
 def _fromkeys(tx: Interpreter, receiver: ClassValue, keys: Value, value: Value | None = None):

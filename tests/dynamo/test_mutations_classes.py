@@ -710,6 +710,41 @@ PROGRAMS = {
         g.extra = 1
         del g.__wrapped__
     """,
+    "representations, which no guard asks for": """
+        class M(type):
+            def __repr__(cls): log.append('M'); return 'M'
+        class A(metaclass=M):
+            def __repr__(self): log.append('A'); return 'A'
+        a = b = A()
+        m = types.ModuleType('m'); m.v = 1
+        m.__getattr__ = lambda name: log.append(name)
+        d = {a: 1}
+        def f(x): return x * 2, a is b, isinstance(a, A), d[a], a == b, m.v
+        ---
+        b = A()
+        d[b] = 2  # same
+        m.v = 2
+    """,
+    "subclasses": """
+        class B: pass
+        class A(B): pass
+        def f(x): return x * 2, [c.__name__ for c in B.__subclasses__()]
+        ---
+        class C(B): pass
+        A.__name__ = 'Z'
+    """,
+    "methods of named tuples": """
+        N = collections.namedtuple('N', 'a b', defaults=[2])
+        class U(typing.NamedTuple): a: int = 1
+        n, u = N(1), U()
+        def f(x): return x * 2, n._asdict(), n._replace(b=5), u._asdict(), u._replace(a=4)
+        ---
+        N._fields = ('b', 'a')
+        N._asdict = lambda self: 1
+        N._replace = lambda self, **k: 1
+        N._make = classmethod(lambda cls, i: 4)
+        U._replace = lambda self, **k: 5
+    """,
     "lists of attributes": """
         class B: b = 1
         class A(B): a = 1

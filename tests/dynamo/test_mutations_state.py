@@ -423,6 +423,61 @@ PROGRAMS = {
         kw.clear()
         kw = {'b': 7}
     """,
+    "attributes of modules that functions give": """
+        m = types.ModuleType('m'); m.a = 1
+        def give(name):
+            log.append(name)
+            if name == 'z': raise AttributeError(name)
+            return name + '1'
+        m.__getattr__ = give
+        def f(x): return x * 2, m.a, m.b, hasattr(m, 'c'), hasattr(m, 'z'), getattr(m, 'd', 3), getattr(m, 'z', 3)
+        ---
+        m.__getattr__ = lambda name: name + '2'
+        m.__getattr__ = 'no function'
+        m.b = 3
+        m.z = 3
+        del m.__getattr__
+        m.__class__ = type('M', (types.ModuleType,), {'__getattr__': lambda self, name: 5})
+    """,
+    "classes of modules": """
+        class M(types.ModuleType):
+            def __getattr__(self, name):
+                log.append(name)
+                if name == 'z': raise AttributeError(name)
+                return name + '1'
+            @property
+            def p(self): log.append('p'); return 3
+            def m(self): return self.a
+        m = M('m'); m.a = 1
+        def f(x): return x * 2, m.a, m.b, m.p, m.m(), hasattr(m, 'c'), hasattr(m, 'z'), getattr(m, 'z', 3)
+        ---
+        M.__getattr__ = lambda self, name: name + '2'
+        M.p = 5
+        M.a = property(lambda self: 6)
+        M.m = lambda self: 7
+        m.a = 4
+        m.b = 3
+        m.z = 3
+        del M.__getattr__
+    """,
+    "signatures": """
+        import inspect
+        def g(a, b=1): return a
+        class A:
+            def __init__(self, q): pass
+            def m(self, w): pass
+        def f(x): return x * 2, *[str(inspect.signature(v)) for v in (g, A, A.m)]
+        ---
+        g.__defaults__ = (5,)
+        g.__annotations__['a'] = int
+        g.__signature__ = inspect.Signature()
+        g.__wrapped__ = A.m
+        A.__init__.__defaults__ = (3,)
+        A.__init__ = lambda self, r: None
+        A.__new__ = lambda cls, *a: None
+        A.__signature__ = inspect.Signature()
+        A.m.__signature__ = inspect.Signature()
+    """,
     "annotations": """
         class A: a: int = 1
         def g(a: int): pass
