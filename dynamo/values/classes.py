@@ -571,8 +571,10 @@ class PyModuleValue(Value):
         found = MISSING if is_trusted_class(kind) else class_lookup(kind, name)
         if is_data_descriptor(found) or (found is not MISSING and name not in namespace):
             return not isinstance(found, C_DESCRIPTORS)
+        if name in namespace:
+            return False
         hooks = (namespace.get("__getattr__", MISSING), class_lookup(kind, "__getattr__"))
-        return name not in namespace and any(
+        return any(
             hook is not MISSING and (type(hook) is not types.FunctionType or is_programs(hook))
             for hook in hooks
         )
