@@ -716,8 +716,6 @@ class MappingProxyValue(BuiltinObject):
         self.target = target
 
     def python_type(self) -> type:
-        import types
-
         return types.MappingProxyType
 
     def children(self) -> Sequence[Value]:
