@@ -73,10 +73,20 @@ def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., 
     packets = [getattr(aten, name) for name in names if hasattr(aten, name)]
     rules = get_decompositions(packets)
     return {
-        op: rule
+        op: _contiguous(rule) if op is aten.baddbmm.default else rule
         for op, rule in rules.items()
         if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable
     }
+
+
+def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule with the operator's layout, where the rule's follows a transposed argument."""
+
+    @functools.wraps(rule)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        return rule(*args, **kwargs).contiguous()
+
+    return decomposed
 
 
 def training_table(keep: Iterable[Any] = ()) -> dict[Any, Callable[..., Any]]:

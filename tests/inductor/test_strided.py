@@ -196,3 +196,16 @@ def test_operators_of_programs_are_given_eagers_strides(sees_strides):
     c = staged(fn, [x])
     for number, (got, expected) in enumerate(zip(c.compiled(x), fn(x), strict=True)):
         assert torch.equal(got, expected), number
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (2, 0, 1)])
+def test_a_product_added_to_a_transposed_tensor_has_eagers_layout(order):
+    def f(x, a, b):
+        return torch.baddbmm(x.permute(order), a, b)
+
+    sizes = [5, 6, 7]
+    x = torch.randn([sizes[order.index(d)] for d in range(3)])
+    a, b = torch.randn(5, 6, 4), torch.randn(5, 4, 7)
+    ours, theirs = dynamo.compile(f)(x, a, b), f(x, a, b)
+    assert ours.stride() == theirs.stride()
+    torch.testing.assert_close(ours, theirs)
