@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from fxgraph import faults
+from fxgraph import effects, faults
 from fxgraph.aot import (
     FunctionalGraph,
     SpentCallable,
@@ -273,33 +273,45 @@ def compile_training(
     c.functional = training.forward
     forward = _compiled(c)
     compiled_report: dict[str, Any] = dict(forward.compile_report)
+    reports: list[dict[str, Any]] = []  # of backwards
     chosen = c.options  # `c` itself holds the inputs of the first call
 
     def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
         count = len(functional.graph_module.graph.find_nodes(op="placeholder"))
         part = Compilation(None, [None] * count, [False] * count, chosen, functional)
         compiled = _compiled(part)
-        compiled_report.update(_both(compiled_report, compiled.compile_report))
+        reports.append(compiled.compile_report)
+        compiled_report.update(_together(forward.compile_report, reports))
         return getattr(compiled, "take", None) or (lambda given: compiled(*given))
+
+    def note(text: str) -> None:
+        reports.append({"notes": [text]})
+        compiled_report.update(_together(forward.compile_report, reports))
 
     statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
     with faults.stage("link"):
-        step = training_callable(training, forward, backward, statics)
+        step = training_callable(training, forward, backward, statics, note)
     step.binds_static = True  # type: ignore[attr-defined]
     step.compile_report = compiled_report  # type: ignore[attr-defined]
     return step
 
 
-def _both(forward: dict[str, Any], backward: dict[str, Any]) -> dict[str, Any]:
-    """The report on a graph and its backward."""
+def _together(forward: dict[str, Any], backwards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The report on a graph and those of its backwards that are compiled."""
+    reports = [forward, *backwards]
+    fallbacks: Counter[str] = Counter()
+    stages: Counter[str] = Counter()
+    for one in reports:
+        fallbacks.update(one.get("fallback_ops", {}))
+        stages.update(one.get("stages", {}))
     return {
-        "fallback_ops": dict(Counter(forward["fallback_ops"]) + Counter(backward["fallback_ops"])),
-        "kernels": forward["kernels"] + backward["kernels"],
+        "fallback_ops": dict(fallbacks),
+        "kernels": sum(one.get("kernels", 0) for one in reports),
         "autograd": None,
-        "stages": dict(Counter(forward["stages"]) + Counter(backward["stages"])),
+        "stages": dict(stages),
         "notes": [
             *(f"forward: {note}" for note in forward["notes"]),
-            *(f"backward: {note}" for note in backward["notes"]),
+            *(f"backward: {note}" for one in backwards for note in one["notes"]),
         ],
     }
 
@@ -334,8 +346,11 @@ def _compiled(c: Compilation) -> Any:
         c.notes.append(f"on aten, operator by operator: no kernels for {error}")
         c.compiled = _OnAten(c)
     assert c.functional is not None
-    if not isinstance(c.compiled, _OnAten) and _needs_frame(c):
-        c.compiled = _Framed(c)
+    if not isinstance(c.compiled, _OnAten):
+        if _can_run_again(c):
+            c.compiled = _Launched(c)
+        elif _needs_frame(c):
+            c.compiled = _Framed(c)
     if c.floats:
         varying = [i for i, static in enumerate(c.static) if not static]
         c.compiled = WithFloats(c.compiled, [varying.index(i) for i in c.floats])
@@ -402,6 +417,17 @@ def _needs_frame(c: Compilation) -> bool:
     )
 
 
+def _can_run_again(c: Compilation) -> bool:
+    """Whether Triton kernels are launched, and a call that one ended may be made again on aten: a
+    call that has written nothing, drawn nothing and let nothing go. A backward lets go.
+    """
+    assert c.functional is not None
+    if c.gm is None or c.triton is None or not c.triton.kernels or c.functional.input_mutations:
+        return False
+    nodes = c.functional.graph_module.graph.nodes
+    return not any(effects.of(node).impure() for node in nodes if node.op != "output")
+
+
 class _WithStatics:
     """A callable that takes the varying inputs and holds the static ones."""
 
@@ -421,6 +447,36 @@ class _OnAten(_WithStatics):
 
     def __call__(self, *varying: Any) -> Any:
         return run_functional(self.functional, self.all_inputs(varying))
+
+
+class _Launched(_WithStatics):
+    """The plan of a graph with Triton kernels; the graph on aten, once a launch has failed.
+
+    Triton compiles at a launch, too, what is new to it: buffers that are aligned otherwise, sizes
+    that are divisible otherwise.
+    """
+
+    compile_report: dict[str, Any]
+
+    def __init__(self, c: Compilation) -> None:
+        super().__init__(c)
+        self.plan: Any = c.compiled
+
+    def __call__(self, *varying: Any) -> Any:
+        if self.plan is None:
+            return run_functional(self.functional, self.all_inputs(varying))
+        try:
+            return self.plan(*varying)
+        except Exception as error:
+            if getattr(error, "graph_stage", None) != "launch":
+                raise
+            faults.insist(error)
+            fault = error
+        results = run_functional(self.functional, self.all_inputs(varying))
+        note = faults.tell(fault, "launch", "the graph runs on aten, operator by operator")
+        self.compile_report["notes"].append(note)
+        self.plan = None
+        return results
 
 
 class _Framed(_WithStatics):

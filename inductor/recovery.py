@@ -1,6 +1,6 @@
 """The recovery from a fault in a stage: the operators that cause the fault stay aten calls.
 
-recall                            the plan is made anew
+recall                            the plan is made anew; so is a recalled one in compile and link
 lower                             the operator whose lowering raises; the next, if another does
 schedule, codegen, compile, link  as few operators as a search by halves finds
 """
@@ -32,7 +32,7 @@ def recover(c: Compilation, error: Exception, signals: Signals, run: RunStages) 
     while failed is not None:
         faults.insist(failed)
         stage, chosen = c.stage, set()
-        anew = stage == "recall" and c.cached
+        anew = c.cached and c.program is None and stage in ("recall", "compile", "link")
         if not anew:
             chosen = _chosen(c, failed, run)
         way = (

@@ -63,7 +63,7 @@ class _Contribution:
         count = len(training.saved)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         tangents = placeholders[count:]
-        self.zero = _reached(nodes, tangents) - _reached(nodes, [tangents[k] for k in present])
+        self.zero = reached(nodes, tangents) - reached(nodes, [tangents[k] for k in present])
         self.made: dict[Node, Node] = {}
         self.graph = Graph()
         self._known = _known_symbols(nodes, count)
@@ -86,7 +86,7 @@ class _Contribution:
     def _copy(self, node: Node) -> Node:
         if node.target is aten.add.Tensor and not node.kwargs:
             live = [arg for arg in node.args if arg not in self.zero]
-            if len(live) == 1 and isinstance(live[0], Node) and _alike(live[0], node):
+            if len(live) == 1 and isinstance(live[0], Node) and alike(live[0], node):
                 return self._of(live[0])
         return self.graph.node_copy(node, self._of)
 
@@ -131,7 +131,7 @@ def _known_symbols(nodes: Sequence[Node], saved: int) -> dict[Any, tuple[Node, i
     whichever tangents arrive.
     """
     placeholders = [node for node in nodes if node.op == "placeholder"]
-    behind = _reached(nodes, placeholders[saved:])
+    behind = reached(nodes, placeholders[saved:])
     found: dict[Any, tuple[Node, int | None]] = {}
     value: Any
     for node in placeholders[:saved]:
@@ -164,7 +164,8 @@ def sizes_are_known(backward: Graph, saved: int) -> bool:
     )
 
 
-def _reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
+def reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
+    """The nodes that depend on one of `starts`, and these."""
     found = set(starts)
     for node in nodes:
         if any(arg in found for arg in node.all_input_nodes):
@@ -172,6 +173,7 @@ def _reached(nodes: Sequence[Node], starts: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _alike(one: Node, other: Node) -> bool:
+def alike(one: Node, other: Node) -> bool:
+    """Whether two values are tensors of the same type, sizes and strides."""
     a, b = one.meta["val"], other.meta["val"]
     return a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()

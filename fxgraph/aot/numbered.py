@@ -17,6 +17,7 @@ import torch
 
 from fxgraph.aot.functional import FunctionalGraph, TrainingGraph
 from fxgraph.expressions import evaluate
+from fxgraph.node import Node
 from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
 
 
@@ -55,7 +56,16 @@ class Numbered:
         """What compiles a backward, for one that gets tensors for its numbers."""
         if not self.varies:
             return compile_backward
-        return lambda functional: _Backward(functional, compile_backward(functional))
+
+        def compiled(functional: FunctionalGraph) -> Any:
+            nodes = functional.graph_module.graph.find_nodes(op="placeholder")
+            return _Backward(nodes, compile_backward(functional))
+
+        return compiled
+
+    def around(self, placeholders: Sequence[Node], backward: Callable[[list[Any]], Any]) -> Any:
+        """A backward that takes numbers for some placeholders, as one that takes tensors."""
+        return _Backward(placeholders, backward) if self.varies else backward
 
     def step(self, step: Any, statics: Sequence[Any] | None) -> Any:
         """What is called with numbers in the places of numbers."""
@@ -73,6 +83,19 @@ def _varies(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return True
     return any(map(is_symbolic, (*value.shape, *value.stride())))
+
+
+def sizes_of(vals: Sequence[Any], given: Sequence[Any]) -> dict[Any, Any]:
+    """Symbol -> its value: from numbers, and from the tensors whose sizes depend on data."""
+    values: dict[Any, Any] = {}
+    for val, value in zip(vals, given, strict=True):
+        if is_symbol(val):
+            values[val.node._expr] = value
+        sizes: Sequence[Any] = val.shape if isinstance(val, torch.Tensor) else ()
+        for dim, size in enumerate(sizes):
+            if depends_on_data(size) and size.node.expr.is_Symbol:
+                values[size.node.expr] = value.shape[dim]
+    return values
 
 
 class _Step:
@@ -94,11 +117,10 @@ class _Backward:
     the backward was compiled for.
     """
 
-    def __init__(self, functional: FunctionalGraph, compiled: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, nodes: Sequence[Node], compiled: Callable[[list[Any]], Any]) -> None:
         self.compiled = compiled
-        self.symbols = functional.symbols
-        nodes = [n for n in functional.graph_module.graph.nodes if n.op == "placeholder"]
         self.vals = [node.meta["val"] for node in nodes]
+        self.numbers = [i for i, val in enumerate(self.vals) if is_symbol(val)]
         self.tangents = [
             i
             for i, (node, val) in enumerate(zip(nodes, self.vals))
@@ -106,15 +128,9 @@ class _Backward:
         ]
 
     def __call__(self, given: list[Any]) -> Any:
-        for i in self.symbols.values():
+        for i in self.numbers:
             given[i] = given[i].item()
-        values = {symbol: given[i] for symbol, i in self.symbols.items()}
-        for val, tensor in zip(self.vals, given):
-            # Sizes that depend on data are told by what has them.
-            sizes: Sequence[Any] = val.shape if isinstance(val, torch.Tensor) else ()
-            for dim, size in enumerate(sizes):
-                if depends_on_data(size) and size.node.expr.is_Symbol:
-                    values[size.node.expr] = tensor.shape[dim]
+        values = sizes_of(self.vals, given)
         for i in self.tangents:
             val = self.vals[i]
             stride = tuple(

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
+from fxgraph import faults
 from fxgraph.aot.absent import BackwardPart, backward_part
 from fxgraph.aot.cuts import last_write, replaced
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
 from fxgraph.aot.numbered import Numbered
+from fxgraph.aot.present import present_part
 from fxgraph.aot.runtime import run_writing
 from fxgraph.aot.spent import SpentCallable
 from fxgraph.args import leaves, map_aggregate
@@ -53,20 +55,22 @@ def training_callable(
     forward: Compiled,
     compile_backward: CompileBackward,
     statics: Sequence[torch.Tensor | None] | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Callable[..., Any]:
     """What a backend returns for a graph that is differentiated; attributes may be set on it.
 
     forward: the compiled training.forward: takes the inputs that have no entry in `statics`
         (by input; parameters and buffers bound once), runs without grad mode and autocast.
     compile_backward: makes the callable for a backward graph, of one list that it may empty. Called
-        now for segments with one differentiable value, else when a backward arrives.
+        now for segments with one differentiable value, else when a backward arrives. After a fault
+        there the backward runs operator by operator; `note` is told.
 
     A second derivative is taken through the torch-level graph, run again by autograd, where that
     gives the same values: not if the graph writes inputs or draws random numbers, which raises.
     """
     numbered = Numbered(training)
     forward = numbered.forward(forward, statics)
-    backwards = _Backwards(training, numbered.backward(compile_backward))
+    backwards = _Backwards(training, numbered.backward(compile_backward), note)
     for number, segment in enumerate(training.segments):
         if len(segment.tangents) == 1:
             backwards.part_for(number, tuple(segment.tangents))
@@ -110,7 +114,10 @@ def _spec(
         "values": _value_count(frame),
         "saved": [(_SAVED.index(name), number) for name, number in training.saved],
         "versions": training.versions,
-        "segments": [_segment(training, segment) for segment in training.segments],
+        "segments": [
+            _segment(training, segment, backwards.whole(number).saved)
+            for number, segment in enumerate(training.segments)
+        ],
         "cuts": list(training.cuts),
         "outputs": [_output(spec) for spec in frame.outputs],
         "written": [m.index for m in frame.input_mutations],
@@ -118,7 +125,7 @@ def _spec(
     }
 
 
-def _segment(training: TrainingGraph, segment: Segment) -> dict[str, Any]:
+def _segment(training: TrainingGraph, segment: Segment, saved: Sequence[int]) -> dict[str, Any]:
     tangents = _placeholders(training.backward)[len(training.saved) :]
     vals = [tangents[k].meta["val"] for k in segment.tangents]
     place = {k: n for n, k in enumerate(segment.tangents)}
@@ -127,7 +134,7 @@ def _segment(training: TrainingGraph, segment: Segment) -> dict[str, Any]:
         "values": [training.tangents[k] for k in segment.tangents],
         "tangents": [(*_geometry(v), v.dtype, v.device) for v in vals],
         "gradients": [(kind == "output", number) for kind, number in targets],
-        "saved": backward_part(training, segment, segment.tangents).saved,
+        "saved": saved,
         "frees": [[place[j] for j in training.frees[k] if j in place] for k in segment.tangents],
         "watched": [
             (kind == "value", number, [place[k] for k in users])
@@ -167,18 +174,47 @@ def _placeholders(functional: FunctionalGraph) -> list[Node]:
 class _Backwards:
     """The ways from tangents to gradients."""
 
-    def __init__(self, training: TrainingGraph, compile_backward: CompileBackward) -> None:
+    def __init__(
+        self,
+        training: TrainingGraph,
+        compile_backward: CompileBackward,
+        note: Callable[[str], None],
+    ) -> None:
         self.training = training
         self.compile_backward = compile_backward
+        self.note = note
         self.made: dict[tuple[int, tuple[int, ...]], tuple[Any, BackwardPart]] = {}
+        self._wholes: dict[int, BackwardPart] = {}
+
+    def whole(self, number: int) -> BackwardPart:
+        """The backward of a segment for all of its tangents."""
+        if number not in self._wholes:
+            segment = self.training.segments[number]
+            self._wholes[number] = backward_part(self.training, segment, segment.tangents)
+        return self._wholes[number]
 
     def part_for(self, number: int, present: tuple[int, ...]) -> tuple[Any, BackwardPart]:
         """The compiled backward of a segment for the tangents `present` (positions)."""
         key = number, present
         if key not in self.made:
-            part = backward_part(self.training, self.training.segments[number], present)
-            self.made[key] = self.compile_backward(part.graph), part
+            whole = self.whole(number)
+            try:
+                self.made[key] = self._compiled(number, present)
+            except Exception as error:
+                faults.insist(error)
+                way = "the backward runs on aten, operator by operator"
+                self.note(faults.tell(error, "backward", way))
+                part, run = present_part(self.training, whole, present)
+                self.made[key] = run, part
         return self.made[key]
+
+    def _compiled(self, number: int, present: tuple[int, ...]) -> tuple[Any, BackwardPart]:
+        segment = self.training.segments[number]
+        if present == tuple(segment.tangents):
+            part = self.whole(number)
+        else:
+            part = backward_part(self.training, segment, present)
+        return self.compile_backward(part.graph), part
 
     def specialize(self, number: int, arriving: list[int]) -> tuple[Any, ...]:
         """The backward of a segment for those of its tangents that arrive, as csrc/ wants it."""

@@ -12,7 +12,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from inductor.codegen.triton import TritonKernel
+from inductor.codegen.triton import TYPES, TritonKernel
+from inductor.sizes import hint
+
+STAGE = "launch"  # that errors of a launch are marked with
+_DTYPES = {name: dtype for dtype, name in TYPES.items()}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -45,12 +49,30 @@ class Launcher:
         if not isinstance(programs, int):
             *args, programs = args  # type: ignore[assignment]
         if programs:
-            self.function[(programs,)](*args, **self._options)
+            try:
+                self.function[(programs,)](*args, **self._options)
+            except Exception as error:
+                error.graph_stage = STAGE  # type: ignore[attr-defined]
+                raise
+
+    def compile(self) -> None:
+        """Compile and load the kernel for the current device as the first launch would, for aligned
+        buffers and the sizes of now: what Triton raises, it raises before a plan runs.
+        """
+        types = [kind for kind in self.kernel.signature.values() if kind.startswith("*")]
+        sizes = [hint(size) for size in self.kernel.sizes]
+        args = [*(_DTYPES[kind.removeprefix("*")] for kind in types), *sizes]
+        compiled = self.function.warmup(*args, grid=(1,), **self._options)
+        if compiled is not None:  # as it is by Triton's interpreter
+            compiled.run  # noqa: B018  loads
 
 
 def launchers(kernels: Mapping[str, TritonKernel]) -> dict[str, Launcher]:
-    """What to link the steps of a TritonModule with."""
-    return {name: Launcher(kernel) for name, kernel in kernels.items()}
+    """What to link the steps of a TritonModule with; the kernels are compiled."""
+    found = {name: Launcher(kernel) for name, kernel in kernels.items()}
+    for launcher in found.values():
+        launcher.compile()
+    return found
 
 
 def compile_for(kernel: TritonKernel, capability: int) -> dict[str, Any]:
