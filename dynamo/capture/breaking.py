@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
+from dynamo.capture import stand_ins
 from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.carrying import Carried, Carrying, Ended
 from dynamo.capture.control import SkipFrame
@@ -180,6 +181,8 @@ class BreakEmitter:
             places.pop()  # the names come with the instruction itself
         elif self.instr.op == "RERAISE":
             places = places[-1:]
+        elif self.instr.op == "DICT_MERGE":
+            places = [*(places[0] + below for below in stand_ins.BELOW_MERGED), *places]
         locals_: list[str] = []
         if self._calls_method(places):
             method: Any = stack[places[0]]
@@ -282,7 +285,7 @@ class BreakEmitter:
                     codegen.load_fast_and_clear(local)
                 else:
                     codegen.push_null()
-            codegen.native(self.instr)
+            stand_ins.execute(codegen, self.instr)
             return
         names = [local for local in operands if local]
         if self.handled is not None:

@@ -35,7 +35,7 @@ _VALUE_DEPENDENT = frozenset(
 # By zero, of integers.
 _DIVISIONS = frozenset(
     ["floordiv", "ifloordiv", "mod", "imod", "floor_divide", "remainder", "fmod", "__floordiv__"]
-    + ["__mod__", "__rfloordiv__", "__rmod__", "__ifloordiv__", "__imod__"]
+    + ["div", "divide", "__mod__", "__rfloordiv__", "__rmod__", "__ifloordiv__", "__imod__"]
 )
 _INDEXING = frozenset(["getitem", "setitem", "__getitem__", "__setitem__"])
 

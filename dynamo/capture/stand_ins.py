@@ -38,6 +38,9 @@ _DROPPED_FLAGS = (
     inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_NESTED | versions.CO_HAS_DOCSTRING
 ) | SUSPENDING
 _HANDLED, _RESULT = ".handled", ".result"
+# Relative to the dict that DICT_MERGE adds to: where the callable is that its errors name, and what
+# is above that (the NULL, in whose stead anything will do, and the positional arguments).
+BELOW_MERGED = (-3, -1) if versions.NULL_BELOW_CALLABLE else (-3, -1, -1)
 _made: CodeMap[bool] = CodeMap()
 
 
@@ -78,6 +81,14 @@ def handing_on(
     emit.call(count)
     emit.return_value()
     return _function(code, namespace, names, emit)
+
+
+def execute(emit: Any, instr: Instruction) -> None:
+    """Execute `instr` on the operands that are on the stack; for DICT_MERGE, above BELOW_MERGED."""
+    emit.native(instr)
+    for _ in BELOW_MERGED if instr.op == "DICT_MERGE" else ():
+        emit.swap(2)
+        emit.pop_top()
 
 
 def performing(
@@ -176,7 +187,7 @@ def _perform(emit: Emitter, instr: Instruction) -> None:
     elif op == "LOAD_METHOD":
         emit.load_attr(instr.argval)
     else:
-        emit.native(instr)
+        execute(emit, instr)
         pushed = stack_effect(op, instr.arg)[1]
         if op == "RAISE_VARARGS":
             return

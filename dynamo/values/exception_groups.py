@@ -221,13 +221,18 @@ def split_now(exception: BaseException, kinds: Any) -> tuple[Any, Any]:
     for cls in classes:
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
             text = "catching classes that do not inherit from BaseException is not allowed"
-            raise TypeError(text)
+            raise _while_handling(exception, TypeError(text))
         if issubclass(cls, BaseExceptionGroup):
             text = "catching ExceptionGroup with except* is not allowed. Use except instead."
-            raise TypeError(text)
+            raise _while_handling(exception, TypeError(text))
     if not isinstance(exception, BaseExceptionGroup):
         if is_caught(type(exception), classes):
             return None, BaseExceptionGroup("", [exception])
         return exception, None
     match, rest = exception.split(classes)
     return rest, match
+
+
+def _while_handling(handled: BaseException, error: BaseException) -> BaseException:
+    error.__context__ = handled
+    return error

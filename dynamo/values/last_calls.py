@@ -16,6 +16,10 @@ from dynamo.values.reflection import type_name
 
 _hook.hide(globals())
 
+# Operators that sequences have as such, in words of their own; and these sequences.
+_OF_SEQUENCES = {"+": operator.add, "+=": operator.iadd, "*": operator.mul, "*=": operator.imul}
+_SEQUENCES = (list, tuple, str, bytes, bytearray)
+
 
 def after_binary(
     result: Any, symbol: str, left: Any, right: Any, rest: tuple[tuple[bool, str], ...]
@@ -32,6 +36,9 @@ def after_binary(
             result = method(one, other)
     if result is not NotImplemented:
         return result
+    concatenate = _OF_SEQUENCES.get(symbol)
+    if concatenate is not None and type(left) in _SEQUENCES:
+        return concatenate(left, type(type_name(type(right)), (), {})())  # which raises
     names = f"{type_name(type(left))!r} and {type_name(type(right))!r}"
     shown = "** or pow()" if symbol == "**" else symbol
     raise TypeError(f"unsupported operand type(s) for {shown}: {names}")

@@ -1,5 +1,5 @@
 """Arguments that fake tensors take where the operation itself does not: a dimension out of range,
-floats for their bits.
+floats for their bits, a negative power of integers, a view beyond the memory, a missing device.
 """
 
 from __future__ import annotations
@@ -12,10 +12,18 @@ import torch
 _DIMENSIONS = frozenset(
     ["softmax", "log_softmax", "softmin", "gumbel_softmax", "sort", "argsort", "slice_scatter"]
 )
+_POWERS = frozenset(["pow", "ipow", "__pow__", "__ipow__"])
 _OF_BITS = frozenset(
     ["and", "or", "xor", "iand", "ior", "ixor", "rand", "ror", "rxor", "masked_fill"]
     + [f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift")]
 )
+
+
+def refuse_missing_device(result: Any) -> None:
+    """Raise where a tensor is on a CUDA device that this machine does not have."""
+    on_cuda = isinstance(result, torch.Tensor) and result.device.type == "cuda"
+    if on_cuda and (result.device.index or 0) >= torch.cuda.device_count():
+        raise RuntimeError(f"a tensor on {result.device}")
 
 
 def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -26,9 +34,31 @@ def refuse_misfits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         asked = operands[1:2] if plain == "masked_fill" else operands
         if any(tensor.is_floating_point() for tensor in asked):
             raise TypeError(f"{name} of floats")
+    elif name.rstrip("_") in _POWERS or name in _POWERS:
+        base, exponent = (*args, *kwargs.values())[:2] if len(args) + len(kwargs) > 1 else (0, 0)
+        negative = type(exponent) is int and exponent < 0
+        integers = isinstance(base, torch.Tensor) and not (
+            base.is_floating_point() or base.is_complex()
+        )
+        if negative and integers:
+            raise RuntimeError(f"{name} of integers")
+    elif plain == "as_strided" and args and isinstance(args[0], torch.Tensor):
+        _refuse_beyond(*args, **kwargs)
     elif plain in _DIMENSIONS and args and isinstance(args[0], torch.Tensor):
         place = {"slice_scatter": 2, "gumbel_softmax": 4}.get(plain, 1)
         rank = max(args[0].ndim, 1)
         for dim in (kwargs.get("dim"), *args[place : place + 1]):
             if type(dim) is int and not -rank <= dim < rank:
                 raise IndexError(f"{name} over dimension {dim}")
+
+
+def _refuse_beyond(
+    tensor: torch.Tensor, size: Any = (), stride: Any = (), storage_offset: Any = None
+) -> None:
+    """Raise where a view has elements outside of the memory of `tensor`."""
+    offset = tensor.storage_offset() if storage_offset is None else storage_offset
+    if not all(type(n) is int for n in (*size, *stride, offset)) or 0 in size:
+        return
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride))
+    if (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise RuntimeError("as_strided beyond the memory")

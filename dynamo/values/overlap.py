@@ -26,10 +26,12 @@ _TEXT = (
 
 def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Raise RuntimeError where a call of fake tensors writes to one that shares a part of its
-    memory with another.
+    memory with another, or to one that has several elements in one place.
     """
     if target is operator.setitem:
         written, read = _item(*args[:2]), args[2:]
+        if _is_known(written) and _repeats(written):
+            raise RuntimeError(_TEXT)
         if _is_known(written) and getattr(read[0], "shape", None) != written.shape:
             return  # what is stored is expanded first
     elif target in _IN_PLACE or _is_named_in_place(target):
@@ -40,10 +42,28 @@ def refuse_partial_overlap(target: Any, args: tuple, kwargs: dict[str, Any]) -> 
         return
     if not _is_known(written):
         return
+    if kwargs.get("out") is None and _repeats(written) and _writes_elements(target):
+        raise RuntimeError(_TEXT)
     memory = written.untyped_storage()._cdata
     for other in filter(_is_known, read):
         if other.untyped_storage()._cdata == memory and _overlap_in_part(written, other):
             raise RuntimeError(_TEXT)
+
+
+_OF_SHAPES = frozenset(
+    ["as_strided_", "detach_", "requires_grad_", "resize_", "resize_as_", "set_", "share_memory_"]
+    + ["squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"]
+)
+
+
+def _writes_elements(target: Any) -> bool:
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name != "zero_" and name not in _OF_SHAPES
+
+
+def _repeats(tensor: torch.Tensor) -> bool:
+    pairs = zip(tensor.shape, tensor.stride())
+    return tensor.numel() > 0 and any(n > 1 and step == 0 for n, step in pairs)
 
 
 def _is_named_in_place(target: Any) -> bool:

@@ -27,7 +27,7 @@ from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.exceptions import call_handler, raise_python
 from dynamo.values.lookup import class_lookup, type_holds
-from dynamo.values.misfits import refuse_misfits
+from dynamo.values.misfits import refuse_misfits, refuse_missing_device
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_DUNDERS,
@@ -659,6 +659,7 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
                 result = scalars.call(target, fake_args, fake_kwargs)
             if result is NotImplemented:
                 result = function(*given, **fake_kwargs)
+            refuse_missing_device(result)
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error
     except DataDependent as error:

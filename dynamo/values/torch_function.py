@@ -211,7 +211,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "_C._is_torch_function_mode_enabled",
         _disabling,
     )
-    table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once _assert_async", none)
+    table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once", none)
     table |= _collect(
         torch,
         "is_grad_enabled is_inference_mode_enabled get_default_dtype get_default_device "

@@ -11,6 +11,11 @@ from torch.masked import _ops as _masked
 
 def check_with(error_type, cond, message):
     """torch._check_with for a bool: the original asks the machinery of symbolic sizes."""
+    if isinstance(cond, torch.Tensor):
+        raise TypeError(
+            "cond must be a bool, but got a Tensor. For tensor conditions, use "
+            "torch._check_tensor_all() to assert that all elements are true."
+        )
     if not isinstance(cond, bool):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if expected(cond):

@@ -29,6 +29,16 @@ def require(
     _require(ctx, x, wrong, lambda v: v, error, message, ())
 
 
+def require_all(ctx: Lowering, x: Tensor, fine: Callable[[Value], Value], message: str) -> None:
+    """Raise RuntimeError unless `fine(element)` holds everywhere."""
+
+    def rank(v: Value) -> Value:
+        good, bad = (ops.constant(n, torch.int64) for n in (PASSED, PASSED + 1))
+        return ops.where(fine(v), good, bad)
+
+    _require(ctx, x, rank, lambda v: v, "RuntimeError", message, ())
+
+
 def require_inside(
     ctx: Lowering, x: Tensor, low: Extent, high: Extent, error: str, message: str, *sizes: Extent
 ) -> None:

@@ -6,12 +6,12 @@ import torch
 
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
-from inductor.lowering.checks import require
+from inductor.lowering.checks import require, require_all
 from inductor.lowering.context import Lowering
 from inductor.lowering.indexing import source
 from inductor.lowering.pointwise import convert
 from inductor.lowering.reduction import reduce
-from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.lowering.scatter import zeros
 from inductor.ops import COMPUTE_TYPES, ops
 from inductor.sizes import nonzero
@@ -67,3 +67,34 @@ def nll_loss(
     if reduction == MEAN:
         loss = ctx.pointwise(ops.div, [loss, all_weights], wide, work=2)
     return convert(ctx, loss, x.dtype), convert(ctx, all_weights, x.dtype)
+
+
+@lower(aten.binary_cross_entropy.default)
+def binary_cross_entropy(
+    ctx: Lowering, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """Of probabilities, which eager refuses outside of [0, 1]; logarithms are at least -100."""
+    wide = COMPUTE_TYPES[x.dtype]
+    if not nonzero(x.numel) or not x.dtype.is_floating_point:
+        raise NotLowered("loss of nothing")
+
+    def constant(n: float) -> Value:
+        return ops.constant(n, wide)
+
+    def fine(v: Value) -> Value:
+        v = ops.to_compute(v, wide)
+        return ops.logical_and(ops.ge(v, constant(0)), ops.le(v, constant(1)))
+
+    require_all(ctx, x, fine, "all elements of input should be between 0 and 1")
+
+    def loss_of(v: Value, t: Value, *weights: Value) -> Value:
+        miss = ops.maximum(ops.log1p(ops.neg(v)), constant(-100))
+        hit = ops.maximum(ops.log(v), constant(-100))
+        loss = ops.sub(ops.mul(ops.sub(t, constant(1)), miss), ops.mul(t, hit))
+        return ops.mul(loss, weights[0]) if weights else loss
+
+    given = [x, target, *([weight] if weight is not None else [])]
+    losses = ctx.pointwise(loss_of, given, x.dtype, wide, work=40)
+    if reduction == NONE:
+        return losses
+    return LOWERINGS[(aten.mean if reduction == MEAN else aten.sum).default](ctx, losses)

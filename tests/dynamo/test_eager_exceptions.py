@@ -4,6 +4,8 @@ are eager's.
 
 from __future__ import annotations
 
+import ast
+import traceback
 import warnings
 
 import pytest
@@ -110,6 +112,90 @@ def unpacked_wrong(x):
 def test_tensors_unpacked(function, backend):
     x = torch.ones(3)
     assert raised_by(dynamo.compile(function, backend=backend), x) == raised_by(function, x)
+
+
+# -- what fake tensors and stand-ins of ours take, and the real ones do not ------------------------
+class Refusing:
+    """Operators that break the graph and refuse."""
+
+    def __radd__(self, other):
+        dynamo.graph_break()
+        return NotImplemented
+
+    __rmul__ = __radd__
+
+
+def takes(a, *, b=0):
+    return a
+
+
+def group_of(kinds):
+    try:
+        raise ValueError(1)
+    except* kinds:
+        pass
+
+
+# Statements and expressions, which raise or not.
+STATEMENTS = """
+i ** -1 | torch.pow(i, exponent=-2) | i.pow(-1) | i **= -1 | x ** -1
+x.as_strided((9,), (1,)) | torch.as_strided(x, (2,), (1,), 4) | torch.as_strided(x, (2,), (2,))
+e.add_(1) | e += 1 | e.copy_(m) | e[:] = m | e[:] = 4 | e[0] = 4 | e.unsqueeze_(0) | e.fill_(3)
+e.mul_(2) | e[:, 1] = 2 | torch.zeros(2, device='cuda:99') | x.to('cuda:98')
+torch.div(i, i * 0, rounding_mode='floor') | torch.div(i, 2) | torch._check(x.sum() > 5)
+torch._assert_async(x.sum() > 5) | torch._assert_async(x.sum() < 5)
+[1] + Refusing() | 'a' + Refusing() | (1,) * Refusing() | x = [1]; x += Refusing() | 3 + Refusing()
+group_of(3) | group_of(ExceptionGroup) | group_of(ValueError)
+takes(**3) | takes(1, **{'b': 1}, **{'b': 2}) | takes(*[1], b=2, **{'b': 3}) | x.sum(**3)
+takes(**{'a': 1}, **{'b': 2}) | takes(1, **{3: 4}) | x.sum(dim=0, **{'dim': 0}) | Refusing.nope(**3)
+F.binary_cross_entropy(x * 2, x) | F.binary_cross_entropy(x - 2, x)
+F.binary_cross_entropy(x / 0 * 0, x)
+F.binary_cross_entropy(x / 3, x) | F.binary_cross_entropy(x / 3, x / 2, x * 3, reduction='sum')
+F.binary_cross_entropy(x * 0, x, reduction='none') | F.binary_cross_entropy(x, x / 5)
+""".replace("\n", " | ").split(" | ")
+STATEMENTS = [text for text in STATEMENTS if text]
+
+
+def report(error):
+    """Type, text, context, and the lines of this file's programs in the traceback."""
+    if error is None:
+        return None
+    lines = [(f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    lines = [line for line in lines if line[0] in ("f", "inlined", "group_of")]
+    return type(error), str(error), lines, report(error.__context__)
+
+
+def outcome(function):
+    """What a call of it returns or raises, and the tensors that it was given."""
+    args = torch.ones(3), torch.arange(3), torch.ones(2, 3), torch.ones(3).expand(2, 3)
+    try:
+        result = function(*args)
+    except Exception as error:
+        result = report(error)
+    return repr((result, args))
+
+
+@pytest.mark.parametrize(
+    ("backend", "where"), [("eager", "f"), ("eager", "inlined"), ("inductor", "inlined")]
+)
+def test_statements(where, backend):
+    different = []
+    for text in STATEMENTS:
+        try:
+            ast.parse(text, mode="eval")
+            statement = f"r = {text}"
+        except SyntaxError:
+            statement = text
+        lines = ["def inlined(x, i, m, e):", "    x = x * 1", "    r = None", f"    {statement}"]
+        lines += ["    return x, r", "def f(x, i, m, e):", "    y = x + 1"]
+        lines += ["    return inlined(y - 1, i, m, e)"]
+        namespace = dict(globals())
+        exec("\n".join(lines), namespace)
+        function = namespace[where]
+        wanted, got = outcome(function), outcome(dynamo.compile(function, backend=backend))
+        if got != wanted:
+            different.append((text, wanted, got))
+    assert not different
 
 
 # -- anomaly mode ---------------------------------------------------------------------------------
