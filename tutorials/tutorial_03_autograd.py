@@ -220,7 +220,8 @@ assert losses == sorted(losses, reverse=True)
 # ## Anomaly mode
 #
 # `detect_anomaly` tells which call in the forward led to nan, or to an exception, in the backward.
-# A graph is one call: the message names the line that ran it.
+# A graph is one call: the message names it (`framegraph::rootBackward`, a CompiledBackward) and the
+# line that ran it.
 
 
 # %%

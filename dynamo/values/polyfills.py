@@ -252,9 +252,10 @@ REDUCTIONS = {
 
 
 def dataclass_fields(instance_or_class):
-    if not hasattr(instance_or_class, "__dataclass_fields__"):
-        raise TypeError("must be called with a dataclass type or instance")
-    table = instance_or_class.__dataclass_fields__
+    try:
+        table = instance_or_class.__dataclass_fields__
+    except AttributeError:
+        raise TypeError("must be called with a dataclass type or instance") from None
     return tuple([f for f in table.values() if f._field_type is dataclasses._FIELD])
 
 

@@ -5,8 +5,10 @@ are eager's.
 from __future__ import annotations
 
 import ast
+import inspect
 import traceback
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,7 +147,7 @@ e.mul_(2) | e[:, 1] = 2 | torch.zeros(2, device='cuda:99') | x.to('cuda:98')
 torch.div(i, i * 0, rounding_mode='floor') | torch.div(i, 2) | torch._check(x.sum() > 5)
 torch._assert_async(x.sum() > 5) | torch._assert_async(x.sum() < 5)
 [1] + Refusing() | 'a' + Refusing() | (1,) * Refusing() | x = [1]; x += Refusing() | 3 + Refusing()
-group_of(3) | group_of(ExceptionGroup) | group_of(ValueError)
+dataclasses.fields(3) | group_of(3) | group_of(ExceptionGroup) | group_of(ValueError)
 takes(**3) | takes(1, **{'b': 1}, **{'b': 2}) | takes(*[1], b=2, **{'b': 3}) | x.sum(**3)
 takes(**{'a': 1}, **{'b': 2}) | takes(1, **{3: 4}) | x.sum(dim=0, **{'dim': 0}) | Refusing.nope(**3)
 F.binary_cross_entropy(x * 2, x) | F.binary_cross_entropy(x - 2, x)
@@ -196,6 +198,13 @@ def test_statements(where, backend):
         if got != wanted:
             different.append((text, wanted, got))
     assert not different
+
+
+def test_the_errors_of_our_own_are_documented():
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    section = text.partition("## Exceptions\n")[2].partition("\n## ")[0]
+    for name, kind in inspect.getmembers(dynamo.errors, inspect.isclass):
+        assert f"`{name}`" in section or kind.__module__ != "dynamo.errors", name
 
 
 # -- anomaly mode ---------------------------------------------------------------------------------
