@@ -1,6 +1,7 @@
 """The stages of the default backend, in order, and the one driver that runs them.
 
     functionalize   torch-level graph -> functional aten graph          log channel `aot`
+    layout          images between convolutions, channels innermost     `aot`
     recall          the plan, if an earlier process kept it, in place of the next three stages
     lower           aten operators -> loops over buffers                `schedule`
     schedule        loops -> fused kernels, in order                    `schedule`
@@ -41,6 +42,7 @@ from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.ir import Program
+from inductor.layout import channels_innermost
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
@@ -76,6 +78,7 @@ class Compilation:
     triton: TritonModule | None = None
     spec: PlanSpec | None = None
     floats: list[int] = field(default_factory=list)  # inputs that are tensors in their place
+    lays_out: bool = True  # a part of a training graph hands its values on as they are
     left_to_aten: set[str] = field(default_factory=set)  # operators without a form, or faulty ones
     library: Any = None
     compiled: Any = None
@@ -94,6 +97,14 @@ def _functionalize(c: Compilation) -> None:
         functional = floats_as_tensors(c.functional)
         if functional is not None:
             c.functional, c.floats = functional, numbers
+
+
+def _layout(c: Compilation) -> None:
+    assert c.functional is not None
+    found = channels_innermost(c.functional) if c.lays_out else None
+    if found is not None:
+        c.functional, note = found
+        c.notes.append(note)
 
 
 def _recall(c: Compilation) -> None:
@@ -181,6 +192,7 @@ STAGES: tuple[
     tuple[str, Callable[[Compilation], None], str | None, Callable[[Any], Any] | None], ...
 ] = (
     ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
+    ("layout", _layout, None, None),
     ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),
     ("schedule", _schedule, "schedule", lambda c: "\n".join(map(str, c.items))),
@@ -270,7 +282,7 @@ def compile_training(
         statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
         return SpentCallable(_compiled(c), training.spent, statics)
     c = new_compilation(training.forward.graph_module, example_inputs, options)
-    c.functional = training.forward
+    c.functional, c.lays_out = training.forward, False
     forward = _compiled(c)
     compiled_report: dict[str, Any] = dict(forward.compile_report)
     reports: list[dict[str, Any]] = []  # of backwards
@@ -279,6 +291,7 @@ def compile_training(
     def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
         count = len(functional.graph_module.graph.find_nodes(op="placeholder"))
         part = Compilation(None, [None] * count, [False] * count, chosen, functional)
+        part.lays_out = False
         compiled = _compiled(part)
         reports.append(compiled.compile_report)
         compiled_report.update(_together(forward.compile_report, reports))

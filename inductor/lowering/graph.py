@@ -147,7 +147,10 @@ class _Run:
         args = self._value(node.args)
         kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
         if target is operator.getitem:
-            return args[0][args[1]]
+            part = args[0][args[1]]
+            if isinstance(part, Tensor):
+                self._settle(part, node)
+            return part
         if target is aten.copy_.default:
             return self._copy_(*args[:2])
         if not isinstance(target, torch._ops.OpOverload):

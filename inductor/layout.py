@@ -1,0 +1,193 @@
+"""The layout of images between convolutions.
+
+The library computes convolutions on the CPU with channels innermost, and reorders images that it is
+given otherwise, before and after each. So a graph keeps its images that way between convolutions,
+and reorders at its ends, where that moves fewer elements (weights among them) in all:
+
+before                              after
+    a = aten.convolution(x, w)          y = aten.clone(x, memory_format=channels_last)
+    b = aten.relu(a)                    a = aten.convolution(y, w)      | channels innermost
+    c = aten.convolution(b, v)          b = aten.relu(a)                | channels innermost
+    return (c,)                         c = aten.convolution(b, v)      | channels innermost
+                                        d = aten.clone(c, memory_format=contiguous_format)
+                                        return (d,)
+
+Operators whose result depends on the order of elements in memory (views, random numbers), and what
+leaves the graph, are given the program's own layout.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.args import leaves, map_aggregate
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+
+aten = torch.ops.aten
+# Besides pointwise operators: what reads an element by its indices alone.
+_ANY_LAYOUT = frozenset(
+    getattr(packet, overload)
+    for packet in (
+        aten._adaptive_avg_pool2d,
+        aten._native_batch_norm_legit_functional,
+        aten._native_batch_norm_legit_no_training,
+        aten.amax,
+        aten.avg_pool2d,
+        aten.cat,
+        aten.constant_pad_nd,
+        aten.max_pool2d_with_indices,
+        aten.mean,
+        aten.sum,
+        aten.upsample_bilinear2d,
+        aten.upsample_nearest2d,
+    )
+    for overload in packet.overloads()
+)
+
+
+def channels_innermost(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
+    """The graph with its images that way, and a note on it; None where the program's stays."""
+    gm = functional.graph_module
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return None
+    if not any(map(_is_convolution, gm.graph.nodes)):
+        return None
+    rewrite = _Rewrite()
+    for node in gm.graph.nodes:
+        rewrite.add(node)
+    if rewrite.saved <= rewrite.spent:
+        return None
+    module = GraphModule(gm, rewrite.graph)
+    module.meta.update(gm.meta)
+    note = (
+        f"layout: channels innermost, which reorders {rewrite.spent} elements in a call "
+        f"in place of the {rewrite.saved} around {rewrite.convolutions} convolutions"
+    )
+    return replace(functional, graph_module=module), note
+
+
+def _is_convolution(node: Node) -> bool:
+    if node.target is not aten.convolution.default or node.args[6]:  # transposed
+        return False
+    return _is_image(node.meta["val"]) and _is_image(node.args[0].meta["val"])
+
+
+def _is_image(val: Any) -> bool:
+    """Whether a value has four dimensions of known size, of which the channels are outside."""
+    return (
+        isinstance(val, torch.Tensor)
+        and val.dim() == 4
+        and val.device.type == "cpu"
+        and val.layout is torch.strided
+        and all(isinstance(n, int) for n in val.shape)
+        and val.is_contiguous()
+    )
+
+
+def _reordered(val: Any) -> Any:
+    """The value with channels innermost, if it is an image that is laid out otherwise."""
+    if not _is_image(val) or val.is_contiguous(memory_format=torch.channels_last):
+        return val
+    n, c, h, w = val.shape
+    with val.fake_mode:
+        return torch.empty_strided(
+            (n, c, h, w), (c * h * w, 1, c * w, c), dtype=val.dtype, device=val.device
+        )
+
+
+class _Rewrite:
+    """The new graph as it grows; and how many elements the library need no longer reorder in a call
+    (`saved`), how many are reordered on top (`spent`).
+    """
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.convolutions = 0
+        self.saved = 0
+        self.spent = 0
+        self._new: dict[Node, Node] = {}
+        self._moved: set[Node] = set()  # of the new graph: not in the program's layout
+        self._copies: dict[tuple[Node, torch.memory_format], Node] = {}
+
+    def add(self, node: Node) -> None:
+        if _is_convolution(node):
+            image = node.args[0]
+            made = self.graph.node_copy(
+                node, lambda used: self._innermost(used) if used is image else self._plain(used)
+            )
+            self._count(node)
+            self._move(made)
+        elif self._follows(node):
+            size = getattr(node.meta.get("val"), "shape", None)
+            made = self.graph.node_copy(
+                node, lambda used: self._innermost(used) if _has(used, size) else self._new[used]
+            )
+            self._move(made)
+        else:
+            made = self.graph.node_copy(node, self._plain)
+        self._new[node] = made
+
+    def _count(self, convolution: Node) -> None:
+        image, weight = (used.meta["val"] for used in convolution.args[:2])
+        self.convolutions += 1
+        self.saved += image.numel() + convolution.meta["val"].numel()
+        if not weight.is_contiguous(memory_format=torch.channels_last):
+            self.spent += weight.numel()  # aten has it in the image's layout first
+
+    def _follows(self, node: Node) -> bool:
+        """Whether it reads reordered images, and may."""
+        if not any(self._new[used] in self._moved for used in node.all_input_nodes):
+            return False
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return node.target is operator.getitem
+        tags, schema = node.target.tags, node.target._schema
+        if schema.is_mutable or torch.Tag.nondeterministic_seeded in tags:
+            return False
+        return torch.Tag.pointwise in tags or node.target in _ANY_LAYOUT
+
+    def _move(self, made: Node) -> None:
+        """Give the images of the result the other layout."""
+        val = made.meta.get("val")
+        if made.target is operator.getitem:
+            source, number = made.args
+            made.meta["val"] = source.meta["val"][number]
+        else:
+            made.meta["val"] = map_aggregate(val, _reordered)
+        if any(a is not b for a, b in zip(leaves(made.meta["val"]), leaves(val), strict=True)):
+            self._moved.add(made)
+
+    def _innermost(self, node: Node) -> Node:
+        new, val = self._new[node], node.meta["val"]
+        if new in self._moved or _reordered(val) is val:
+            return new
+        return self._copy(node, new, torch.channels_last)
+
+    def _plain(self, node: Node) -> Node:
+        new = self._new[node]
+        return self._copy(node, new, torch.contiguous_format) if new in self._moved else new
+
+    def _copy(self, node: Node, new: Node, layout: torch.memory_format) -> Node:
+        key = new, layout
+        if key not in self._copies:
+            copied = self.graph.call_function(aten.clone.default, (new,), {"memory_format": layout})
+            val = node.meta["val"]
+            copied.meta = dict(new.meta)
+            copied.meta["val"] = _reordered(val) if layout is torch.channels_last else val
+            if layout is torch.channels_last:
+                self._moved.add(copied)
+            self.spent += val.numel()
+            self._copies[key] = copied
+        return self._copies[key]
+
+
+def _has(node: Node, size: torch.Size | None) -> bool:
+    """Whether the value is an image of that size."""
+    val: Any = node.meta.get("val")
+    return size is not None and _is_image(val) and val.shape == size

@@ -1,0 +1,154 @@
+"""Images between convolutions are laid out with channels innermost: nobody outside of the graph
+notices, and where the program's layout decides on a value, the program has that.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import dynamo
+from inductor.layout import channels_innermost
+from tests.inductor.compiling import staged
+
+aten = torch.ops.aten
+WEIGHTS = [torch.randn(8, 3, 3, 3) / 5, *(torch.randn(8, 8, 3, 3) / 8 for _ in range(3))]
+
+
+def body(x, first, *rest):
+    """Several convolutions, so that it pays."""
+    y = F.conv2d(x, first, None, 1, 1)
+    for weight in rest:
+        y = F.conv2d(F.relu(y), weight, None, 1, 1)
+    return y
+
+
+def between(middle):
+    def function(x, *weights):
+        y = body(x, *weights)
+        return middle(y, x), body(F.relu(y)[:, :3], *weights)
+
+    return function
+
+
+def with_buffer(y, x):
+    x += y[:, :3]
+    return y
+
+
+def pooled(y, x):
+    values, where = F.max_pool2d(y, 2, return_indices=True)
+    return values, where, F.max_unpool2d(values, where, 2)
+
+
+MIDDLES = {
+    "nothing": lambda y, x: y * 2,
+    "returned with what is made of it": lambda y, x: (y, y.relu(), y[:, 1:], y.flatten(1)),
+    "residual": lambda y, x: y + y.mean((2, 3), keepdim=True) - x.mean(1, keepdim=True),
+    "flattened": lambda y, x: y.flatten(1) @ torch.ones(8 * 16 * 16, 2),
+    "viewed": lambda y, x: y.view(2, 4, 2, 256).sum(-1),
+    "strided": lambda y, x: y.as_strided((3, 3), (7, 2), 5) * 2,
+    "permuted": lambda y, x: (y.permute(0, 2, 3, 1) + 1, y.transpose(2, 3).contiguous()),
+    "asked for a layout": lambda y, x: y.contiguous(memory_format=torch.channels_last),
+    "random": lambda y, x: (F.dropout(y, 0.5, True), torch.rand_like(y), y.sigmoid().bernoulli()),
+    "filled": lambda y, x: (torch.zeros_like(y) + y.new_ones(1), torch.empty_like(y).fill_(3)),
+    "indexed": lambda y, x: (y[:, [1, 0]], y[y.sum((1, 2, 3)) > -1e9], y[0, :, 3]),
+    "sorted": lambda y, x: (y.sort(1).values, y.topk(3, 1), y.argmax(1), y.argmax()),
+    "pooled": pooled,
+    "averaged": lambda y, x: (F.avg_pool2d(y, 3, 2, 1), F.adaptive_avg_pool2d(y, 1), y.amax(1)),
+    "resized": lambda y, x: (F.interpolate(y, None, 2), F.interpolate(y, 9, mode="bilinear")),
+    "padded": lambda y, x: (F.pad(y, (1, 2, 3, 0)), F.pad(y, (1, 1, 1, 1), mode="reflect")),
+    "joined": lambda y, x: (torch.cat([y, x], 1), torch.cat([y, y], 2), torch.stack([y, y])),
+    "normalised": lambda y, x: (F.group_norm(y, 2), F.instance_norm(y), F.layer_norm(y, (16, 16))),
+    "attended": lambda y, x: torch.softmax(y.flatten(2).transpose(1, 2) @ y.flatten(2), -1),
+    "shuffled": lambda y, x: (F.pixel_shuffle(y, 2), F.pixel_unshuffle(y, 2)),
+    "transposed": lambda y, x: F.conv_transpose2d(y, torch.ones(8, 2, 2, 2), stride=2),
+    "of other types": lambda y, x: ((y > 0) & (y < 1), y.to(torch.float64).sin(), y.int() // 2),
+    "in place": lambda y, x: y.mul(2).add_(1).clamp_(0, 1),
+    "written": with_buffer,
+    "folded": lambda y, x: (F.unfold(y, 2), y.unfold(2, 2, 2).sum(-1)),
+    "scanned": lambda y, x: (y.cumsum(1), y.flip(3), y.roll(1, 2), y.tril()),
+}  # fmt: skip
+
+
+def strides(value):
+    return [t.stride() for t in torch.utils._pytree.tree_leaves(value)]
+
+
+@pytest.mark.parametrize("name", MIDDLES)
+def test_between_convolutions(name):
+    function, results = between(MIDDLES[name]), []
+    for call in (function, dynamo.compile(function)):
+        torch.manual_seed(0)
+        x = torch.randn(2, 3, 16, 16)
+        with torch.no_grad():
+            results.append((call(x, *WEIGHTS), x))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
+    assert strides(results[1]) == strides(results[0])
+
+
+def all_of_them(x, a, b, c, d):
+    return (body(x, a, b, c, d),)
+
+
+def reordered(c):
+    """The sizes of the images that the graph reorders, and of those that lie that way."""
+    nodes = c.functional.graph_module.graph.nodes
+    copies = [n for n in nodes if n.target is aten.clone.default]
+    vals = [n.meta["val"] for n in nodes if n.target is aten.convolution.default]
+    moved = [v for v in vals if not v.is_contiguous()]
+    return [tuple(n.meta["val"].shape) for n in copies], len(moved)
+
+
+def test_the_ends_alone_are_reordered():
+    c = staged(all_of_them, [torch.randn(2, 3, 16, 16), *WEIGHTS], until="layout")
+    assert reordered(c) == ([(2, 3, 16, 16), (2, 8, 16, 16)], 4)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "weights"),
+    [
+        (lambda x, w: (F.conv2d(x, w),), torch.randn(2, 3, 16, 16), WEIGHTS[:1]),
+        (all_of_them, torch.randn(1, 3, 4, 4), WEIGHTS),
+        (
+            all_of_them,
+            torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last),
+            WEIGHTS,
+        ),
+    ],
+    ids=["one", "weights larger than images", "the program's own"],
+)
+def test_what_would_not_pay_stays(function, x, weights):
+    assert reordered(staged(function, [x, *weights], until="layout"))[0] == []
+
+
+def test_without_the_library():
+    x = torch.randn(2, 3, 16, 16)
+    with torch.backends.mkldnn.flags(enabled=False):
+        c = staged(all_of_them, [x, *WEIGHTS], until="functionalize")
+        assert channels_innermost(c.functional) is None
+    assert channels_innermost(c.functional) is not None
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_model_that_changes(dynamic):
+    """Batch norm that is training updates its statistics; then other sizes and weights."""
+    model = nn.Sequential(
+        *(m for _ in range(3) for m in (nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.SiLU()))
+    )
+    twin = nn.Sequential(
+        *(m for _ in range(3) for m in (nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.SiLU()))
+    )
+    twin.load_state_dict(model.state_dict())
+    compiled = dynamo.compile(model, dynamic=dynamic)
+    with torch.no_grad():
+        for size in (40, 40, 50, 33):
+            x = torch.randn(2, 3, size, size + 1)
+            torch.testing.assert_close(compiled(x), twin(x), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(model.state_dict(), twin.state_dict())
+            for one in (model, twin):
+                one[0].weight.mul_(1.5)
+        model.eval(), twin.eval()
+        torch.testing.assert_close(compiled(x), twin(x), rtol=1e-4, atol=1e-4)
