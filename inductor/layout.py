@@ -31,6 +31,7 @@ from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 
 aten = torch.ops.aten
+_OF_THE_LIBRARY = frozenset([torch.float32, torch.bfloat16, torch.float16])
 # Besides pointwise operators: what reads an element by its indices alone.
 _ANY_LAYOUT = frozenset(
     getattr(packet, overload)
@@ -75,6 +76,8 @@ def channels_innermost(functional: FunctionalGraph) -> tuple[FunctionalGraph, st
 
 def _is_convolution(node: Node) -> bool:
     if node.target is not aten.convolution.default or node.args[6]:  # transposed
+        return False
+    if node.meta["val"].dtype not in _OF_THE_LIBRARY:
         return False
     return _is_image(node.meta["val"]) and _is_image(node.args[0].meta["val"])
 

@@ -112,13 +112,14 @@ def test_the_ends_alone_are_reordered():
     [
         (lambda x, w: (F.conv2d(x, w),), torch.randn(2, 3, 16, 16), WEIGHTS[:1]),
         (all_of_them, torch.randn(1, 3, 4, 4), WEIGHTS),
+        (all_of_them, torch.randn(2, 3, 16, 16).double(), [w.double() for w in WEIGHTS]),
         (
             all_of_them,
             torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last),
             WEIGHTS,
         ),
     ],
-    ids=["one", "weights larger than images", "the program's own"],
+    ids=["one", "weights larger than images", "double", "the program's own"],
 )
 def test_what_would_not_pay_stays(function, x, weights):
     assert reordered(staged(function, [x, *weights], until="layout"))[0] == []
