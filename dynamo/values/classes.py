@@ -489,13 +489,14 @@ def builtin_init(
             raise Unsupported(breaks.UncapturedCall("object.__init__"))
         return
     from dynamo.values.dicts import DefaultDictValue, DictValue
-    from dynamo.values.storage_slots import container_init
+    from dynamo.values.storage_slots import container_init, set_factory
 
     if not isinstance(storage, DictValue):
         container_init(tx, storage, *args, **kwargs)
         return
     if isinstance(storage, DefaultDictValue) and args:
-        storage.factory, *args = args
+        set_factory(tx, storage, args[0])
+        args = args[1:]
     fill_mapping(tx, instance, args, kwargs)
 
 

@@ -12,7 +12,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
-from dynamo.values.builtins import TABLE
+from dynamo.values.builtins import TABLE, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup
@@ -173,7 +173,7 @@ def container_init(tx, storage, *args, **kwargs):
     if isinstance(storage, (ListValue, SetValue)) and (len(args) > 1 or kwargs):
         raise Unsupported(breaks.UncapturedCall(f"{storage.cls.__name__}.__init__"))
     if isinstance(storage, DequeValue):
-        _deque_init(tx, storage, *args, **kwargs)
+        call_handler(tx, "deque.__init__", _deque_init, [storage, *args], kwargs)
     elif isinstance(storage, (ListValue, SetValue)):
         storage.py_clear(tx)
         if args:
@@ -181,10 +181,18 @@ def container_init(tx, storage, *args, **kwargs):
                 tx, args[0]
             )
     elif isinstance(storage, DefaultDictValue) and args:
-        storage.factory = args[0]
-        storage.py_update(tx, *args[1:], **kwargs)
+        set_factory(tx, storage, args[0])
+        call_handler(tx, "defaultdict.__init__", storage.py_update, args[1:], kwargs)
     elif isinstance(storage, DictValue):
-        storage.py_update(tx, *args, **kwargs)
+        call_handler(tx, "dict.__init__", storage.py_update, args, kwargs)
+
+
+def set_factory(tx: Interpreter, storage: DefaultDictValue, factory: Value) -> None:
+    """The first argument of defaultdict.__init__."""
+    callable_ = TABLE[callable](tx, factory)
+    if not is_none(factory) and callable_ is not None and not callable_.as_constant():
+        raise Unsupported(breaks.UncapturedCall("defaultdict.__init__"))
+    storage.factory = factory
 
 
 def _deque_init(tx, storage, iterable=None, maxlen=None):

@@ -32,6 +32,25 @@ PROGRAMS = {
         ---
         all_of_them()
     """,
+    "subclasses_that_are_given_too_many_or_the_wrong": """
+        class Q(collections.deque): pass
+        class D(collections.defaultdict): pass
+        class O(collections.OrderedDict): pass
+        def f(x, n):
+            y = x + 1
+            if n == 0: return y, D(3)
+            if n == 1: return y, D(int, 2, 3)
+            if n == 2: return y, Q(1, 2, 3, 4)
+            if n == 3: return y, Q.__init__(Q(), [], 1, 2)
+            if n == 4: return y, O(1, 2, 3)
+            return y, D(None, a=1), D(int, [(1, 2)], b=3), Q([1, 2], 1), O(a=1)
+        def all_of_them():
+            for n in range(6):
+                try: log.append(run(T(2), n)[1:])
+                except TypeError as e: log.append(str(e))
+        ---
+        all_of_them()
+    """,
     "builtins_that_are_given_too_few_or_too_many": """
         import operator
         FUNCTIONS = [
