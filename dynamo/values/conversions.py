@@ -18,7 +18,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
-from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.objects import builtin_base
 from dynamo.values.operators import binary_op, right_goes_first
 from dynamo.values.reflection import type_name
@@ -284,7 +284,10 @@ def _format(tx, value, spec=None):
         raise _refused(value, "__format__")
     literal = literal_of(value)
     if literal is not None and not plain and found is not object.__format__:
-        return fold(tx, format, [ConstantValue(literal), spec], {})
+        try:
+            return fold(tx, format, [ConstantValue(literal), spec], {})
+        except RaisedException:  # its text has the name of the subclass
+            raise _refused(value, "__format__") from None
     if plain:
         return text_value(tx, value, str)
     if found is object.__format__:
