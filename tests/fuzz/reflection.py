@@ -289,8 +289,12 @@ def shown(value: Any, names: dict[int, str], depth: int = 0) -> Any:
         return named
     if kind in (list, tuple):
         return named, [shown(item, names, depth + 1) for item in value]
-    if kind is dict or (kind is types.MappingProxyType and hasattr(value, "items")):
-        return named, [(_text(k), shown(v, names, depth + 1)) for k, v in value.items()]
+    if kind in (dict, types.MappingProxyType):
+        try:
+            held = value.items()
+        except AttributeError:  # a proxy of what is no mapping
+            return named, _text(value)
+        return named, [(_text(k), shown(v, names, depth + 1)) for k, v in held]
     if kind in (set, frozenset):
         return named, sorted(map(_text, value))
     if isinstance(value, torch.Tensor):
