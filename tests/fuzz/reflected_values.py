@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import collections
 import contextlib
+import copyreg
 import dataclasses
 import enum
 import functools
@@ -320,6 +321,8 @@ TYPES: dict[str, str] = {
     "ModuleNNT": "torch.nn.Module", "ParameterT": "torch.nn.Parameter", "SizeT": "torch.Size",
     "DtypeT": "torch.dtype", "AttrGetterT": "operator.attrgetter",
 }  # fmt: skip
+for _text in TYPES.values():
+    copyreg._slotnames(eval(_text, SPACE))  # type: ignore[attr-defined]  # kept by the class
 # What is too slow or has no end, and what changes classes or the process.
 AVOIDED = frozenset(
     """__setattr__ __delattr__ __set__ __delete__ __set_name__ register __del__ __subclasses__

@@ -258,7 +258,7 @@ def costly(text: str) -> bool:
     """What asks for addresses, orders that nobody promises, or the time; what reads the frame."""
     return bool(
         re.search(r"__sizeof__|__hash__|\bid\(|__subclasses__|random|register_|getrandbits", text)
-        or re.search(r'(vars|dir|super)(_|"\])?\)?\(\)', text)
+        or re.search(r'(vars|dir|super)(_|"\])?\)?\(\)|super.*__init__.*\(', text)
     )
 
 
