@@ -9,8 +9,6 @@ frame like any exception.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import traceback
 import types
 from collections.abc import Callable, Sequence
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo import breaks
 from dynamo.bytecode.decode import Positions
 from dynamo.errors import Unsupported
+from dynamo.values.arity import fits
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
@@ -84,20 +83,6 @@ def call_real(tx: Interpreter, function: Callable[..., Any], *args: Any, **kwarg
         raise_python(tx, type(error), *_constant_args(error))
 
 
-@functools.cache
-def _keywords(function: Any) -> frozenset[str] | None:
-    """The names by which arguments may be passed to a C function; None where nobody says."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None
-    return frozenset(
-        p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
-    )
-
-
 def call_handler(
     tx: Interpreter,
     name: str,
@@ -109,10 +94,8 @@ def call_handler(
     """handler(tx, *args, **kwargs); a call that does not fit its parameters, or those of `function`
     that it stands for, runs natively.
     """
-    if kwargs and function is not None:
-        known = _keywords(function)
-        if known is not None and not kwargs.keys() <= known:
-            raise Unsupported(breaks.UncapturedCall(name))
+    if function is not None and not fits(function, len(args), kwargs):
+        raise Unsupported(breaks.UncapturedCall(name))
     try:
         return handler(tx, *args, **kwargs)
     except TypeError as error:

@@ -24,6 +24,7 @@ from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values import polyfills
+from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill
 from dynamo.values.constant import ConstantValue
@@ -31,7 +32,7 @@ from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.native_iterators import CalledIterator
-from dynamo.values.operators import binary_op
+from dynamo.values.operators import as_index, binary_op
 from dynamo.values.pure import twins
 from dynamo.values.ranges import RangeValue
 from dynamo.values.standins import fail_as
@@ -219,13 +220,14 @@ def pattern_method(tx: Interpreter, pattern: PureObjectValue, name: str, args: A
     if name in ("sub", "subn"):
         repl = kwargs.get("repl", args[0] if args else None)
         if repl is not None and not repl.is_constant():
-            bound = _bind_sub(tx, *args, **kwargs)
-            return _substitute(tx, pattern, name, *bound)
+            if not fits(getattr(pattern.real, name), len(args), kwargs):
+                raise Unsupported(breaks.UncapturedCall(f"re.Pattern.{name}"))
+            return _substitute(tx, pattern, name, *_bind_sub(tx, *args, **kwargs))
     return None
 
 
 def _bind_sub(tx, repl, string, count=None):
-    return repl, string.as_constant(), 0 if count is None else count.as_constant()
+    return repl, string.as_constant(), 0 if count is None else as_index(tx, count)
 
 
 def _substitute(

@@ -15,7 +15,8 @@ _DIMENSIONS = frozenset(
 _POWERS = frozenset(["pow", "ipow", "__pow__", "__ipow__"])
 _OF_BITS = frozenset(
     ["and", "or", "xor", "iand", "ior", "ixor", "rand", "ror", "rxor", "masked_fill"]
-    + [f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift")]
+    + [f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift", "not")]
+    + ["invert"]
 )
 
 

@@ -445,8 +445,8 @@ def _setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Va
 def _new(name: str) -> None:
     @_known(name, method=False)
     def make(tx, *args, dtype=None):
-        if len(args) > 1:
-            raise refuse(f"numpy.{name} with a dtype by position")
+        if len(args) != 1:
+            raise refuse(f"numpy.{name} of {len(args)} arguments by position")
         wanted = np.dtype(float if dtype is None else _dtype_of(dtype))
         if wanted not in TO_TORCH:
             raise refuse(f"numpy.{name} of {wanted}")

@@ -5,8 +5,6 @@ A call that its C function refuses is a graph break: Python itself raises, in it
 
 from __future__ import annotations
 
-import functools
-import inspect
 import types
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource
+from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.exceptions import call_real, raise_python
 
@@ -66,34 +65,6 @@ def leaves_binding(cls: type) -> bool:
 def no_attribute(tx: Interpreter, cls: type, name: str) -> NoReturn:
     """Raise the AttributeError of an instance of `cls` without the attribute."""
     raise_python(tx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
-
-
-@functools.cache
-def _counts(function: Any) -> tuple[int, int | None, frozenset[str] | None] | None:
-    """The least and the most positional arguments, and the keywords (None: any); None where the
-    function has no signature.
-    """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    kinds = [p.kind for p in parameters]
-    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    least = sum(p.default is p.empty for p in placed)
-    most = None if inspect.Parameter.VAR_POSITIONAL in kinds else len(placed)
-    names = frozenset(p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY)
-    return least, most, None if inspect.Parameter.VAR_KEYWORD in kinds else names
-
-
-def fits(function: Any, count: int, keywords: Collection[str]) -> bool:
-    """Whether a C function takes so many positional arguments, and these keywords."""
-    counts = _counts(function)
-    if counts is None:
-        return True
-    least, most, names = counts
-    if names is not None and not names.issuperset(keywords):
-        return False
-    return (most is None or count <= most) and count + len(keywords) >= least
 
 
 def is_overridden(receiver: Value, name: str, found: Any) -> bool:

@@ -24,6 +24,7 @@ from dynamo.class_guards import MISSING
 from dynamo.errors import Unsupported
 from dynamo.sources import GlobalsSource, Source
 from dynamo.values import torch_polyfills, torch_state, torch_substitutes
+from dynamo.values.arity import fits
 from dynamo.values.autocast import InsideAutocast, autocast_nesting
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
@@ -143,7 +144,7 @@ def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None)
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         real = [constant_argument(tx, a) for a in args]
-        if kwargs:
+        if kwargs or not real or (read is not None and not fits(read, len(real) - 1, ())):
             raise Unsupported(breaks.UncapturedCall(function.__name__))
         if read is not None and read(*real[:-1]) == real[-1]:
             return ConstantValue(None)
@@ -331,6 +332,8 @@ class FoldedFunctionValue(TorchFunctionValue):
         self.fold = fold
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not fits(self.function, len(args), kwargs):
+            raise Unsupported(breaks.UncapturedCall(self.describe()))
         return self.fold(tx, args, with_default_device(tx, self.function, kwargs))
 
 

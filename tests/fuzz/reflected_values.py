@@ -235,7 +235,7 @@ def managing() -> Any:
 
 
 _MODULES = """
-array datetime decimal fractions io itertools math operator pathlib random re threading types
+array bisect copy datetime decimal fractions heapq io itertools math operator pathlib random re threading types
 weakref
 """.split()
 SPACE: dict[str, Any] = {**globals(), **{name: importlib.import_module(name) for name in _MODULES}}

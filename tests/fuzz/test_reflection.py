@@ -17,6 +17,8 @@ oct ord pow range repr reversed round set setattr slice sorted staticmethod str 
 vars zip property classmethod functools.partial operator.attrgetter operator.itemgetter
 operator.methodcaller itertools.chain itertools.islice itertools.repeat collections.deque
 collections.OrderedDict collections.defaultdict types.MethodType types.SimpleNamespace torch.Size
+functools.reduce math.prod re.sub heapq.heappush bisect.bisect copy.copy torch.is_tensor
+torch.is_grad_enabled torch.compiler.is_compiling
 """.split()
 ARGUMENTS = ["", "None", "3, 'a'", "[1], 2, 3", "'a', {}, 1.5, ()", "(), wrong=1"]
 NO_FAULT_BEFORE = """
@@ -31,6 +33,9 @@ type((None)).__class__((None), unknown=1)
 items["od"].__subclasscheck__(({'a': 1, 'b': 2}))
 max((filter(None, [1])), GLOBAL_lock)
 GLOBAL_lock + (3)
+re.sub('a', len)
+re.compile('a').sub(len, 'b', 'x')
+torch.bitwise_not(torch.ones(2))
 items["si_e"].__reduce_ex__(2)
 format((Text('abc')), 'zz')
 (types.MappingProxyType)(GLOBAL_Colour)
