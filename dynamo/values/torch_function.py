@@ -144,15 +144,24 @@ def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None)
 
     def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         real = [constant_argument(tx, a) for a in args]
-        if kwargs or not real or (read is not None and not fits(read, len(real) - 1, ())):
+        if kwargs:
             raise Unsupported(breaks.UncapturedCall(function.__name__))
-        if read is not None and read(*real[:-1]) == real[-1]:
+        if read is not None and _is_so(function, read, real):
             return ConstantValue(None)
         result = call_real(tx, function, *real)
         tx.output.create_node("call_function", function, tuple(real), {}, None, tx)
         return tx.wrap(result)
 
     return fold
+
+
+def _is_so(function: Any, read: Callable[..., Any], args: list[Any]) -> bool:
+    """Whether function(*args) would set what is set already."""
+    try:
+        *where, wanted = args
+        return read(*where) == wanted
+    except (RuntimeError, TypeError, ValueError):  # arguments that `function` refuses, too
+        raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
 
 
 def _pure_state_change(function: Callable[..., Any]) -> Fold:

@@ -235,8 +235,8 @@ def managing() -> Any:
 
 
 _MODULES = """
-array bisect copy datetime decimal fractions heapq io itertools math operator pathlib random re threading types
-weakref
+array copy datetime decimal fractions heapq io itertools math operator pathlib random re threading
+types weakref
 """.split()
 SPACE: dict[str, Any] = {**globals(), **{name: importlib.import_module(name) for name in _MODULES}}
 VALUES: dict[str, str] = {

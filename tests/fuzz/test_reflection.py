@@ -17,7 +17,7 @@ oct ord pow range repr reversed round set setattr slice sorted staticmethod str 
 vars zip property classmethod functools.partial operator.attrgetter operator.itemgetter
 operator.methodcaller itertools.chain itertools.islice itertools.repeat collections.deque
 collections.OrderedDict collections.defaultdict types.MethodType types.SimpleNamespace torch.Size
-functools.reduce math.prod re.sub heapq.heappush bisect.bisect copy.copy torch.is_tensor
+functools.reduce math.prod re.sub heapq.heappush copy.copy torch.is_tensor
 torch.is_grad_enabled torch.compiler.is_compiling
 """.split()
 ARGUMENTS = ["", "None", "3, 'a'", "[1], 2, 3", "'a', {}, 1.5, ()", "(), wrong=1"]
