@@ -196,7 +196,7 @@ class ObjectValue(Value):
         """The real instance dict; None if there is none."""
         if self.real is None:
             return None
-        if isinstance(self.real, BaseException) and len(BaseException.__reduce__(self.real)) == 2:
+        if issubclass(self.cls, BaseException) and len(BaseException.__reduce__(self.real)) == 2:
             return {}  # an exception tells whether its dict was ever asked for
         try:
             return object.__getattribute__(self.real, "__dict__")
