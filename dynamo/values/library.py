@@ -31,6 +31,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import PureObjectValue
+from dynamo.values.lookup import type_holds
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.operators import as_index, binary_op
 from dynamo.values.pure import twins
@@ -204,7 +205,7 @@ TABLE[operator.iconcat] = _concatenation(operator.iconcat, "+=")
 @handles(operator.length_hint)
 def _length_hint(tx, value, default=None):
     whole = default is None or default.python_type_is(int)
-    if not whole or not hasattr(value.python_type(), "__len__"):
+    if not whole or not type_holds(value.python_type(), "__len__"):
         raise Unsupported(breaks.UncapturedCall("operator.length_hint"))
     return ConstantValue(value.length(tx))
 
