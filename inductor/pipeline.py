@@ -1,7 +1,7 @@
 """The stages of the default backend, in order, and the one driver that runs them.
 
     functionalize   torch-level graph -> functional aten graph          log channel `aot`
-    layout          images between convolutions, channels innermost     `aot`
+    layout          images between convolutions: channels innermost, where it pays
     recall          the plan, if an earlier process kept it, in place of the next three stages
     lower           aten operators -> loops over buffers                `schedule`
     schedule        loops -> fused kernels, in order                    `schedule`
