@@ -22,6 +22,7 @@ from dynamo.values.coroutine import (
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.generator import GeneratorValue, Resumable, is_none
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 from dynamo.values.raised import make_exception
 from dynamo.values.reflection import type_name
@@ -135,7 +136,7 @@ def GET_AITER(tx: Interpreter, instr: Instruction) -> None:
 def GET_ANEXT(tx: Interpreter, instr: Instruction) -> None:
     iterator = tx.peek()
     kind = iterator.python_type()
-    if not hasattr(kind, "__anext__"):
+    if not type_holds(kind, "__anext__"):
         text = f"'async for' requires an iterator with __anext__ method, got {kind.__name__}"
         raise_python(tx, TypeError, text)
     step = iterator.call_method(tx, "__anext__", [], {})

@@ -18,6 +18,7 @@ from dynamo.values.base import Value
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.function import HandOverValue, NestedFunctionValue
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 from dynamo.values.reflection import type_name
 from dynamo.values.spelling import asks_length, is_wanted, spell
@@ -69,10 +70,10 @@ def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
             kwargs[key.as_constant()] = mapping.getitem(tx, key)
     items = tx.pop()
     kind = items.python_type()
-    if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
         text = f"argument after * must be an iterable, not {type_name(kind)}"
         raise_python(tx, TypeError, f"{shown_name(tx, called)} {text}")
-    if hasattr(kind, "__next__") or isinstance(items, ObjectValue):
+    if type_holds(kind, "__next__") or isinstance(items, ObjectValue):
         made = _spell_starred(tx, items, kwargs)
         if made is not None:
             tx.push(made)

@@ -18,6 +18,7 @@ from dynamo.values.dicts import make_dict
 from dynamo.values.exceptions import raise_python
 from dynamo.values.instance_checks import is_instance
 from dynamo.values.last_calls import contained, negated_bool, not_contained
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 from dynamo.values.reflection import type_name
 from dynamo.values.sets import SetValue
@@ -200,6 +201,10 @@ def _call_on_container(method: str, operands: int) -> Callable[[Interpreter, Ins
 def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
     items = tx.pop()
     target = tx.peek(instr.arg)
+    kind = items.python_type()
+    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
+        text = f"Value after * must be an iterable, not {type_name(kind)}"
+        raise_python(tx, TypeError, text)
     if asks_length(tx, items) or spell(tx, spelled.extend, [target, items], pushed=()) is None:
         target.call_method(tx, "extend", [items], {})
 
@@ -215,9 +220,18 @@ def SET_UPDATE(tx: Interpreter, instr: Instruction) -> None:
 for _op, _method, _operands in (
     ("LIST_APPEND", "append", 1),
     ("SET_ADD", "add", 1),
-    ("DICT_UPDATE", "update", 1),
 ):
     handler(_op)(_call_on_container(_method, _operands))
+
+
+@handler
+def DICT_UPDATE(tx: Interpreter, instr: Instruction) -> None:
+    """{**a}"""
+    mapping = tx.pop()
+    if not mapping.hasattr(tx, "keys"):
+        kind = mapping.python_type()
+        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not a mapping")
+    tx.peek(instr.arg).call_method(tx, "update", [mapping], {})
 
 
 @handler
@@ -242,7 +256,7 @@ def DICT_MERGE(tx: Interpreter, instr: Instruction) -> None:
 def mapping_keys(tx: Interpreter, mapping: Value, function: Value) -> list[Value]:
     """The keys of what stands after ** in a call of `function`."""
     kind = mapping.python_type()
-    if not hasattr(kind, "keys"):
+    if not mapping.hasattr(tx, "keys"):
         text = f"argument after ** must be a mapping, not {type_name(kind)}"
         raise_python(tx, TypeError, f"{shown_name(tx, function)} {text}")
     return mapping.call_method(tx, "keys", [], {}).unpack(tx)
@@ -308,9 +322,9 @@ def _unpack_starred(tx: Interpreter, value: Value, before: int) -> list[Value]:
 def _unpack(tx: Interpreter, value: Value, count: int | None) -> list[Value]:
     """The items; of an iterator, at most one more than `count`."""
     kind = value.python_type()
-    if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
         raise_python(tx, TypeError, f"cannot unpack non-iterable {kind.__name__} object")
-    of_iterator = hasattr(kind, "__next__") or value.has_special(tx, "__iter__")
+    of_iterator = type_holds(kind, "__next__") or value.has_special(tx, "__iter__")
     if count is None or not of_iterator:
         return value.unpack(tx)
     iterator = value.iterate(tx)

@@ -18,6 +18,7 @@ from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import is_caught, new_raised, raise_python
 from dynamo.values.iterators import ItemProtocolIterator
 from dynamo.values.last_calls import checked_bool, checked_iterator
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
         iterator = value.iterate(tx)
     except Unsupported:
         kind = value.python_type()
-        if not hasattr(kind, "__next__") or kind.__flags__ & HEAP_TYPE:
+        if not type_holds(kind, "__next__") or kind.__flags__ & HEAP_TYPE:
             raise
         iterator = value  # iterators that C defines are their own; the loop asks for the items
     if isinstance(iterator, ItemProtocolIterator) and iterator is not value:

@@ -36,6 +36,7 @@ from dynamo.values.dicts import (
 )
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.generator import Resumable, next_method
+from dynamo.values.lookup import type_holds
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.native_iterators import CalledIterator, ReversedTextIterator
 from dynamo.values.objects import ObjectValue
@@ -187,7 +188,7 @@ def _iter(tx, owner, sentinel=None):
 @handles(next)
 def _next(tx, iterator, default=None):
     kind = iterator.python_type()
-    if not hasattr(kind, "__next__"):
+    if not type_holds(kind, "__next__"):
         raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an iterator")
     if default is None and isinstance(iterator, Resumable):
         return next_method(iterator, tx)
@@ -248,6 +249,8 @@ def _reversed(tx, owner):
         return iterators.RangeIterator(owner.real[::-1])
     if isinstance(owner, DictView):
         return iterators.ReversedDictIterator(owner.owner, owner.kind)
+    if isinstance(owner, MappingProxyValue):
+        return _reversed(tx, owner.target)
     if isinstance(owner, DictValue):
         return iterators.ReversedDictIterator(owner, "keys")
     if owner.is_constant() and isinstance(owner.as_constant(), (str, bytes)):

@@ -477,7 +477,7 @@ def _super(tx, cls=None, owner=None):
         raise Unsupported(breaks.UncapturedCall("super(cls, None)"))
     after = real_object(cls)
     if not isinstance(after, type):
-        kind = type(after).__name__
+        kind = type_name(type(after))
         raise_python(tx, TypeError, f"super() argument 1 must be a type, not {kind}")
     if owner is None:
         raise Unsupported(breaks.UncapturedCall("super() of a class alone"))

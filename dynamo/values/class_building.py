@@ -32,6 +32,7 @@ from dynamo.values.descriptors import is_trusted_class
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import NestedFunctionValue
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ def real_of(tx: Interpreter, label: str, value: Value) -> Any:
 
 def _stand_in(label: str, value: Value) -> Any:
     kind = value.python_type()
-    if any(hasattr(kind, name) for name in ("__get__", "__set__", "__delete__")):
+    if any(type_holds(kind, name) for name in ("__get__", "__set__", "__delete__")):
         raise _refused(label, f"{value.describe()} is a descriptor")
     return UnhashableStandIn() if kind.__hash__ is None else StandIn()
 

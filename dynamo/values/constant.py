@@ -136,6 +136,12 @@ class ConstantValue(Value):
         if name == "__iter__" and not args and not kwargs:
             return self.iterate(tx)
         if name == "join" and isinstance(self.value, str) and len(args) == 1 and not kwargs:
+            from dynamo.values.exceptions import raise_python
+            from dynamo.values.lookup import type_holds
+
+            kind = args[0].python_type()
+            if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
+                raise_python(tx, TypeError, "can only join an iterable")
             items = args[0].unpack(tx)
             if any(item.python_type() is not str for item in items):
                 return ConstantValue(call_real(tx, method, [item.as_constant() for item in items]))

@@ -214,7 +214,7 @@ def is_index(tx: Interpreter, value: Value) -> bool:
         cls = value.python_type()
     except Unsupported:
         return False
-    return hasattr(cls, "__index__") and not hasattr(value, "fake")
+    return type_holds(cls, "__index__") and not hasattr(value, "fake")
 
 
 class TupleValue(SequenceValue):

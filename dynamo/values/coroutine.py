@@ -25,6 +25,7 @@ from dynamo.values.generator import (
     next_method,
     thrown,
 )
+from dynamo.values.lookup import type_holds
 from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
@@ -325,12 +326,12 @@ def awaitable(tx: Interpreter, value: Value, place: int = 0) -> Value:
     if is_iterable_coroutine(value):
         return value
     kind = value.python_type()
-    if not hasattr(kind, "__await__"):
+    if not type_holds(kind, "__await__"):
         raise_python(tx, TypeError, _RECEIVED[place].format(kind.__name__))
     iterator = value.call_method(tx, "__await__", [], {})
     if isinstance(iterator, CoroutineValue) or is_iterable_coroutine(iterator):
         raise_python(tx, TypeError, "__await__() returned a coroutine")
-    if not hasattr(iterator.python_type(), "__next__"):
+    if not type_holds(iterator.python_type(), "__next__"):
         name = iterator.python_type().__name__
         raise_python(tx, TypeError, f"__await__() returned non-iterator of type '{name}'")
     return iterator
@@ -346,12 +347,12 @@ def is_iterable_coroutine(value: Value) -> bool:
 def async_iterator(tx: Interpreter, value: Value) -> Value:
     """value.__aiter__(), as `async for` calls it."""
     kind = value.python_type()
-    if not hasattr(kind, "__aiter__"):
+    if not type_holds(kind, "__aiter__"):
         text = f"'async for' requires an object with __aiter__ method, got {kind.__name__}"
         raise_python(tx, TypeError, text)
     iterator = value.call_method(tx, "__aiter__", [], {})
     kind = iterator.python_type()
-    if not hasattr(kind, "__anext__"):
+    if not type_holds(kind, "__anext__"):
         text = "'async for' received an object from __aiter__ that does not implement __anext__: "
         raise_python(tx, TypeError, text + kind.__name__)
     return iterator
@@ -360,7 +361,7 @@ def async_iterator(tx: Interpreter, value: Value) -> Value:
 @handles(aiter)
 def _aiter(tx, value):
     kind = value.python_type()
-    if not hasattr(kind, "__aiter__"):
+    if not type_holds(kind, "__aiter__"):
         raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an async iterable")
     return value.call_method(tx, "__aiter__", [], {})
 
@@ -368,6 +369,6 @@ def _aiter(tx, value):
 @handles(anext)
 def _anext(tx, value):
     kind = value.python_type()
-    if not hasattr(kind, "__anext__"):
+    if not type_holds(kind, "__anext__"):
         raise_python(tx, TypeError, f"{type_name(kind)!r} object is not an async iterator")
     return value.call_method(tx, "__anext__", [], {})

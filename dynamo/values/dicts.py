@@ -14,7 +14,9 @@ import itertools
 import operator
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -30,7 +32,7 @@ from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.last_calls import keep_item
 from dynamo.values.lookup import type_holds
-from dynamo.values.operators import equal
+from dynamo.values.operators import COMPARE_DUNDERS, equal
 from dynamo.values.reflection import type_name
 from dynamo.values.standins import fail_as
 
@@ -417,7 +419,7 @@ def pairs_of(tx: Interpreter, value: Value) -> Iterator[tuple[Value, Value]]:
     if storage is not None:
         yield from list(zip(storage.keys(tx), storage.values(tx)))
         return
-    if value.has_special(tx, "keys") or isinstance(value, MappingProxyValue):
+    if value.hasattr(tx, "keys"):
         for key in value.call_method(tx, "keys", [], {}).each(tx):
             yield key, value.getitem(tx, key)
         return
@@ -431,13 +433,19 @@ def pairs_of(tx: Interpreter, value: Value) -> Iterator[tuple[Value, Value]]:
 def _pair(tx: Interpreter, item: Value, number: int) -> list[Value]:
     kind = item.python_type()
     if all(class_lookup(kind, name) is MISSING for name in ("__iter__", "__getitem__")):
-        text = f"cannot convert dictionary update sequence element #{number} to a sequence"
-        raise_python(tx, TypeError, text)
+        _refuse_pair(tx, number)
+    if isinstance(fake := getattr(item, "fake", None), torch.Tensor) and fake.ndim == 0:
+        _refuse_pair(tx, number)
     pair = item.unpack(tx)
     if len(pair) != 2:
         text = f"dictionary update sequence element #{number} has length {len(pair)}; 2 is required"
         raise_python(tx, ValueError, text)
     return pair
+
+
+def _refuse_pair(tx: Interpreter, number: int) -> NoReturn:
+    text = f"cannot convert dictionary update sequence element #{number} to a sequence"
+    raise_python(tx, TypeError, text)
 
 
 def dict_storage(value: Value) -> DictValue | None:
@@ -722,7 +730,7 @@ class MappingProxyValue(BuiltinObject):
         return (self.target,)
 
     def method(self, name: str) -> Callable[..., Value] | None:
-        if name in ("__or__", "__ror__"):
+        if name in ("__or__", "__ror__", *COMPARE_DUNDERS.values()):
             return super().method(name)
         if name not in ("get", "keys", "values", "items", "copy") and not name.startswith("__"):
             return None
@@ -743,7 +751,7 @@ class MappingProxyValue(BuiltinObject):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         from dynamo.values.operators import compare_op
 
-        return compare_op(tx, op, self.target, getattr(other, "target", other))
+        return compare_op(tx, op, self.target, other)
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         from dynamo.values.operators import binary_op

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -428,6 +429,9 @@ class TensorMethodValue(Value):
             return self.tensor
         if name == "__name__":
             return ConstantValue(self.name)
+        kind = self.python_type()
+        if kind is types.MethodType and not type_holds(kind, name):
+            return tx.wrap(class_lookup(self.tensor.python_type(), self.name)).getattr(tx, name)
         return super().getattr(tx, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

@@ -15,6 +15,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.lookup import type_holds
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -66,7 +67,7 @@ def shown_operand(tx: Interpreter, value: Value) -> Any:
     real, kind = shown(tx, value), value.python_type()
     # A deque has items as a sequence of C has them, its subclasses inherit that.
     of_deque = getattr(kind, "__getitem__", None) is collections.deque.__getitem__
-    has_items = hasattr(kind, "__getitem__") and not (issubclass(kind, str) or of_deque)
+    has_items = type_holds(kind, "__getitem__") and not (issubclass(kind, str) or of_deque)
     return real if has_items or type(real) is not Shown else Text(tx, value)
 
 

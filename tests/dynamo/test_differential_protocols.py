@@ -366,6 +366,49 @@ def test_context_of_what_a_broken_instruction_raises(statement):
     check(HANDLING.replace("...", statement), backends=("eager",))
 
 
+# Each with an instance `k` of a class whose metaclass has the special methods that the class lacks,
+# an enum's member `r`, and `d`, which holds a method `keys` of its own.
+LACKING = """
+    import enum
+    class Meta(type):
+        def __iter__(cls): return iter([1])
+        def __next__(cls): return 1
+        def __await__(cls): return iter([])
+        def __aiter__(cls): return cls
+        def __anext__(cls): return cls
+        def __index__(cls): return 3
+        def __getitem__(cls, place): return 1
+        def keys(cls): return []
+    class K(metaclass=Meta): pass
+    class R(enum.Enum):
+        RED = 1
+    class D:
+        def __init__(self): self.keys = lambda: ['a']
+        def __getitem__(self, key): return 4
+    def g(*args, **kwargs): return args, kwargs
+    async def awaited(k): await k
+    async def looped(k):
+        async for item in k: pass
+    def f(x, k, r, d):
+        y = x + 1
+        try:
+            return y, ...
+        except Exception as e:
+            return y, type(e), str(e)
+    ---
+    run(T(2), K(), R.RED, D())
+"""
+USES = ["[*k]", "[*r]", "[1, *k]", "(*r,)", "{*r}", "{**k}", "{**d}", "{**r}", "g(*k)", "g(1, *r)"]
+USES += ["g(**k)", "g(**d)", "next(k)", "[1, 2, 3, 4][k]", "iter(k)", "'%s %s' % k", "'%s' % r"]
+USES += ["[a for a, b in [k]]", "[a for a in r]", "aiter(k)", "anext(k)", "awaited(k).send(None)"]
+USES += ["looped(k).send(None)", "range(k)", "operator.length_hint(k)", "k in k", "k[0]", "len(r)"]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_special_methods_are_those_of_the_class(use):
+    check(LACKING.replace("...", use), backends=("eager",))
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     check(PROGRAMS[name], backends=("eager",))

@@ -58,7 +58,7 @@ class Slotted:
     __slots__ = ("full", "empty")
 
     def __init__(self, full: Any = 1) -> None:
-        self.full = full
+        object.__setattr__(self, "full", full)  # never of the class, where that is called by hand
 
 
 class Meta(type):
