@@ -48,7 +48,7 @@ from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.symbols import depends_on_data, is_symbol
+from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
 
@@ -220,6 +220,17 @@ def _creation(view: torch.Tensor) -> int:
     return int(meta)
 
 
+def _tangent_of(value: torch.Tensor) -> torch.Tensor:
+    """A fake tensor with the layout of the gradient that the backward takes: that of the value, but
+    contiguous if one element of memory stands for many, as in an expanded value.
+    """
+    repeats = [
+        not is_symbolic(step) and step == 0 and (is_symbolic(n) or n != 1)
+        for n, step in zip(value.shape, value.stride())
+    ]
+    return value.detach().contiguous() if any(repeats) else value.detach()
+
+
 class _Joint:
     """Records the backward into the tracer's graph."""
 
@@ -239,7 +250,7 @@ class _Joint:
             raise Unfunctionalizable("no value of the graph has a gradient")
         given = []
         for i in self.tangents:
-            given.append(tracer.add_input(f"tangent_{i}", -1 - i, fakes[i].detach()))
+            given.append(tracer.add_input(f"tangent_{i}", -1 - i, _tangent_of(fakes[i])))
         self.tangent_nodes = [tracer.view_of(fake).node for fake in given]
         tracer.stack_trace = None
         self.history = History([fakes[i] for i in self.tangents])

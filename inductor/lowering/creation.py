@@ -59,6 +59,7 @@ def fill(ctx: Lowering, x: Tensor, value: Number) -> Tensor:
     aten.zeros.default,
     aten.zeros_like.default,
     aten.new_zeros.default,
+    aten._efficientzerotensor.default,
 )
 def zeros(ctx: Lowering, *_: Any, **__: Any) -> Tensor:
     return constant(ctx, 0)

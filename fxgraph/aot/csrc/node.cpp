@@ -23,7 +23,8 @@ class Lock {
  public:
   explicit Lock(std::mutex& mutex) {
     std::optional<pybind11::gil_scoped_release> without;
-    if (PyGILState_Check()) without.emplace();
+    // At exit the check says yes to a thread that has given the GIL up, and nobody else runs.
+    if (Py_IsInitialized() && PyGILState_Check()) without.emplace();
     lock_ = std::unique_lock<std::mutex>(mutex);
   }
 

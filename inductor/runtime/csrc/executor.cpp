@@ -237,6 +237,7 @@ class Run {
     // Reading must not materialise a copy-on-write tensor, writing must.
     c10::TensorImpl* impl = given.unsafeGetTensorImpl();
     void* data = value.written ? impl->mutable_data() : const_cast<void*>(impl->data());
+    TORCH_CHECK(data != nullptr || given.numel() == 0, "framegraph: ", what, " '", value.name, "' has no memory");
     state_.base[v] = static_cast<char*>(data);
   }
 
@@ -439,7 +440,10 @@ class Run {
         misfit("result", result, value);
       }
       const bool shared = value.alone && (result.use_count() > 1 || result.storage().use_count() > 1);
-      if (shared || !same_layout(result, value.size, value.stride)) result = restride(result, value);
+      // The gradients of constant functions are tensors of zeros without memory.
+      if (shared || result._is_zerotensor() || !same_layout(result, value.size, value.stride)) {
+        result = restride(result, value);
+      }
       if (value.pointer) state_.base[v] = static_cast<char*>(result.unsafeGetTensorImpl()->mutable_data());
     }
     state_.tensors[v] = std::move(result);
