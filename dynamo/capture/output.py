@@ -350,7 +350,7 @@ class OutputGraph:
         if entry is None:
             return None
         value = entry[1]
-        by_identity = issubclass(type(obj), _GUARDED_BY_IDENTITY)
+        by_identity = _is_guarded_by_identity(value)
         if source is not None and value.source is None and by_identity:
             self.guard(source, "id", obj)
             self.values_by_source[source] = value
@@ -393,8 +393,8 @@ class OutputGraph:
 
         groups: dict[type, list[Source]] = {}
         for value in self._told_apart.values():
-            known = issubclass(type(value.outside), _GUARDED_BY_IDENTITY)
-            if value.source is not None and not (known or isinstance(value, TensorValue)):
+            known = _is_guarded_by_identity(value) or isinstance(value, TensorValue)
+            if value.source is not None and not known:
                 groups.setdefault(value.python_type(), []).append(value.source)
         return [tuple(sources) for sources in groups.values() if len(sources) > 1]
 
@@ -405,6 +405,12 @@ class OutputGraph:
 
 _GUARDED_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _IDENTITY_KINDS = frozenset(["id", "function_code"])
+
+
+def _is_guarded_by_identity(value: Value) -> bool:
+    """Not a bound method of C, whose guards another method of the same object passes."""
+    known = issubclass(type(value.outside), _GUARDED_BY_IDENTITY)
+    return known and not hasattr(value, "receiver")
 
 
 def _identifier(text: str) -> str:

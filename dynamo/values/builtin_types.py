@@ -257,6 +257,8 @@ def _reversed(tx, owner):
         return ReversedTextIterator(tx, owner, owner)
     if hasattr(owner, "fake"):
         return owner.call_method(tx, "__reversed__", [], {})  # a tensor, flipped
+    if type_holds(owner.python_type(), "__getitem__"):
+        raise Unsupported(breaks.UncapturedCall("reversed"))
     raise_python(tx, TypeError, f"{type_name(owner.python_type())!r} object is not reversible")
 
 

@@ -706,7 +706,8 @@ def _bound_method(tx: Interpreter, obj: Any, found: Any, source: Source | None) 
     tx.guard(part("__name__"), "constant", obj.__name__)
     owner = tx.wrap(obj.__self__, part("__self__"))
     if found is None:
-        return owner.getattr(tx, obj.__name__)
-    method = BuiltinMethod(owner, obj.__name__, found)
+        method = owner.getattr(tx, obj.__name__)
+    else:
+        method = BuiltinMethod(owner, obj.__name__, found)
     method.source = source
-    return method
+    return tx.output.remember(obj, source, method)

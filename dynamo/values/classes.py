@@ -514,9 +514,9 @@ def fill_mapping(
     if len(args) > 1:
         raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
     storage = instance.storage  # type: ignore[attr-defined]
-    pairs = pairs_of(tx, args[0]) if args else ()
-    added = ((ConstantValue(k), v) for k, v in kwargs.items())
     ordered = issubclass(instance.python_type(), collections.OrderedDict)
+    pairs = pairs_of(tx, args[0], ordered) if args else ()
+    added = ((ConstantValue(k), v) for k, v in kwargs.items())
     for key, value in itertools.chain(pairs, added):
         (instance if ordered else storage).setitem(tx, key, value)
 

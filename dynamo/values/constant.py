@@ -128,7 +128,7 @@ class ConstantValue(Value):
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
         """A method of a literal is pure: run it on constants, and wrap what it gives."""
-        from dynamo.values.exceptions import call_real
+        from dynamo.values.exceptions import RaisedException, call_real
 
         method = call_real(tx, getattr, self.value, name)
         if name == "__exit__" and isinstance(self.value, torch.device):
@@ -160,7 +160,14 @@ class ConstantValue(Value):
                 return text
         real_args = [take(tx, a) for a in args]
         real_kwargs = {k: take(tx, v) for k, v in kwargs.items()}
-        result = call_real(tx, method, *real_args, **real_kwargs)
+        try:
+            result = call_real(tx, method, *real_args, **real_kwargs)
+        except RaisedException:
+            if any(type(real) is not value.python_type() for real, value in zip(real_args, args)):
+                raise Unsupported(
+                    breaks.UncapturedCall(f"{type(self.value).__name__}.{name}")
+                ) from None
+            raise
         if hasattr(result, "__next__"):  # each call gives another iterator (code.co_positions)
             raise Unsupported(breaks.UncapturedCall(f"{type(self.value).__name__}.{name}"))
         if name == "maketrans":

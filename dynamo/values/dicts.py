@@ -352,7 +352,8 @@ class DictValue(BuiltinObject):
             self.changes.clear()
 
     def py_update(self, tx, other=None, /, **named):
-        pairs = () if other is None else pairs_of(tx, other)
+        ordered = issubclass(self.cls, collections.OrderedDict)
+        pairs = () if other is None else pairs_of(tx, other, ordered)
         added = ((ConstantValue(name), value) for name, value in named.items())
         for key, value in itertools.chain(pairs, added):
             self.assigning(tx, key)
@@ -413,8 +414,10 @@ def _key_from_outside(tx: Interpreter, key: Value) -> Hashable:
         raise Unsupported(breaks.UncapturedCall(f"__hash__ of {key.describe()}")) from None
 
 
-def pairs_of(tx: Interpreter, value: Value) -> Iterator[tuple[Value, Value]]:
-    """What dict(value) would hold: the items of a mapping, or an iterable of pairs."""
+def pairs_of(tx: Interpreter, value: Value, ordered: bool = False) -> Iterator[tuple[Value, Value]]:
+    """The content of dict(value), or of OrderedDict(value): the items of a mapping, or an iterable
+    of pairs.
+    """
     storage = dict_storage(value)
     if storage is not None:
         yield from list(zip(storage.keys(tx), storage.values(tx)))
@@ -426,7 +429,7 @@ def pairs_of(tx: Interpreter, value: Value) -> Iterator[tuple[Value, Value]]:
     if value.is_constant() and not hasattr(value.as_constant(), "__iter__"):
         fail_as(tx, dict, value)
     for number, item in enumerate(value.each(tx)):
-        pair = _pair(tx, item, number)
+        pair = _unpacked_pair(tx, item) if ordered else _pair(tx, item, number)
         yield pair[0], pair[1]
 
 
@@ -440,6 +443,20 @@ def _pair(tx: Interpreter, item: Value, number: int) -> list[Value]:
     if len(pair) != 2:
         text = f"dictionary update sequence element #{number} has length {len(pair)}; 2 is required"
         raise_python(tx, ValueError, text)
+    return pair
+
+
+def _unpacked_pair(tx: Interpreter, item: Value) -> list[Value]:
+    """The pair, refused in OrderedDict's words."""
+    kind = item.python_type()
+    if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
+        raise_python(tx, TypeError, f"{type_name(kind)!r} object is not iterable")
+    pair = item.unpack(tx)
+    if len(pair) > 2:
+        raise_python(tx, ValueError, "too many values to unpack (expected 2)")
+    if len(pair) < 2:
+        values = "values" if not pair else "value"
+        raise_python(tx, ValueError, f"need more than {len(pair)} {values} to unpack")
     return pair
 
 

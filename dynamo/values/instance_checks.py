@@ -64,7 +64,9 @@ def _abc_subclasscheck(tx, cls, sub):
 
 def _abstract_class(cls: Value) -> Any:
     real = real_object(cls)
-    if class_lookup(real, "_abc_impl") is MISSING:  # what ABCMeta keeps its answers in
+    if (
+        not isinstance(real, type) or class_lookup(real, "_abc_impl") is MISSING
+    ):  # what ABCMeta keeps its answers in
         raise Unsupported(breaks.UncapturedCall("ABCMeta's check of a plain class"))
     return real
 

@@ -318,7 +318,8 @@ def _module_delattr(tx, module, name):
 @handles(torch.nn.Module.__init__)
 def _module_init(tx, module, *args, **kwargs):
     """A fresh module's attributes."""
-    if (args or kwargs) and not module.python_type().call_super_init:
+    kind = module.python_type()
+    if not issubclass(kind, torch.nn.Module) or ((args or kwargs) and not kind.call_super_init):
         raise Unsupported(breaks.UncapturedCall("torch.nn.Module.__init__"))
     side_effects = tx.output.side_effects
     for name, value in vars(torch.nn.Module()).items():

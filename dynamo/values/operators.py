@@ -352,10 +352,14 @@ def same_object(left: Value, right: Value) -> bool:
 
 def tell_apart(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`; that two objects of the program's from outside differ is guarded."""
+    from dynamo.values.builtins import BuiltinMethod
+    from dynamo.values.constant import ConstantMethodValue
+    from dynamo.values.function import MethodValue
     from dynamo.values.objects import ObjectValue
 
     same = same_object(left, right)
-    if not same and isinstance(left, ObjectValue) and isinstance(right, ObjectValue):
+    kinds = (ObjectValue, MethodValue, BuiltinMethod, ConstantMethodValue)
+    if not same and isinstance(left, kinds) and isinstance(right, kinds):
         tx.output.tell_apart(left)
         tx.output.tell_apart(right)
     return same

@@ -10,6 +10,8 @@ import collections
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
+
 from dynamo import breaks
 from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
@@ -35,6 +37,8 @@ def stand_in(value: Value) -> Any:
     cls = value.python_type()
     if isinstance(value, DequeValue):
         return cls([_Item() for _ in value.contents], value.maxlen)
+    if cls is torch.Size:
+        return cls([0] * len(value.contents))  # type: ignore[attr-defined]
     if isinstance(value, SequenceValue):
         return (tuple if issubclass(cls, tuple) else list)(_Item() for _ in value.contents)
     if isinstance(value, SliceValue):

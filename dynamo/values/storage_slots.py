@@ -8,6 +8,8 @@ import collections
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
@@ -17,7 +19,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
-from dynamo.values.exceptions import call_handler
+from dynamo.values.exceptions import RaisedException, call_handler
 from dynamo.values.native_iterators import TextIterator
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_op
 from dynamo.values.sets import FrozenSetValue, SetValue
@@ -37,8 +39,13 @@ _DICT_COPIES = frozenset(["__or__", "__ror__", "copy", "__copy__"])  # the same 
 
 
 def past_override(value: Value, name: str, found: Any) -> bool:
-    """Whether `found` is dict's own method on a subclass of C that has another of the name."""
-    if getattr(found, "__objclass__", None) is not dict:
+    """Whether `found` is the own method of dict or tuple on a subclass of C that has another of the
+    name.
+    """
+    owner = getattr(found, "__objclass__", None)
+    if owner is tuple:
+        return value.python_type_is(torch.Size) and name in vars(torch.Size)
+    if owner is not dict:
         return False
     if isinstance(value, OrderedDictValue):
         return name in vars(collections.OrderedDict)
@@ -89,7 +96,14 @@ def storage_slot(
             and (name in _OPERATORS or name in _COMPARISONS)
         ):
             return ConstantValue(NotImplemented)
-        result = storage.call_method(tx, name, operands, kwargs)
+        try:
+            result = storage.call_method(tx, name, operands, kwargs)
+        except RaisedException:
+            if operands != list(args):  # the error may name their class
+                raise Unsupported(
+                    breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}")
+                ) from None
+            raise
         return receiver if is_written_as_it_is(storage, name) else result
     if name in _COMPARISONS and len(args) == 1:
         return _answer(tx, storage.compare(tx, _COMPARISONS[name], bare(args[0])), receiver)
@@ -180,8 +194,8 @@ def container_init(tx, storage, *args, **kwargs):
             (storage.py_extend if isinstance(storage, ListValue) else storage.py_update)(
                 tx, args[0]
             )
-    elif isinstance(storage, DefaultDictValue) and args:
-        set_factory(tx, storage, args[0])
+    elif isinstance(storage, DefaultDictValue):
+        set_factory(tx, storage, args[0] if args else ConstantValue(None))
         call_handler(tx, "defaultdict.__init__", storage.py_update, args[1:], kwargs)
     elif isinstance(storage, DictValue):
         call_handler(tx, "dict.__init__", storage.py_update, args, kwargs)
@@ -192,7 +206,7 @@ def set_factory(tx: Interpreter, storage: DefaultDictValue, factory: Value) -> N
     callable_ = TABLE[callable](tx, factory)
     if not is_none(factory) and callable_ is not None and not callable_.as_constant():
         raise Unsupported(breaks.UncapturedCall("defaultdict.__init__"))
-    storage.factory = factory
+    storage.setattr(tx, "default_factory", factory)
 
 
 def _deque_init(tx, storage, iterable=None, maxlen=None):

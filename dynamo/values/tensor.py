@@ -129,6 +129,7 @@ ESCAPING_METHODS = frozenset(
 )
 # In place, on what a tensor is: autograd's state and the storage are changed natively.
 METADATA_METHODS = frozenset(["set_", "requires_grad_", "detach_"])
+_OF_FAKES = frozenset(["__dir__", "__reduce_ex__", "__sizeof__"])  # tell of the fake tensor itself
 NUMPY_METHODS = frozenset(["numpy", "__array__"])
 
 
@@ -462,6 +463,8 @@ def call_in_graph(
     proxy_args = tuple(arg.as_proxy() for arg in args)
     proxy_kwargs = {name: value.as_proxy() for name, value in kwargs.items()}
     name = target_name(target)
+    if name in _OF_FAKES:
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}"))
     if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
     try:

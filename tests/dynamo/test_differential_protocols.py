@@ -310,6 +310,71 @@ PROGRAMS = {
         run(T(3), A)
         run(T(3), B)
     """,
+    "methods_of_c_have_an_identity": """
+        bound, slot, held = 'abc'.upper, (3).__add__, [1].append
+        class A:
+            def m(self): pass
+        items = [1]
+        one, two = items.append, items.append
+        method = A().m
+        def f(x, a, b, c):
+            told = bound is bound, slot is slot, held is held, a is a, a is b, b is c, a == b
+            return x + 1, told, object.__eq__(bound, bound), [a, b, c].index(c), a is bound
+        ---
+        run(T(3), one, one, two)
+        run(T(3), one, two, two)
+        run(T(3), two, one, two)
+        run(T(3), bound, one, bound)
+        run(T(3), method, method, method.__self__.m)
+        run(T(3), method.__self__.m, method, method)
+    """,
+    "a_method_of_c_given_back_is_the_object": """
+        items = [1]
+        one, slot, text = items.append, (3).__add__, 'a'.upper
+        def f(x, a): return x + 1, a
+        ---
+        log.append(run(T(3), one)[1] is one)
+        log.append(run(T(3), items.append)[1] is one)
+        log.append(run(T(3), slot)[1] is slot)
+        log.append(run(T(3), text)[1] is text)
+    """,
+    "words_of_built_in_types": """
+        import collections, types, decimal
+        class Text(str): pass
+        class Int(int): pass
+        proxy = types.MappingProxyType({'b': 1})
+        filled = collections.defaultdict(int, a=1)
+        size = torch.Size([1, 2])
+        past = tuple.__dict__['__rmul__'].__get__(size), tuple.__dict__['__add__'].__get__(size)
+        held = functools.cached_property(len)
+        class Plain: pass
+        def told(uses):
+            results = []
+            for use in uses:
+                try:
+                    results.append(use())
+                except Exception as e:
+                    results.append((type(e), str(e)))
+            return results
+        def f(x):
+            y = x + 1
+            return y, told([
+                lambda: proxy.__ge__(bool), lambda: proxy.__eq__(3), lambda: proxy < proxy,
+                lambda: proxy == {'b': 1}, lambda: list(reversed(proxy)),
+                lambda: {}.__ior__(x), lambda: dict(x), lambda: {}.update([3]),
+                lambda: collections.OrderedDict([3]), lambda: collections.OrderedDict([(1,)]),
+                lambda: collections.OrderedDict().update([(1, 2, 3)]),
+                lambda: collections.OrderedDict([()]), lambda: dict([(1,)]),
+                lambda: 'a'.join(held), lambda: Text('a').join(held), lambda: Int(3).to_bytes(Text('3')),
+                lambda: super(int | str), lambda: past[0](Plain()), lambda: past[0](2),
+                lambda: past[1]([1]), lambda: size.__rmul__(Plain()), lambda: x.__rdiv__.shared,
+                lambda: reversed(typing.Optional[int]), lambda: torch.nn.Module.__init__({1}),
+                lambda: x.__dir__() == dir(x), lambda: filled.__init__(), lambda: filled.default_factory,
+            ])
+        ---
+        run(T(3))
+        log.append(filled)
+    """,
     "abstract_classes": """
         import abc
         class A(abc.ABC):

@@ -209,3 +209,43 @@ def test_a_product_added_to_a_transposed_tensor_has_eagers_layout(order):
     ours, theirs = dynamo.compile(f)(x, a, b), f(x, a, b)
     assert ours.stride() == theirs.stride()
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("f", [torch.sgn, torch.round, torch.sign, torch.floor])
+def test_gradients_that_are_zeros_without_memory(f):
+    def fn(x, w):
+        y = f(x @ w)
+        return y @ w, y.t() @ w, y.exp()
+
+    x, w = torch.randn(5, 5, requires_grad=True), torch.randn(5, 5, requires_grad=True)
+    grads = []
+    for called in (fn, dynamo.compile(fn)):
+        total = sum((t * t).sum() for t in called(x, w))
+        grads.append(torch.autograd.grad(total, (x, w)))
+    torch.testing.assert_close(*grads)
+
+
+def test_zeros_without_memory_from_outside():
+    zeros = torch._efficientzerotensor((5, 5))
+    x = torch.randn(5, 5)
+
+    def fn(x, z):
+        return x * 2 + z, z + 1, z @ x
+
+    compiled = dynamo.compile(fn)
+    for z in (zeros, torch.ones(5, 5), zeros):
+        torch.testing.assert_close(compiled(x, z), fn(x, z))
+
+
+def test_a_gradient_for_an_expanded_value_of_unknown_size():
+    def fn(x, n):
+        y = x.sin()
+        return y.expand(n, *y.shape), y[:1].cos().expand(n, y.shape[1]), (y * y).sum(0)
+
+    compiled = dynamo.compile(fn, dynamic=True)
+    for n in (3, 4):
+        x = torch.randn(n + 1, 5, requires_grad=True)
+        ours, theirs = compiled(x, n), fn(x, n)
+        tangents = [torch.randn(t.shape[::-1]).permute(*range(t.dim())[::-1]) for t in theirs]
+        grads = [torch.autograd.grad(results, x, tangents) for results in (ours, theirs)]
+        torch.testing.assert_close(*grads)
