@@ -254,10 +254,18 @@ def _told_class(found: Any, owner: Any) -> bool:
         return True
 
 
+_ENDLESS = r"\b(ci|count|cycle)(_|\b)|iter\(int, 1\)|\.(count|cycle)\("
+
+
 def costly(text: str) -> bool:
-    """What asks for addresses, orders that nobody promises, or the time; what reads the frame."""
+    """What asks for addresses, orders that nobody promises, or the time; what reads the frame; what
+    may take all items of an endless iterator.
+    """
     return bool(
-        re.search(r"__sizeof__|__hash__|\bid\(|__subclasses__|random|register_|getrandbits", text)
+        ("__class__(" in text and re.search(_ENDLESS, text))
+        or re.search(
+            r"__sizeof__|__hash__|\bid\(|__subclasses__|random|register_|getrandbits", text
+        )
         or re.search(r'(vars|dir|super)(_|"\])?\)?\(\)|super.*__init__.*\(', text)
     )
 
