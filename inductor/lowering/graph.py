@@ -19,6 +19,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     normalization,
     pointwise,
     pooling,
+    products,
     reduction,
     resizing,
     scatter,

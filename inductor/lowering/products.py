@@ -1,0 +1,45 @@
+"""Matrix products: library calls, whose bias is added by the kernel that reads the product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from inductor.ir import Tensor
+from inductor.lowering.context import Lowering, Number
+from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
+from inductor.ops import ops
+
+
+@lower(aten.addmm.default)
+def addmm(
+    ctx: Lowering, bias: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
+    """A product, and the bias lazily: the library would copy the bias into the result first, and
+    read the result while it adds. Where no kernel reads the result anyway, the library does both.
+    """
+    val = ctx.val()
+    rounds_once = val.dtype in (torch.float32, torch.float64)
+    if not (rounds_once and val.device.type == "cpu" and beta == 1 and alpha == 1):
+        raise NotLowered("addmm")
+    if len(bias.size) != 1 or not _is_read_by_one_kernel(ctx.node):
+        raise NotLowered("addmm")
+    product = ctx.aten(aten.mm.default, [a, b], {})
+    return ctx.pointwise(ops.add, [product, bias], val.dtype)
+
+
+def _is_read_by_one_kernel(node: Any) -> bool:
+    """Whether one operator reads the value, by way of views, and generated code computes that."""
+    while len(node.users) == 1:
+        (node,) = node.users
+        if node.op != "call_function" or node.target not in LOWERINGS:
+            return False
+        if not _is_view(node.target):
+            return True
+    return False
+
+
+def _is_view(target: Any) -> bool:
+    aliases = any(result.alias_info is not None for result in target._schema.returns)
+    return aliases or target in (aten._unsafe_view.default, aten.reshape.default)
