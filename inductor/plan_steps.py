@@ -55,7 +55,7 @@ def build_plan(
         elif triton.takes(item):
             steps += triton.add(item, f"k{number}", live)
         else:
-            steps.append(KernelStep(**module.add(item, f"k{number}")))
+            steps.append(KernelStep(**module.add(item, f"k{number}"), label=_label(item)))
     planned = {
         n
         for s in steps
@@ -81,6 +81,24 @@ def build_plan(
         objects=objects,
     )
     return module, spec
+
+
+def _label(item: Kernel | Bundle) -> str:
+    """The operations of the kernel, in their order, each once."""
+    kernels = item.kernels if isinstance(item, Bundle) else [item]
+    steps = [step for kernel in kernels if isinstance(kernel, Kernel) for step in kernel.steps]
+    names = [
+        name
+        for step in steps
+        for name in [*(value.op for value in step.tape.values), step.mode or step.reduction]
+        if name is not None and name not in _SILENT
+    ]
+    shown = list(dict.fromkeys(names)) or ["copy"]
+    return "+".join(shown[:_SHOWN]) + ("+..." if len(shown) > _SHOWN else "")
+
+
+_SHOWN = 8
+_SILENT = frozenset(["load", "constant", "index_expr", "to_dtype", "set"])
 
 
 def live_buffers(program: Program, items: list[Scheduled]) -> set[str]:

@@ -195,7 +195,8 @@ class Linker:
             args.append(self._address(name, offset))
         self._note_writes(step.writes, mutated)
         total, grain = self.sizes.number(step.total), self.sizes.number(step.grain)
-        return ("kernel", self.library.address(step.symbol), args, total, grain)
+        name = f"framegraph::{step.label or step.symbol}"
+        return ("kernel", self.library.address(step.symbol), args, total, grain, name)
 
     def _address(self, name: str, offset: Extent = 0) -> tuple[int, Any]:
         """A value and a byte offset from its first element; an arena's from the arena's start."""

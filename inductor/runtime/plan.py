@@ -135,6 +135,7 @@ class KernelStep:
     inplace: pairs (out, in): `out` may take the memory of `in`, because each element of `in` is
         read before the element of `out` at the same byte position is written, by the same thread.
         Ignored unless both are temps and `in` dies here.
+    label: the operators that the kernel computes, as profilers show them.
     """
 
     symbol: str
@@ -143,6 +144,7 @@ class KernelStep:
     total: Extent
     grain: Extent = 32768
     inplace: list[tuple[str, str]] = field(default_factory=list)
+    label: str = ""
 
     kind: ClassVar[str] = "kernel"
 

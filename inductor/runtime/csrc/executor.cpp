@@ -279,6 +279,7 @@ class Run {
       case Op::Free:
         return state_.tensors[instruction.index].reset();
       case Op::Kernel:
+        if (C10_UNLIKELY(profiled_)) return profiled_kernel(program_.kernels[instruction.index]);
         return kernel(program_.kernels[instruction.index]);
       case Op::Aten:
         return aten(program_.atens[instruction.index]);
@@ -303,6 +304,11 @@ class Run {
       made = at::empty_strided(value.size, value.stride, at::TensorOptions(value.device).dtype(value.dtype));
     }
     if (value.pointer) state_.base[v] = static_cast<char*>(made.unsafeGetTensorImpl()->mutable_data());
+  }
+
+  void profiled_kernel(const KernelCall& call) {
+    RECORD_FUNCTION(call.name, c10::ArrayRef<const c10::IValue>());
+    kernel(call);
   }
 
   void kernel(const KernelCall& call) {
@@ -521,6 +527,7 @@ class Run {
   State& state_;
   PyObject* const* args_;
   bool owns_ = false;
+  const bool profiled_ = at::hasCallbacks();  // somebody records functions: kernels are told of, too
   ArenaLease arena_;
 };
 

@@ -316,7 +316,7 @@ void parse_kernel(Program& program, const py::tuple& step) {
   DynamicKernel dynamic{parse_number(step[3]), parse_number(step[4]), {}};
   KernelCall call{reinterpret_cast<Kernel>(step[1].cast<uintptr_t>()),
                   static_cast<uint32_t>(program.kernel_args.size()), 0, dynamic.total.value,
-                  std::max<int64_t>(1, dynamic.grain.value), -1};
+                  std::max<int64_t>(1, dynamic.grain.value), -1, step[5].cast<std::string>()};
   for (py::handle item : step[2].cast<py::list>()) {
     auto pair = item.cast<py::tuple>();
     const Number offset = parse_number(pair[1]);
@@ -329,7 +329,7 @@ void parse_kernel(Program& program, const py::tuple& step) {
     program.dynamic_kernels.push_back(std::move(dynamic));
   }
   program.max_kernel_args = std::max<size_t>(program.max_kernel_args, call.arg_count);
-  program.kernels.push_back(call);
+  program.kernels.push_back(std::move(call));
 }
 
 void parse_step(Program& program, const py::tuple& step) {

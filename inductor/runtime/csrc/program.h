@@ -78,7 +78,8 @@ struct KernelCall {
   Kernel function;
   uint32_t first_arg, arg_count;  // into Program::kernel_args
   int64_t total, grain;
-  int32_t dynamic;  // into Program::dynamic_kernels, or -1
+  int32_t dynamic;   // into Program::dynamic_kernels, or -1
+  std::string name;  // in profiles
 };
 
 struct KernelArg {

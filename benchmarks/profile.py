@@ -1,0 +1,113 @@
+"""Where a compiled call spends its time: kernel by kernel, library call by library call.
+
+    python -m benchmarks.profile bert                  # a subject of benchmarks.subjects
+    python -m benchmarks.profile resnet18 --rows 40 --calls 20
+    python -m benchmarks.profile bert --trace bert.json   # a picture, for chrome://tracing
+
+Times are means over the calls of torch's own profiler, which slows each row down by about a
+microsecond. GFLOP/s of a library call counts the products that the profiler knows; GB/s of a
+generated kernel counts each operand once, read or written, and sizes that vary as 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from tabulate import tabulate
+
+import dynamo
+from benchmarks.subjects import SUBJECTS
+from inductor import pipeline
+from inductor.runtime.plan import PlanSpec
+
+PREFIX = "framegraph::"
+PLAN = PREFIX + "plan"
+BAR = 24  # characters of a whole share
+
+
+@contextmanager
+def plans() -> Iterator[list[PlanSpec]]:
+    """The plans that are linked in the block."""
+    found: list[PlanSpec] = []
+
+    def noted(spec: PlanSpec, *args: Any, **kwargs: Any) -> Any:
+        found.append(spec)
+        return link(spec, *args, **kwargs)
+
+    link = pipeline.link
+    with mock.patch.object(pipeline, "link", noted):
+        yield found
+
+
+def kernel_bytes(specs: list[PlanSpec]) -> dict[str, int]:
+    """Of each label, the bytes of the operands of all kernels that have it."""
+    found: dict[str, int] = defaultdict(int)
+    for spec in specs:
+        tensors = {t.name: t for t in (*spec.inputs, *spec.buffers) if hasattr(t, "stride")}
+        for step in spec.steps:
+            if step.kind == "kernel":
+                operands = {name for name, _ in step.args} & tensors.keys()
+                found[PREFIX + step.label] += sum(_bytes(tensors[name]) for name in operands)
+    return dict(found)
+
+
+def _bytes(tensor: Any) -> int:
+    dtype = tensor.dtype if isinstance(tensor.dtype, torch.dtype) else getattr(torch, tensor.dtype)
+    numel = math.prod(n for n in tensor.size if isinstance(n, int))
+    return numel * dtype.itemsize
+
+
+def profile(subject: str, calls: int, trace: str | None) -> list[list[Any]]:
+    """Rows (share, picture, time of a call in us, calls, GFLOP/s, GB/s, name), largest first."""
+    torch.manual_seed(0)
+    fn, inputs = SUBJECTS[subject]()
+    with torch.no_grad(), plans() as specs:
+        compiled = dynamo.compile(fn)
+        for _ in range(3):
+            compiled(**inputs)
+        with torch.profiler.profile(record_shapes=True, with_flops=True) as profiler:
+            for _ in range(calls):
+                compiled(**inputs)
+    if trace is not None:
+        profiler.export_chrome_trace(trace)
+    moved = kernel_bytes(specs)
+    events = [e for e in profiler.key_averages() if e.self_cpu_time_total > 0]
+    whole = sum(e.self_cpu_time_total for e in events)
+    rows = []
+    for event in sorted(events, key=lambda e: -e.self_cpu_time_total):
+        spent = event.self_cpu_time_total / calls
+        share = event.self_cpu_time_total / whole
+        flops = event.flops / calls / spent / 1e3 if event.flops else None
+        bytes_moved = moved.get(event.key)
+        rate = bytes_moved / spent / 1e3 if bytes_moved else None
+        name = "(plan, between its steps)" if event.key == PLAN else event.key.removeprefix(PREFIX)
+        count = event.count / calls
+        rows.append([share, "#" * round(share * BAR), spent, count, flops, rate, name])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__)
+    parser.add_argument("subject", choices=sorted(SUBJECTS))
+    parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--rows", type=int, default=25)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--trace", metavar="FILE", help="write the profiler's trace to this file")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rows = profile(options.subject, options.calls, options.trace)
+    headers = ["share", "", "us a call", "times", "GFLOP/s", "GB/s", "kernel or library call"]
+    formats = (".1%", "", ".1f", "g", ".1f", ".1f", "")
+    print(tabulate(rows[: options.rows], headers, floatfmt=formats))
+    print(f"{sum(row[2] for row in rows):.1f} us a call in all")
+
+
+if __name__ == "__main__":
+    main()
