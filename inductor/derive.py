@@ -12,7 +12,7 @@ over the weights, about as much as the library's reordering of weights that are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,11 +136,8 @@ def _is_view(node: Node) -> bool:
     return any(r.alias_info is not None for r in node.target._schema.returns)
 
 
-def derivation(
-    functional: FunctionalGraph, static: Sequence[bool], inputs: Sequence[Any]
-) -> Derivation | None:
-    """What of the graph is derived; None if nothing is."""
-    sources = sources_of(functional, static, inputs)
+def derivation(functional: FunctionalGraph, sources: Mapping[Node, int]) -> Derivation | None:
+    """What of the graph is derived from `sources`; None if nothing is."""
     nodes = list(functional.graph_module.graph.nodes)
     found = closure(nodes, sources)
     candidates = [node for node in nodes if node in found and node not in sources]

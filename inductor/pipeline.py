@@ -3,6 +3,7 @@
     functionalize   torch-level graph -> functional aten graph          log channel `aot`
     fold            batch norm of inference -> weights of what comes before
     layout          images between convolutions: channels innermost, where it pays
+    pack            weights of convolutions: in the library's layout
     derive          what depends on parameters alone, to be kept between calls
     recall          the plan, if an earlier process kept it, in place of the next three stages
     lower           aten operators -> loops over buffers                `schedule`
@@ -39,6 +40,7 @@ from fxgraph.aot import (
 )
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
+from fxgraph.node import Node
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
@@ -50,6 +52,7 @@ from inductor.layout import channels_innermost
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
+from inductor.pack import pack_convolutions, packed_weights
 from inductor.plan_steps import build_plan
 from inductor.recovery import recover
 from inductor.runtime import toolchain
@@ -108,10 +111,15 @@ def _packs(c: Compilation) -> bool:
     return c.inference and c.options.pack
 
 
+def _sources(c: Compilation) -> dict[Node, int]:
+    assert c.functional is not None
+    return sources_of(c.functional, c.static, c.inputs)
+
+
 def _fold(c: Compilation) -> None:
     assert c.functional is not None
     if _packs(c):
-        found = fold_batch_norms(c.functional, sources_of(c.functional, c.static, c.inputs))
+        found = fold_batch_norms(c.functional, _sources(c))
         if found is not None:
             c.functional, note = found
             c.notes.append(note)
@@ -119,7 +127,18 @@ def _fold(c: Compilation) -> None:
 
 def _layout(c: Compilation) -> None:
     assert c.functional is not None
-    found = channels_innermost(c.functional) if c.inference else None
+    if not c.inference:
+        return
+    packed = packed_weights(c.functional.graph_module, _sources(c)) if _packs(c) else ()
+    found = channels_innermost(c.functional, packed)
+    if found is not None:
+        c.functional, note = found
+        c.notes.append(note)
+
+
+def _pack(c: Compilation) -> None:
+    assert c.functional is not None
+    found = pack_convolutions(c.functional, _sources(c)) if _packs(c) else None
     if found is not None:
         c.functional, note = found
         c.notes.append(note)
@@ -127,7 +146,7 @@ def _layout(c: Compilation) -> None:
 
 def _derive(c: Compilation) -> None:
     assert c.functional is not None
-    c.derived = derivation(c.functional, c.static, c.inputs) if _packs(c) else None
+    c.derived = derivation(c.functional, _sources(c)) if _packs(c) else None
 
 
 def _recall(c: Compilation) -> None:
@@ -219,6 +238,7 @@ STAGES: tuple[
     ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
     ("fold", _fold, None, None),
     ("layout", _layout, None, None),
+    ("pack", _pack, None, None),
     ("derive", _derive, None, None),
     ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),

@@ -366,6 +366,107 @@ class Made(nn.Module):
         return self.norm(F.conv2d(x, self.conv.weight * x.mean()))
 
 
+def layers(*epilogues, **options):
+    """Convolutions with an operator after each."""
+    parts, channels = [], 3
+    for epilogue in epilogues:
+        parts += [nn.Conv2d(channels, 8, 3, padding=1, **options), epilogue]
+        channels = 8
+    return nn.Sequential(*parts)
+
+
+EPILOGUES = {
+    "smooth": (nn.SiLU(), nn.Hardswish(), nn.Sigmoid(), nn.Tanh(), nn.GELU(), nn.GELU("tanh")),
+    "slopes": (nn.LeakyReLU(0.2), nn.LeakyReLU()),
+    "of a number from NaN": (nn.ReLU(), nn.ReLU6(), nn.Hardsigmoid(), nn.Hardtanh(-0.5, 0.5)),
+    "none": (nn.Identity(), nn.Identity()),
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("last", [torch.contiguous_format, torch.channels_last])
+def test_packed_convolutions(name, last):
+    module = layers(*EPILOGUES[name]).to(memory_format=last)
+    x = torch.randn(2, 3, 9, 9).to(memory_format=last)
+    context = check_module(module, x)
+    count = len(EPILOGUES[name])
+    after = f", which computes {count} operators after them" if name in ("smooth", "slopes") else ""
+    packed = f"pack: weights of {count} convolutions in the library's layout{after}"
+    assert packed in notes(context)
+    compiled = dynamo.compile(module)
+    special = x.clone()
+    special[0, 1, 4, 4], special[0, 0, 0, 0], special[1, 2, 8, 8] = torch.nan, torch.inf, -torch.inf
+    with torch.no_grad():
+        for number in range(2):
+            got = compiled(special)
+            torch.testing.assert_close(got, module(special), equal_nan=True, **CLOSE)
+            module[2].weight.data.mul_(2)
+            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+
+
+class Kinds(nn.Module):
+    """Convolutions of every kind; one weight for two sizes of images, another for two norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, (3, 1), 2, (1, 0), bias=False)
+        self.grouped = nn.Conv2d(8, 8, 3, 1, "same", groups=4)
+        self.depthwise = nn.Conv2d(8, 8, 3, 1, 2, 2, groups=8)
+        self.pointwise = nn.Conv2d(8, 8, 1)
+        self.up = nn.ConvTranspose2d(8, 8, 2, 2)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(4))
+
+    def forward(self, x):
+        y = F.relu(self.norms[0](self.first(x)))
+        y = y + F.silu(self.norms[1](self.pointwise(self.depthwise(self.grouped(y)))))
+        z = F.max_pool2d(F.hardswish(self.norms[2](self.pointwise(y))), 2)
+        y = self.norms[3](self.up(self.pointwise(z))) + self.pointwise(y).sigmoid()[..., :8, :8]
+        return F.conv2d(y, self.pointwise.weight, self.norms[0].bias)
+
+
+def test_convolutions_of_every_kind():
+    module = settled(Kinds())
+    compiled, context = compile_fresh(module)
+    x = torch.randn(2, 3, 17, 8 + 9)
+    with torch.no_grad():
+        for change in (False, False, True):
+            if change:
+                module.pointwise.weight.mul_(2)
+            torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+    assert times_made(context) == 2
+    (note,) = [note for note in notes(context) if note.startswith("pack")]
+    assert note.startswith("pack: weights of 8 convolutions"), note
+
+
+def test_one_packed_weight_for_equal_images():
+    weight = nn.Parameter(torch.randn(8, 8, 3, 3))
+
+    class Again(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x):
+            for _ in range(3):
+                x = F.conv2d(x, self.weight, None, 1, 1)
+            return x
+
+    context = check_module(Again(), torch.randn(2, 8, 9, 9))
+    assert any(note.startswith("derived: 1 tensor of") for note in notes(context))
+
+
+@pytest.mark.parametrize("found", ["disabled", "without packing"])
+def test_without_the_library(found, monkeypatch):
+    """Batch norm is folded all the same."""
+    module = settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU()))
+    if found == "without packing":
+        monkeypatch.setattr("inductor.pack._works", lambda: False)
+    with torch.backends.mkldnn.flags(enabled=found != "disabled"):
+        context = check_module(module, torch.randn(2, 3, 9, 9))
+    assert not [note for note in notes(context) if note.startswith("pack")]
+    assert times_made(context) == 1
+
+
 def of_dtype(dtype):
     return settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))).to(dtype)
 
