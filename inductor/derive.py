@@ -71,8 +71,8 @@ def sources_of(
     size, that the graph does not write, with a version that tells of writes.
     """
     written = {m.index for m in functional.input_mutations}
-    for pair in functional.same_inputs:
-        written |= set(pair) if written & set(pair) else set()
+    if written:
+        written.update(i for pair in functional.same_inputs for i in pair)
     placeholders = functional.graph_module.graph.find_nodes(op="placeholder")
     return {
         node: i

@@ -88,7 +88,7 @@ def _laid_out(tensor: torch.Tensor, value: TensorSpec) -> torch.Tensor:
     if tensor.layout is not torch.strided or tensor.stride() == value.stride:
         return tensor
     stride = [hint(step) for step in value.stride]  # of known sizes
-    strided = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
+    strided = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device="cpu")
     return strided.copy_(tensor.detach())
 
 

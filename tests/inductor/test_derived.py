@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 import dynamo
 from dynamo.api import compile_fresh
+from inductor.pack import _has_kernels
 from inductor.runtime.link import Derived
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -460,7 +461,8 @@ def test_without_the_library(found, monkeypatch):
     """Batch norm is folded all the same."""
     module = settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU()))
     if found == "without packing":
-        monkeypatch.setattr("inductor.pack._works", lambda: False)
+        monkeypatch.setattr("inductor.pack._KERNELS", (("mkldnn::unknown", "CPU"),))
+        monkeypatch.setattr("inductor.pack._has_kernels", _has_kernels.__wrapped__)
     with torch.backends.mkldnn.flags(enabled=found != "disabled"):
         context = check_module(module, torch.randn(2, 3, 9, 9))
     assert not [note for note in notes(context) if note.startswith("pack")]
@@ -488,6 +490,23 @@ def test_what_does_not_fold(name):
     context = check_module(module, x)
     found = [note.split()[1] for note in notes(context) if note.startswith("fold")]
     assert found == ([] if folds is None else [str(folds)])
+
+
+def test_under_modes_of_the_program():
+    """Deriving takes no random numbers, and heeds neither autocast nor the default device."""
+    module = settled(nn.Sequential(nn.ConvTranspose2d(3, 8, 3), nn.BatchNorm2d(8), Norms()))
+    compiled, x = dynamo.compile(module), torch.randn(2, 3, 126, 126)
+    results = []
+    for call in (module, compiled):
+        torch.manual_seed(0)
+        with torch.no_grad(), torch.device("meta"):
+            results.append((*call(x), torch.rand(4, device="cpu")))
+    torch.testing.assert_close(*results, **CLOSE)
+    with torch.no_grad(), torch.autocast("cpu"):
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), module(x), rtol=0.05, atol=0.05)
+        module[2].g.mul_(2)
+        torch.testing.assert_close(compiled(x), module(x), rtol=0.05, atol=0.05)
 
 
 def test_without_packing():
