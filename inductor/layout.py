@@ -2,7 +2,8 @@
 
 The library computes convolutions on the CPU with channels innermost, and reorders images that it is
 given otherwise, before and after each. So a graph keeps its images that way between convolutions,
-and reorders at its ends, where that moves fewer elements (weights among them) in all:
+and reorders at its ends, where that moves fewer elements in all. Weights are among them: those that
+lie otherwise aten copies in each call, those that are packed (pack.py) nobody reorders.
 
 before                              after
     a = aten.convolution(x, w)          y = aten.clone(x, memory_format=channels_last)
@@ -19,6 +20,7 @@ leaves the graph, are given the program's own layout.
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +45,7 @@ _ANY_LAYOUT = frozenset(
         aten.avg_pool2d,
         aten.cat,
         aten.constant_pad_nd,
+        aten.hardswish,
         aten.max_pool2d_with_indices,
         aten.mean,
         aten.sum,
@@ -53,14 +56,19 @@ _ANY_LAYOUT = frozenset(
 )
 
 
-def channels_innermost(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
-    """The graph with its images that way, and a note on it; None where the program's stays."""
+def channels_innermost(
+    functional: FunctionalGraph, packed: Collection[Node] = ()
+) -> tuple[FunctionalGraph, str] | None:
+    """The graph with its images that way, and a note on it; None where the program's stays.
+
+    packed: convolutions whose weights will be in the library's layout if the images are.
+    """
     gm = functional.graph_module
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return None
     if not any(map(_is_convolution, gm.graph.nodes)):
         return None
-    rewrite = _Rewrite()
+    rewrite = _Rewrite(packed)
     for node in gm.graph.nodes:
         rewrite.add(node)
     if rewrite.saved <= rewrite.spent:
@@ -110,8 +118,9 @@ class _Rewrite:
     (`saved`), how many are reordered on top (`spent`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, packed: Collection[Node]) -> None:
         self.graph = Graph()
+        self._packed = packed
         self.convolutions = 0
         self.saved = 0
         self.spent = 0
@@ -141,7 +150,9 @@ class _Rewrite:
         image, weight = (used.meta["val"] for used in convolution.args[:2])
         self.convolutions += 1
         self.saved += image.numel() + convolution.meta["val"].numel()
-        if not weight.is_contiguous(memory_format=torch.channels_last):
+        if convolution in self._packed:
+            self.saved += weight.numel()
+        elif not weight.is_contiguous(memory_format=torch.channels_last):
             self.spent += weight.numel()  # aten has it in the image's layout first
 
     def _follows(self, node: Node) -> bool:

@@ -19,6 +19,11 @@ class Options:
     aten_ops: tuple[str, ...] = _option(
         (), 'operators that stay aten calls, such as "aten.gelu"; to bisect a wrong result'
     )
+    pack: bool = _option(
+        True,
+        "keep tensors derived from parameters between calls of inference: batch norm folded into "
+        "weights, weights in the library's layout; made again when a parameter changes",
+    )
     parallel_compile: bool = _option(
         True, "compile the kernels of a large graph in two translation units at once"
     )

@@ -1,7 +1,10 @@
 """The stages of the default backend, in order, and the one driver that runs them.
 
     functionalize   torch-level graph -> functional aten graph          log channel `aot`
+    fold            batch norm of inference -> weights of what comes before
     layout          images between convolutions: channels innermost, where it pays
+    pack            weights of convolutions: in the library's layout
+    derive          what depends on parameters alone, to be kept between calls
     recall          the plan, if an earlier process kept it, in place of the next three stages
     lower           aten operators -> loops over buffers                `schedule`
     schedule        loops -> fused kernels, in order                    `schedule`
@@ -37,19 +40,23 @@ from fxgraph.aot import (
 )
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
+from fxgraph.node import Node
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
+from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
+from inductor.fold import fold_batch_norms
 from inductor.ir import Program
 from inductor.layout import channels_innermost
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
+from inductor.pack import pack_convolutions, packed_weights
 from inductor.plan_steps import build_plan
 from inductor.recovery import recover
 from inductor.runtime import toolchain
-from inductor.runtime.link import link
+from inductor.runtime.link import Derived, link
 from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
@@ -78,7 +85,8 @@ class Compilation:
     triton: TritonModule | None = None
     spec: PlanSpec | None = None
     floats: list[int] = field(default_factory=list)  # inputs that are tensors in their place
-    lays_out: bool = True  # a part of a training graph hands its values on as they are
+    inference: bool = True  # a part of a training graph hands its values on as they are
+    derived: Derivation | None = None
     left_to_aten: set[str] = field(default_factory=set)  # operators without a form, or faulty ones
     library: Any = None
     compiled: Any = None
@@ -99,19 +107,53 @@ def _functionalize(c: Compilation) -> None:
             c.functional, c.floats = functional, numbers
 
 
+def _packs(c: Compilation) -> bool:
+    return c.inference and c.options.pack
+
+
+def _sources(c: Compilation) -> dict[Node, int]:
+    assert c.functional is not None
+    return sources_of(c.functional, c.static, c.inputs)
+
+
+def _fold(c: Compilation) -> None:
+    assert c.functional is not None
+    if _packs(c):
+        found = fold_batch_norms(c.functional, _sources(c))
+        if found is not None:
+            c.functional, note = found
+            c.notes.append(note)
+
+
 def _layout(c: Compilation) -> None:
     assert c.functional is not None
-    found = channels_innermost(c.functional) if c.lays_out else None
+    if not c.inference:
+        return
+    packed = packed_weights(c.functional.graph_module, _sources(c)) if _packs(c) else ()
+    found = channels_innermost(c.functional, packed)
     if found is not None:
         c.functional, note = found
         c.notes.append(note)
+
+
+def _pack(c: Compilation) -> None:
+    assert c.functional is not None
+    found = pack_convolutions(c.functional, _sources(c)) if _packs(c) else None
+    if found is not None:
+        c.functional, note = found
+        c.notes.append(note)
+
+
+def _derive(c: Compilation) -> None:
+    assert c.functional is not None
+    c.derived = derivation(c.functional, _sources(c)) if _packs(c) else None
 
 
 def _recall(c: Compilation) -> None:
     """A plan kept by an earlier process replaces the stages that would make it."""
     assert c.functional is not None
     if c.cached:
-        c.key = plan_cache.key_of(c.functional, c.static, c.options)
+        c.key = plan_cache.key_of(c.functional, c.static, c.options, c.derived)
         c.spec = plan_cache.recall(c.key)
 
 
@@ -129,6 +171,7 @@ def _lower(c: Compilation) -> None:
         c.functional.graph_module,
         static=c.static,
         aten_ops=[*c.options.aten_ops, *sorted(c.left_to_aten)],
+        derived=c.derived,
     )
     c.program.outputs = plan_outputs(c.program, c.functional, c.results)
 
@@ -153,6 +196,7 @@ def _codegen(c: Compilation) -> None:
             _schedule(c)
     assert c.module is not None and c.functional is not None
     c.spec.bumps = {f"arg{m.index}": m.bumps for m in c.functional.input_mutations if m.bumps != 1}
+    c.spec.derivation = derivation_spec(c.derived) if c.derived is not None else None
     if c.options.parallel_compile and len(c.spec.source) >= SPLIT_CHARACTERS:
         c.spec.units = c.module.units(2)
     plan_cache.keep(c.key, c.spec)
@@ -192,7 +236,10 @@ STAGES: tuple[
     tuple[str, Callable[[Compilation], None], str | None, Callable[[Any], Any] | None], ...
 ] = (
     ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
+    ("fold", _fold, None, None),
     ("layout", _layout, None, None),
+    ("pack", _pack, None, None),
+    ("derive", _derive, None, None),
     ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),
     ("schedule", _schedule, "schedule", lambda c: "\n".join(map(str, c.items))),
@@ -282,7 +329,7 @@ def compile_training(
         statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
         return SpentCallable(_compiled(c), training.spent, statics)
     c = new_compilation(training.forward.graph_module, example_inputs, options)
-    c.functional, c.lays_out = training.forward, False
+    c.functional, c.inference = training.forward, False
     forward = _compiled(c)
     compiled_report: dict[str, Any] = dict(forward.compile_report)
     reports: list[dict[str, Any]] = []  # of backwards
@@ -291,7 +338,7 @@ def compile_training(
     def backward(functional: FunctionalGraph) -> Callable[[list[Any]], Any]:
         count = len(functional.graph_module.graph.find_nodes(op="placeholder"))
         part = Compilation(None, [None] * count, [False] * count, chosen, functional)
-        part.lays_out = False
+        part.inference = False
         compiled = _compiled(part)
         reports.append(compiled.compile_report)
         compiled_report.update(_together(forward.compile_report, reports))
@@ -397,6 +444,8 @@ def report(c: Compilation) -> dict[str, Any]:
             f"memory: at most {peak / 2**20:.2f} MiB at once, besides inputs and what operators "
             f"allocate inside; {plan.arena_bytes / 2**20:.2f} MiB of it shared by temporaries"
         )
+    if (derived := getattr(plan, "derived", None)) is not None:
+        _tell_of(derived, notes)
     return {
         "fallback_ops": fallbacks(c.spec) if c.spec else {},
         "kernels": kernels,
@@ -404,6 +453,25 @@ def report(c: Compilation) -> dict[str, Any]:
         "stages": dict(c.seconds),
         "notes": notes,
     }
+
+
+def _tell_of(derived: Derived, notes: list[str]) -> None:
+    """Keep a note on the derived statics, as they are by now."""
+
+    def note() -> str:
+        if not derived.made:
+            return f"derived: {_count(len(derived.values), 'tensor')} of parameters, when called"
+        return (
+            f"derived: {_count(len(derived.values), 'tensor')} of parameters, "
+            f"{derived.bytes / 2**20:.2f} MiB, made {_count(derived.made, 'time')}"
+        )
+
+    def tell() -> None:
+        notes[place] = note()
+
+    place = len(notes)
+    notes.append(note())
+    derived.told = tell
 
 
 _warned: set[str] = set()

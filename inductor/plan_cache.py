@@ -41,7 +41,9 @@ class _NoKey(Exception):
     pass
 
 
-def key_of(functional: FunctionalGraph, static: Sequence[bool], options: Any) -> str | None:
+def key_of(
+    functional: FunctionalGraph, static: Sequence[bool], options: Any, derived: Any = None
+) -> str | None:
     """The plan's key, or None if this graph cannot be kept."""
     try:
         gm = functional.graph_module
@@ -49,7 +51,7 @@ def key_of(functional: FunctionalGraph, static: Sequence[bool], options: Any) ->
         frame = [_output(out) for out in functional.outputs]
     except _NoKey:
         return None
-    about = (frame, functional.input_mutations, functional.same_inputs, list(static))
+    about = (frame, functional.input_mutations, functional.same_inputs, list(static), str(derived))
     state = (torch.get_default_dtype(), fills_memory())
     return cache.plan_key("\n".join(nodes), about, (options, torch.get_num_threads(), state))
 

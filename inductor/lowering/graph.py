@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from fxgraph.faults import blame
+from fxgraph.node import Node
+from inductor.derive import Derivation
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
 from inductor.lowering import (  # noqa: F401  (fill the table)
     convolution,
@@ -37,16 +39,24 @@ TRIVIAL_WORK, TRIVIAL_READS = 1, 1
 
 
 def lower_graph(
-    gm: Any, *, static: Sequence[bool] = (), aten_ops: Sequence[str] = ()
+    gm: Any,
+    *,
+    static: Sequence[bool] = (),
+    aten_ops: Sequence[str] = (),
+    derived: Derivation | None = None,
 ) -> tuple[Program, list[Any]]:
     """Lower a functional graph module. Returns the program and, per graph output, a Tensor or plain
     value.
 
     `static[i]`: placeholder i is a parameter. `aten_ops`: operators to leave to aten, by name.
+    `derived`: nodes that are computed elsewhere, with the names of their values.
     Raises sizes.Undecided for a graph whose sizes have no form here.
     """
     run = _Run(gm, static, frozenset(aten_ops))
     for node in gm.graph.nodes:
+        if derived is not None and derived.skips(node):
+            run.derived(node, derived.kept.get(node))
+            continue
         try:
             run.node(node)
         except Exception as error:
@@ -79,6 +89,15 @@ class _Run:
                 self.ctx.require_bound([b.size for b in self.ctx.program.buffers.values()])
             case _:
                 raise AssertionError(f"{node.op} in a functional graph")
+
+    def derived(self, node: Node, name: str | None) -> None:
+        if name is None:
+            return
+        val = node.meta["val"]
+        size, stride = tuple(val.shape), tuple(val.stride())
+        buffer = Buffer(name, val.dtype, size, stride, val.device, "constant")
+        self.ctx.program.buffers[name] = buffer
+        self.env[node] = Tensor.of(buffer)
 
     def _value(self, arg: Any) -> Any:
         """The argument tree with nodes replaced by what they were lowered to."""

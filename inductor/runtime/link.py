@@ -21,6 +21,7 @@ from inductor.runtime.plan import (
     NumberSpec,
     PlanError,
     PlanSpec,
+    TensorSpec,
     ViewStep,
     decode,
     storage_bytes,
@@ -47,13 +48,48 @@ def link(
     `library` is the compiled `spec.source`, needed when there are kernels. `statics` are the
     tensors of the static inputs, by name or in the order of `spec.inputs`. `callables` are the
     functions that CallSteps name. The Plan has the attributes `peak_bytes` and `arena_bytes` (see
-    MemoryPlan) and `kernels`, and takes any others that its maker wants to attach.
+    MemoryPlan), `kernels` and `derived` (a Derived, or None), and takes any others that its maker
+    wants to attach.
 
     Raises PlanError for a plan that contradicts itself, and AttributeError when the library lacks a
     kernel.
     """
     spec.validate()
     return Linker(spec, library, statics, callables or {}).link()
+
+
+class Derived:
+    """Makes the derived statics of a plan, which calls this with the sources when it has none or a
+    source has changed.
+
+    made: how often. bytes: of the tensors made last, as their sizes tell. told: called after each.
+    """
+
+    def __init__(self, plan: _plan.Plan, values: Sequence[TensorSpec]) -> None:
+        self.plan = plan
+        self.values = values
+        self.made = self.bytes = 0
+        self.told: Callable[[], None] | None = None
+
+    def __call__(self, *sources: torch.Tensor) -> list[torch.Tensor]:
+        results = self.plan(*sources)
+        made = [
+            _laid_out(result, value) for result, value in zip(results, self.values, strict=True)
+        ]
+        self.bytes = sum(tensor.nbytes for tensor in made)
+        self.made += 1
+        if self.told is not None:
+            self.told()
+        return made
+
+
+def _laid_out(tensor: torch.Tensor, value: TensorSpec) -> torch.Tensor:
+    """With the strides that the plan relies on; a layout of the library's own has none."""
+    if tensor.layout is not torch.strided or tensor.stride() == value.stride:
+        return tensor
+    stride = [hint(step) for step in value.stride]  # of known sizes
+    strided = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device="cpu")
+    return strided.copy_(tensor.detach())
 
 
 class Linker:
@@ -70,6 +106,7 @@ class Linker:
         self.views: dict[str, tuple[str, Extent]] = {}  # view -> (what it is a window of, elements)
         self.specs: dict[str, Any] = {}
         self.sizes = SizeProgram(spec)
+        self.derived: Derived | None = None
 
     def link(self) -> _plan.Plan:
         self._number_values()
@@ -85,6 +122,7 @@ class Linker:
             {
                 "values": [self.sizes.numbers(value) for value in self.values],
                 "statics": self.statics,
+                "derivation": self._derivation(),
                 "steps": steps,
                 "outputs": [self._output(out) for out in self.spec.outputs],
                 "mutated": [
@@ -102,7 +140,15 @@ class Linker:
         plan.peak_bytes = self.memory.peak_bytes
         plan.arena_bytes = hint(self.memory.arena_bytes)
         plan.kernels = sum(step.kind == "kernel" for step in self.spec.steps)
+        plan.derived = self.derived
         return plan
+
+    def _derivation(self) -> tuple[Derived, list[int]] | None:
+        if self.spec.derivation is None:
+            return None
+        names = [t.name for t in self.spec.inputs if t.static]
+        self.derived = Derived(link(self.spec.derivation.plan), self.spec.derived)
+        return self.derived, [names.index(name) for name in self.spec.derivation.sources]
 
     def _static_tensors(self, given: Any) -> list[torch.Tensor]:
         names = [t.name for t in self.spec.inputs if t.static]
@@ -126,6 +172,8 @@ class Linker:
             static, varying = static + item.static, varying + (not item.static)
         for offset, constant in enumerate(self.spec.constants):
             self._add(constant, "static", static + offset)
+        for offset, value in enumerate(self.spec.derived):
+            self._add(value, "derived", offset)
         for buffer in self.spec.buffers:
             if buffer.name in self.memory.windows:
                 continue

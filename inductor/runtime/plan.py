@@ -43,7 +43,7 @@ import torch
 
 from inductor.sizes import Extent, Size, Symbol, compact_strides, parse, product
 
-FORMAT = 3  # raised whenever the meaning of a stored plan changes
+FORMAT = 4  # raised whenever the meaning of a stored plan changes
 
 BUFFER_KINDS = ("temp", "output", "aten")
 PASSED = -(2**63)  # see CheckStep
@@ -273,6 +273,20 @@ class OutputSpec:
 
 
 @dataclass
+class DerivationSpec:
+    """Tensors that depend on static inputs alone: made once, kept between calls, and made again
+    when one of these has changed.
+
+    sources: names of static inputs. plan: takes them, returns a tensor for each of `values`, none
+    in the memory of a source; it has no kernels.
+    """
+
+    sources: list[str]
+    values: list[TensorSpec]
+    plan: PlanSpec
+
+
+@dataclass
 class PlanSpec:
     """One compiled graph.
 
@@ -281,6 +295,7 @@ class PlanSpec:
     `bumps`: of a written input, how often that moves its version counter; else once.
     `objects`: arguments of steps that live in this process only. Such a plan cannot be stored.
     `symbols`: those of all sizes. `sizes`: what kernels read from their SIZES argument.
+    `derivation`: names besides the inputs and constants, of tensors made of static inputs.
     """
 
     inputs: list[TensorSpec | NumberSpec]
@@ -294,12 +309,24 @@ class PlanSpec:
     sizes: list[Size] = field(default_factory=list)
     bumps: dict[str, int] = field(default_factory=dict)
     objects: list[Any] = field(default_factory=list)
+    derivation: DerivationSpec | None = None
+
+    @property
+    def derived(self) -> list[TensorSpec]:
+        return self.derivation.values if self.derivation is not None else []
 
     def validate(self) -> None:
         """Raise PlanError unless every name is defined before its use, exactly once."""
-        defined = {t.name for t in self.inputs} | {c.name for c in self.constants}
-        if len(defined) != len(self.inputs) + len(self.constants):
+        given = [t.name for t in [*self.inputs, *self.constants, *self.derived]]
+        defined = set(given)
+        if len(defined) != len(given):
             raise PlanError("an input or constant name is used twice")
+        if self.derivation is not None:
+            statics = {t.name for t in self.inputs if t.static}
+            if missing := set(self.derivation.sources) - statics:
+                raise PlanError(f"derived from {sorted(missing)}, which are no static inputs")
+            if self.derivation.plan.source:
+                raise PlanError("a derivation has kernels")
         specs = {b.name: b for b in self.buffers}
         if len(specs) != len(self.buffers) or specs.keys() & defined:
             raise PlanError("a buffer name is used twice")
@@ -334,6 +361,9 @@ class PlanSpec:
                 raise PlanError(f"{where}: total {step.total}, grain {step.grain}")
 
     def to_json(self) -> str:
+        return json.dumps(self._stored(), allow_nan=False, default=_size_to_json)
+
+    def _stored(self) -> dict[str, Any]:
         if self.objects:
             raise PlanError(f"a plan with {self.objects[0]!r} cannot be stored")
         steps = [{"kind": s.kind, **dataclasses.asdict(s)} for s in self.steps]
@@ -342,47 +372,56 @@ class PlanSpec:
             for key in ("inputs", "constants", "buffers", "outputs")
         }
         symbols = [[s.name, s.low, s.high, s.hint] for s in self.symbols]
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "symbols": symbols,
-                "sizes": self.sizes,
-                **rest,
-                "steps": steps,
-                "source": self.source,
-                "units": self.units,
-                "bumps": self.bumps,
-            },
-            allow_nan=False,
-            default=_size_to_json,
-        )
+        derivation = self.derivation and {
+            "sources": self.derivation.sources,
+            "values": [dataclasses.asdict(value) for value in self.derivation.values],
+            "plan": self.derivation.plan._stored(),
+        }
+        return {
+            "format": FORMAT,
+            "symbols": symbols,
+            "sizes": self.sizes,
+            **rest,
+            "steps": steps,
+            "source": self.source,
+            "units": self.units,
+            "bumps": self.bumps,
+            "derivation": derivation,
+        }
 
     @classmethod
     def from_json(cls, text: str) -> PlanSpec:
         """The plan back from `to_json`; PlanError for another format, or text that is no plan."""
         try:
-            data = json.loads(text)
-            if data["format"] != FORMAT:
-                raise PlanError(f"plan format {data['format']}, this runtime reads {FORMAT}")
-            symbols = [Symbol(*s) for s in data["symbols"]]
-            if symbols:
-                data = _with_sizes(data, {s.name: s for s in symbols})
-            return cls(
-                inputs=[
-                    _load(NumberSpec if "value" in d else TensorSpec, d) for d in data["inputs"]
-                ],
-                constants=[_load(ConstantSpec, d) for d in data["constants"]],
-                buffers=[_load(BufferSpec, d) for d in data["buffers"]],
-                steps=[_load(STEP_KINDS[d.pop("kind")], d) for d in data["steps"]],
-                outputs=[_load(OutputSpec, d) for d in data["outputs"]],
-                source=data["source"],
-                units=data["units"],
-                symbols=symbols,
-                sizes=data["sizes"],
-                bumps=data["bumps"],
-            )
+            return cls._restored(json.loads(text))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PlanError(f"not a stored plan: {error!r}") from error
+
+    @classmethod
+    def _restored(cls, data: dict[str, Any]) -> PlanSpec:
+        if data["format"] != FORMAT:
+            raise PlanError(f"plan format {data['format']}, this runtime reads {FORMAT}")
+        symbols = [Symbol(*s) for s in data["symbols"]]
+        if symbols:
+            data = _with_sizes(data, {s.name: s for s in symbols})
+        derivation = data["derivation"]
+        if derivation is not None:
+            values = [_load(TensorSpec, d) for d in derivation["values"]]
+            plan = cls._restored(derivation["plan"])
+            derivation = DerivationSpec(derivation["sources"], values, plan)
+        return cls(
+            inputs=[_load(NumberSpec if "value" in d else TensorSpec, d) for d in data["inputs"]],
+            constants=[_load(ConstantSpec, d) for d in data["constants"]],
+            buffers=[_load(BufferSpec, d) for d in data["buffers"]],
+            steps=[_load(STEP_KINDS[d.pop("kind")], d) for d in data["steps"]],
+            outputs=[_load(OutputSpec, d) for d in data["outputs"]],
+            source=data["source"],
+            units=data["units"],
+            symbols=symbols,
+            sizes=data["sizes"],
+            bumps=data["bumps"],
+            derivation=derivation,
+        )
 
 
 def _at_least(size: Extent, low: int) -> bool:

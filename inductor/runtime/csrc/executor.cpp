@@ -226,6 +226,7 @@ class Run {
     state_.base.back() = reinterpret_cast<char*>(state_.sizes.data());
     for (uint32_t v : program_.input_values) bind(v, "input");
     for (uint32_t v : program_.static_values) bind(v, "parameter or buffer");
+    if (program_.derivation != nullptr) bind_derived();
     for (const auto& [v, bumps] : program_.mutated) begin_mutation(tensor(v), bumps);
   }
 
@@ -241,6 +242,15 @@ class Run {
     state_.base[v] = static_cast<char*>(data);
   }
 
+  void bind_derived() {
+    derived_ = program_.derivation->get(program_.statics);
+    TORCH_CHECK(derived_->tensors.size() == program_.derived_values.size(), "framegraph: ", derived_->tensors.size(),
+                " derived statics, but the plan names ", program_.derived_values.size());
+    for (uint32_t v : program_.derived_values) {
+      if (value(v).pointer) state_.base[v] = static_cast<char*>(const_cast<void*>(tensor(v).const_data_ptr()));
+    }
+  }
+
   // What eager's in-place ops do to the tensor besides writing to it.
   static void begin_mutation(const at::Tensor& tensor, uint32_t bumps) {
     if (bumps == 0) return;
@@ -253,6 +263,7 @@ class Run {
     const Value& value = this->value(v);
     if (value.kind == ValueKind::Input && !owns_) return THPVariable_Unpack(args_[value.where]);
     if (value.kind == ValueKind::Static) return THPVariable_Unpack(program_.statics[value.where]);
+    if (value.kind == ValueKind::Derived) return derived_->tensors[static_cast<size_t>(value.where)];
     at::Tensor& made = state_.tensors[v];
     if (!made.defined()) {
       if (value.kind == ValueKind::Arena) made = arena_window(value);
@@ -528,6 +539,7 @@ class Run {
   PyObject* const* args_;
   bool owns_ = false;
   const bool profiled_ = at::hasCallbacks();  // somebody records functions: kernels are told of, too
+  std::shared_ptr<const Derived> derived_;
   ArenaLease arena_;
 };
 

@@ -258,8 +258,9 @@ Register parse_register(const py::tuple& item) {
 
 Value parse_value(const py::tuple& item) {
   static const std::pair<const char*, ValueKind> kinds[] = {
-      {"input", ValueKind::Input}, {"static", ValueKind::Static},     {"own", ValueKind::Own},
-      {"arena", ValueKind::Arena}, {"produced", ValueKind::Produced}, {"view", ValueKind::View}};
+      {"input", ValueKind::Input}, {"static", ValueKind::Static}, {"derived", ValueKind::Derived},
+      {"own", ValueKind::Own},     {"arena", ValueKind::Arena},   {"produced", ValueKind::Produced},
+      {"view", ValueKind::View}};
   Value value{};
   const auto kind = item[0].cast<std::string>();
   const auto* found = std::find_if(std::begin(kinds), std::end(kinds), [&](auto& k) { return kind == k.first; });
@@ -383,6 +384,11 @@ void Program::load(PyObject* spec) {
   for (py::handle item : data["outputs"]) outputs.push_back(parse_output(item.cast<py::tuple>()));
   mutated = data["mutated"].cast<std::vector<std::pair<uint32_t, uint32_t>>>();
   for (const auto& item : mutated) values.at(item.first).written = true;
+  if (!data["derivation"].is_none()) {
+    auto [make, sources] = data["derivation"].cast<std::pair<py::object, std::vector<uint32_t>>>();
+    for (uint32_t source : sources) TORCH_CHECK_INDEX(source < statics.size(), "no static input ", source);
+    derivation = std::make_unique<Derivation>(make.release().ptr(), std::move(sources));
+  }
   arena_bytes = parse_number(data["arena_bytes"]);
   release_gil = data["release_gil"].cast<bool>();
   library = py::object(data["library"]).release().ptr();
@@ -390,6 +396,7 @@ void Program::load(PyObject* spec) {
   for (uint32_t v = 0; v < values.size(); ++v) {
     if (values[v].kind == ValueKind::Input) input_values.push_back(v);
     if (values[v].kind == ValueKind::Static) static_values.push_back(v);
+    if (values[v].kind == ValueKind::Derived) derived_values.push_back(v);
   }
   const auto numbers = data["number_inputs"].cast<std::vector<uint32_t>>();
   input_count = input_values.size() + numbers.size();
@@ -419,7 +426,7 @@ int Program::traverse(visitproc visit, void* arg) const {
     Py_VISIT(call.kwargs);
   }
   for (const Output& out : outputs) Py_VISIT(out.constant);
-  return 0;
+  return derivation == nullptr ? 0 : derivation->traverse(visit, arg);
 }
 
 }  // namespace framegraph

@@ -1,5 +1,5 @@
-// A linked plan in the form that the executor runs. Built once from Python data (program.cpp), immutable afterwards,
-// shared by all threads; everything that changes during a call is in executor.cpp's State.
+// A linked plan in the form that the executor runs. Built once from Python data (program.cpp), shared by all threads,
+// immutable afterwards but for the derived statics; everything that changes during a call is in executor.cpp's State.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -9,9 +9,11 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "derivation.h"
 #include "library.h"
 
 namespace framegraph {
@@ -36,6 +38,7 @@ struct Register {
 enum class ValueKind : uint8_t {
   Input,     // an argument of the call
   Static,    // a bound parameter, buffer or constant
+  Derived,   // made of static ones, and kept
   Own,       // a tensor of its own, made by an Alloc instruction
   Arena,     // a window of the call's arena
   Produced,  // the result of an Aten or Call instruction
@@ -47,7 +50,7 @@ struct Value {
   c10::ScalarType dtype;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   std::vector<int64_t> size, stride;
-  int64_t where = 0;      // Input/Static: its index; Arena: byte offset; View: the base value
+  int64_t where = 0;      // Input/Static/Derived: its index; Arena: byte offset; View: the base value
   int64_t offset = 0;     // View: elements from the base's first element
   int64_t nbytes = 0;     // from the first to past the last element
   bool pointer = false;   // some kernel takes its address, or that of a view of it
@@ -156,7 +159,8 @@ struct Program {
   std::vector<CheckPoint> checks;
   std::vector<Output> outputs;
   std::vector<PyObject*> statics;  // tensors, strong
-  std::vector<uint32_t> input_values, static_values;
+  std::vector<uint32_t> input_values, static_values, derived_values;
+  std::unique_ptr<Derivation> derivation;  // of the Derived values, if there are any
   std::vector<Register> registers;
   std::vector<std::vector<uint32_t>> stages;  // the registers to compute in each, in order
   std::vector<DynamicValue> dynamic;

@@ -1,0 +1,186 @@
+"""Batch norm of inference, folded into the convolution or matrix product before it.
+
+before                                          after
+    a = aten.convolution(x, w, b)                   scale = gamma * rsqrt(var + eps)
+    n = batch_norm(a, gamma, beta, mean, var)       shift = beta - mean * scale
+    return n[0]                                     a = aten.convolution(x, w * scale,
+                                                                         b * scale + shift)
+                                                    return a
+
+What is computed from parameters alone, that is all but the convolution, becomes derived statics. A
+batch norm after anything else is one product and one sum, `x * scale + shift`, as in aten's kernel.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.args import map_aggregate
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+from inductor.derive import PREPARED, closure
+
+aten = torch.ops.aten
+_BATCH_NORM = aten._native_batch_norm_legit_no_training.default
+_FOLDED = frozenset([torch.float32, torch.float64])
+
+
+def fold_batch_norms(
+    functional: FunctionalGraph, sources: Mapping[Node, int]
+) -> tuple[FunctionalGraph, str] | None:
+    """The graph without those that have static parameters, and a note; None if it has none.
+
+    sources: the static inputs that values may be derived from.
+    """
+    gm = functional.graph_module
+    if not any(node.target is _BATCH_NORM for node in gm.graph.nodes):
+        return None
+    run = _Fold(closure(gm.graph.nodes, sources))
+    for node in gm.graph.nodes:
+        run.add(node)
+    if not run.folded and not run.scaled:
+        return None
+    module = GraphModule(gm, run.graph)
+    module.meta.update(gm.meta)
+    note = f"fold: {run.folded} batch norms in the weights before them"
+    if run.scaled:
+        note += f", {run.scaled} as one product and one sum"
+    return replace(functional, graph_module=module), note
+
+
+class _Fold:
+    """The new graph as it grows. `static`: nodes of the old one, computed from parameters alone."""
+
+    def __init__(self, static: Iterable[Node]) -> None:
+        self.graph = Graph()
+        self.folded = self.scaled = 0
+        self._static = frozenset(static)
+        self._new: dict[Node, Node] = {}
+        self._waiting: set[Node] = set()  # products that are made with the batch norm after them
+        self._replaced: set[Node] = set()
+        self._like: Any = None  # the batch norm that is replaced
+
+    def add(self, node: Node) -> None:
+        if self._foldable(node):
+            self._waiting.add(node)
+        elif self._is_replaceable(node):
+            self._like = node
+            self._replace(node)
+            self._replaced.add(node)
+        elif node.target is operator.getitem and node.args[0] in self._replaced:
+            self._new[node] = self._new[node.args[0]]
+        else:
+            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+
+    def _is_replaceable(self, node: Node) -> bool:
+        if node.target is not _BATCH_NORM:
+            return False
+        image, *parameters, _, _ = node.args
+        val, dtype = image.meta["val"], image.meta["val"].dtype
+        return (
+            dtype in _FOLDED
+            and val.device.type == "cpu"
+            and val.dim() >= 2
+            and str(val.stride()) == str(node.meta["val"][0].stride())  # sizes may be symbols
+            and all(p is None or self._is_static(p, dtype) for p in parameters)
+            and all(u.target is operator.getitem and u.args[1] == 0 for u in node.users)
+        )
+
+    def _is_static(self, node: Any, dtype: torch.dtype) -> bool:
+        return node in self._static and node.meta["val"].dtype == dtype
+
+    def _foldable(self, node: Node) -> bool:
+        """Whether its weights take the batch norm that alone reads its result."""
+        if node.target not in _PRODUCTS or len(node.users) != 1:
+            return False
+        (user,) = node.users
+        if not self._is_replaceable(user) or user.args[0] is not node:
+            return False
+        weights = [node.args[i] for i in _PRODUCTS[node.target][0] if i < len(node.args)]
+        dtype = node.meta["val"].dtype
+        return not node.kwargs and all(w is None or self._is_static(w, dtype) for w in weights)
+
+    def _replace(self, node: Node) -> None:
+        image, gamma, beta, mean, var, _, eps = node.args
+        gamma, beta, mean, var = (n and self._new[n] for n in (gamma, beta, mean, var))
+        scale = self.call(aten.rsqrt.default, self.call(aten.add.Tensor, var, eps))
+        if gamma is not None:
+            scale = self.call(aten.mul.Tensor, scale, gamma)
+        shift = self.call(aten.mul.Tensor, mean, scale)
+        if beta is not None:
+            shift = self.call(aten.sub.Tensor, beta, shift)
+        else:
+            shift = self.call(aten.neg.default, shift)
+        if image in self._waiting:
+            self.folded += 1
+            scaled = _PRODUCTS[image.target][1]
+            args = map_aggregate(image.args, lambda a: self._new[a] if isinstance(a, Node) else a)
+            self._new[node] = scaled(self, args, scale, shift)
+            self._new[node].meta = {**image.meta}
+            return
+        self.scaled += 1
+        shape = [-1, *[1] * (image.meta["val"].dim() - 2)]
+        scale, shift = (self.call(aten.view.default, n, shape) for n in (scale, shift))
+        product = self.call(aten.mul.Tensor, self._new[image], scale, prepared=False)
+        self._new[node] = self.call(aten.add.Tensor, product, shift, prepared=False)
+
+    def call(self, target: Any, *args: Any, prepared: bool = True) -> Node:
+        """A new node in the place of the batch norm; `prepared`: of parameters alone."""
+        made = self.graph.call_function(target, args)
+        made.meta = dict(self._like.meta)
+        vals = map_aggregate(args, lambda a: a.meta["val"] if isinstance(a, Node) else a)
+        with self._like.meta["val"][0].fake_mode:
+            made.meta["val"] = target(*vals)
+        if prepared:
+            made.meta[PREPARED] = True
+        return made
+
+
+def _convolution(fold: _Fold, args: Any, scale: Node, shift: Node) -> Node:
+    image, weight, bias, *settings = args
+    transposed, groups = settings[3], settings[5]
+    size = list(weight.meta["val"].shape)
+    if transposed:  # the channels that come out are the second dimension, in each group
+        parts = [groups, size[0] // groups, size[1]]
+        shape = [groups, 1, size[1], *[1] * len(size[2:])]
+        weight = fold.call(aten.view.default, weight, [*parts, *size[2:]])
+    else:
+        shape = [-1, *[1] * len(size[1:])]
+    weight = fold.call(aten.mul.Tensor, weight, fold.call(aten.view.default, scale, shape))
+    if transposed:
+        weight = fold.call(aten.view.default, weight, size)
+    bias = _bias(fold, bias, scale, shift)
+    return fold.graph.call_function(aten.convolution.default, (image, weight, bias, *settings))
+
+
+def _bias(fold: _Fold, bias: Node | None, scale: Node, shift: Node) -> Node:
+    if bias is None:
+        return shift
+    return fold.call(aten.add.Tensor, fold.call(aten.mul.Tensor, bias, scale), shift)
+
+
+def _addmm(fold: _Fold, args: Any, scale: Node, shift: Node) -> Node:
+    bias, rows, weight = args
+    weight = fold.call(aten.mul.Tensor, weight, scale)
+    return fold.graph.call_function(
+        aten.addmm.default, (_bias(fold, bias, scale, shift), rows, weight)
+    )
+
+
+def _mm(fold: _Fold, args: Any, scale: Node, shift: Node) -> Node:
+    return _addmm(fold, (None, *args), scale, shift)
+
+
+# operator -> (where its weights are among the arguments, how it is made with scaled ones)
+_PRODUCTS: dict[Any, tuple[tuple[int, ...], Callable[..., Node]]] = {
+    aten.convolution.default: ((1, 2), _convolution),
+    aten.addmm.default: ((0, 2), _addmm),
+    aten.mm.default: ((1,), _mm),
+}
