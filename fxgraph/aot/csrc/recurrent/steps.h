@@ -29,7 +29,16 @@ template <> struct Types<double> {
 template <class T> using Vec = typename Types<T>::V;
 template <class T> constexpr int lanes = BYTES / sizeof(T);
 
-template <class T> INLINE Vec<T> all(T x) { return Vec<T>{} + x; }
+template <class T> INLINE Vec<T> all(T x) { return x - Vec<T>{}; }
+
+// Keeps a value that several operations take in a register; compilers would rather load it for each.
+template <class V> INLINE void keep(V& v) {
+#if defined(__x86_64__)
+  asm("" : "+v"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#endif
+}
 
 template <class T> INLINE Vec<T> load(const T* p, int64_t n) {
   Vec<T> v{};
@@ -94,6 +103,7 @@ template <class T, int M, int N> INLINE void product(const T* a, int64_t a_row, 
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) {
       Vec<T> y = b[n];
+      keep(y);
 #pragma GCC unroll 12
       for (int m = 0; m < M; ++m) acc[m][n] += x[m] * y;
     }
@@ -276,19 +286,59 @@ template <class T> void plain_product(const Product<T>& p, Part part) {
 
 // --- packing -------------------------------------------------------------------------------------
 
+// The elements of two vectors in turn: those of their first halves, or of their second ones.
+template <bool second, class V> INLINE V in_turn(V a, V b) {
+  constexpr int W = BYTES / sizeof(a[0]), h = second ? W / 2 : 0;
+  if constexpr (W == 2) return __builtin_shufflevector(a, b, h, W + h);
+  else if constexpr (W == 4) return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1);
+  else if constexpr (W == 8)
+    return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1, h + 2, W + h + 2, h + 3, W + h + 3);
+  else
+    return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1, h + 2, W + h + 2, h + 3, W + h + 3, h + 4,
+                                   W + h + 4, h + 5, W + h + 5, h + 6, W + h + 6, h + 7, W + h + 7);
+}
+
+// A square of elements turned over: log2(lanes) times the rows of both halves in turn.
+template <class T> INLINE void transpose(Vec<T> (&rows)[lanes<T>]) {
+  constexpr int W = lanes<T>;
+#pragma GCC unroll 4
+  for (int done = 1; done < W; done *= 2) {
+    Vec<T> next[W];
+#pragma GCC unroll 8
+    for (int i = 0; i < W / 2; ++i) {
+      next[2 * i] = in_turn<false>(rows[i], rows[i + W / 2]);
+      next[2 * i + 1] = in_turn<true>(rows[i], rows[i + W / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < W; ++i) rows[i] = next[i];
+  }
+}
+
+// One vector of columns, n of which there are, over all rows.
+template <class T> APART void pack_columns(const Packing<T>& p, const T* source, T* packed, int64_t size, int64_t n) {
+  constexpr int W = lanes<T>;
+  int64_t k = 0;
+  if (p.column == 1)
+    for (; k < p.rows; ++k) store(packed + k * size, load(source + k * p.row, n), W);
+  else if (p.row == 1 && n >= W)
+    for (; k + W <= p.rows; k += W) {
+      Vec<T> square[W];
+      for (int l = 0; l < W; ++l) square[l] = load(source + l * p.column + k, W);
+      transpose<T>(square);
+      for (int l = 0; l < W; ++l) store(packed + (k + l) * size, square[l], W);
+    }
+  for (; k < p.rows; ++k)
+    for (int64_t l = 0; l < W; ++l) packed[k * size + l] = l < n ? source[k * p.row + l * p.column] : T(0);
+}
+
 template <class T> void pack(const Packing<T>& p, Kind kind, int64_t block, int64_t end) {
   const int64_t gates = gate_count(kind), parts = units(kind), size = gates * parts * lanes<T>;
-  for (; block < end; ++block) {
+  for (; block < end; ++block)
     for (int64_t v = 0; v < gates * parts; ++v) {
-      int64_t j = (block * parts + (parts > 1 ? v : 0)) * lanes<T>;
+      int64_t j = (block * parts + (parts > 1 ? v : 0)) * lanes<T>, n = p.columns - j;
       const T* source = p.source + j * p.column + (parts > 1 ? 0 : v) * p.gate;
-      T* packed = p.packed + block * p.rows * size + v * lanes<T>;
-      int64_t n = p.columns - j;
-      n = n < 0 ? 0 : n > lanes<T> ? lanes<T> : n;
-      for (int64_t k = 0; k < p.rows; ++k, source += p.row, packed += size)
-        for (int64_t l = 0; l < lanes<T>; ++l) packed[l] = l < n ? source[l * p.column] : T(0);
+      pack_columns<T>(p, source, p.packed + block * p.rows * size + v * lanes<T>, size, n < 0 ? 0 : n);
     }
-  }
 }
 
 template <class T> int64_t width(Kind kind) { return units(kind) * lanes<T>; }
