@@ -36,6 +36,8 @@ KINDS = {
 SETTINGS = {
     "plain": (7, 20, {}, 5, 3),
     "one_of_each": (1, 1, {}, 1, 1),
+    "one_row": (7, 19, {"num_layers": 2}, 5, 1),
+    "one_row_long": (7, 19, {"bidirectional": True}, 13, 1),
     "many_rows": (9, 35, {}, 4, 21),
     "no_bias": (5, 8, {"bias": False, "batch_first": True}, 4, 2),
     "all_at_once": (6, 10, {"num_layers": 2, "bidirectional": True, "batch_first": True}, 3, 5),

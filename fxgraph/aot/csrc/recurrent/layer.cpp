@@ -20,6 +20,10 @@ using Maybe = std::optional<Tensor>;
 constexpr int64_t CACHE = 256 << 10;   // bytes of weights that each thread may read at every step by itself
 constexpr int64_t SMALL = 1 << 17;     // floating-point operations of a step that threads are not worth while for
 
+// Of a batch of 1, weights are packed if that pays: for more steps than few, and if memory is not what bounds a step.
+constexpr int64_t FEW = 12;
+constexpr size_t FAR = 2 << 20;
+
 enum class Isa { PLAIN, AVX2, AVX512 };
 
 // As ATen chooses its own kernels.
@@ -130,14 +134,15 @@ Results forward(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tenso
   }
   Tensor y = at::empty({n.time, n.batch, n.state}, options), cells, full;
   if (kind == LSTM) cells = at::empty({save ? n.time : 1, n.batch, n.hidden}, options);
-  Tensor weights = packed<T>(w_hh, kind, false), projection;
+  const bool packs = n.batch > 1 || (n.time >= FEW && w_hh.nbytes() <= FAR);
+  Tensor weights = packs ? packed<T>(w_hh, kind, false) : Tensor(), projection;
   if (w_hr.defined()) {
     full = at::empty({n.batch, n.hidden}, options);
     projection = packed<T>(w_hr, TANH, false);
   }
   Forward<T> f{kind, save, n.batch, n.hidden, n.state, width, save ? n.batch * n.hidden : 0,
-               pointer<T>(h0), pointer<T>(c0), pointer<T>(bias), pointer<T>(hidden_bias), pointer<T>(weights),
-               pointer<T>(gates), pointer<T>(cells), pointer<T>(y), pointer<T>(full)};
+               pointer<T>(h0), pointer<T>(c0), pointer<T>(bias), pointer<T>(hidden_bias), pointer<T>(w_hh),
+               pointer<T>(weights), pointer<T>(gates), pointer<T>(cells), pointer<T>(y), pointer<T>(full)};
   std::vector<Phase> phases{{blocks_of<T>(n.hidden, kind), [&](int64_t step, Part part) {
                                kernels<T>().forward(f, order.time(step), order.before(step), part);
                              }}};

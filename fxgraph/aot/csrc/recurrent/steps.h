@@ -86,6 +86,34 @@ template <class T> INLINE Vec<T> tanh(Vec<T> x) {
 
 template <class T> INLINE Vec<T> relu(Vec<T> x) { return x <= T(0) ? Vec<T>{} : x; }
 
+// The elements of two vectors in turn: those of their first halves, or of their second ones.
+template <bool second, class V> INLINE V in_turn(V a, V b) {
+  constexpr int W = BYTES / sizeof(a[0]), h = second ? W / 2 : 0;
+  if constexpr (W == 2) return __builtin_shufflevector(a, b, h, W + h);
+  else if constexpr (W == 4) return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1);
+  else if constexpr (W == 8)
+    return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1, h + 2, W + h + 2, h + 3, W + h + 3);
+  else
+    return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1, h + 2, W + h + 2, h + 3, W + h + 3, h + 4,
+                                   W + h + 4, h + 5, W + h + 5, h + 6, W + h + 6, h + 7, W + h + 7);
+}
+
+// A square of elements turned over: log2(lanes) times the rows of both halves in turn.
+template <class T> INLINE void transpose(Vec<T> (&rows)[lanes<T>]) {
+  constexpr int W = lanes<T>;
+#pragma GCC unroll 4
+  for (int done = 1; done < W; done *= 2) {
+    Vec<T> next[W];
+#pragma GCC unroll 8
+    for (int i = 0; i < W / 2; ++i) {
+      next[2 * i] = in_turn<false>(rows[i], rows[i + W / 2]);
+      next[2 * i + 1] = in_turn<true>(rows[i], rows[i + W / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < W; ++i) rows[i] = next[i];
+  }
+}
+
 // --- products ------------------------------------------------------------------------------------
 
 // How many vectors side by side one block has: all gates of one vector of columns, or two vectors of columns.
@@ -125,6 +153,31 @@ template <int N, class T>
 APART void tile(const T* a, int64_t a_row, const T* w, int64_t k, Vec<T>* sum, int64_t rows) {
   if (a) return product_rows<most_rows(N), T, N>(a, a_row, w, k, sum, rows);
   for (int64_t i = 0; i < rows * N; ++i) sum[i] = Vec<T>{};
+}
+
+// The same for one row by weights as they are, [gates * columns, k]: dot products, for which packing would not pay.
+template <Kind kind, class T>
+APART void dot_tile(const T* a, const T* w, int64_t k, int64_t columns, int64_t block, Vec<T>* sum) {
+  constexpr int W = lanes<T>, parts = units(kind);
+  for (int v = 0; v < vectors(kind); ++v) {
+    int64_t j = (block * parts + (parts > 1 ? v : 0)) * W, n = columns - j, i = 0;
+    if (n <= 0) break;
+    const T* rows[W];
+    for (int64_t l = 0; l < W; ++l) rows[l] = w + ((parts > 1 ? 0 : v) * columns + j + (l < n ? l : n - 1)) * k;
+    Vec<T> acc[W] = {};
+    for (; i + W <= k; i += W) {
+      Vec<T> x = load(a + i, W);
+#pragma GCC unroll 16
+      for (int l = 0; l < W; ++l) acc[l] += x * load(rows[l] + i, W);
+    }
+    if (i < k) {
+      Vec<T> x = load(a + i, k - i);
+      for (int l = 0; l < W; ++l) acc[l] += x * load(rows[l] + i, k - i);
+    }
+    transpose<T>(acc);
+    sum[v] = Vec<T>{};
+    for (int l = 0; l < W; ++l) sum[v] += acc[l];
+  }
 }
 
 // finish(sums, row, block) for each tile and row of a part
@@ -183,7 +236,7 @@ template <class T> INLINE void gru_cell(const Forward<T>& f, const Vec<T>* sum, 
 template <Kind kind, class T> void forward_of(const Forward<T>& f, int64_t t, int64_t before, const Part& part) {
   const T* h0 = before < 0 ? f.h0 : f.y + before * f.batch * f.state;
   const T* c0 = before < 0 ? f.c0 : f.cells + before * f.cell_time;
-  by_tiles<vectors(kind), T>(h0, f.state, f.packed, f.state, part, [&](const Vec<T>* sum, int64_t r, int64_t block) {
+  auto finish = [&](const Vec<T>* sum, int64_t r, int64_t block) {
     int64_t at = t * f.batch + r;
     T *gates = f.gates + at * f.gate_row, *h = f.full ? f.full + r * f.hidden : f.y + at * f.hidden;
     by_units<kind, T>(block, f.hidden, [&](int u, int64_t j, int64_t n) __attribute__((always_inline)) {
@@ -196,7 +249,13 @@ template <Kind kind, class T> void forward_of(const Forward<T>& f, int64_t t, in
         store(h + j, kind == TANH ? tanh<T>(x) : relu<T>(x), n);
       }
     });
-  });
+  };
+  if (f.packed) return by_tiles<vectors(kind), T>(h0, f.state, f.packed, f.state, part, finish);
+  Vec<T> sum[vectors(kind)];
+  for (int64_t block = part.block; block < part.block_end; ++block) {
+    dot_tile<kind, T>(h0, f.weights, f.state, f.hidden, block, sum);
+    finish(sum, 0, block);
+  }
 }
 
 template <class T> void forward(const Forward<T>& f, int64_t t, int64_t before, Part part) {
@@ -285,34 +344,6 @@ template <class T> void plain_product(const Product<T>& p, Part part) {
 }
 
 // --- packing -------------------------------------------------------------------------------------
-
-// The elements of two vectors in turn: those of their first halves, or of their second ones.
-template <bool second, class V> INLINE V in_turn(V a, V b) {
-  constexpr int W = BYTES / sizeof(a[0]), h = second ? W / 2 : 0;
-  if constexpr (W == 2) return __builtin_shufflevector(a, b, h, W + h);
-  else if constexpr (W == 4) return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1);
-  else if constexpr (W == 8)
-    return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1, h + 2, W + h + 2, h + 3, W + h + 3);
-  else
-    return __builtin_shufflevector(a, b, h, W + h, h + 1, W + h + 1, h + 2, W + h + 2, h + 3, W + h + 3, h + 4,
-                                   W + h + 4, h + 5, W + h + 5, h + 6, W + h + 6, h + 7, W + h + 7);
-}
-
-// A square of elements turned over: log2(lanes) times the rows of both halves in turn.
-template <class T> INLINE void transpose(Vec<T> (&rows)[lanes<T>]) {
-  constexpr int W = lanes<T>;
-#pragma GCC unroll 4
-  for (int done = 1; done < W; done *= 2) {
-    Vec<T> next[W];
-#pragma GCC unroll 8
-    for (int i = 0; i < W / 2; ++i) {
-      next[2 * i] = in_turn<false>(rows[i], rows[i + W / 2]);
-      next[2 * i + 1] = in_turn<true>(rows[i], rows[i + W / 2]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < W; ++i) rows[i] = next[i];
-  }
-}
 
 // One vector of columns, n of which there are, over all rows.
 template <class T> APART void pack_columns(const Packing<T>& p, const T* source, T* packed, int64_t size, int64_t n) {
