@@ -55,6 +55,20 @@ VARIANTS = [(kind, name, sizes) for kind in KINDS for name, sizes in SETTINGS.it
 VARIANTS += [("lstm", name, sizes) for name, sizes in PROJECTED.items()]
 
 
+# Settings whose steps threads share; the others take one, since threads that wait cost most.
+THREADED = ("by_threads", "by_rows")
+
+
+@pytest.fixture(autouse=True)
+def threads(request):
+    before = torch.get_num_threads()
+    settings = getattr(request.node, "callspec", None)
+    threaded = settings is not None and settings.params.get("name") in THREADED
+    torch.set_num_threads(2 if threaded else 1)
+    yield
+    torch.set_num_threads(before)
+
+
 def flat(result):
     if isinstance(result, torch.Tensor):
         return [result]
