@@ -1,11 +1,12 @@
-"""Builds the four extension modules.
+"""Builds the five extension modules.
 
 dynamo._hook             the PEP 523 frame hook and code cache; plain C, no torch
 dynamo._guards           the guard tree; C++ against torch
 fxgraph.aot._autograd    the autograd node of compiled training graphs; C++ against torch
+fxgraph.aot._recurrent   kernels of recurrent layers; C++ against torch
 inductor.runtime._plan   the plan executor; C++ against torch
 
-FRAMEGRAPH_EXT=hook,guards,autograd,plan builds only those named.
+FRAMEGRAPH_EXT=hook,guards,autograd,recurrent,plan builds only those named.
 """
 
 import os
@@ -70,11 +71,23 @@ def autograd() -> Extension:
     return torch_extension("fxgraph.aot._autograd", "fxgraph/aot/csrc")
 
 
+def recurrent() -> Extension:
+    """Its vector types are passed between inlined functions alone, whose ABI -Wpsabi is about."""
+    flags = ("-O3", "-ffp-contract=fast", "-fopenmp", "-Wno-psabi")
+    return torch_extension("fxgraph.aot._recurrent", "fxgraph/aot/csrc/recurrent", *flags)
+
+
 def plan() -> Extension:
     return torch_extension("inductor.runtime._plan", "inductor/runtime/csrc", "-fopenmp")
 
 
-EXTENSIONS = {"hook": hook, "guards": guards, "autograd": autograd, "plan": plan}
+EXTENSIONS = {
+    "hook": hook,
+    "guards": guards,
+    "autograd": autograd,
+    "recurrent": recurrent,
+    "plan": plan,
+}
 
 
 def wanted() -> list[Extension]:

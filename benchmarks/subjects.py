@@ -20,6 +20,17 @@ def _text(model: torch.nn.Module, length: int = 128, **more: Any) -> Subject:
     return model.eval(), {"input_ids": torch.randint(1000, (2, length)), **more}
 
 
+class _Recurrent(torch.nn.Module):
+    """A recurrent layer without the states it ends with."""
+
+    def __init__(self, layer: torch.nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
 def add_one() -> Subject:
     return (lambda x: x + 1), {"x": torch.randn(4)}
 
@@ -36,6 +47,16 @@ def chain() -> Subject:
 def mlp() -> Subject:
     layers = [torch.nn.Linear(256, 256), torch.nn.GELU()] * 4
     return torch.nn.Sequential(*layers).eval(), {"input": torch.randn(64, 256)}
+
+
+def lstm() -> Subject:
+    layer = torch.nn.LSTM(128, 256, num_layers=2, batch_first=True)
+    return _Recurrent(layer).eval(), {"x": torch.randn(16, 32, 128)}
+
+
+def gru() -> Subject:
+    layer = torch.nn.GRU(128, 256, num_layers=2, batch_first=True)
+    return _Recurrent(layer).eval(), {"x": torch.randn(16, 32, 128)}
 
 
 def densenet121() -> Subject:
@@ -100,6 +121,8 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
         add_one,
         chain,
         mlp,
+        lstm,
+        gru,
         densenet121,
         resnet18,
         mobilenet_v2,

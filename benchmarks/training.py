@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.inference import PEER, arena_bytes, interleaved, main, peak_growth
 from benchmarks.inference import compiler as compiler_of
 
-SUBJECTS = ["mlp", "chain", "resnet18", "mobilenet_v2", "bert", "gpt2"]
+SUBJECTS = ["mlp", "chain", "lstm", "gru", "resnet18", "mobilenet_v2", "bert", "gpt2"]
 
 
 def compiler(system: str) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxgraph.aot import inplace, recurrent, views
+from fxgraph.aot import inplace, views
 from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, gives_data
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
@@ -605,8 +605,6 @@ SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
     aten.native_batch_norm.default: Tracer._native_batch_norm,
     aten.cudnn_batch_norm.default: _native_batch_norm_with_reserve,
     aten._local_scalar_dense.default: Tracer._item,
-    aten.mkldnn_rnn_layer.default: recurrent.recorded,
-    aten.mkldnn_rnn_layer_backward.default: recurrent.recorded_backward,
     aten.size.default: Tracer._known_sizes,
     aten.lift_fresh.default: Tracer._lift,
     aten.lift.default: Tracer._lift,

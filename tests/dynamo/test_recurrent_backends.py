@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 import dynamo
+from backends import lookup_backend
+from fxgraph.aot import functionalize, functionalize_training
+from fxgraph.aot.recurrent import recurrent_layer
 
 LAYERS = {
     "lstm": lambda: nn.LSTM(3, 4, bidirectional=True),
@@ -20,6 +25,48 @@ LAYERS = {
 }
 CASES = [("aot_eager", name) for name in LAYERS]
 CASES += [("inductor", "lstm"), ("inductor", "gru_batch_first"), ("inductor", "lstm_cell")]
+
+KINDS = {
+    "tanh": nn.RNN,
+    "relu": lambda *sizes, **more: nn.RNN(*sizes, nonlinearity="relu", **more),
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+}
+# name: (input size, hidden size, more of the layer, time, batch)
+SETTINGS = {
+    "plain": (7, 20, {}, 5, 3),
+    "one_of_each": (1, 1, {}, 1, 1),
+    "one_row": (7, 19, {"num_layers": 2}, 5, 1),
+    "one_row_long": (7, 19, {"bidirectional": True}, 13, 1),
+    "many_rows": (9, 35, {}, 4, 21),
+    "no_bias": (5, 8, {"bias": False, "batch_first": True}, 4, 2),
+    "all_at_once": (6, 10, {"num_layers": 2, "bidirectional": True, "batch_first": True}, 3, 5),
+    "dropout": (6, 17, {"num_layers": 3, "dropout": 0.4}, 4, 3),
+    "by_threads": (8, 160, {}, 3, 8),
+    "by_rows": (8, 64, {}, 6, 24),
+}
+PROJECTED = {
+    "projected": (5, 19, {"proj_size": 3}, 4, 3),
+    "projected_all": (
+        5, 18, {"proj_size": 17, "num_layers": 2, "bidirectional": True, "bias": False}, 4, 7,
+    ),
+}  # fmt: skip
+VARIANTS = [(kind, name, sizes) for kind in KINDS for name, sizes in SETTINGS.items()]
+VARIANTS += [("lstm", name, sizes) for name, sizes in PROJECTED.items()]
+
+
+# Settings whose steps threads share; the others take one, since threads that wait cost most.
+THREADED = ("by_threads", "by_rows")
+
+
+@pytest.fixture(autouse=True)
+def threads(request):
+    before = torch.get_num_threads()
+    settings = getattr(request.node, "callspec", None)
+    threaded = settings is not None and settings.params.get("name") in THREADED
+    torch.set_num_threads(2 if threaded else 1)
+    yield
+    torch.set_num_threads(before)
 
 
 def flat(result):
@@ -43,3 +90,213 @@ def test_layer(backend, name):
         sum(result.sin().sum() for result in results).backward()
         gradients.append([*results, *(p.grad.clone() for p in layer.parameters())])
     torch.testing.assert_close(gradients[1], gradients[0], atol=1e-5, rtol=1e-4)
+
+
+def made(kind, sizes, dtype=torch.float32):
+    """The layer, its input and its states."""
+    inner, hidden, more, time, batch = sizes
+    layer = KINDS[kind](inner, hidden, **more).to(dtype)
+    shape = (batch, time, inner) if layer.batch_first else (time, batch, inner)
+    count = layer.num_layers * (2 if layer.bidirectional else 1)
+    states = [torch.randn(count, batch, layer.proj_size or hidden, dtype=dtype)]
+    if kind == "lstm":
+        states.append(torch.randn(count, batch, hidden, dtype=dtype))
+    return layer, torch.randn(shape, dtype=dtype), states
+
+
+def differentiated(function, layer, x, states):
+    """Results and the gradients of all that a layer is given; the weights of a result vary."""
+    torch.manual_seed(1)  # dropout
+    given = [tensor.detach().clone().requires_grad_() for tensor in (x, *states)]
+    hx = tuple(given[1:]) if len(states) == 2 else given[1] if states else None
+    results = flat(function(given[0], hx))
+    drawn = torch.rand(1)
+    weights = [torch.cos(torch.arange(r.numel(), dtype=r.dtype)).view(r.shape) for r in results]
+    leaves = [*given, *(p for p in layer.parameters() if p.requires_grad)]
+    loss = sum((result * weight).sum() for result, weight in zip(results, weights))
+    return [*results, *torch.autograd.grad(loss, leaves), drawn]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float", "double"])
+@pytest.mark.parametrize("kind, name, sizes", VARIANTS, ids=[f"{k}-{n}" for k, n, _ in VARIANTS])
+def test_variants(kind, name, sizes, dtype):
+    """With given states and without; strides of the results, too."""
+    torch.manual_seed(0)
+    layer, x, states = made(kind, sizes, dtype)
+    generated = name == "all_at_once" and dtype is torch.float32
+    backend = "inductor" if generated else "aot_eager"
+    compiled = dynamo.compile(layer, backend=backend, fullgraph=True)
+    limits = {torch.float32: (1e-5, 1e-4), torch.float64: (1e-11, 1e-9)}[dtype]
+    for given in (states, []):
+        actual = differentiated(compiled, layer, x, given)
+        expected = differentiated(layer, layer, x, given)
+        torch.testing.assert_close(actual, expected, atol=limits[0], rtol=limits[1])
+        assert [a.stride() for a in actual] == [e.stride() for e in expected]
+    layer.eval()
+    with torch.no_grad():
+        actual, expected = flat(compiled(x)), flat(layer(x))
+    torch.testing.assert_close(actual, expected, atol=limits[0], rtol=limits[1])
+    assert [a.stride() for a in actual] == [e.stride() for e in expected]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_operator(kind):
+    """A long sequence makes no long graph, in training either."""
+    layer = KINDS[kind](3, 4, 2)
+    sizes = []
+
+    def noted(gm, example_inputs):
+        sizes.append([node.target for node in gm.graph.nodes])
+        return gm.forward
+
+    def functional(gm, example_inputs):
+        if torch.is_grad_enabled():
+            training = functionalize_training(gm, example_inputs)
+            for part in (training.forward, training.backward):
+                noted(part.graph_module, ())
+        else:
+            noted(functionalize(gm, example_inputs).graph_module, ())
+        return gm.forward
+
+    x = torch.randn(300, 2, 3)
+    dynamo.compile(layer, backend=functional)(x)
+    with torch.no_grad():
+        dynamo.compile(layer, backend=functional)(x)
+    assert [targets.count(recurrent_layer) for targets in sizes] == [2, 0, 2]
+    assert all(len(targets) < 120 for targets in sizes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("frozen", ["weight", "weight_ih", "weight_hh", "bias", "input"])
+def test_frozen_parameters(kind, frozen):
+    torch.manual_seed(0)
+    layer, x, states = made(kind, SETTINGS["plain"])
+    for name, parameter in layer.named_parameters():
+        parameter.requires_grad_(not name.startswith(frozen))
+    compiled = dynamo.compile(layer, backend="aot_eager", fullgraph=True)
+    if frozen == "input":
+        results = [differentiated(f, layer, x, [])[:-1] for f in (compiled, layer)]
+    else:
+        results = [differentiated(f, layer, x, states) for f in (compiled, layer)]
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strided_inputs(kind):
+    torch.manual_seed(0)
+    layer, x, states = made(kind, SETTINGS["plain"])
+    compiled = dynamo.compile(layer, backend="aot_eager", fullgraph=True)
+    strided = torch.randn(7, 3, 10)[..., ::2].permute(2, 1, 0)
+    states = [state[:, :1].expand_as(state) for state in states]
+    hx = tuple(states) if len(states) == 2 else states[0]
+    torch.testing.assert_close(compiled(strided, hx), layer(strided, hx))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_truncated_backpropagation(kind):
+    """States carried over detached, weights stepped in place between calls, gradients clipped."""
+    torch.manual_seed(0)
+    layers = [made(kind, SETTINGS["plain"])[0]]
+    layers.append(copy.deepcopy(layers[0]))
+    calls = [layers[0], dynamo.compile(layers[1], fullgraph=True)]
+    chunks = torch.randn(4, 5, 3, 7)
+    histories = []
+    for layer, call in zip(layers, calls):
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.5)
+        hx, history = None, []
+        for chunk in chunks:
+            y, hx = call(chunk, hx)
+            optimizer.zero_grad()
+            y.square().mean().backward()
+            nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+            optimizer.step()
+            hx = tuple(h.detach() for h in hx) if isinstance(hx, tuple) else hx.detach()
+            history += [y.detach(), *flat(hx)]
+        histories.append([*history, *layer.parameters()])
+    torch.testing.assert_close(histories[1], histories[0], atol=1e-5, rtol=1e-4)
+
+
+def outcome(run):
+    try:
+        return run()
+    except RuntimeError as error:
+        return type(error)
+
+
+def same_outcome(actual, expected):
+    if isinstance(expected, type):
+        assert actual is expected
+    else:
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind, name", [*((k, "plain") for k in KINDS), ("lstm", "all_at_once")])
+def test_result_written_before_backward(kind, name):
+    """As eager: an error where the layer saves its result, else the gradients of the old one."""
+    torch.manual_seed(0)
+    layer, x, _ = made(kind, SETTINGS[name])
+
+    def run(call):
+        layer.zero_grad()
+        y, _ = call(x)
+        loss = y.sum()
+        with torch.no_grad():
+            y.mul_(3)
+        loss.backward()
+        return [p.grad.clone() for p in layer.parameters()]
+
+    compiled = dynamo.compile(layer, backend="aot_eager")
+    same_outcome(*(outcome(lambda f=f: run(f)) for f in (compiled, layer)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("onednn", [True, False])
+def test_second_derivative(kind, onednn):
+    """As eager, with oneDNN's LSTM, which has none, and without."""
+    torch.manual_seed(0)
+    layer, x, _ = made(kind, SETTINGS["plain"])
+
+    def run(call):
+        given = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad(call(given)[0].sin().sum(), given, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), [given, *layer.parameters()])
+
+    with torch.backends.mkldnn.flags(enabled=onednn):
+        compiled = dynamo.compile(layer, backend="aot_eager")
+        same_outcome(*(outcome(lambda f=f: run(f)) for f in (compiled, layer)))
+
+
+def test_onednn_is_guarded():
+    """The setting decides what eager may save, so that a change of it captures again."""
+    layer = nn.LSTM(3, 4)
+    compiled = dynamo.compile(layer, backend="aot_eager", fullgraph=True)
+    x = torch.randn(5, 2, 3)
+    torch.testing.assert_close(compiled(x), layer(x))
+    with torch.backends.mkldnn.flags(enabled=False):
+        torch.testing.assert_close(compiled(x), layer(x))
+        y, _ = compiled(x)
+        loss = y.sum()
+        with torch.no_grad():
+            y.mul_(3)
+        loss.backward()
+    assert layer.weight_hh_l0.grad is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_that_vary(kind):
+    """Two graphs for all lengths and batch sizes: of the first, and of any."""
+    torch.manual_seed(0)
+    layer = KINDS[kind](7, 12, 2, dropout=0.3)
+    graphs = []
+
+    def counted(gm, example_inputs):
+        graphs.append(gm)
+        return lookup_backend("aot_eager")(gm, example_inputs)
+
+    compiled = dynamo.compile(layer, backend=counted, fullgraph=True)
+    for time, batch in ((5, 3), (6, 4), (9, 2), (40, 17)):
+        x = torch.randn(time, batch, 7)
+        actual = differentiated(compiled, layer, x, [])
+        expected = differentiated(layer, layer, x, [])
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    assert len(graphs) == 2

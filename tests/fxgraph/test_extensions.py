@@ -9,7 +9,12 @@ import torch
 
 from fxgraph import extensions
 
-EXTENSIONS = ("dynamo._guards", "fxgraph.aot._autograd", "inductor.runtime._plan")
+EXTENSIONS = (
+    "dynamo._guards",
+    "fxgraph.aot._autograd",
+    "fxgraph.aot._recurrent",
+    "inductor.runtime._plan",
+)
 
 
 @pytest.fixture

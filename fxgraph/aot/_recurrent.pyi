@@ -1,0 +1,1 @@
+"""Kernels of the operators of recurrent.py, which loading registers (csrc/recurrent/)."""

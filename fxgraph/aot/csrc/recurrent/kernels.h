@@ -1,0 +1,74 @@
+// The steps of a recurrent layer over time, as kernels over pointers: one table of functions per instruction set.
+#pragma once
+#include <stdint.h>
+
+namespace framegraph::recurrent {
+
+enum Kind : int64_t { TANH = 0, RELU = 1, LSTM = 2, GRU = 3 };
+
+// Gates of a kind, as rows of its weights: RNN h; LSTM i, f, g, o; GRU r, z, n.
+constexpr int64_t gate_count(Kind kind) { return kind == LSTM ? 4 : kind == GRU ? 3 : 1; }
+
+// A matrix packed for products with rows: blocks of `width` columns, each block's rows one after another.
+// Element (k, column j of gate g) is source[k * row + j * column + g * gate].
+template <class T>
+struct Packing {
+  const T* source;
+  T* packed;
+  int64_t rows, columns, row, column, gate;
+};
+
+// One direction of a layer, contiguous [time, batch, ...]. Steps without a predecessor start from h0 and c0.
+template <class T>
+struct Forward {
+  Kind kind;
+  bool save;  // keep activated gates (GRU: also the hidden part of n, before r scales it) and cells
+  int64_t batch, hidden, state;  // state: the size of h, less than `hidden` in a projected layer
+  int64_t gate_row, cell_time;   // distances: between the gates of two rows, and the cells of two steps
+  const T *h0, *c0, *bias, *hidden_bias;           // hidden_bias: GRU's, of n
+  const T *weights, *packed;                       // packed: null if not worth while
+  T *gates, *cells, *y, *full;                     // gates: the input's part at first; full: h before projection
+};
+
+template <class T>
+struct Backward {
+  Kind kind;
+  int64_t batch, hidden, state, given, given_row;  // given: columns of the product's left side, given_row apart
+  const T *h0, *c0, *gates, *cells, *y, *packed;
+  const T *dy, *dh;  // null if absent
+  T *dgates, *carry;  // carry: what flows to the step before besides the product (LSTM: to its cell)
+};
+
+// out[row] = a[row] @ packed (+ one[row] + two[row])
+template <class T>
+struct Product {
+  const T *a, *packed, *one, *two;
+  T* out;
+  int64_t k, a_row, columns;
+};
+
+// Rows and blocks of columns: the part of a step that one thread does.
+struct Part {
+  int64_t row, row_end, block, block_end;
+};
+
+template <class T>
+struct Kernels {
+  int64_t (*width)(Kind kind);  // columns of a block of the forward; those of `plain` products: width(TANH)
+  void (*pack)(const Packing<T>&, Kind kind, int64_t block, int64_t block_end);
+  void (*forward)(const Forward<T>&, int64_t t, int64_t before, Part);  // before: the step before t, or -1
+  // after: the step after t in the layer's order, or -1; a: its gates' gradients, or null
+  void (*backward)(const Backward<T>&, int64_t t, int64_t before, const T* a, bool last, Part);
+  void (*product)(const Product<T>&, Part);
+};
+
+#define FRAMEGRAPH_DECLARE(ISA)                \
+  namespace ISA {                              \
+  extern const Kernels<float> float_kernels;   \
+  extern const Kernels<double> double_kernels; \
+  }
+FRAMEGRAPH_DECLARE(plain)
+FRAMEGRAPH_DECLARE(avx2)
+FRAMEGRAPH_DECLARE(avx512)
+
+}  // namespace framegraph::recurrent

@@ -1,0 +1,317 @@
+// framegraph::recurrent_layer: one direction of one recurrent layer over all of time, and its backward.
+//
+// The products with the inputs of all steps are one matrix product before the loop; those of the weights' gradients
+// one after it. A step of the loop is one kernel (steps.h): the product with the state before, and the cell.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <Python.h>
+#include <torch/library.h>
+
+#include "../../../csrc/torch_version.h"
+#include "kernels.h"
+
+namespace framegraph::recurrent {
+namespace {
+
+using at::Tensor;
+using Maybe = std::optional<Tensor>;
+
+constexpr int64_t CACHE = 256 << 10;   // bytes of weights that each thread may read at every step by itself
+constexpr int64_t SMALL = 1 << 17;     // floating-point operations of a step that threads are not worth while for
+
+// Of a batch of 1, weights are packed if that pays: for more steps than few, and if memory is not what bounds a step.
+constexpr int64_t FEW = 12;
+constexpr size_t FAR = 2 << 20;
+
+enum class Isa { PLAIN, AVX2, AVX512 };
+
+// As ATen chooses its own kernels.
+Isa isa() {
+  static const Isa found = [] {
+    const std::string name = at::get_cpu_capability();
+#if defined(__x86_64__)
+    if (name == "AVX512") return Isa::AVX512;
+    if (name == "AVX2") return Isa::AVX2;
+#endif
+    return Isa::PLAIN;
+  }();
+  return found;
+}
+
+template <class T> const Kernels<T>& kernels() {
+  constexpr bool single = std::is_same_v<T, float>;
+#define FRAMEGRAPH_OF(ISA) \
+  if constexpr (single) return ISA::float_kernels; \
+  else return ISA::double_kernels
+#if defined(__x86_64__)
+  if (isa() == Isa::AVX512) { FRAMEGRAPH_OF(avx512); }
+  if (isa() == Isa::AVX2) { FRAMEGRAPH_OF(avx2); }
+#endif
+  FRAMEGRAPH_OF(plain);
+}
+
+template <class T> T* pointer(const Tensor& t) { return t.defined() ? t.data_ptr<T>() : nullptr; }
+template <class T> int64_t blocks_of(int64_t columns, Kind kind) {
+  int64_t width = kernels<T>().width(kind);
+  return (columns + width - 1) / width;
+}
+
+// Weights [gates * columns, rows] of a kind, or with `natural` [rows, columns], packed for products.
+template <class T> Tensor packed(const Tensor& weights, Kind kind, bool natural) {
+  int64_t gates = natural ? 1 : gate_count(kind), rows = weights.size(natural ? 0 : 1);
+  int64_t columns = weights.size(natural ? 1 : 0) / gates, blocks = blocks_of<T>(columns, kind);
+  Tensor result = at::empty({blocks * kernels<T>().width(kind) * gates * rows}, weights.options());
+  Packing<T> p{pointer<T>(weights), pointer<T>(result), rows, columns, natural ? columns : 1, natural ? 1 : rows,
+               columns * rows};
+  int64_t grain = std::max<int64_t>(1, blocks * 16384 / std::max<int64_t>(1, weights.numel()));
+  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) { kernels<T>().pack(p, kind, begin, end); });
+  return result;
+}
+
+// A part of every step: its blocks of columns, which may be done side by side, and what does some of them.
+struct Phase {
+  int64_t blocks;
+  std::function<void(int64_t step, Part)> run;
+};
+
+// The phases of each step in their order. `weights` elements of `size` bytes meet every row at every step.
+void run_steps(int64_t steps, int64_t batch, int64_t weights, int64_t size, const std::vector<Phase>& phases) {
+  int64_t work = 2 * weights * batch, threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  auto rows = [&](int64_t begin, int64_t end) {
+    for (int64_t step = 0; step < steps; ++step)
+      for (const Phase& phase : phases) phase.run(step, {begin, end, 0, phase.blocks});
+  };
+  if (threads > 1 && weights * size <= CACHE && batch >= 4 * threads && work * steps >= 8 * SMALL)
+    return at::parallel_for(0, batch, 1, rows);
+  if (threads == 1 || work < SMALL) return rows(0, batch);
+  for (int64_t step = 0; step < steps; ++step)
+    for (const Phase& phase : phases)
+      at::parallel_for(0, phase.blocks, 1, [&](int64_t begin, int64_t end) { phase.run(step, {0, batch, begin, end}); });
+}
+
+// The order of the steps in time.
+struct Order {
+  int64_t steps;
+  bool reverse;
+  int64_t time(int64_t step) const { return reverse ? steps - 1 - step : step; }
+  int64_t before(int64_t step) const { return step == 0 ? -1 : time(step - 1); }
+};
+
+struct Sizes {
+  int64_t time, batch, hidden, state, gates;
+  Sizes(const Tensor& x, const Tensor& w_hh, Kind kind)
+      : time(x.size(0)), batch(x.size(1)), hidden(w_hh.size(0) / gate_count(kind)), state(w_hh.size(1)),
+        gates(kind == GRU ? 4 * hidden : gate_count(kind) * hidden) {}
+};
+
+Tensor dense(const Maybe& t) { return t ? t->contiguous() : Tensor(); }
+
+// --- forward -------------------------------------------------------------------------------------
+
+using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+template <class T>
+Results forward(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tensor& w_ih, const Tensor& w_hh,
+                const Tensor& b_ih, const Tensor& b_hh, const Tensor& w_hr, Kind kind, bool reverse, bool save) {
+  const Sizes n(x, w_hh, kind);
+  const int64_t columns = gate_count(kind) * n.hidden, width = save ? n.gates : columns;
+  const Order order{n.time, reverse};
+  auto options = x.options();
+  Tensor gates = at::empty({n.time * n.batch, width}, options);
+  Tensor inputs = gates.narrow(1, 0, columns);
+  at::mm_out(inputs, x.view({n.time * n.batch, x.size(2)}), w_ih.t());
+  Tensor bias = b_ih.defined() ? b_ih : at::zeros({columns}, options), hidden_bias;
+  if (kind == GRU) {
+    Tensor own = b_hh.defined() ? b_hh : bias;
+    hidden_bias = own.narrow(0, 2 * n.hidden, n.hidden);
+    if (b_hh.defined()) {
+      bias = bias.clone();
+      bias.narrow(0, 0, 2 * n.hidden).add_(own.narrow(0, 0, 2 * n.hidden));
+    }
+  } else if (b_hh.defined()) {
+    bias = bias + b_hh;
+  }
+  Tensor y = at::empty({n.time, n.batch, n.state}, options), cells, full;
+  if (kind == LSTM) cells = at::empty({save ? n.time : 1, n.batch, n.hidden}, options);
+  const bool packs = n.batch > 1 || (n.time >= FEW && w_hh.nbytes() <= FAR);
+  Tensor weights = packs ? packed<T>(w_hh, kind, false) : Tensor(), projection;
+  if (w_hr.defined()) {
+    full = at::empty({n.batch, n.hidden}, options);
+    projection = packed<T>(w_hr, TANH, false);
+  }
+  Forward<T> f{kind, save, n.batch, n.hidden, n.state, width, save ? n.batch * n.hidden : 0,
+               pointer<T>(h0), pointer<T>(c0), pointer<T>(bias), pointer<T>(hidden_bias), pointer<T>(w_hh),
+               pointer<T>(weights), pointer<T>(gates), pointer<T>(cells), pointer<T>(y), pointer<T>(full)};
+  std::vector<Phase> phases{{blocks_of<T>(n.hidden, kind), [&](int64_t step, Part part) {
+                               kernels<T>().forward(f, order.time(step), order.before(step), part);
+                             }}};
+  if (w_hr.defined())
+    phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t step, Part part) {
+                        T* out = f.y + order.time(step) * n.batch * n.state;
+                        Product<T> p{f.full, pointer<T>(projection), nullptr, nullptr, out, n.hidden, n.hidden, n.state};
+                        kernels<T>().product(p, part);
+                      }});
+  run_steps(n.time, n.batch, w_hh.numel() + (w_hr.defined() ? w_hr.numel() : 0), sizeof(T), phases);
+  const int64_t last = order.time(n.time - 1);
+  Tensor none = at::empty({0}, options);
+  Tensor h = y.select(0, last).clone();
+  Tensor c = kind == LSTM ? (save ? cells.select(0, last).clone() : cells.squeeze(0)) : none;
+  bool kept = save && (kind == LSTM || kind == GRU);
+  return {y, h, c, kept ? gates.view({n.time, n.batch, width}) : none, save && kind == LSTM ? cells : none};
+}
+
+Results layer(const Tensor& x, const Tensor& h0, const Maybe& c0, const Tensor& w_ih, const Tensor& w_hh,
+              const Maybe& b_ih, const Maybe& b_hh, const Maybe& w_hr, int64_t kind, bool reverse, bool save) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  TORCH_CHECK(x.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
+  auto run = x.scalar_type() == at::kFloat ? forward<float> : forward<double>;
+  return run(x.contiguous(), h0.contiguous(), dense(c0), w_ih.contiguous(), w_hh.contiguous(), dense(b_ih),
+             dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, save);
+}
+
+// --- backward ------------------------------------------------------------------------------------
+
+struct Given {
+  Tensor x, h0, c0, w_ih, w_hh, w_hr, y, gates, cells, dy, dh, dc;
+  Kind kind;
+  bool reverse, biases;
+};
+
+// Columns of the gates' gradients that meet the input, with the rows of its weights; GRU's begin with those of n.
+struct Columns {
+  int64_t column, row, count;
+};
+std::vector<Columns> input_columns(const Sizes& n, Kind kind) {
+  if (kind == GRU) return {{n.hidden, 0, 2 * n.hidden}, {0, 2 * n.hidden, n.hidden}};
+  return {{0, 0, n.gates}};
+}
+
+enum Wanted { X, H0, C0, W_IH, W_HH, B_IH, B_HH, W_HR, COUNT };
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+// Gradients of what meets all steps at once, from those of the gates [time * batch, gates].
+void sum_up(const Given& g, const Sizes& n, const Tensor& dgates, c10::ArrayRef<bool> wanted, Tensor* out) {
+  const auto parts = input_columns(n, g.kind);
+  const Tensor x = g.x.view({n.time * n.batch, g.x.size(2)});
+  if (wanted[X]) {
+    out[X] = at::empty_like(x);
+    for (const Columns& p : parts) {
+      Tensor left = dgates.narrow(1, p.column, p.count), right = g.w_ih.narrow(0, p.row, p.count);
+      if (p.row == 0) at::mm_out(out[X], left, right);
+      else out[X].addmm_(left, right);
+    }
+    out[X] = out[X].view(g.x.sizes());
+  }
+  if (wanted[W_IH]) {
+    out[W_IH] = at::empty_like(g.w_ih);
+    for (const Columns& p : parts) {
+      Tensor rows = out[W_IH].narrow(0, p.row, p.count);
+      at::mm_out(rows, dgates.narrow(1, p.column, p.count).t(), x);
+    }
+  }
+  const Tensor hidden = g.kind == GRU ? dgates.narrow(1, n.hidden, 3 * n.hidden) : dgates;
+  if (wanted[W_HH]) {
+    const int64_t first = (g.reverse ? n.time - 1 : 0) * n.batch, rest = (n.time - 1) * n.batch;
+    out[W_HH] = at::mm(hidden.narrow(0, first, n.batch).t(), g.h0);
+    if (rest > 0) {
+      Tensor states = g.y.view({n.time * n.batch, n.state}).narrow(0, g.reverse ? n.batch : 0, rest);
+      out[W_HH].addmm_(hidden.narrow(0, g.reverse ? 0 : n.batch, rest).t(), states);
+    }
+  }
+  if (g.biases && (wanted[B_IH] || wanted[B_HH])) {
+    Tensor sums = dgates.sum(0);
+    if (g.kind == GRU) {
+      out[B_IH] = at::cat({sums.narrow(0, n.hidden, 2 * n.hidden), sums.narrow(0, 0, n.hidden)});
+      out[B_HH] = sums.narrow(0, n.hidden, 3 * n.hidden).clone();
+    } else {
+      out[B_IH] = sums;
+      out[B_HH] = sums.clone();
+    }
+  }
+}
+
+template <class T> Gradients backward(const Given& g, c10::ArrayRef<bool> wanted) {
+  const Sizes n(g.x, g.w_hh, g.kind);
+  const Order order{n.time, g.reverse};
+  const bool projected = g.w_hr.defined();
+  const int64_t skipped = g.kind == GRU ? n.hidden : 0, given = n.gates - skipped;
+  auto options = g.x.options();
+  Tensor dgates = at::empty({n.time * n.batch, n.gates}, options), weights = packed<T>(g.w_hh, TANH, true);
+  Tensor carry, projection, dstate;
+  if (g.kind == LSTM) carry = g.dc.defined() ? g.dc.clone() : at::zeros({n.batch, n.hidden}, options);
+  if (g.kind == GRU) carry = at::empty({n.batch, n.hidden}, options);
+  if (projected) {
+    projection = packed<T>(g.w_hr, TANH, true);
+    dstate = at::empty({n.time * n.batch, n.state}, options);
+  }
+  Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, pointer<T>(g.h0), pointer<T>(g.c0),
+                pointer<T>(g.gates), pointer<T>(g.cells), pointer<T>(g.y), pointer<T>(weights), pointer<T>(g.dy),
+                pointer<T>(g.dh), pointer<T>(dgates), pointer<T>(carry)};
+  // The product of the step after, by which the gradient comes back to this step's state.
+  auto after = [&](int64_t step) -> const T* {
+    return step + 1 == n.time ? nullptr : b.dgates + order.time(step + 1) * n.batch * n.gates + skipped;
+  };
+  auto state_gradient = [&](int64_t step, Part part) {
+    int64_t at = order.time(step) * n.batch * n.state;
+    bool last = step + 1 == n.time;
+    Product<T> p{after(step), b.packed, b.dy ? b.dy + at : nullptr, last ? b.dh : nullptr, pointer<T>(dstate) + at,
+                 given, n.gates, n.state};
+    kernels<T>().product(p, part);
+  };
+  Backward<T> cell = b;
+  if (projected) {
+    cell.given = cell.given_row = n.state;
+    cell.packed = pointer<T>(projection);
+    cell.dy = cell.dh = nullptr;
+  }
+  std::vector<Phase> phases;
+  if (projected)
+    phases.push_back({blocks_of<T>(n.state, TANH), [&](int64_t i, Part part) { state_gradient(n.time - 1 - i, part); }});
+  phases.push_back({blocks_of<T>(n.hidden, TANH), [&](int64_t i, Part part) {
+                      int64_t step = n.time - 1 - i, t = order.time(step);
+                      const T* a = projected ? pointer<T>(dstate) + t * n.batch * n.state : after(step);
+                      kernels<T>().backward(cell, t, order.before(step), a, step + 1 == n.time, part);
+                    }});
+  run_steps(n.time, n.batch, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), sizeof(T), phases);
+  Tensor out[COUNT];
+  if (wanted[H0]) {
+    out[H0] = at::empty({n.batch, n.state}, options);
+    Product<T> p{b.dgates + order.time(0) * n.batch * n.gates + skipped, b.packed, g.kind == GRU ? b.carry : nullptr,
+                 nullptr, pointer<T>(out[H0]), given, n.gates, n.state};
+    kernels<T>().product(p, {0, n.batch, 0, blocks_of<T>(n.state, TANH)});
+  }
+  if (g.kind == LSTM) out[C0] = carry;
+  sum_up(g, n, dgates, wanted, out);
+  if (projected && wanted[W_HR]) {
+    Tensor full = g.gates.narrow(2, 3 * n.hidden, n.hidden) * g.cells.tanh();
+    out[W_HR] = at::mm(dstate.t(), full.view({n.time * n.batch, n.hidden}));
+  }
+  for (int i = 0; i < COUNT; ++i)
+    if (!wanted[i] || !out[i].defined()) out[i] = at::empty({0}, options);
+  return {out[X], out[H0], out[C0], out[W_IH], out[W_HH], out[B_IH], out[B_HH], out[W_HR]};
+}
+
+Gradients layer_backward(const Tensor& x, const Tensor& h0, const Maybe& c0, const Tensor& w_ih, const Tensor& w_hh,
+                         const Maybe& w_hr, const Tensor& y, const Tensor& gates, const Tensor& cells, const Maybe& dy,
+                         const Maybe& dh, const Maybe& dc, int64_t kind, bool reverse, bool biases,
+                         std::array<bool, COUNT> wanted) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  Given g{x.contiguous(), h0.contiguous(), dense(c0), w_ih.contiguous(), w_hh.contiguous(), dense(w_hr),
+          y.contiguous(), gates.contiguous(), cells.contiguous(), dense(dy), dense(dh), dense(dc),
+          static_cast<Kind>(kind), reverse, biases};
+  return x.scalar_type() == at::kFloat ? backward<float>(g, wanted) : backward<double>(g, wanted);
+}
+
+TORCH_LIBRARY_IMPL(framegraph, CPU, m) {
+  m.impl("recurrent_layer", layer);
+  m.impl("recurrent_layer_backward", layer_backward);
+}
+
+PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_recurrent", "Kernels of recurrent layers.", -1,
+                          nullptr, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+}  // namespace framegraph::recurrent
+
+PyMODINIT_FUNC PyInit__recurrent() { return PyModule_Create(&framegraph::recurrent::module_def); }
