@@ -9,6 +9,7 @@ import gc
 import threading
 import time
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,15 @@ import dynamo
 from dynamo.api import compile_fresh
 from inductor.pack import _has_kernels
 from inductor.runtime.link import Derived
+from inductor.runtime.plan import (
+    AtenStep,
+    BufferSpec,
+    DerivationSpec,
+    OutputSpec,
+    PlanError,
+    PlanSpec,
+    TensorSpec,
+)
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
@@ -620,3 +630,42 @@ def test_derived_tensors_die_with_the_compiled_code(monkeypatch):
     dynamo.reset()
     gc.collect()
     assert [ref for ref in held if ref() is not None] == []
+
+
+def test_a_plan_recalled_from_disk(tmp_path, monkeypatch):
+    """It derives from the parameters of the module at hand."""
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    stages = []
+    for scale in (1, 3):
+        module = settled(Net())
+        with torch.no_grad():
+            module.conv.weight.mul_(scale)
+        context = check_module(module, image())
+        assert times_made(context) == 1
+        stages += [g.report["stages"] for record in context.records for g in record.graphs]
+    assert "lower" in stages[0] and "lower" not in stages[1]
+
+
+def test_a_derivation_that_contradicts_the_plan():
+    made = torch.ops.aten.mul.Tensor._schema
+    x, product = TensorSpec("x", "float32", (4,), (1,)), ["x", "x"]
+    steps = [AtenStep(made.name, "Tensor", [{"buf": name} for name in product], ["y"])]
+    buffers = [BufferSpec("y", "float32", (4,), (1,), kind="aten")]
+    plan = PlanSpec([x], buffers, steps, [OutputSpec("buffer", "y")])
+    values = [TensorSpec("d", "float32", (4,), (1,))]
+    spec = PlanSpec(
+        [replace(x, static=True)],
+        [],
+        [],
+        [OutputSpec("input", "x")],
+        derivation=DerivationSpec(["x"], values, plan),
+    )
+    assert PlanSpec.from_json(spec.to_json()) == spec
+    spec.validate()
+    for wrong in (
+        replace(spec.derivation, sources=["y"]),
+        replace(spec.derivation, values=[replace(values[0], name="x")]),
+        replace(spec.derivation, plan=replace(plan, source="void k();")),
+    ):
+        with pytest.raises(PlanError):
+            replace(spec, derivation=wrong).validate()
