@@ -18,6 +18,7 @@ using at::Tensor;
 using Maybe = std::optional<Tensor>;
 
 constexpr int64_t CACHE = 256 << 10;   // bytes of weights that each thread may read at every step by itself
+constexpr int64_t MANY = 32;           // rows for which each thread may read other weights, too
 constexpr int64_t SMALL = 1 << 17;     // floating-point operations of a step that threads are not worth while for
 
 // Of a batch of 1, weights are packed if that pays: for more steps than few, and if memory is not what bounds a step.
@@ -82,7 +83,8 @@ void run_steps(int64_t steps, int64_t batch, int64_t weights, int64_t size, cons
     for (int64_t step = 0; step < steps; ++step)
       for (const Phase& phase : phases) phase.run(step, {begin, end, 0, phase.blocks});
   };
-  if (threads > 1 && weights * size <= CACHE && batch >= 4 * threads && work * steps >= 8 * SMALL)
+  const int64_t least = weights * size <= CACHE ? 4 : MANY;
+  if (threads > 1 && batch >= least * threads && work * steps >= 8 * SMALL)
     return at::parallel_for(0, batch, 1, rows);
   if (threads == 1 || work < SMALL) return rows(0, batch);
   for (int64_t step = 0; step < steps; ++step)
