@@ -780,8 +780,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
 
         return build_subclass_tensor(tx, obj, source)
     strided = obj.layout is torch.strided and not obj.is_nested
-    without_memory = obj._is_zerotensor()
-    if not plain or not strided or obj.is_quantized or transformed or without_memory:
+    if not plain or not strided or obj.is_quantized or transformed or obj._is_zerotensor():
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:
         source = tx.output.install("tensor", obj)

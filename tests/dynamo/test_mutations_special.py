@@ -214,7 +214,6 @@ BREAKS = {
     },
     "NOT_ITERABLE": {
         "no __contains__": "metaclass",
-        "no __iter__": "metaclass",
         "__iter__ for in": "metaclass",
         "no __iter__ for in": "metaclass",
     },
