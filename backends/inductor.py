@@ -15,7 +15,7 @@ from backends.autograd import OpByOp, under_autograd, whole_or_split
 from backends.registry import register_backend
 from fxgraph import GraphModule, faults
 from fxgraph.aot import Unfunctionalizable
-from inductor.options import describe
+from inductor.options import Options, describe
 
 
 @register_backend
@@ -79,10 +79,11 @@ def _op_by_op(gm: GraphModule, fault: Exception) -> OpByOp:
     return whole
 
 
+inductor.check_options = Options.of  # type: ignore[attr-defined]
 inductor.options = describe()  # type: ignore[attr-defined]
 inductor.modes = {  # type: ignore[attr-defined]
     "default": {},
     "reduce-overhead": {},
-    "max-autotune": {},
-    "max-autotune-no-cudagraphs": {},
+    "max-autotune": {"tuning": "full"},
+    "max-autotune-no-cudagraphs": {"tuning": "full"},
 }

@@ -87,6 +87,11 @@ def resolve(
     for name, value in chosen.items():
         _check(name, declared, "option")
         _check_type(name, value, declared[name])
+    if (check := getattr(function, "check_options", None)) is not None:
+        try:
+            check(chosen)
+        except ValueError as error:
+            raise InvalidOption(str(error)) from None
     return functools.partial(function, options=chosen) if chosen else function
 
 

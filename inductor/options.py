@@ -11,6 +11,9 @@ def _option(default: Any, meaning: str) -> Any:
     return field(default=default, metadata={"meaning": meaning})
 
 
+TUNING = ("quick", "full", "off")
+
+
 @dataclass(frozen=True)
 class Options:
     """What the stages read; `describe()` lists names, defaults and meanings."""
@@ -23,6 +26,11 @@ class Options:
         True,
         "keep tensors derived from parameters between calls of inference: batch norm folded into "
         "weights, weights in the library's layout; made again when a parameter changes",
+    )
+    tuning: str = _option(
+        "quick",
+        'measuring of which library is fastest for a matrix product: "quick" (at most 50 ms for a '
+        'graph, remembered on this machine), "full" (each size as it is, however long), "off"',
     )
     parallel_compile: bool = _option(
         True, "compile the kernels of a large graph in two translation units at once"
@@ -39,6 +47,8 @@ class Options:
             )
         if "aten_ops" in given:
             given["aten_ops"] = tuple(given["aten_ops"])
+        if (tuning := given.get("tuning", "quick")) not in TUNING:
+            raise ValueError(f"tuning={tuning!r}; one of {', '.join(map(repr, TUNING))}")
         return cls(**given)
 
 

@@ -62,6 +62,8 @@ class _Outputs:
             return OutputSpec("value", value=value)
         if spec.kind == "fresh" and (repeated := self._repeated(spec.index)):
             return self._expanded(spec.index, value, repeated)
+        if spec.kind == "fresh" and (shaped := self._reshaped(spec.index, value)) is not None:
+            return shaped
         buffer = self._own(spec.index, value, *self._geometry(spec.index))
         if spec.kind == "alias_of_intermediate":
             return self._view(spec, buffer.name)
@@ -104,6 +106,40 @@ class _Outputs:
         strides = [s if s != 0 else 1 for s in stride]
         buffer = self._own(number, value, once, tuple(strides))
         return OutputSpec("view", buffer.name, size, stride)
+
+    def _reshaped(self, number: int, value: Tensor) -> OutputSpec | None:
+        """An operator's result that the graph returns in another shape, and in no other way."""
+        window = value.window
+        if window is None or window.buffer.kind != "aten" or window.buffer.name in self.taken:
+            return None
+        if self._is_returned_otherwise(number):
+            return None
+        size, stride = self._geometry(number)
+        made = window.buffer
+        if (
+            number in self.owned
+            or window.offset != 0
+            or made.size == size
+            or product(made.size) != product(size)
+            or not _same_strides(size, window.stride, stride)
+            or not (is_dense(made.size, made.stride) and is_dense(size, stride))
+        ):
+            return None
+        self.taken.add(made.name)
+        self.owned[number] = made
+        return OutputSpec("reshaped", made.name, size, stride)
+
+    def _is_returned_otherwise(self, number: int) -> bool:
+        specs = self.functional.outputs
+        made = [
+            place
+            for place, spec in enumerate(specs)
+            if spec.kind in ("fresh", "alias_of_intermediate") and spec.index == number
+        ]
+        return len(made) > 1 or any(
+            spec.kind in ("same_as_output", "alias_of_output") and spec.index in made
+            for spec in specs
+        )
 
     def _own(
         self, number: int, value: Tensor, size: tuple[Extent, ...], stride: tuple[Extent, ...]

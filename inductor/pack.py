@@ -41,7 +41,7 @@ _EPILOGUES: dict[Any, Callable[..., Attribute]] = {
     aten.silu.default: lambda: ("swish", [], ""),
     aten.tanh.default: lambda: ("tanh", [], ""),
 }
-_NONE: Attribute = ("none", [], "")
+NONE: Attribute = ("none", [], "")
 
 
 def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[Node]:
@@ -61,6 +61,7 @@ def _is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
     return (
         not transposed
         and weight in static
+        and (bias is None or bias.meta["val"].is_contiguous())  # the library looks at no strides
         and len(stride) == len(padding) == len(dilation) == 2
         and all(isinstance(n, int) for n in (*stride, *padding, *dilation))
         and all(val.dtype == torch.float32 and val.device.type == "cpu" for val in used)
@@ -129,7 +130,7 @@ class _Pack:
         before = node.args[0] if node.target in _EPILOGUES else None
         if node in self.convolutions:
             if _epilogue(node) is None:
-                self._new[node] = self._convolution(node, node, _NONE)
+                self._new[node] = self._convolution(node, node, NONE)
         elif isinstance(before, Node) and before in self.convolutions and before not in self._new:
             self.epilogues += 1
             attribute = _EPILOGUES[node.target](*node.args[1:], **node.kwargs)

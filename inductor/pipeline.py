@@ -4,6 +4,7 @@
     fold            batch norm of inference -> weights of what comes before
     layout          images between convolutions: channels innermost, where it pays
     pack            weights of convolutions: in the library's layout
+    products        matrix products: by the fastest library
     derive          what depends on parameters alone, to be kept between calls
     recall          the plan, if an earlier process kept it, in place of the next three stages
     lower           aten operators -> loops over buffers                `schedule`
@@ -54,6 +55,7 @@ from inductor.options import Options
 from inductor.outputs import plan_outputs
 from inductor.pack import pack_convolutions, packed_weights
 from inductor.plan_steps import build_plan
+from inductor.products import choose_products
 from inductor.recovery import recover
 from inductor.runtime import toolchain
 from inductor.runtime.link import Derived, link
@@ -142,6 +144,25 @@ def _pack(c: Compilation) -> None:
     if found is not None:
         c.functional, note = found
         c.notes.append(note)
+
+
+# Seconds of measuring for one graph.
+_TUNING = {"quick": 0.05, "full": float("inf")}
+
+
+def _products(c: Compilation) -> None:
+    assert c.functional is not None
+    if c.options.tuning not in _TUNING:
+        return
+    found = choose_products(
+        c.functional,
+        _sources(c) if _packs(c) else None,
+        seconds=_TUNING[c.options.tuning],
+        exact=c.options.tuning == "full",
+    )
+    if found is not None:
+        c.functional, notes = found
+        c.notes.extend(notes)
 
 
 def _derive(c: Compilation) -> None:
@@ -239,6 +260,7 @@ STAGES: tuple[
     ("fold", _fold, None, None),
     ("layout", _layout, None, None),
     ("pack", _pack, None, None),
+    ("products", _products, None, None),
     ("derive", _derive, None, None),
     ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),

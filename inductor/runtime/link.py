@@ -190,7 +190,7 @@ class Linker:
             if step.kind == "view":
                 self._add_view(step)
         for out in self.spec.outputs:
-            if out.kind == "view":
+            if out.kind in ("view", "reshaped"):
                 self.values[self.index[self._root(out.name)[0]]][9] = True
 
     def _add(self, item: Any, kind: str, where: Extent) -> None:
@@ -312,10 +312,10 @@ class Linker:
             return ("constant" if value is out.value else "number", value)
         if out.kind == "input":
             return ("same", self.index[out.name])
-        if out.kind == "view":
+        if out.kind in ("view", "reshaped"):
             root, elements = self._root(out.name)
             return (
-                "view",
+                out.kind,
                 self.index[root],
                 *self.sizes.numbers([out.size, out.stride, out.offset + elements]),
             )

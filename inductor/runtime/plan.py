@@ -48,7 +48,7 @@ FORMAT = 4  # raised whenever the meaning of a stored plan changes
 BUFFER_KINDS = ("temp", "output", "aten")
 PASSED = -(2**63)  # see CheckStep
 SIZES = "*sizes"  # among a kernel's args: the array of PlanSpec.sizes, int64_t each
-OUTPUT_KINDS = ("buffer", "input", "view", "value")
+OUTPUT_KINDS = ("buffer", "input", "view", "reshaped", "value")
 
 
 class PlanError(ValueError):
@@ -261,6 +261,7 @@ class OutputSpec:
     kind "view": a view of `name` (an input, an "output" or an "aten" buffer) as eager's view ops
         would make it: sharing the version counter, with `_base` set. A base that is returned too is
         the same tensor.
+    kind "reshaped": the tensor `name` (an "aten" buffer) in another shape, which alone is returned
     kind "value": the plain Python value `value` (None, int, float, bool, str), or a Size's
     """
 

@@ -519,6 +519,26 @@ def test_under_modes_of_the_program():
         torch.testing.assert_close(compiled(x), module(x), rtol=0.05, atol=0.05)
 
 
+class StridedBias(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 3, 3, 3))
+        self.bias = nn.Parameter(torch.randn(32))
+        self.part = part
+        self.last = nn.Conv2d(8, 8, 3)
+
+    def forward(self, x):
+        return self.last(F.silu(F.conv2d(x, self.weight, self.part(self.bias))))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [lambda b: b[:16:2], lambda b: b[3].expand(8), lambda b: b[4:12], lambda b: b.view(8, 4)[:, 1]],
+)
+def test_a_bias_with_strides(part):
+    check_module(StridedBias(part).eval(), image())
+
+
 def test_without_packing():
     module = settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
     context = check_module(module, torch.randn(2, 3, 9, 9), options={"pack": False})

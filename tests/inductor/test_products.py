@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import dynamo
+from dynamo.api import compile_fresh
 from tests.inductor.compiling import check
 
 X, W, B = torch.randn(6, 4, 8), torch.randn(5, 8), torch.randn(5)
@@ -94,3 +96,64 @@ def test_short_floats_are_rounded_as_the_library_rounds(dtype):
     args = [t.to(dtype) for t in (X, W, B)]
     c = check(added, *args, rtol=1e-2, fallbacks=("addmm.default",))
     assert calls(c) == ["aten::addmm"]
+
+
+def reshaped(x, w, b):
+    return (torch.addmm(b, x.reshape(-1, 8), w.t()).view(x.shape[0], x.shape[1], 5),)
+
+
+def both_shapes(x, w, b):
+    y = torch.addmm(b, x.reshape(-1, 8), w.t())
+    return y.view(x.shape[0], x.shape[1], 5), y
+
+
+def both_alike(x, w, b):
+    y = torch.addmm(b, x.reshape(-1, 8), w.t()).view(x.shape[0], x.shape[1], 5)
+    return y, y, y[0]
+
+
+def transposed(x, w, b):
+    return (torch.addmm(b, x.reshape(-1, 8), w.t()).view(x.shape[0], x.shape[1], 5).mT,)
+
+
+def part(x, w, b):
+    return (torch.addmm(b, x.reshape(-1, 8), w.t()).view(x.shape[0], x.shape[1], 5)[1:],)
+
+
+RESHAPES = {reshaped: 0, both_shapes: 0, both_alike: None, transposed: None, part: None}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("fn", RESHAPES)
+def test_a_product_returned_in_another_shape(fn, dynamic):
+    compiled, context = compile_fresh(fn, dynamic=dynamic)
+    for rows in (6, 3, 4):
+        x = torch.randn(rows, 4, 8)
+        got, expected = compiled(x, W, B), fn(x, W, B)
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other)
+            assert one.stride() == other.stride()
+            assert one._version == other._version == 0
+        for outs in (got, expected):
+            outs[0].mul_(2)  # seen in the other outputs that share its memory
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other)
+            assert one._version == other._version
+    if RESHAPES[fn] is not None:
+        graphs = [g for r in context.records for g in r.graphs]
+        assert {g.report["kernels"] for g in graphs} == {RESHAPES[fn]}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_a_linear_at_the_end(mode):
+    module = torch.nn.Linear(8, 5)
+    compiled = dynamo.compile(module)
+    with mode():
+        got, expected = compiled(X), module(X)
+        torch.testing.assert_close(got, expected)
+        assert got.is_inference() == expected.is_inference()
+        assert got.requires_grad == expected.requires_grad
+        got.add_(1), expected.add_(1)
+    if got.requires_grad:
+        grads = [torch.autograd.grad(one.square().sum(), module.weight) for one in (got, expected)]
+        torch.testing.assert_close(*grads)

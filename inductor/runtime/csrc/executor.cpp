@@ -527,6 +527,13 @@ class Run {
       return THPVariable_Wrap(
           at::as_strided(base, all(out.size), all(out.stride), base.storage_offset() + number(out.offset)));
     }
+    if (out.kind == Output::Reshaped) {
+      // No view for autograd: the tensor under it leaves the plan in this shape alone.
+      c10::impl::ExcludeDispatchKeyGuard autograd{c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+      const at::Tensor& made = tensor(out.value);
+      return THPVariable_Wrap(
+          at::as_strided(made, all(out.size), all(out.stride), made.storage_offset() + number(out.offset)));
+    }
     if (out.kind == Output::Int) return PyLong_FromLongLong(number(out.offset));
     const Value& value = program_.values[out.value];
     if (value.kind == ValueKind::Input && !owns_) return Py_NewRef(args_[value.where]);

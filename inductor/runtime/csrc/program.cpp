@@ -293,8 +293,11 @@ Output parse_output(const py::tuple& item) {
     return out;
   }
   out.value = item[1].cast<uint32_t>();
-  out.kind = kind == "same" ? Output::Same : kind == "view" ? Output::View : Output::Tensor;
-  if (out.kind == Output::View) {
+  out.kind = kind == "same"       ? Output::Same
+             : kind == "view"     ? Output::View
+             : kind == "reshaped" ? Output::Reshaped
+                                  : Output::Tensor;
+  if (out.kind == Output::View || out.kind == Output::Reshaped) {
     out.size = parse_numbers(item[2]);
     out.stride = parse_numbers(item[3]);
     out.offset = parse_number(item[4]);

@@ -141,7 +141,7 @@ struct CheckPoint {
 };
 
 struct Output {
-  enum Kind : uint8_t { Tensor, Same, View, Constant, Int };
+  enum Kind : uint8_t { Tensor, Same, View, Reshaped, Constant, Int };
   Kind kind;
   uint32_t value = 0;
   std::vector<Number> size, stride;

@@ -1,0 +1,139 @@
+"""The fastest of several ways to compute a step: measured once on a machine, and remembered there.
+
+A choice belongs to a key, which says everything that the times depend on besides the machine, torch
+and the number of threads. Choices are entries of the cache on disk, one for each key; two processes
+that measure the same publish one after the other, and a damaged entry is measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from inductor.runtime import cache
+
+log = logging.getLogger(__name__)
+log_kernel = logging.getLogger("inductor.kernel")
+
+FORMAT = "1"  # of entries, and of what they were measured with
+ROUNDS = 5  # calls of each candidate, the least time of which counts
+
+# A candidate: prepares its arguments (not timed), and returns what is timed.
+Candidate = Callable[[], Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """times: microseconds of a call of each candidate that was measured."""
+
+    name: str
+    times: Mapping[str, float]
+
+    def __str__(self) -> str:
+        times = sorted(self.times.items(), key=lambda item: item[1])
+        return ", ".join(f"{name} {micros:.0f} µs" for name, micros in times)
+
+
+class Budget:
+    """Seconds that may still be spent on measuring."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    @contextlib.contextmanager
+    def spend(self) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.left -= time.perf_counter() - started
+
+
+_remembered: dict[str, Choice] = {}  # by digest, of this process
+
+
+def fastest(
+    key: str, candidates: Mapping[str, Candidate], budget: Budget, *, ahead: float
+) -> Choice | None:
+    """The candidate that takes least time; None if that is not known and nothing may be spent.
+
+    ahead: the share of the first candidate's time that another may take to be chosen.
+    """
+    entry = cache.digest(FORMAT, torch.__version__, cache.machine(), _threads(), key)
+    choice = _remembered.get(entry) or _recall(entry, candidates)
+    if choice is None:
+        if budget.left <= 0:
+            return None
+        with budget.spend(), _outside_of_the_program():
+            choice = _measured(candidates, budget, ahead)
+            _keep(entry, choice)
+        log_kernel.debug("measured %s: %s; chosen: %s", key, choice, choice.name)
+    _remembered[entry] = choice
+    return choice
+
+
+@contextlib.contextmanager
+def _outside_of_the_program() -> Iterator[None]:
+    """Modes of the program that compiles see nothing of what is measured, and change nothing."""
+    with _disable_current_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        yield
+
+
+def _threads() -> str:
+    return str(torch.get_num_threads())
+
+
+def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float) -> Choice:
+    """Calls in turn, so that noise hits all alike, until each was called ROUNDS times or the budget
+    is spent.
+    """
+    end = time.perf_counter() + budget.left
+    calls = {name: prepare() for name, prepare in candidates.items()}
+    least = dict.fromkeys(calls, float("inf"))
+    for call in calls.values():
+        call()  # the library makes its code
+    for number in range(ROUNDS):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            least[name] = min(least[name], time.perf_counter() - started)
+        if number and time.perf_counter() > end:
+            break
+    first = next(iter(calls))
+    best = min(least, key=least.__getitem__)
+    chosen = best if least[best] < ahead * least[first] else first
+    return Choice(chosen, {name: seconds * 1e6 for name, seconds in least.items()})
+
+
+def _recall(entry: str, candidates: Mapping[str, Candidate]) -> Choice | None:
+    data = cache.store().read("choices", entry, ".json")
+    if data is None:
+        return None
+    try:
+        found = json.loads(data)
+        choice = Choice(found["name"], {str(n): float(t) for n, t in found["times"].items()})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return (
+        choice if choice.name in candidates and choice.times.keys() == candidates.keys() else None
+    )
+
+
+def _keep(entry: str, choice: Choice) -> None:
+    data = json.dumps({"name": choice.name, "times": dict(choice.times)}).encode()
+    try:
+        cache.store().write("choices", entry, ".json", data)
+    except OSError as error:
+        log.warning("a measured choice could not be stored: %s", error)
+
+
+def forget() -> None:
+    """What this process remembers; the cache on disk stays."""
+    _remembered.clear()

@@ -1,0 +1,274 @@
+"""Matrix products by whichever library is fastest on this machine, as measured (measure.py).
+
+before                              after
+    b = aten.permute(w, [1, 0])         p = mkldnn._reorder_linear_weight(w, rows)
+    y = aten.addmm(bias, x, b)          y = mkldnn._linear_pointwise(x, p, bias, "none", [], "")
+
+    aten     as it is: most often MKL
+    packed   oneDNN, its weight a derived static in the library's own layout; of inference alone
+    plain    oneDNN, which reorders the weight in each call
+
+Which of them is fastest depends on the processor more than on the sizes: MKL uses AVX-512 on some
+processors only; few rows gain by a packed weight everywhere. Measured with AVX2, 2 threads (µs of a
+call: aten, packed): 8x768x3072 639, 351.
+
+What follows a product stays in a kernel of our own: the library's gelu after a product takes with
+AVX2 five times as long as a pass of its own (512x768x3072, 1 thread: 19 ms, 2.5 ms).
+
+Sizes that vary stay with aten: oneDNN makes code for each size that comes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+from inductor.derive import PREPARED, closure
+from inductor.measure import Budget, Candidate, Choice, fastest
+from inductor.pack import NONE
+
+aten = torch.ops.aten
+mkldnn = torch.ops.mkldnn
+# Multiplications of a product: below LEAST the call costs more than the work; above LARGEST a
+# smaller product is measured in its place, unless everything is to be measured.
+LEAST = 1 << 20
+LARGEST = 1 << 27
+# Of aten's time: what the library may take to be chosen; less for sizes that are not measured.
+AHEAD, FAR_AHEAD = 0.92, 0.8
+
+
+class Product:
+    """A node `x @ w`, plus a bias of one row or None, of known sizes."""
+
+    def __init__(self, node: Node, x: Node, w: Node, bias: Node | None) -> None:
+        self.node, self.x, self.w, self.bias = node, x, w, bias
+        (self.rows, self.inner), self.columns = x.meta["val"].shape, w.meta["val"].shape[1]
+
+    @property
+    def work(self) -> int:
+        return self.rows * self.inner * self.columns
+
+
+def products_of(nodes: Any) -> list[Product]:
+    """The products that more than one library can compute."""
+    return [p for p in map(_product, nodes) if p is not None and p.work >= LEAST]
+
+
+def _product(node: Node) -> Product | None:
+    bias = None
+    if node.target is aten.mm.default:
+        x, w = node.args
+    elif node.target is aten.addmm.default and not node.kwargs:
+        bias, x, w = node.args
+    else:
+        return None
+    vals = [one.meta["val"] for one in (node, x, w, bias) if one is not None]
+    if not all(_is_plain(val) for val in vals) or not vals[0].is_contiguous():
+        return None
+    row = vals[0].shape[1:]
+    if bias is not None and (vals[-1].shape != row or not vals[-1].is_contiguous()):
+        return None
+    return Product(node, x, w, bias)
+
+
+def _is_plain(val: Any) -> bool:
+    return (
+        val.dtype == torch.float32
+        and val.device.type == "cpu"
+        and val.layout is torch.strided
+        and all(isinstance(n, int) for n in (*val.shape, *val.stride()))
+    )
+
+
+# Operators and the kind of tensor that decides which of their kernels runs.
+_KERNELS = (
+    ("mkldnn::_reorder_linear_weight", "CPU"),
+    ("mkldnn::_linear_pointwise", "CPU"),
+    ("mkldnn::_linear_pointwise", "MkldnnCPU"),
+)
+
+
+def _is_available() -> bool:
+    library = torch.backends.mkldnn
+    return library.is_available() and bool(library.enabled) and _has_kernels()
+
+
+@functools.cache
+def _has_kernels() -> bool:
+    try:
+        return all(map(torch._C._dispatch_has_kernel_for_dispatch_key, *zip(*_KERNELS)))
+    except RuntimeError:  # no such operator
+        return False
+
+
+def choose_products(
+    functional: FunctionalGraph, sources: Mapping[Node, int] | None, *, seconds: float, exact: bool
+) -> tuple[FunctionalGraph, list[str]] | None:
+    """The graph with its products by the fastest library, and notes; None if that is aten for all.
+
+    sources: the static inputs that weights may be packed from; None if nothing is packed. seconds:
+    for measuring. exact: whether large products are measured as they are.
+    """
+    gm = functional.graph_module
+    products = products_of(gm.graph.nodes)
+    if not products or not _is_available():
+        return None
+    static = closure(gm.graph.nodes, sources) if sources else {}
+    budget = Budget(seconds)
+    choices: dict[Node, tuple[Product, Choice]] = {}
+    for product in products:
+        choice = _choice(product, product.w in static, budget, exact)
+        if choice is not None:
+            choices[product.node] = product, choice
+    notes = _notes(choices.values(), len(products))
+    chosen = {node: (p, c.name) for node, (p, c) in choices.items() if c.name != "aten"}
+    if not chosen:
+        return functional, notes
+    run = _Choose(chosen)
+    for node in gm.graph.nodes:
+        run.add(node)
+    run.graph.eliminate_dead_code()  # transposed weights
+    module = GraphModule(gm, run.graph)
+    module.meta.update(gm.meta)
+    return replace(functional, graph_module=module), notes
+
+
+def _notes(choices: Any, total: int) -> list[str]:
+    lines: dict[str, int] = {}
+    for product, choice in choices:
+        size = f"{product.rows}x{product.inner}x{product.columns}"
+        text = f"{size} by {choice.name} ({choice})"
+        lines[text] = lines.get(text, 0) + 1
+    notes = [f"products: {count} of {text}" for text, count in lines.items()]
+    if (rest := total - len(choices)) > 0:
+        notes.append(f"products: {rest} by aten, for want of time to measure")
+    return notes
+
+
+# --- which library --------------------------------------------------------------------------------
+
+
+def _choice(product: Product, static: bool, budget: Budget, exact: bool) -> Choice | None:
+    rows, inner, columns = product.rows, product.inner, product.columns
+    if not exact:
+        rows, inner, columns = representative(rows, inner, columns)
+    x = _Sample(product.x.meta["val"].stride(), (rows, inner))
+    w = _Sample(product.w.meta["val"].stride(), (inner, columns))
+    candidates: dict[str, Candidate] = {"aten": lambda: _aten(x(), w())}
+    if static:
+        candidates["packed"] = lambda: _library(x(), mkldnn._reorder_linear_weight(w().t(), rows))
+    candidates["plain"] = lambda: _library(x(), w().t())
+    as_it_is = (rows, inner, columns) == (product.rows, product.inner, product.columns)
+    key = f"float32 {x} @ {w}{', static' if static else ''}{'' if as_it_is else ', for larger'}"
+    return fastest(key, candidates, budget, ahead=AHEAD if as_it_is else FAR_AHEAD)
+
+
+def representative(rows: int, inner: int, columns: int) -> tuple[int, int, int]:
+    """Sizes that are measured in place of these: with less work, if that is much."""
+    sizes = [rows, inner, columns]
+    if rows * inner * columns <= LARGEST:
+        return rows, inner, columns
+    sizes = [1 << (n.bit_length() - 1) for n in sizes]
+    while sizes[0] * sizes[1] * sizes[2] > LARGEST:
+        # Rows first: libraries split them in blocks of far less than 128.
+        largest = 0 if sizes[0] > 128 else max((1, 2), key=sizes.__getitem__)
+        if sizes[largest] == 1:
+            largest = 0
+        sizes[largest] //= 2
+    return sizes[0], sizes[1], sizes[2]
+
+
+class _Sample:
+    """A matrix with an input's order of elements in memory; no random one, which would draw on the
+    program's generator.
+    """
+
+    def __init__(self, stride: tuple[int, ...], size: tuple[int, int]) -> None:
+        self.size = size
+        self.order = (
+            "rows" if stride[1] == 1 else "columns" if stride[0] == 1 else f"strides {stride}"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.size[0]}x{self.size[1]} by {self.order}"
+
+    def __call__(self) -> torch.Tensor:
+        rows, columns = self.size
+        if self.order == "columns":
+            return _matrix(columns, rows).t()
+        return _matrix(rows, columns)
+
+
+def _matrix(rows: int, columns: int) -> torch.Tensor:
+    return torch.full((rows, columns), 0.5, dtype=torch.float32, device="cpu")
+
+
+def _aten(x: torch.Tensor, w: torch.Tensor) -> Callable[[], object]:
+    out = _matrix(x.shape[0], w.shape[1])  # plans give a product its memory
+    return lambda: torch.mm(x, w, out=out)
+
+
+def _library(x: torch.Tensor, w: torch.Tensor) -> Callable[[], object]:
+    return lambda: mkldnn._linear_pointwise(x, w, None, *NONE)
+
+
+# --- the new graph --------------------------------------------------------------------------------
+
+
+class _Choose:
+    """The new graph as it grows."""
+
+    def __init__(self, chosen: Mapping[Node, tuple[Product, str]]) -> None:
+        self.graph = Graph()
+        self._chosen = chosen
+        self._new: dict[Node, Node] = {}
+        self._packed: dict[tuple[Node, int], Node] = {}
+
+    def add(self, node: Node) -> None:
+        if node in self._chosen:
+            self._new[node] = self._product(node)
+        else:
+            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+
+    def _product(self, node: Node) -> Node:
+        product, name = self._chosen[node]
+        weight = self._transposed(product.w)
+        if name == "packed":
+            weight = self._weight(weight, product)
+        bias = product.bias and self._new[product.bias]
+        args = (self._new[product.x], weight, bias, *NONE)
+        made = self.graph.call_function(mkldnn._linear_pointwise.default, args)
+        made.meta = dict(node.meta)
+        return made
+
+    def _transposed(self, w: Node) -> Node:
+        """The weight as the library takes it: a row for each column of the result."""
+        if w.target is aten.t.default or (
+            w.target is aten.permute.default and list(w.args[1]) == [1, 0]
+        ):
+            return self._new[w.args[0]]
+        made = self.graph.call_function(aten.permute.default, (self._new[w], [1, 0]))
+        made.meta = {**w.meta, "val": _of_view(w.meta["val"])}
+        return made
+
+    def _weight(self, weight: Node, product: Product) -> Node:
+        key = product.w, product.rows
+        if key not in self._packed:
+            target = mkldnn._reorder_linear_weight.default
+            made = self.graph.call_function(target, (weight, product.rows))
+            made.meta = {**weight.meta, PREPARED: True}
+            self._packed[key] = made
+        return self._packed[key]
+
+
+def _of_view(val: torch.Tensor) -> torch.Tensor:
+    with val.fake_mode:  # type: ignore[attr-defined]
+        return val.t()
