@@ -39,6 +39,7 @@ accept: $(STAMP)
 	$(BIN)/python -m pytest -q -m "not gpu" --accept tests/fxgraph tests/inductor tests/dynamo
 
 bench: $(STAMP)
+	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.inference
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.capture

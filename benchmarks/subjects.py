@@ -67,6 +67,10 @@ def resnet18() -> Subject:
     return _images(models.resnet18())
 
 
+def resnet50_one() -> Subject:
+    return models.resnet50().eval(), {"x": torch.randn(1, 3, 224, 224)}
+
+
 def mobilenet_v2() -> Subject:
     return _images(models.mobilenet_v2())
 
@@ -108,6 +112,29 @@ def vit() -> Subject:
     return ViTModel(config).eval(), {"pixel_values": torch.randn(1, 3, 224, 224)}
 
 
+def swin() -> Subject:
+    from transformers import SwinConfig, SwinModel
+
+    config = SwinConfig(embed_dim=64, depths=[2, 2, 2], num_heads=[2, 4, 8])
+    return SwinModel(config).eval(), {"pixel_values": torch.randn(1, 3, 224, 224)}
+
+
+def convnext() -> Subject:
+    from transformers import ConvNextConfig, ConvNextModel
+
+    config = ConvNextConfig(hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 4, 2])
+    return ConvNextModel(config).eval(), {"pixel_values": torch.randn(2, 3, 128, 128)}
+
+
+def bert_one() -> Subject:
+    """One short text."""
+    from transformers import BertModel
+
+    model, _ = bert()
+    assert isinstance(model, BertModel)
+    return model, {"input_ids": torch.randint(1000, (1, 16))}
+
+
 def t5_encoder() -> Subject:
     from transformers import T5Config, T5EncoderModel
 
@@ -125,8 +152,12 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
         gru,
         densenet121,
         resnet18,
+        resnet50_one,
         mobilenet_v2,
+        convnext,
+        swin,
         bert,
+        bert_one,
         gpt2,
         llama,
         vit,
