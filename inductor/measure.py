@@ -95,10 +95,15 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
     is spent.
     """
     end = time.perf_counter() + budget.left
-    calls = {name: prepare() for name, prepare in candidates.items()}
-    least = dict.fromkeys(calls, float("inf"))
-    for call in calls.values():
-        call()  # the library makes its code
+    least = dict.fromkeys(candidates, float("inf"))
+    calls = {}
+    for name, prepare in candidates.items():
+        try:
+            calls[name] = prepare()
+            calls[name]()  # the library makes its code
+        except RuntimeError as error:  # of a library that has no code for this processor
+            calls.pop(name, None)
+            log.debug("%s cannot be measured: %s", name, error)
     for number in range(ROUNDS):
         for name, call in calls.items():
             started = time.perf_counter()
@@ -106,7 +111,7 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
             least[name] = min(least[name], time.perf_counter() - started)
         if number and time.perf_counter() > end:
             break
-    first = next(iter(calls))
+    first = next(iter(candidates))
     best = min(least, key=least.__getitem__)
     chosen = best if least[best] < ahead * least[first] else first
     return Choice(chosen, {name: seconds * 1e6 for name, seconds in least.items()})

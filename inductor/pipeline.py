@@ -1,6 +1,7 @@
 """The stages of the default backend, in order, and the one driver that runs them.
 
     functionalize   torch-level graph -> functional aten graph          log channel `aot`
+    widen           products of half precision: in float32, where that is faster
     fold            batch norm of inference -> weights of what comes before
     layout          images between convolutions: channels innermost, where it pays
     pack            weights of convolutions: in the library's layout
@@ -63,6 +64,7 @@ from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
 from inductor.sizes import Undecided
+from inductor.widen import widen
 
 log_times = logging.getLogger("inductor.times")
 
@@ -109,6 +111,10 @@ def _functionalize(c: Compilation) -> None:
             c.functional, c.floats = functional, numbers
 
 
+# Seconds of measuring for one graph.
+_TUNING = {"quick": 0.05, "full": float("inf")}
+
+
 def _packs(c: Compilation) -> bool:
     return c.inference and c.options.pack
 
@@ -116,6 +122,16 @@ def _packs(c: Compilation) -> bool:
 def _sources(c: Compilation) -> dict[Node, int]:
     assert c.functional is not None
     return sources_of(c.functional, c.static, c.inputs)
+
+
+def _widen(c: Compilation) -> None:
+    assert c.functional is not None
+    if c.options.tuning in _TUNING:
+        sources = _sources(c) if _packs(c) else {}
+        found = widen(c.functional, sources)
+        if found is not None:
+            c.functional, note = found
+            c.notes.append(note)
 
 
 def _fold(c: Compilation) -> None:
@@ -144,10 +160,6 @@ def _pack(c: Compilation) -> None:
     if found is not None:
         c.functional, note = found
         c.notes.append(note)
-
-
-# Seconds of measuring for one graph.
-_TUNING = {"quick": 0.05, "full": float("inf")}
 
 
 def _products(c: Compilation) -> None:
@@ -257,6 +269,7 @@ STAGES: tuple[
     tuple[str, Callable[[Compilation], None], str | None, Callable[[Any], Any] | None], ...
 ] = (
     ("functionalize", _functionalize, "aot", lambda c: c.functional.graph_module.code),
+    ("widen", _widen, None, None),
     ("fold", _fold, None, None),
     ("layout", _layout, None, None),
     ("pack", _pack, None, None),

@@ -1,0 +1,207 @@
+"""Products and convolutions of half precision in float32, on processors that are slow at the other.
+
+before                                  after
+    y = aten.mm(x, w)    | bfloat16         a = aten._to_copy(x, dtype=float32)
+                                            b = aten._to_copy(w, dtype=float32)
+                                            c = aten.mm(a, b)
+                                            y = aten._to_copy(c, dtype=bfloat16)
+
+Without instructions for it, the library computes products of half precision by plain loops; its
+sums are of float32, too, rounded once. The copies join the kernels around them, and that of a
+weight is a derived static. Which way is faster is a property of the processor: measured once for
+each kind of operator on small samples (measure.py).
+
+Measured with AVX2, 1 thread (µs of a call as it is; in float32 with all copies): mm of 64x256x512
+24850, 372; with a transposed weight 1527, 362; bmm of 12x128x64x128 32881, 460; convolution of
+2x32x32x32, 3x3, float16 34291, 549. Attention is no slower in half precision (867, 781).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.args import map_aggregate
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+from inductor.derive import PREPARED, closure
+from inductor.measure import Budget, fastest
+
+aten = torch.ops.aten
+_HALF = frozenset([torch.bfloat16, torch.float16])
+_LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
+_SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
+_AHEAD = 0.8  # of the time as it is: what float32 may take to be chosen
+
+
+def widen(
+    functional: FunctionalGraph, sources: Iterable[Node]
+) -> tuple[FunctionalGraph, str] | None:
+    """The graph with those operators in float32 that are faster so, and a note; None without any.
+
+    sources: the static inputs that copies are kept of.
+    """
+    gm = functional.graph_module
+    kinds = {node: kind for node in gm.graph.nodes if (kind := _kind(node)) is not None}
+    if not kinds:
+        return None
+    budget = Budget(_SECONDS)
+    faster = {kind for kind in set(kinds.values()) if _is_faster(kind, budget)}
+    chosen = {node for node, kind in kinds.items() if kind in faster}
+    if not chosen:
+        return None
+    run = _Widen(chosen, closure(gm.graph.nodes, sources))
+    for node in gm.graph.nodes:
+        run.add(node)
+    module = GraphModule(gm, run.graph)
+    module.meta.update(gm.meta)
+    dtypes = sorted({_dtype_name(kind) for kind in faster})
+    note = f"widen: {len(chosen)} operators of {' and '.join(dtypes)} in float32, which is faster"
+    return replace(functional, graph_module=module), note
+
+
+def _dtype_name(kind: tuple[Any, ...]) -> str:
+    return str(kind[0]).removeprefix("torch.")
+
+
+# --- kinds of operators, and which way is faster --------------------------------------------------
+
+
+def _kind(node: Node) -> tuple[Any, ...] | None:
+    """dtype, name, and what else the library's way depends on; None for what is left alone."""
+    found = _KINDS.get(node.target)
+    if found is None or node.kwargs:
+        return None
+    name, about = found
+    tensors: list[Any] = [used.meta.get("val") for used in node.all_input_nodes]
+    if not all(isinstance(val, torch.Tensor) for val in tensors):
+        return None
+    dtypes = {val.dtype for val in tensors}
+    if len(dtypes) != 1 or not dtypes <= _HALF or all(map(_is_small, tensors)):
+        return None
+    if any(val.device.type != "cpu" or val.layout is not torch.strided for val in tensors):
+        return None
+    return (*dtypes, name, *about(node))
+
+
+def _is_small(val: Any) -> bool:
+    """Whether a tensor is known to be small; one of a size that varies is not."""
+    return all(isinstance(n, int) for n in val.shape) and math.prod(val.shape) < _LEAST
+
+
+def _order(node: Node) -> tuple[str]:
+    """Of the second matrix."""
+    (*_, b) = node.args
+    rows, columns = b.meta["val"].stride()[-2:]
+    return ("columns" if isinstance(rows, int) and rows == 1 and columns != 1 else "rows",)
+
+
+def _groups(node: Node) -> tuple[str]:
+    *_, groups = (arg for arg in node.args if isinstance(arg, int))
+    return ("grouped" if groups > 1 else "dense",)
+
+
+_KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str]]]] = {
+    aten.mm.default: ("mm", _order),
+    aten.addmm.default: ("mm", _order),
+    aten.bmm.default: ("bmm", _order),
+    aten.convolution.default: ("convolution", _groups),
+    aten.convolution_backward.default: ("convolution", _groups),
+}
+
+
+def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
+    dtype, name, about = kind
+    candidates = {
+        "as it is": lambda: _sample(dtype, name, about),
+        "float32": lambda: _sample(torch.float32, name, about, through=dtype),
+    }
+    choice = fastest(f"widen {_dtype_name(kind)} {name} {about}", candidates, budget, ahead=_AHEAD)
+    return choice is not None and choice.name == "float32"
+
+
+def _sample(
+    dtype: torch.dtype, name: str, about: str, through: torch.dtype | None = None
+) -> Callable[[], object]:
+    """A call of that kind; `through`: the dtype of what is given and returned, if another."""
+
+    def full(*size: int) -> torch.Tensor:
+        return torch.full(size, 0.5, dtype=through or dtype, device="cpu")
+
+    if name == "convolution":
+        groups = 32 if about == "grouped" else 1
+        x, w = full(1, 32, 16, 16), full(32, 32 // groups, 3, 3)
+
+        def compute(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return torch.conv2d(x, w, padding=1, groups=groups)
+    else:
+        batch = (4,) if name == "bmm" else ()
+        x, w = full(*batch, 32, 64), full(*batch, 64, 128)
+        if about == "columns":
+            w = w.mT.contiguous().mT
+
+        def compute(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return torch.matmul(x, w)
+
+    if through is None:
+        return lambda: compute(x, w)
+    return lambda: compute(x.to(dtype), w.to(dtype)).to(through)
+
+
+# --- the new graph --------------------------------------------------------------------------------
+
+
+class _Widen:
+    """The new graph as it grows. `static`: nodes of the old one, computed from parameters alone."""
+
+    def __init__(self, chosen: set[Node], static: Any) -> None:
+        self.graph = Graph()
+        self._chosen = chosen
+        self._static = static
+        self._new: dict[Node, Node] = {}
+        self._wide: dict[Node, Node] = {}
+
+    def add(self, node: Node) -> None:
+        if node in self._chosen:
+            made = self.graph.node_copy(node, self._widened)
+            made.meta["val"] = map_aggregate(node.meta["val"], _float32)
+            several = not isinstance(made.meta["val"], torch.Tensor)
+            self._new[node] = made if several else self._narrowed(node, made)
+        elif node.target is operator.getitem and node.args[0] in self._chosen:
+            made = self.graph.node_copy(node, self._new.__getitem__)
+            made.meta["val"] = _float32(node.meta["val"])
+            is_tensor = isinstance(made.meta["val"], torch.Tensor)
+            self._new[node] = self._narrowed(node, made) if is_tensor else made
+        else:
+            self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+
+    def _widened(self, node: Node) -> Node:
+        if node not in self._wide:
+            made = self._cast(self._new[node], torch.float32)
+            made.meta = {**node.meta, "val": _float32(node.meta["val"])}
+            if node in self._static:
+                made.meta[PREPARED] = True
+            self._wide[node] = made
+        return self._wide[node]
+
+    def _narrowed(self, node: Node, made: Node) -> Node:
+        narrow = self._cast(made, node.meta["val"].dtype)
+        narrow.meta = dict(node.meta)
+        return narrow
+
+    def _cast(self, node: Node, dtype: torch.dtype) -> Node:
+        return self.graph.call_function(aten._to_copy.default, (node,), {"dtype": dtype})
+
+
+def _float32(val: Any) -> Any:
+    if not isinstance(val, torch.Tensor):
+        return val
+    with val.fake_mode:  # type: ignore[attr-defined]
+        return val.to(torch.float32)

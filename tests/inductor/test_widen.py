@@ -1,0 +1,222 @@
+"""Products and convolutions of half precision, computed in float32 where that is faster."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dynamo.api import compile_fresh
+from inductor import measure
+from inductor.measure import Choice
+from tests.inductor.compiling import staged
+from tests.inductor.test_derived import notes
+
+HALF = [torch.bfloat16, torch.float16]
+CLOSE = {torch.bfloat16: 2e-2, torch.float16: 4e-3}
+
+
+@pytest.fixture(autouse=True)
+def own_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    measure.forget()
+    yield
+    measure.forget()
+
+
+@pytest.fixture
+def fixed(monkeypatch):
+    """Let the candidate of a name be the fastest."""
+
+    def fix(name):
+        def measured(candidates, budget, ahead):
+            first, *others = [prepare()() for prepare in candidates.values()]
+            for other in others:
+                assert other.dtype == first.dtype and other.stride() == first.stride()
+                torch.testing.assert_close(other, first, rtol=2e-2, atol=2e-2)
+            return Choice(name if name in candidates else "aten", dict.fromkeys(candidates, 1.0))
+
+        monkeypatch.setattr(measure, "_measured", measured)
+
+    return fix
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 32, bias=False)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out(torch.softmax(q @ k.mT / 6, -1) @ v) + x
+
+
+def images(*layers):
+    return nn.Sequential(*layers)
+
+
+MODULES = {
+    "linear": (nn.Linear(32, 48), (4, 9, 32)),
+    "mlp": (nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 32)), (40, 32)),
+    "attention": (Attention(), (3, 16, 32)),
+    "conv": (images(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1)), (2, 4, 12, 12)),
+    "grouped": (images(nn.Conv2d(8, 8, 3, groups=8, bias=False), nn.SiLU()), (2, 8, 12, 12)),
+    "conv1d": (images(nn.Conv1d(8, 16, 3, dilation=2)), (2, 8, 70)),
+    "conv3d": (images(nn.Conv3d(4, 4, 3, stride=2)), (1, 4, 9, 9, 9)),
+    "transposed": (images(nn.ConvTranspose2d(4, 8, 3, stride=2)), (2, 4, 12, 12)),
+    "batch norm": (
+        images(nn.Conv2d(4, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()),
+        (2, 4, 12, 12),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", MODULES)
+def test_inference(fixed, name, dtype):
+    fixed("float32")
+    module, size = MODULES[name]
+    module = copy.deepcopy(module).eval().to(dtype)
+    compiled, context = compile_fresh(module)
+    with torch.no_grad():
+        for number in range(2):
+            x = torch.randn(size, generator=torch.Generator().manual_seed(number)).to(dtype)
+            got, expected = compiled(x), module(x)
+            torch.testing.assert_close(got, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+            assert got.stride() == expected.stride()
+        assert any(note.startswith("widen: ") for note in notes(context)), notes(context)
+        for parameter in module.parameters():  # copies of weights are made again
+            parameter.mul_(-1)
+        torch.testing.assert_close(compiled(x), module(x), rtol=CLOSE[dtype], atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", MODULES)
+def test_training(fixed, name, dtype):
+    fixed("float32")
+    module, size = MODULES[name]
+    module = copy.deepcopy(module).train().to(dtype)
+    results = []
+    compiled, context = compile_fresh(module)
+    for fn in (compiled, module):
+        module.zero_grad()
+        x = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(dtype)
+        out = fn(x.requires_grad_())
+        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+        (out * weights).sum().backward()
+        results.append([out, x.grad, *(p.grad for p in module.parameters())])
+    for got, expected in zip(*results, strict=True):
+        assert got.dtype == expected.dtype and got.stride() == expected.stride()
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(got, expected, rtol=0.05, atol=max(0.05 * scale, 0.02))
+    assert any("widen: " in note for note in notes(context)), notes(context)
+
+
+def product(x, w):
+    return (x @ w,)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_special_values(fixed, dtype):
+    fixed("float32")
+    x = torch.zeros(40, 32)
+    x[0, 0], x[1, 0], x[2, 0], x[3] = torch.inf, -torch.inf, torch.nan, 3e4
+    w = torch.full((32, 32), 2.0)
+    x, w = x.to(dtype), w.to(dtype)
+    c = staged(product, (x, w))
+    torch.testing.assert_close(c.compiled(x, w)[0], x @ w, equal_nan=True, rtol=1e-2, atol=0)
+
+
+def test_a_sum_is_rounded_once(fixed):
+    fixed("float32")
+    x = torch.full((1, 4096), 1.0, dtype=torch.bfloat16)
+    w = torch.full((4096, 1), 1.0, dtype=torch.bfloat16)
+    assert staged(product, (x, w)).compiled(x, w)[0].item() == 4096
+
+
+def test_sizes_that_vary(fixed):
+    fixed("float32")
+    module = copy.deepcopy(MODULES["attention"][0]).eval().bfloat16()
+    compiled, context = compile_fresh(module, dynamic=True)
+    with torch.no_grad():
+        for length in (16, 9, 33):
+            x = torch.randn(2, length, 32).bfloat16()
+            torch.testing.assert_close(compiled(x), module(x), rtol=2e-2, atol=2e-2)
+    assert any(note.startswith("widen: 4 operators of bfloat16") for note in notes(context))
+
+
+def test_autocast(fixed):
+    fixed("float32")
+    module, size = MODULES["mlp"]
+    module, x = copy.deepcopy(module), torch.randn(size)
+
+    def run(fn):
+        module.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = fn(x)
+        out.sum().backward()
+        return [out, *(p.grad for p in module.parameters())]
+
+    compiled, context = compile_fresh(module)
+    for got, expected in zip(run(compiled), run(module), strict=True):
+        assert got.dtype == expected.dtype
+        torch.testing.assert_close(got, expected, rtol=5e-2, atol=5e-2)
+    assert any("widen: " in note for note in notes(context))
+
+
+@pytest.mark.parametrize("way", ["as it is", "off", "small", "float32", "mixed"])
+def test_what_stays(fixed, way):
+    fixed("as it is" if way == "as it is" else "float32")
+    dtype = torch.float32 if way == "float32" else torch.bfloat16
+    size = 5 if way == "small" else 40
+    x, w = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
+
+    def fn(x, w):
+        if way == "mixed":
+            return (x.float() @ w.float(),)
+        return (x @ w,)
+
+    c = staged(fn, (x, w), **({"tuning": "off"} if way == "off" else {}))
+    assert not [note for note in c.notes if note.startswith("widen")]
+    torch.testing.assert_close(c.compiled(x, w), fn(x, w), rtol=2e-2, atol=2e-2)
+
+
+def test_the_measured_way():
+    """Whatever this machine finds: the right values, the same way again from the cache."""
+    x, w = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
+    seen = []
+    for _ in range(2):
+        measure.forget()
+        c = staged(product, (x, w))
+        seen.append([note for note in c.notes if note.startswith("widen")])
+        torch.testing.assert_close(c.compiled(x, w)[0], x @ w, rtol=2e-2, atol=2e-2)
+    assert seen[0] == seen[1]
+
+
+def test_a_library_that_cannot(monkeypatch):
+    def cannot():
+        raise RuntimeError("could not create a primitive descriptor")
+
+    calls = {"aten": lambda: lambda: None, "other": cannot, "late": lambda: cannot}
+    choice = measure.fastest("a", calls, measure.Budget(1.0), ahead=0.9)
+    assert choice.name == "aten" and choice.times["other"] == float("inf")
+    measure.forget()
+    assert measure.fastest("a", calls, measure.Budget(0.0), ahead=0.9) == choice
+
+
+def test_functional_convolution_of_a_bias_of_another_dtype(fixed):
+    fixed("float32")
+
+    def fn(x, w, b):
+        return (F.conv2d(x, w) + b,)
+
+    x, w = torch.randn(1, 4, 12, 12).bfloat16(), torch.randn(8, 4, 3, 3).bfloat16()
+    b = torch.randn(8, 1, 1)
+    c = staged(fn, (x, w, b))
+    got, expected = c.compiled(x, w, b)[0], fn(x, w, b)[0]
+    assert got.dtype == expected.dtype == torch.float32
+    torch.testing.assert_close(got, expected, rtol=2e-2, atol=3e-2)
