@@ -12,6 +12,8 @@ over the weights, about as much as the library's reordering of weights that are 
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +39,9 @@ PREPARED = "prepared"  # in a node's meta: a part of what a stage prepares for t
 # Other values are derived if they take some work, and are not much larger than their sources.
 LEAST_BYTES = 1 << 14
 SPARE_BYTES = 1 << 16
+# The share of the machine's memory that copies of weights may take in one graph: those of products
+# are as large as the weights or twice as large.
+MEMORY_SHARE = 1 / 8
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -98,6 +103,14 @@ def _is_known(node: Node) -> bool:
         and val.layout is torch.strided
         and all(isinstance(n, int) for n in (*val.shape, *val.stride()))
     )
+
+
+def room_for_copies() -> float:
+    """Bytes that copies of weights may take in one graph."""
+    try:
+        return MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not of this system
+        return math.inf
 
 
 def closure(nodes: Iterable[Node], sources: Iterable[Node]) -> dict[Node, set[Node]]:

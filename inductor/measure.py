@@ -22,8 +22,11 @@ from inductor.runtime import cache
 log = logging.getLogger(__name__)
 log_kernel = logging.getLogger("inductor.kernel")
 
-FORMAT = "1"  # of entries, and of what they were measured with
+FORMAT = "2"  # of entries, and of what they were measured with
 ROUNDS = 5  # calls of each candidate, the least time of which counts
+# As many more as fit into that many seconds: a short call takes long while another process has the
+# processor.
+LONGER, MOST_ROUNDS = 0.01, 100
 
 # A candidate: prepares its arguments (not timed), and returns what is timed.
 Candidate = Callable[[], Callable[[], object]]
@@ -91,10 +94,11 @@ def _threads() -> str:
 
 
 def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float) -> Choice:
-    """Calls in turn, so that noise hits all alike, until each was called ROUNDS times or the budget
+    """Calls in turn, so that noise hits all alike, until each was called often enough or the budget
     is spent.
     """
-    end = time.perf_counter() + budget.left
+    start = time.perf_counter()
+    end = start + budget.left
     least = dict.fromkeys(candidates, float("inf"))
     calls = {}
     for name, prepare in candidates.items():
@@ -104,12 +108,13 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
         except RuntimeError as error:  # of a library that has no code for this processor
             calls.pop(name, None)
             log.debug("%s cannot be measured: %s", name, error)
-    for number in range(ROUNDS):
+    for number in range(MOST_ROUNDS):
         for name, call in calls.items():
             started = time.perf_counter()
             call()
             least[name] = min(least[name], time.perf_counter() - started)
-        if number and time.perf_counter() > end:
+        now = time.perf_counter()
+        if number and (now > end or (number >= ROUNDS - 1 and now > start + LONGER)):
             break
     first = next(iter(candidates))
     best = min(least, key=least.__getitem__)

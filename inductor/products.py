@@ -31,7 +31,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from inductor.derive import PREPARED, closure
+from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, Candidate, Choice, fastest
 from inductor.pack import NONE
 
@@ -123,9 +123,13 @@ def choose_products(
         return None
     static = closure(gm.graph.nodes, sources) if sources else {}
     budget = Budget(seconds)
+    room = room_for_copies()
     choices: dict[Node, tuple[Product, Choice]] = {}
     for product in products:
-        choice = _choice(product, product.w in static, budget, exact)
+        size = product.w.meta["val"].nbytes
+        choice = _choice(product, product.w in static and size <= room, budget, exact)
+        if choice is not None and choice.name == "packed":
+            room -= size
         if choice is not None:
             choices[product.node] = product, choice
     notes = _notes(choices.values(), len(products))

@@ -31,7 +31,7 @@ from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from inductor.derive import PREPARED, closure
+from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
 
 aten = torch.ops.aten
@@ -97,10 +97,12 @@ def _is_small(val: Any) -> bool:
 
 
 def _order(node: Node) -> tuple[str]:
-    """Of the second matrix."""
-    (*_, b) = node.args
+    """Of the second matrix; and whether the first has one row, for which libraries have loops."""
+    *_, a, b = node.args
     rows, columns = b.meta["val"].stride()[-2:]
-    return ("columns" if isinstance(rows, int) and rows == 1 and columns != 1 else "rows",)
+    order = "columns" if isinstance(rows, int) and rows == 1 and columns != 1 else "rows"
+    height = a.meta["val"].shape[-2]
+    return (f"one row by {order}" if isinstance(height, int) and height == 1 else order,)
 
 
 def _groups(node: Node) -> tuple[str]:
@@ -143,8 +145,9 @@ def _sample(
             return torch.conv2d(x, w, padding=1, groups=groups)
     else:
         batch = (4,) if name == "bmm" else ()
-        x, w = full(*batch, 32, 64), full(*batch, 64, 128)
-        if about == "columns":
+        rows, inner, columns = (1, 512, 512) if about.startswith("one row") else (32, 64, 128)
+        x, w = full(*batch, rows, inner), full(*batch, inner, columns)
+        if about.endswith("columns"):
             w = w.mT.contiguous().mT
 
         def compute(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -164,7 +167,9 @@ class _Widen:
     def __init__(self, chosen: set[Node], static: Any) -> None:
         self.graph = Graph()
         self._chosen = chosen
-        self._static = static
+        copied = {w for n in chosen for w in n.all_input_nodes if w in static}
+        wide = sum(w.meta["val"].numel() for w in copied) * torch.float32.itemsize
+        self._kept = copied if wide <= room_for_copies() else set()
         self._new: dict[Node, Node] = {}
         self._wide: dict[Node, Node] = {}
 
@@ -186,7 +191,7 @@ class _Widen:
         if node not in self._wide:
             made = self._cast(self._new[node], torch.float32)
             made.meta = {**node.meta, "val": _float32(node.meta["val"])}
-            if node in self._static:
+            if node in self._kept:
                 made.meta[PREPARED] = True
             self._wide[node] = made
         return self._wide[node]

@@ -116,6 +116,28 @@ def test_training(fixed, name, dtype):
     assert any("widen: " in note for note in notes(context)), notes(context)
 
 
+def test_no_room_for_copies(fixed, monkeypatch):
+    fixed("float32")
+    monkeypatch.setattr("inductor.widen.room_for_copies", lambda: 4 * 32 * 48 - 1)
+    module, x = copy.deepcopy(MODULES["linear"][0]).bfloat16(), torch.randn(8, 32).bfloat16()
+    compiled, context = compile_fresh(module)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), module(x), rtol=2e-2, atol=2e-2)
+            module.weight.mul_(-1)
+    found = notes(context)
+    assert any(note.startswith("widen: 1 ") for note in found)
+    assert not any(note.startswith("derived") for note in found)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_row_is_a_kind_of_its_own(monkeypatch, rows):
+    keys = []
+    monkeypatch.setattr("inductor.widen.fastest", lambda key, *rest, **more: keys.append(key))
+    staged(product, (torch.randn(rows, 64).bfloat16(), torch.randn(32, 64).bfloat16().t()))
+    assert keys == [f"widen bfloat16 mm {'one row by ' if rows == 1 else ''}columns"]
+
+
 def product(x, w):
     return (x @ w,)
 
