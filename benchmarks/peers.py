@@ -148,7 +148,7 @@ def row(subject: str, found: dict[str, dict[str, float]]) -> list[str]:
         f"{ours['eager'] * 1e3:.2f}" if ours else "-",
         *(ratio(one) for one in found.values()),
         f"{best:.2f}" if best else "-",
-        f"{ours['roofline']:.0%}" if ours else "-",
+        f"{ours['roofline']:.0%}" if ours.get("roofline") else "-",
         f"{ours['cold']:.1f}" if ours else "-",
         *(f"{one['cold']:.1f}" if one else "-" for s, one in found.items() if s != OURS),
     ]
