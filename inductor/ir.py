@@ -207,7 +207,41 @@ class Check(AtenCall):
         return super().symbols | {s.name for s in symbols(self.sizes)}
 
 
-Step = Loops | AtenCall
+@dataclass(eq=False)
+class PanelProduct:
+    """`target = x @ weight`, computed by a generated kernel.
+
+    x: (rows, inner), elements of a row side by side. weight: (panels, inner, PANEL), contiguous
+    (see inductor/panels.py). size: rows and columns; `target` holds these elements row by row.
+    """
+
+    name: str
+    x: Window
+    weight: Window
+    size: tuple[Extent, Extent]
+    target: Buffer
+    bundle: None = None
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        return {self.x.buffer.name: [], self.weight.buffer.name: []}
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.target.name,)
+
+    @property
+    def symbols(self) -> set[str]:
+        """The symbols whose values it needs."""
+        sizes = [[w.size, w.stride, w.offset] for w in (self.x, self.weight)]
+        return {s.name for s in symbols([self.size, sizes])}
+
+    def __str__(self) -> str:
+        operands = f"{self.x.buffer.name}, {self.weight.buffer.name}"
+        return f"{self.name}: {self.target.name} = panel product({operands})"
+
+
+Step = Loops | AtenCall | PanelProduct
 
 
 def windows(tree: Any) -> list[Window]:
@@ -248,6 +282,7 @@ __all__ = [
     "Check",
     "Indices",
     "Loops",
+    "PanelProduct",
     "Program",
     "Split",
     "Step",

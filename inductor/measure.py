@@ -58,6 +58,15 @@ class Budget:
         finally:
             self.left -= time.perf_counter() - started
 
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """What is done in the block is not spent."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.left += time.perf_counter() - started
+
 
 _remembered: dict[str, Choice] = {}  # by digest, of this process
 
@@ -97,8 +106,6 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
     """Calls in turn, so that noise hits all alike, until each was called often enough or the budget
     is spent.
     """
-    start = time.perf_counter()
-    end = start + budget.left
     least = dict.fromkeys(candidates, float("inf"))
     calls = {}
     for name, prepare in candidates.items():
@@ -108,6 +115,8 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
         except RuntimeError as error:  # of a library that has no code for this processor
             calls.pop(name, None)
             log.debug("%s cannot be measured: %s", name, error)
+    start = time.perf_counter()
+    end = start + budget.left
     for number in range(MOST_ROUNDS):
         for name, call in calls.items():
             started = time.perf_counter()

@@ -26,8 +26,8 @@ from inductor.runtime.plan import (
     encode,
     tree_names,
 )
-from inductor.schedule.fusion import Bundle, Call, Kernel, Scheduled
-from inductor.sizes import Extent
+from inductor.schedule.fusion import Bundle, Call, Kernel, ProductKernel, Scheduled
+from inductor.sizes import Extent, hint
 
 aten = torch.ops.aten
 # Their out= forms compute the same; they make no memory of their own.
@@ -45,13 +45,17 @@ def build_plan(
     """Generate the kernels and spell out the steps. `triton` takes those of device buffers."""
     triton = triton or TritonModule(program)
     live = live_buffers(program, items)
-    module = CppModule(program, live)
+    module = CppModule(program, live, _results_kept(program, items))
     steps: list[Any] = []
     views: dict[Window, str] = {}
     objects: list[Any] = []
     for number, item in enumerate(items):
         if isinstance(item, Call):
             steps += _call(item.step, views, objects)
+        elif isinstance(item, ProductKernel):
+            label = _product_label(item)
+            found = module.add_product(item, f"k{number}")
+            steps += [KernelStep(**fields, label=label) for fields in found]
         elif triton.takes(item):
             steps += triton.add(item, f"k{number}", live)
         else:
@@ -101,13 +105,41 @@ _SHOWN = 8
 _SILENT = frozenset(["load", "constant", "index_expr", "to_dtype", "set"])
 
 
+def _product_label(item: ProductKernel) -> str:
+    rows, columns = item.step.size
+    size = f"product {hint(rows)}x{hint(item.step.x.size[1])}x{hint(columns)}"
+    return size if item.reader is None else f"{size} + {_label(item.reader)}"
+
+
+def _results_kept(program: Program, items: list[Scheduled]) -> set[str]:
+    """Results of products that are read by more than the kernel behind the product."""
+    results = {item.step.target.name for item in items if isinstance(item, ProductKernel)}
+    if not results:
+        return results
+    kept = {out.name for out in program.outputs}
+    for item in items:
+        if isinstance(item, ProductKernel):
+            kept |= item.step.reads.keys()
+            if item.reader is not None:
+                kept |= item.reader.reads() - {item.step.target.name}
+        elif isinstance(item, Call):
+            kept |= item.step.reads.keys()
+        else:
+            for kernel in item.kernels if isinstance(item, Bundle) else [item]:
+                kept |= kernel.reads()
+    return results & kept
+
+
 def live_buffers(program: Program, items: list[Scheduled]) -> set[str]:
     """Buffers that must be in memory: returned, inputs, made by aten, or read outside their
     kernel."""
     live = {out.name for out in program.outputs}
     live |= {b.name for b in program.buffers.values() if b.kind != "temp"}
     for item in items:
-        kernels = item.kernels if isinstance(item, Bundle) else [item]
+        kernels: list[Any] = item.kernels if isinstance(item, Bundle) else [item]
+        if isinstance(item, ProductKernel):
+            live |= item.step.reads.keys()
+            kernels = [item.reader] if item.reader is not None else []
         for one in kernels:
             if isinstance(one, Kernel):
                 live |= one.reads() - one.writes().keys()

@@ -1,16 +1,19 @@
-"""Matrix products by whichever library is fastest on this machine, as measured (measure.py).
+"""Matrix products by generated code or by a library: the fastest here, as measured (measure.py).
 
 before                              after
-    b = aten.permute(w, [1, 0])         p = mkldnn._reorder_linear_weight(w, rows)
-    y = aten.addmm(bias, x, b)          y = mkldnn._linear_pointwise(x, p, bias, "none", [], "")
+    b = aten.permute(w, [1, 0])         p = <w in panels>                  | a derived static
+    y = aten.addmm(bias, x, b)          a = framegraph.panel_mm(x, p, columns)
+                                        y = aten.add(a, bias)
 
-    aten     as it is: most often MKL
-    packed   oneDNN, its weight a derived static in the library's own layout; of inference alone
-    plain    oneDNN, which reorders the weight in each call
+    generated  a kernel of ours, the weight a derived static in panels (panels.py); what reads the
+               result joins the kernel; of inference alone
+    packed     oneDNN, its weight a derived static in the library's own layout; of inference alone
+    plain      oneDNN, which reorders the weight in each call
+    aten       as it is: most often MKL
 
-Which of them is fastest depends on the processor more than on the sizes: MKL uses AVX-512 on some
-processors only; few rows gain by a packed weight everywhere. Measured with AVX2, 2 threads (µs of a
-call: aten, packed): 8x768x3072 639, 351.
+Which of them is fastest depends on the processor: MKL uses AVX-512 on some only. Measured with
+AVX2, 2 threads (µs of a call: aten, packed, generated): 1x768x3072 278, 137, 85; 16x384x1536 262,
+201, 143; 256x384x1536 3560, 3231, 1925.
 
 What follows a product stays in a kernel of our own: the library's gelu after a product takes with
 AVX2 five times as long as a pass of its own (512x768x3072, 1 thread: 19 ms, 2.5 ms).
@@ -31,9 +34,11 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from inductor import panel_sample
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, Candidate, Choice, fastest
 from inductor.pack import NONE
+from inductor.panels import panel_bytes, panel_mm, panel_steps
 
 aten = torch.ops.aten
 mkldnn = torch.ops.mkldnn
@@ -41,8 +46,10 @@ mkldnn = torch.ops.mkldnn
 # smaller product is measured in its place, unless everything is to be measured.
 LEAST = 1 << 20
 LARGEST = 1 << 27
-# Of aten's time: what the library may take to be chosen; less for sizes that are not measured.
+# Of the first candidate's time (the generated one's, else aten's): what another may take to be
+# chosen; less for sizes that are not measured.
 AHEAD, FAR_AHEAD = 0.92, 0.8
+FEW_ROWS = 48  # up to which generated code is taken where there is no time to measure
 
 
 class Product:
@@ -58,8 +65,8 @@ class Product:
 
 
 def products_of(nodes: Any) -> list[Product]:
-    """The products that more than one library can compute."""
-    return [p for p in map(_product, nodes) if p is not None and p.work >= LEAST]
+    """The products that not only aten can compute."""
+    return [p for p in map(_product, nodes) if p is not None]
 
 
 def _product(node: Node) -> Product | None:
@@ -112,67 +119,115 @@ def _has_kernels() -> bool:
 def choose_products(
     functional: FunctionalGraph, sources: Mapping[Node, int] | None, *, seconds: float, exact: bool
 ) -> tuple[FunctionalGraph, list[str]] | None:
-    """The graph with its products by the fastest library, and notes; None if that is aten for all.
+    """The graph with its products by the fastest code, and notes; None if that is aten for all.
 
     sources: the static inputs that weights may be packed from; None if nothing is packed. seconds:
     for measuring. exact: whether large products are measured as they are.
     """
     gm = functional.graph_module
-    products = products_of(gm.graph.nodes)
-    if not products or not _is_available():
-        return None
     static = closure(gm.graph.nodes, sources) if sources else {}
-    budget = Budget(seconds)
-    room = room_for_copies()
-    choices: dict[Node, tuple[Product, Choice]] = {}
+    products = [p for p in products_of(gm.graph.nodes) if p.w in static or p.work >= LEAST]
+    if not products:
+        return None
+    choose = _Choices(Budget(seconds), exact, panel_sample.identity())
     for product in products:
-        size = product.w.meta["val"].nbytes
-        choice = _choice(product, product.w in static and size <= room, budget, exact)
-        if choice is not None and choice.name == "packed":
-            room -= size
-        if choice is not None:
-            choices[product.node] = product, choice
-    notes = _notes(choices.values(), len(products))
-    chosen = {node: (p, c.name) for node, (p, c) in choices.items() if c.name != "aten"}
+        choose.add(product, product.w in static)
+    chosen = {node: (p, c.name) for node, (p, c) in choose.made.items() if c.name != "aten"}
     if not chosen:
-        return functional, notes
+        return functional, choose.notes()
     run = _Choose(chosen)
     for node in gm.graph.nodes:
         run.add(node)
     run.graph.eliminate_dead_code()  # transposed weights
     module = GraphModule(gm, run.graph)
     module.meta.update(gm.meta)
-    return replace(functional, graph_module=module), notes
+    return replace(functional, graph_module=module), choose.notes()
 
 
-def _notes(choices: Any, total: int) -> list[str]:
-    lines: dict[str, int] = {}
-    for product, choice in choices:
-        size = f"{product.rows}x{product.inner}x{product.columns}"
-        text = f"{size} by {choice.name} ({choice})"
-        lines[text] = lines.get(text, 0) + 1
-    notes = [f"products: {count} of {text}" for text, count in lines.items()]
-    if (rest := total - len(choices)) > 0:
-        notes.append(f"products: {rest} by aten, for want of time to measure")
-    return notes
+# --- which code -----------------------------------------------------------------------------------
 
 
-# --- which library --------------------------------------------------------------------------------
+class _Choices:
+    """The choice for each product of a graph. code: the identity of generated code, if there is a
+    compiler for it.
+    """
+
+    def __init__(self, budget: Budget, exact: bool, code: str | None) -> None:
+        self.made: dict[Node, tuple[Product, Choice]] = {}
+        self._budget, self._exact, self._code = budget, exact, code
+        self._has_library = _is_available()
+        self._room = room_for_copies()
+        self._copied: set[Node] = set()
+        self._unmeasured = 0
+
+    def add(self, product: Product, static: bool) -> None:
+        w = product.w
+        static = static and (w in self._copied or panel_bytes(w.meta["val"]) <= self._room)
+        choice = self._choice(product, static)
+        if choice is None:
+            self._unmeasured += 1
+            return
+        self.made[product.node] = product, choice
+        if choice.name in ("generated", "packed") and w not in self._copied:
+            self._copied.add(w)
+            self._room -= panel_bytes(w.meta["val"])
+
+    def notes(self) -> list[str]:
+        lines: dict[str, int] = {}
+        for product, choice in self.made.values():
+            size = f"{product.rows}x{product.inner}x{product.columns}"
+            text = f"{size} by {choice.name}" + (f" ({choice})" if choice.times else "")
+            lines[text] = lines.get(text, 0) + 1
+        notes = [f"products: {count} of {text}" for text, count in lines.items()]
+        if self._unmeasured:
+            notes.append(f"products: {self._unmeasured} by aten, for want of time to measure")
+        return notes
+
+    def _choice(self, product: Product, static: bool) -> Choice | None:
+        generates = static and self._code is not None
+        if product.work < LEAST:  # the call of a library costs more than the work
+            return Choice("generated" if generates else "aten", {})
+        rows, inner, columns = product.rows, product.inner, product.columns
+        if not self._exact:
+            rows, inner, columns = representative(rows, inner, columns)
+        as_it_is = (rows, inner, columns) == (product.rows, product.inner, product.columns)
+        if generates:
+            rows = panel_sample.height(rows)
+        candidates = self._candidates(product, (rows, inner, columns), static, generates)
+        x, w = _samples(product, (rows, inner, columns))
+        key = f"float32 {x} @ {w}{', static' if static else ''}{'' if as_it_is else ', for larger'}"
+        if generates:
+            key += f", generated by {self._code}"
+        if len(candidates) == 1:
+            return Choice(next(iter(candidates)), {})
+        choice = fastest(key, candidates, self._budget, ahead=AHEAD if as_it_is else FAR_AHEAD)
+        if choice is None and generates and product.rows <= FEW_ROWS:
+            return Choice("generated", {})
+        return choice
+
+    def _candidates(
+        self, product: Product, sizes: tuple[int, int, int], static: bool, generates: bool
+    ) -> dict[str, Candidate]:
+        """The preferred one first."""
+        x, w = _samples(product, sizes)
+        found: dict[str, Candidate] = {}
+        if generates:
+            found["generated"] = lambda: panel_sample.sample(x().contiguous(), w(), self._budget)
+        found["aten"] = lambda: _aten(x(), w())
+        if not self._has_library:
+            return found
+        if static:
+            found["packed"] = lambda: _library(
+                x(), mkldnn._reorder_linear_weight(w().t(), sizes[0])
+            )
+        found["plain"] = lambda: _library(x(), w().t())
+        return found
 
 
-def _choice(product: Product, static: bool, budget: Budget, exact: bool) -> Choice | None:
-    rows, inner, columns = product.rows, product.inner, product.columns
-    if not exact:
-        rows, inner, columns = representative(rows, inner, columns)
+def _samples(product: Product, sizes: tuple[int, int, int]) -> tuple[_Sample, _Sample]:
+    rows, inner, columns = sizes
     x = _Sample(product.x.meta["val"].stride(), (rows, inner))
-    w = _Sample(product.w.meta["val"].stride(), (inner, columns))
-    candidates: dict[str, Candidate] = {"aten": lambda: _aten(x(), w())}
-    if static:
-        candidates["packed"] = lambda: _library(x(), mkldnn._reorder_linear_weight(w().t(), rows))
-    candidates["plain"] = lambda: _library(x(), w().t())
-    as_it_is = (rows, inner, columns) == (product.rows, product.inner, product.columns)
-    key = f"float32 {x} @ {w}{', static' if static else ''}{'' if as_it_is else ', for larger'}"
-    return fastest(key, candidates, budget, ahead=AHEAD if as_it_is else FAR_AHEAD)
+    return x, _Sample(product.w.meta["val"].stride(), (inner, columns))
 
 
 def representative(rows: int, inner: int, columns: int) -> tuple[int, int, int]:
@@ -244,6 +299,8 @@ class _Choose:
 
     def _product(self, node: Node) -> Node:
         product, name = self._chosen[node]
+        if name == "generated":
+            return self._generated(product)
         weight = self._transposed(product.w)
         if name == "packed":
             weight = self._weight(weight, product)
@@ -253,6 +310,30 @@ class _Choose:
         made.meta = dict(node.meta)
         return made
 
+    def _generated(self, product: Product) -> Node:
+        val = product.node.meta["val"]
+        args: tuple[Any, ...] = (self._new[product.x], self._panels(product.w), product.columns)
+        made = self.graph.call_function(panel_mm, args)
+        made.meta = dict(product.node.meta)
+        if product.bias is not None:
+            args = (made, self._new[product.bias])
+            made.meta["val"] = _fake(val, lambda: torch.empty_like(val))
+            made = self.graph.call_function(aten.add.Tensor, args)
+            made.meta = dict(product.node.meta)
+        return made
+
+    def _panels(self, w: Node) -> Node:
+        key = w, 0
+        if key not in self._packed:
+            made, val = self._new[w], w.meta["val"]
+            for target, args, kwargs in panel_steps(*val.shape):
+                val = _fake(val, functools.partial(target, val, *args, **kwargs))
+                made = self.graph.call_function(target, (made, *args), kwargs)
+                made.meta = {**w.meta, "val": val}
+            made.meta[PREPARED] = True
+            self._packed[key] = made
+        return self._packed[key]
+
     def _transposed(self, w: Node) -> Node:
         """The weight as the library takes it: a row for each column of the result."""
         if w.target is aten.t.default or (
@@ -260,7 +341,8 @@ class _Choose:
         ):
             return self._new[w.args[0]]
         made = self.graph.call_function(aten.permute.default, (self._new[w], [1, 0]))
-        made.meta = {**w.meta, "val": _of_view(w.meta["val"])}
+        val = w.meta["val"]
+        made.meta = {**w.meta, "val": _fake(val, val.t)}
         return made
 
     def _weight(self, weight: Node, product: Product) -> Node:
@@ -273,6 +355,6 @@ class _Choose:
         return self._packed[key]
 
 
-def _of_view(val: torch.Tensor) -> torch.Tensor:
+def _fake(val: torch.Tensor, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
     with val.fake_mode:  # type: ignore[attr-defined]
-        return val.t()
+        return compute()

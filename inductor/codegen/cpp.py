@@ -21,10 +21,11 @@ translation unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from inductor.codegen import panels
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
     Pass,
@@ -37,14 +38,12 @@ from inductor.codegen.kernel import (
     tile_variable,
 )
 from inductor.index import Var
-from inductor.ir import Buffer, Program
+from inductor.ir import Buffer, PanelProduct, Program
 from inductor.ops import COMPUTE_TYPES
 from inductor.runtime.plan import SIZES
-from inductor.schedule.fusion import Bundle, Kernel, extent
+from inductor.schedule.fusion import Bundle, Kernel, ProductKernel, extent
 from inductor.sizes import Extent, Size, ceil_div, hint, is_symbolic, known_le, largest
 
-# Work (in elementary operations on one element) that is worth a thread's while.
-GRAIN_WORK = 65536
 # Rows of intermediates up to this many bytes stay on the stack of the thread.
 MAX_SCRATCH = 48 * 1024
 # Longest run of additions into one accumulator, per lane.
@@ -71,14 +70,20 @@ class Emitted:
     total: Extent
     work: Extent  # elementary operations for each of `total`
     inplace: list[tuple[str, str]]  # (out, in): see KernelStep
+    # the variables whose values, in row-major order, the range walks; None if it counts strips
+    order: list[Var] | None = None
+    kernel: Kernel | None = None  # in the variables of `order`
 
 
 class CppModule:
-    """The kernels of one graph. `live`: buffers that something outside their kernel reads."""
+    """The kernels of one graph. `live`: buffers that something outside their kernel reads. `kept`:
+    results of products that something outside of the kernel behind the product reads.
+    """
 
-    def __init__(self, program: Program, live: set[str]) -> None:
+    def __init__(self, program: Program, live: set[str], kept: Collection[str] = ()) -> None:
         self.program = program
         self.live = live
+        self.kept = kept
         self._functions: dict[str, str] = {}
         self._entries: list[str] = []
         self.kernels: list[Emitted] = []
@@ -107,9 +112,94 @@ class CppModule:
             "args": [(b, 0) for b in pointers],
             "writes": writes,
             "total": total,
-            "grain": largest(GRAIN_WORK // largest(work, 1), 1),
+            "grain": largest(panels.GRAIN_WORK // largest(work, 1), 1),
             "inplace": self._in_place(parts),
         }
+
+    def add_product(self, item: ProductKernel, name: str) -> list[dict[str, Any]]:
+        """Emit a product, and the kernel that reads its result: as one where the kernel can follow
+        it block by block. Returns the fields of their KernelSteps.
+        """
+        step, reader = item.step, item.reader
+        part = emit(self.program, reader, self.live) if reader is not None else None
+        shape, follower = panels.blocks(step), None
+        if part is not None and part.order is not None and part.kernel is not None:
+            reads = [i for s in part.kernel.steps for i in s.reads.get(step.target.name, ())]
+            if not part.kernel.is_rows and panels.reads_by_element(part.order, reads, step):
+                follower = panels.Follower(self._function(part), None)
+            elif (n := panels.positions_of_a_row(part.order, reads, step)) is not None:
+                whole = panels.blocks(step, whole_rows=True)
+                if panels.is_worth(step, whole):
+                    shape, follower = whole, panels.Follower(self._function(part), n)
+        if part is not None and follower is None and reader is not None:
+            alone = replace(item, reader=None)
+            return [*self.add_product(alone, f"{name}p"), self.add(reader, name)]
+        return [self._product(item, name, shape, part, follower)]
+
+    def _product(
+        self,
+        item: ProductKernel,
+        name: str,
+        shape: panels.Blocks,
+        part: Emitted | None,
+        follower: panels.Follower | None,
+    ) -> dict[str, Any]:
+        step = item.step
+        if part is not None:
+            self.kernels.append(part)
+        operands = [step.x.buffer.name, step.weight.buffer.name, step.target.name]
+        pointers = list(dict.fromkeys([*(part.buffers if part else []), *operands]))
+        slots = [pointers.index(operand) for operand in operands]
+        rows, columns = step.size
+        positions = follower.positions if follower and follower.positions is not None else 1
+        numbers = [
+            rows, columns, step.x.size[1], step.x.stride[0], step.x.offset, shape.columns, positions
+        ]  # fmt: skip
+        if is_symbolic([*numbers, *(part.constants if part else [])]):
+            pointers.append(SIZES)
+        number = [self._number(n) for n in numbers]
+        lines = panels.body(step, shape, (slots[0], slots[1], slots[2]), number, follower)
+        self._entries.append(
+            "\n".join(
+                [
+                    f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
+                    *self._sizes(pointers),
+                    *([self._table("int64_t n[]", part.constants)] if part else []),
+                    *lines,
+                    "}",
+                ]
+            )
+        )
+        writes = [step.target.name, *(part.writes if part else [])]
+        inplace = self._in_place([part]) if part else []
+        taken = self._place_of_result(step, part)
+        return {
+            "symbol": name,
+            "args": [(taken if b == step.target.name and taken else b, 0) for b in pointers],
+            "writes": writes[1:] if taken else writes,
+            "total": panels.units(step, shape),
+            "grain": panels.grain(step, shape),
+            # the product is in its place before the kernel reads anything
+            "inplace": [p for p in inplace if p[0] != taken and p[1] not in operands],
+        }
+
+    def _place_of_result(self, step: PanelProduct, part: Emitted | None) -> str | None:
+        """The buffer whose memory holds a product until the kernel that reads the result overwrites
+        it; None if something else reads the product, too.
+        """
+        if part is None or step.target.name in self.kept:
+            return None
+        buffers = self.program.buffers
+        return next(
+            (
+                out
+                for out, source in part.inplace
+                if source == step.target.name
+                and buffers[out].kind in ("temp", "output")
+                and buffers[out].dtype == step.target.dtype
+            ),
+            None,
+        )
 
     def _in_place(self, parts: list[Emitted]) -> list[tuple[str, str]]:
         """A bundle has none, since one part may read what another has overwritten."""
@@ -220,8 +310,9 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
+        header = "product.h" if any("product<" in entry for entry in entries) else "vec.h"
         return "\n\n".join(
-            ['#include "vec.h"\n\nnamespace fg {', *functions, "\n".join(entries), "}\n"]
+            [f'#include "{header}"\n\nnamespace fg {{', *functions, "\n".join(entries), "}\n"]
         )
 
 
@@ -379,7 +470,14 @@ class _Emitter:
             total,
             largest(per_row * values, 1),
             in_place(self.kernel, self.passes, writes),
+            self._order(),
+            self.kernel,
         )
+
+    def _order(self) -> list[Var] | None:
+        if self.tile is not None or self.lane_outer or self.kernel.is_scatter:
+            return None
+        return list(self.outer) if self.rows else [*self.outer, *self.inner]
 
     def _function(self, lines: list[str]) -> str:
         declared = [

@@ -6,10 +6,13 @@ from typing import Any
 
 import torch
 
-from inductor.ir import Tensor
+from inductor.index import contiguous_strides
+from inductor.ir import PanelProduct, Tensor
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.ops import ops
+from inductor.panels import panel_mm
+from inductor.sizes import Extent
 
 
 @lower(aten.addmm.default)
@@ -43,3 +46,22 @@ def _is_read_by_one_kernel(node: Any) -> bool:
 def _is_view(target: Any) -> bool:
     aliases = any(result.alias_info is not None for result in target._schema.returns)
     return aliases or target in (aten._unsafe_view.default, aten.reshape.default)
+
+
+@lower(panel_mm)
+def product_of_panels(ctx: Lowering, x: Tensor, weight: Tensor, columns: Extent) -> Tensor:
+    """A product by a generated kernel."""
+    rows, inner = x.size
+    if x.device.type != "cpu" or inner == 0:
+        raise NotLowered("panel_mm")
+    window = ctx.realize(x)
+    if window.stride[1] != 1 and inner != 1:
+        copied = ctx.copy(x, contiguous_strides(x.size)).window
+        assert copied is not None
+        window = copied
+    size = (rows, columns)
+    like = Tensor(size, x.dtype, x.device)
+    target = ctx.new_buffer(size, contiguous_strides(size), like)
+    name = f"product{len(ctx.program.steps)}"
+    ctx.program.steps.append(PanelProduct(name, window, ctx.realize(weight), size, target))
+    return Tensor.of(target)

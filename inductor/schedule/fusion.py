@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from inductor.index import Index, Var
-from inductor.ir import AtenCall, Loops, Program, Step
+from inductor.ir import AtenCall, Loops, PanelProduct, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
 from inductor.sizes import Extent, hint, product, symbols
 
@@ -107,8 +107,23 @@ class Call:
         return str(self.step)
 
 
-Item = Kernel | Call
-Scheduled = Kernel | Call | Bundle
+@dataclass(eq=False)
+class ProductKernel:
+    """A product by a kernel of its own, and the kernel that first reads the result: the two run as
+    one where the code generator can, block by block of the result (codegen/panels.py).
+    """
+
+    id: int
+    step: PanelProduct
+    before: int = 0
+    reader: Kernel | None = None
+
+    def __str__(self) -> str:
+        return str(self.step) + (f"\nread by {self.reader}" if self.reader else "")
+
+
+Item = Kernel | Call | ProductKernel
+Scheduled = Kernel | Call | ProductKernel | Bundle
 
 
 def schedule(program: Program, wanted: Iterable[str], *, fusion: bool = True) -> list[Scheduled]:
@@ -117,7 +132,8 @@ def schedule(program: Program, wanted: Iterable[str], *, fusion: bool = True) ->
     run = _Fusion(program, fusion)
     for step in steps:
         run.add(step)
-    return _bundle(run.ordered())
+    items = run.ordered()
+    return _bundle(_read_products(items) if fusion else items)
 
 
 def live_steps(program: Program, wanted: set[str]) -> list[Step]:
@@ -169,6 +185,9 @@ class _Fusion:
             item = Kernel(len(self.items), list(step.dims), list(step.reduced), [step])
             self.items[item.id] = item
             item.before = self._closure(deps)
+        elif isinstance(step, PanelProduct):
+            item = ProductKernel(len(self.items), step, self._closure(deps))
+            self.items[item.id] = item
         else:
             item = Call(len(self.items), step)
             self.items[item.id] = item
@@ -248,7 +267,7 @@ class _Fusion:
         if hint(product(target.size)) * target.dtype.itemsize <= FEW_BYTES:
             return False
         later = (i for i in range(kernel.id + 1, len(self.items)))
-        return sum(isinstance(self.items[i], Call) for i in later) > NEAR_CALLS
+        return sum(not isinstance(self.items[i], Kernel) for i in later) > NEAR_CALLS
 
     def ordered(self) -> list[Item]:
         """Topological order, program order among the free ones."""
@@ -460,6 +479,40 @@ def _agree(steps: list[Loops], new: Loops, rows: bool) -> bool:
                 return False
         shares = True
     return shares or bool(reads_before & new.reads.keys())
+
+
+def _read_products(items: list[Item]) -> list[Item]:
+    """Each product at the place of the kernel that is first to read its result, and with it; unless
+    anything between the two waits for the product.
+    """
+    reader_of: dict[int, Kernel] = {}
+    product_of: dict[int, ProductKernel] = {}
+    for position, item in enumerate(items):
+        if not isinstance(item, ProductKernel):
+            continue
+        for later in items[position + 1 :]:
+            if not later.before >> item.id & 1:
+                continue
+            if _can_follow(later, item) and later.id not in product_of:
+                assert isinstance(later, Kernel)
+                reader_of[item.id], product_of[later.id] = later, item
+            break
+    result: list[Item] = []
+    for item in items:
+        if isinstance(item, Kernel) and item.id in product_of:
+            found = product_of[item.id]
+            found.reader = item
+            found.before |= item.before & ~(1 << found.id)
+            result.append(found)
+        elif item.id not in reader_of:
+            result.append(item)
+    return result
+
+
+def _can_follow(item: Item, product: ProductKernel) -> bool:
+    if not isinstance(item, Kernel) or item.is_scatter:
+        return False
+    return product.step.target.name in item.reads()
 
 
 def _bundle(items: list[Item]) -> list[Scheduled]:

@@ -1,0 +1,166 @@
+"""C++ for products of panels, and for the kernels that read their results.
+
+    extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
+      static const int64_t n[] = {768};
+      const Product p = {...};
+      product<48, 5>(p, begin, end, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+        for (int64_t r = r0; r < r1; ++r) fn0(P, r * 768 + c0, r * 768 + c1, n);
+      });
+    }
+
+The range counts blocks of the result. A kernel that reads the result may follow block by block if
+its own range, cut at the ends of blocks, reads nothing outside of them:
+
+    elements    it reads element e of the result at position e of its range: any block
+    rows        row r of the result alone in a stretch of its range: blocks of whole rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from inductor.index import Index, Var, contiguous_strides, linear
+from inductor.ir import PanelProduct
+from inductor.sizes import Extent, ceil_div, hint, is_symbolic, known_le, known_lt, product
+
+BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
+FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
+BLOCK_COLUMNS = (256, 128, 64)
+UNITS = 8  # of work for each thread, at least: threads finish at about the same time
+GRAIN_WORK = 65536  # elementary operations that are worth a thread's while
+MULTIPLICATIONS = 2  # that take the time of an elementary operation of a kernel
+
+
+@dataclass
+class Blocks:
+    """rows, columns: of a block of the result. whole_rows: whether the columns are all."""
+
+    rows: int
+    columns: Extent
+    whole_rows: bool = False
+
+
+def blocks(step: PanelProduct, *, whole_rows: bool = False) -> Blocks:
+    rows, columns = step.size
+    threads = torch.get_num_threads()
+    if whole_rows:
+        few = hint(rows) < 2 * threads * BLOCK_ROWS
+        return Blocks(FEW_BLOCK_ROWS if few else BLOCK_ROWS, columns, True)
+    down = ceil_div(rows, BLOCK_ROWS)
+    for width in BLOCK_COLUMNS:
+        if hint(down * ceil_div(columns, width)) >= UNITS * threads:
+            break
+    return Blocks(BLOCK_ROWS, width)
+
+
+def units(step: PanelProduct, shape: Blocks) -> Extent:
+    rows, columns = step.size
+    return ceil_div(rows, shape.rows) * ceil_div(columns, shape.columns)
+
+
+def work(step: PanelProduct, shape: Blocks) -> Extent:
+    """Of a unit, in elementary operations of kernels."""
+    columns = shape.columns if shape.whole_rows else min(shape.columns, hint(step.size[1]))
+    rows = min(shape.rows, hint(step.size[0]))
+    return max(1, rows * hint(columns) * hint(step.x.size[1]) // MULTIPLICATIONS)
+
+
+def grain(step: PanelProduct, shape: Blocks) -> int:
+    """Units that are worth a thread's while."""
+    return max(1, GRAIN_WORK // hint(work(step, shape)))
+
+
+def is_worth(step: PanelProduct, shape: Blocks) -> bool:
+    """Whether blocks of whole rows give every thread as much to do as smaller ones would."""
+    return hint(units(step, shape)) >= 2 * torch.get_num_threads()
+
+
+# --- which way a kernel may follow ----------------------------------------------------------------
+
+
+def reads_by_element(order: Sequence[Var], reads: Sequence[Index], step: PanelProduct) -> bool:
+    """Whether position e of a range over `order` reads element e of the result, and no other."""
+    sizes = [v.size for v in order]
+    if product(sizes) != product(step.size):
+        return False
+    whole = linear([Index({v: 1}) for v in order], contiguous_strides(sizes), 0)
+    return all(index == whole for index in reads)
+
+
+def positions_of_a_row(
+    order: Sequence[Var], reads: Sequence[Index], step: PanelProduct
+) -> Extent | None:
+    """How many positions of a range over `order` belong to a row of the result: those that follow
+    one another, read that row and no other; None if there is no such number.
+    """
+    rows, columns = step.size
+    outer: list[Var] = []
+    while product(v.size for v in outer) != rows:
+        if len(outer) == len(order):
+            return None
+        outer.append(order[len(outer)])
+    strides = [n * columns for n in contiguous_strides([v.size for v in outer])]
+    row = linear([Index({v: 1}) for v in outer], strides, 0)
+    for index in reads:
+        low, high = (index - row).bounds()
+        if not (known_le(0, low) and known_lt(high, columns)):
+            return None
+    return product(v.size for v in order[len(outer) :])
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Follower:
+    """The function of a kernel that reads a product's result. positions: of its range, for each row
+    of the result; None if it reads by element.
+    """
+
+    function: str
+    positions: Extent | None
+
+
+def body(
+    step: PanelProduct,
+    shape: Blocks,
+    slots: tuple[int, int, int],
+    number: Sequence[str],
+    follower: Follower | None,
+) -> list[str]:
+    """Lines of the entry. slots: where x, weight and the result are among the pointers. number:
+    rows, columns, inner, stride and offset of x, columns of a block and positions, as text.
+    """
+    rows, columns, inner, stride, offset, width, positions = number
+    block, tail = rows_of_blocks(step.size[0], shape.rows)
+    x, w, out = slots
+    sizes = ", ".join([rows, columns, inner, stride, str(block or shape.rows), width])
+    lines = [
+        f"  const Product p = {{(const float*)P[{x}] + {offset}, (const float*)P[{w}], "
+        f"(float*)P[{out}], {sizes}}};",
+        f"  product<{block}, {tail}>(p, begin, end, [&](int64_t r0, int64_t r1, int64_t c0, "
+        "int64_t c1) __attribute__((always_inline)) {",
+    ]
+    if follower is not None and follower.positions is not None:
+        lines.append(f"    {follower.function}(P, r0 * {positions}, r1 * {positions}, n);")
+    elif follower is not None:
+        lines += [
+            f"    if (c1 - c0 == {columns}) {{",
+            f"      {follower.function}(P, r0 * {columns}, r1 * {columns}, n);",
+            "      return;",
+            "    }",
+            "    for (int64_t r = r0; r < r1; ++r) {",
+            f"      {follower.function}(P, r * {columns} + c0, r * {columns} + c1, n);",
+            "    }",
+        ]
+    return [*lines, "  });"]
+
+
+def rows_of_blocks(rows: Extent, block: int) -> tuple[int, int]:
+    """Rows of a block and of the last one, if that is cut short; (0, 0) if only the call knows."""
+    if is_symbolic([rows]) or not isinstance(rows, int):
+        return 0, 0
+    return (rows, 0) if rows <= block else (block, rows % block)

@@ -1,0 +1,106 @@
+"""Generated products of sample sizes, for measuring (measure.py).
+
+One library holds the products of a few heights, of any width and depth, so that to measure another
+size takes no compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from inductor.codegen import panels
+from inductor.index import contiguous_strides
+from inductor.ir import Buffer, PanelProduct, Window
+from inductor.measure import Budget
+from inductor.panels import PANEL, in_panels
+from inductor.runtime import toolchain
+from inductor.runtime.link import link
+from inductor.runtime.plan import BufferSpec, KernelStep, OutputSpec, PlanSpec, TensorSpec
+from inductor.sizes import Extent
+
+HEIGHTS = (1, 2, 4, 8, 16, 32, panels.BLOCK_ROWS)  # and multiples of the last
+_ENTRY = """
+extern "C" void rows{height}(void* const* P, int64_t begin, int64_t end) {{
+  const int64_t* const n = (const int64_t*)P[3];
+  const float *x = (const float*)P[0], *w = (const float*)P[1];
+  const Product p = {{x, w, (float*)P[2], n[0], n[1], n[2], n[2], {height}, n[3]}};
+  product<{height}, 0>(p, begin, end, [](int64_t, int64_t, int64_t, int64_t) {{}});
+}}
+"""
+
+
+def height(rows: int) -> int:
+    """The least height of samples that is no less than `rows`."""
+    for known in HEIGHTS:
+        if rows <= known:
+            return known
+    return -(-rows // HEIGHTS[-1]) * HEIGHTS[-1]
+
+
+def _source() -> str:
+    entries = "".join(_ENTRY.format(height=height) for height in HEIGHTS)
+    return f'#include "product.h"\n\nnamespace fg {{{entries}}}\n'
+
+
+def identity() -> str | None:
+    """Changes with the samples' code and with the compiler; None where there is no compiler."""
+    try:
+        return _identity(toolchain.find_compiler())
+    except toolchain.NoCompiler:
+        return None
+
+
+@functools.cache
+def _identity(compiler: toolchain.Compiler) -> str:
+    return toolchain.library_key([_source()], compiler)
+
+
+@functools.cache
+def _library(identity: str) -> Any:
+    return toolchain.load_library(_source())
+
+
+def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], object]:
+    """A product of x, of one of the heights, and w. The library is made outside of the budget: once
+    for all products.
+    """
+    with budget.pause():
+        made = _library(identity())
+    (rows, inner), columns = x.shape, w.shape[1]
+    weight = in_panels(w)
+    step = _step(rows, inner, columns)
+    shape = panels.blocks(step)
+    sizes = torch.tensor([rows, columns, inner, shape.columns])
+    entry = f"rows{min(rows, HEIGHTS[-1])}"
+    args: list[tuple[str, Extent]] = [("x", 0), ("w", 0), ("out", 0), ("sizes", 0)]
+    units, grain = panels.units(step, shape), panels.grain(step, shape)
+    spec = PlanSpec(
+        inputs=[
+            TensorSpec("x", "float32", (rows, inner), (inner, 1)),
+            TensorSpec("w", "float32", tuple(weight.shape), weight.stride()),
+            TensorSpec("sizes", "int64", (4,), (1,)),
+        ],
+        buffers=[BufferSpec("out", "float32", (rows, columns), (columns, 1), kind="output")],
+        steps=[KernelStep(entry, args, ["out"], units, grain)],
+        outputs=[OutputSpec("buffer", "out")],
+    )
+    plan = link(spec, made)
+    return lambda: plan(x, weight, sizes)[0]
+
+
+def _step(rows: int, inner: int, columns: int) -> PanelProduct:
+    """The step of a product of these sizes, to ask how it is cut."""
+
+    def window(name: str, size: tuple[int, ...]) -> Window:
+        stride = contiguous_strides(size)
+        buffer = Buffer(name, torch.float32, size, stride, torch.device("cpu"))
+        return Window(buffer, size, stride)
+
+    weight = window("w", (-(-columns // PANEL), inner, PANEL))
+    size = rows, columns
+    out = window("out", size).buffer
+    return PanelProduct("sample", window("x", (rows, inner)), weight, size, out)
