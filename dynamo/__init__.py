@@ -29,10 +29,12 @@ from dynamo.rules import (
     substitute_in_graph,
 )
 from dynamo.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
+from dynamo.static_graph import Graph
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Graph",
     "allow_in_graph",
     "assume_constant_result",
     "compile",

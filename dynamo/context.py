@@ -30,3 +30,4 @@ class CompileContext:
     # How often in a row a function and its continuations were captured without a graph.
     barren: CodeMap[int] = field(default_factory=CodeMap)
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise
+    hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph

@@ -50,5 +50,9 @@ class InvalidOption(DynamoError, ValueError):
     """No such mode or option."""
 
 
+class GraphError(DynamoError):
+    """A dynamo.Graph that is defined or called in a way that has no meaning."""
+
+
 class InternalError(DynamoError):
     """A fault of ours. The message asks for a report."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from collections.abc import Sequence
@@ -119,7 +120,9 @@ def inline_call(
         return tx.output.side_effects.track_new(suspending(child, (function, args, kwargs)))
     if pushed is not None and _can_be_continued(function):
         child.pushed = pushed
-    child.run()
+    hooks = tx.output.context.hooks
+    with hooks.call(child) if hooks is not None else contextlib.nullcontext():
+        child.run()
     assert child.result is not None, "the frame returned"
     return child.result
 

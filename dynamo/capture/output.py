@@ -230,6 +230,8 @@ class OutputGraph:
         if tx is not None:
             node.meta["stack_trace"] = tx.stack_trace()
         self.checks.node_added(node)
+        if self.context.hooks is not None:
+            self.context.hooks.node_created(node)
         return node
 
     def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:

@@ -74,6 +74,9 @@ def _differentiate(
         raise _refuse("create_graph is True")
     if tx.call_function(tx.wrap(torch.is_anomaly_enabled), [], {}).as_constant():
         raise _refuse("anomaly mode is on")
+    hooks = tx.output.context.hooks
+    if hooks is not None:
+        tensors, gradients = hooks.before_backward(tx, tensors, gradients)
     outputs = _tensors(tx, tensors)
     given = None if _is_none(gradients) else _tensors(tx, gradients, allow_none=True)
     leaves = _leaves_below(tx, outputs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -158,15 +158,26 @@ class ModuleValue(ObjectValue):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if not _calls_as_torch(tx, self):
             return super().call(tx, args, kwargs)
+        replacement = self._replacement(tx)
+        if replacement is not None:
+            return polyfill(tx, replacement, *_packed(tx, self, args, kwargs))
         return call_module(tx, self, args, kwargs)
+
+    def _replacement(self, tx: Interpreter) -> Callable[..., Any] | None:
+        """What a static graph captures instead of a call of this module."""
+        hooks = tx.output.context.hooks
+        return None if hooks is None else hooks.replaces_call(self)
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
         if not _calls_as_torch(tx, self):
             return super().forwards(tx, args, kwargs)
+        replacement = self._replacement(tx)
+        if replacement is not None:
+            return tx.wrap(replacement), _packed(tx, self, args, kwargs), {}
         if _calls_hooks(tx, self):
-            return tx.wrap(module_polyfills.call_with_hooks), _hooked(tx, self, args, kwargs), {}
+            return tx.wrap(module_polyfills.call_with_hooks), _packed(tx, self, args, kwargs), {}
         return self.getattr(tx, "forward"), args, kwargs
 
 
@@ -183,15 +194,15 @@ def call_module(
 ) -> Value:
     """module(*args, **kwargs): forward itself, when there are no hooks (which is guarded)."""
     if _calls_hooks(tx, module):
-        return polyfill(tx, module_polyfills.call_with_hooks, *_hooked(tx, module, args, kwargs))
+        return polyfill(tx, module_polyfills.call_with_hooks, *_packed(tx, module, args, kwargs))
     forward = module.getattr(tx, "forward")
     return tx.call_function(forward, args, kwargs)
 
 
-def _hooked(
+def _packed(
     tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> list[Value]:
-    """The arguments of module_polyfills.call_with_hooks."""
+    """The arguments of a function that stands for a call: (module, args, kwargs)."""
     return [module, TupleValue(list(args)), DictValue.of(tx, dict(kwargs))]
 
 

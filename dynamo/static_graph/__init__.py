@@ -1,0 +1,16 @@
+"""dynamo.Graph: a program of modules, losses and optimizers as one static graph. The room stands on
+the compile pipeline: nothing below imports it.
+
+    graph.py      the class that users derive from
+    state.py      what it keeps: optimizers, settings, the compiled step
+    step.py       the function that is captured
+    signature.py  the inputs that a graph was built for
+    config.py     settings
+    hooks.py      what capture tells and asks while a graph is built
+    printing.py   print(graph)
+"""
+
+from dynamo.static_graph.config import GraphConfig
+from dynamo.static_graph.graph import Graph
+
+__all__ = ["Graph", "GraphConfig"]

@@ -1,0 +1,91 @@
+"""Settings of a static graph: graph.config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dynamo.errors import GraphError
+
+
+class GraphConfig:
+    """What a graph does beside build(); each setting names the eager program that it equals.
+
+    A change after the first call builds the graph anew at the next one.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self.training = False  # an optimizer was added
+        self.amp: torch.dtype | None = None
+        self.accumulation = 1
+        self.checkpointed: tuple[torch.nn.Module, ...] = ()
+        self.device_type = "cpu"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the graph does nothing but build()."""
+        return not (self.training or self.amp or self.accumulation > 1 or self.checkpointed)
+
+    def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.bfloat16) -> None:
+        """Run build() in mixed precision, on the device of the graph's parameters:
+
+        with torch.autocast(device_type, dtype):
+            outputs = build(*args)
+        """
+        if dtype not in (torch.bfloat16, torch.float16):
+            raise GraphError(f"mixed precision is of bfloat16 or float16, not of {dtype}")
+        self.amp = dtype if mode else None
+        self._changed()
+
+    def set_gradient_accumulation_steps(self, steps: int) -> None:
+        """Run build() on `steps` equal parts of the inputs, and step the optimizers once:
+
+            for part in zip(*(input.chunk(steps) for input in inputs)):
+                outputs.append(build(*part))     # in which backward() is that of loss / steps
+            optimizer.step()
+
+        Tensors with at least one dimension are divided along the first, other arguments are given
+        to each part. Results are put together: tensors along the first dimension; numbers
+        (tensors without dimensions) as their mean, or, where they are no floats, as their sum.
+        """
+        if type(steps) is not int or steps < 1:
+            raise GraphError(f"gradients are accumulated over 1 or more steps, not {steps!r}")
+        self.accumulation = steps
+        self._changed()
+
+    def set_activation_checkpointing(self, *modules: torch.nn.Module) -> None:
+        """Keep no activations of these modules: backward computes them again. Calls equal:
+
+            torch.utils.checkpoint.checkpoint(module, *args, use_reentrant=False)
+
+        Each call of this replaces the modules of the one before.
+        """
+        for module in modules:
+            if not isinstance(module, torch.nn.Module):
+                raise GraphError(f"modules are checkpointed, not {module!r}")
+        self.checkpointed = modules
+        self._changed()
+
+    def check(self, name: str, graph: Any, scaler: Any) -> None:
+        """Raise GraphError for settings that do not fit the graph."""
+        known = set(map(id, graph.modules()))
+        for module in self.checkpointed:
+            if id(module) not in known:
+                raise GraphError(f"{name}: a checkpointed module is none of the graph's: {module}")
+        if scaler is not None and not self.training:
+            raise GraphError(f"{name} has a GradScaler and no optimizer: use add_optimizer")
+        devices = {parameter.device.type for parameter in graph.parameters()}
+        self.device_type = min(devices - {"cpu"}, default="cpu")
+
+    def __repr__(self) -> str:
+        shown: dict[str, Any] = {"training": self.training}
+        if self.amp is not None:
+            shown["amp"] = self.amp
+        if self.accumulation > 1:
+            shown["gradient_accumulation_steps"] = self.accumulation
+        if self.checkpointed:
+            shown["activation_checkpointing"] = len(self.checkpointed)
+        return f"GraphConfig({''.join(f'{key}={value}, ' for key, value in shown.items())})"
