@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
+from torch.utils.checkpoint import checkpoint
 
 import dynamo
+from dynamo.errors import GraphError
 
 STEPS = 4
 loss_function = nn.CrossEntropyLoss()
@@ -93,11 +95,11 @@ def compare(model, twin, optimizers, others, tolerance):
 
 
 def check(make, schedule=(), backward=plain, prepare=lambda graph: None, tolerance=2e-5,
-          data=None, **options):  # fmt: skip
+          data=None, model_class=Net, **options):  # fmt: skip
     """Run both programs side by side; returns the graph."""
     dynamo.reset()
-    model, optimizers, schedulers = world(make, schedule)
-    twin, others, their_schedulers = world(make, schedule)
+    model, optimizers, schedulers = world(make, schedule, model_class)
+    twin, others, their_schedulers = world(make, schedule, model_class)
     graph = Train(twin, others, their_schedulers, **options)
     prepare(graph)
     for seed, batch in enumerate(data or batches()):
@@ -195,3 +197,243 @@ SCHEDULES = {
 def test_scheduled_rates_compile_nothing_anew(kind, name):
     graph = check(OPTIMIZERS[kind], SCHEDULES[name], data=list(batches(9)))
     assert len(graph._graph.context.records) <= 3  # state, then a number that varies
+
+
+# -- settings, each beside the eager program of its docstring --------------------------------------
+def in_parts(model, x, y):
+    losses = []
+    for part, wanted in zip(x.chunk(3), y.chunk(3)):
+        loss = loss_function(model(part), wanted)
+        (loss / 3).backward()
+        losses.append(loss)
+    return torch.stack(losses).mean()
+
+
+def mixed(model, x, y):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_function(model(x), y)
+        loss.backward()
+    return loss
+
+
+def mixed_in_parts(model, x, y):
+    losses = []
+    for part, wanted in zip(x.chunk(3), y.chunk(3)):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_function(model(part), wanted)
+        (loss / 3).backward()
+        losses.append(loss)
+    return torch.stack(losses).mean()
+
+
+def recomputed(model, x, y):
+    y_pred = checkpoint(model.last, checkpoint(model.first, x, use_reentrant=False).tanh(),
+                        use_reentrant=False)  # fmt: skip
+    loss = loss_function(y_pred, y)
+    loss.backward()
+    return loss
+
+
+class Plain(Net):
+    """Without a buffer that a second forward would write again."""
+
+    def forward(self, x):
+        return self.last(self.first(x).tanh())
+
+
+def accumulate(graph):
+    graph.config.set_gradient_accumulation_steps(3)
+
+
+def checkpoint_layers(graph):
+    graph.config.set_activation_checkpointing(graph.model.first, graph.model.last)
+
+
+def both(graph):
+    accumulate(graph)
+    graph.config.enable_amp()
+
+
+# name -> (eager program, what the graph is told, model, tolerance, the text of its config)
+SETTINGS = {
+    "accumulation": (in_parts, accumulate, Net, 2e-5, "gradient_accumulation_steps=3, "),
+    "amp": (mixed, lambda graph: graph.config.enable_amp(), Net, 2e-2, "amp=torch.bfloat16, "),
+    "amp_in_parts": (mixed_in_parts, both, Net, 2e-2, "amp=torch.bfloat16, gradient_accumula"),
+    "checkpointing": (recomputed, checkpoint_layers, Plain, 2e-5, "activation_checkpointing=2, "),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_setting(name):
+    program, prepare, model_class, tolerance, text = SETTINGS[name]
+    make = optimizer("SGD", lr=0.1, momentum=0.9)
+    graph = check(make, backward=program, prepare=prepare, tolerance=tolerance, model_class=model_class)  # fmt: skip
+    assert f"GraphConfig(training=True, {text}" in str(graph)
+
+
+def test_accumulation_puts_results_together():
+    class Parts(dynamo.Graph):
+        def build(self, x, scale, name="n"):
+            return {"x": x * scale, "sum": x.sum(), "count": torch.tensor(len(x)), name: name}
+
+    graph = Parts(backend="aot_eager")
+    graph.config.set_gradient_accumulation_steps(2)
+    x = torch.arange(8.0).view(4, 2)
+    found = graph(x, torch.tensor(2.0))
+    assert torch.equal(found["x"], x * 2) and found["n"] == "n"
+    assert found["sum"].item() == 14 and found["count"].item() == 4
+    other = Parts(backend="aot_eager")
+    other.config.set_gradient_accumulation_steps(2)
+    with pytest.raises(GraphError, match=r"shape \(3, 2\) cannot be divided into 2"):
+        other(x[:3], torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("first_scale", [64.0, 1e38], ids=["fits", "overflows"])
+@pytest.mark.parametrize("kind", ["SGD_momentum", "Adam", "clipped"])
+def test_grad_scaler(kind, first_scale):
+    """A step whose gradients overflow is skipped, and the scale changes, as in eager."""
+    dynamo.reset()
+    scalers = [torch.amp.GradScaler("cpu", init_scale=first_scale, growth_interval=2) for _ in "ab"]
+    model, (one,), _ = world(OPTIMIZERS[kind])
+    twin, (other,), _ = world(OPTIMIZERS[kind])
+    graph = Train(twin, [other])
+    graph.set_grad_scaler(scalers[1])
+    for seed, (x, y) in enumerate(batches()):
+        x = x * 100
+        torch.manual_seed(seed)
+        one.zero_grad()
+        loss = loss_function(model(x), y)
+        scalers[0].scale(loss).backward()
+        if kind == "clipped":
+            scalers[0].unscale_(one)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        scalers[0].step(one)
+        scalers[0].update()
+        one.zero_grad()
+        torch.manual_seed(seed)
+        torch.testing.assert_close(graph(x, y), loss.detach(), rtol=2e-5, atol=2e-5)
+        compare(model, twin, [one], [other], 2e-5)
+        assert scalers[0].state_dict() == scalers[1].state_dict()
+    assert graph.state_dict()["grad_scaler"] == scalers[0].state_dict()
+
+
+# -- parts of a model, and several graphs ---------------------------------------------------------
+def test_frozen_parameters():
+    def make(model):
+        model.first.requires_grad_(False)
+        return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    graph = check(make)
+    assert graph.model.first.weight not in graph._graph.optimizers[0].state
+
+
+class Generate(dynamo.Graph):
+    def __init__(self, generator, judge, optimizer):
+        super().__init__(backend="aot_eager")
+        self.generator, self.judge = generator, judge
+        self.add_optimizer(optimizer)
+
+    def build(self, noise):
+        fake = self.generator(noise)
+        loss = nn.functional.softplus(-self.judge(fake)).mean()
+        loss.backward()
+        return loss, fake
+
+
+class Judge(dynamo.Graph):
+    def __init__(self, judge, optimizer):
+        super().__init__(backend="aot_eager")
+        self.judge = judge
+        self.add_optimizer(optimizer)
+
+    def build(self, real, fake):
+        loss = nn.functional.softplus(-self.judge(real)).mean()
+        loss = loss + nn.functional.softplus(self.judge(fake)).mean()
+        loss.backward()
+        return loss
+
+
+def adversaries():
+    torch.manual_seed(0)
+    generator = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 6))
+    judge = nn.Sequential(nn.Linear(6, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01, betas=(0.5, 0.9)) for m in (generator, judge)]  # fmt: skip
+    return generator, judge, optimizers
+
+
+def test_adversaries_share_modules():
+    generator, judge, (ours, theirs) = adversaries()
+    g, j, (one, other) = adversaries()
+    generate, discern = Generate(generator, judge, ours), Judge(judge, theirs)
+    for x, _ in batches(6):
+        noise = x[:, :4]
+        one.zero_grad()
+        fake = g(noise)
+        expected = nn.functional.softplus(-j(fake)).mean()
+        expected.backward()
+        one.step()
+        loss, made = generate(noise)
+        torch.testing.assert_close((loss, made), (expected.detach(), fake.detach()))
+        other.zero_grad()
+        expected = nn.functional.softplus(-j(x)).mean()
+        expected = expected + nn.functional.softplus(j(fake.detach())).mean()
+        expected.backward()
+        other.step()
+        torch.testing.assert_close(discern(x, made), expected.detach())
+        torch.testing.assert_close(generator.state_dict(), g.state_dict())
+        torch.testing.assert_close(judge.state_dict(), j.state_dict())
+    assert all(len(graph._graph.context.records) <= 3 for graph in (generate, discern))
+
+
+def test_training_goes_on_from_a_state_dict(tmp_path):
+    """In another graph, from a file, after some steps: as if nothing had come between."""
+    dynamo.reset()
+    make, schedule = OPTIMIZERS["Adam"], SCHEDULES["cosine"]
+    model, optimizers, schedulers = world(make, schedule)
+    first = Train(*world(make, schedule))
+    data = list(batches(6))
+    for seed, batch in enumerate(data):
+        if seed == 3:
+            torch.save(first.state_dict(), tmp_path / "state")
+            first = Train(*world(make, schedule))
+            first(*data[0])  # built, and changed, before it is loaded
+            first.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+        torch.manual_seed(seed)
+        eager(model, optimizers, schedulers, plain, batch)
+        torch.manual_seed(seed)
+        first(*batch)
+    compare(model, first.model, optimizers, first._graph.optimizers, 2e-5)
+    with pytest.raises(RuntimeError, match="has no optimizers.0, lr_schedulers.0"):
+        first.load_state_dict(model.state_dict())
+
+
+def test_an_optimizer_added_later_builds_anew():
+    model, (made,), _ = world(OPTIMIZERS["SGD"])
+
+    class Late(dynamo.Graph):
+        def __init__(self):
+            super().__init__(backend="aot_eager")
+            self.model = model
+
+        def build(self, x, y):
+            loss = loss_function(self.model(x), y)
+            if loss.requires_grad:
+                loss.backward()
+            return loss
+
+    graph = Late()
+    x, y = next(batches(1))
+    graph(x, y)
+    before = model.last.weight.clone()
+    assert model.last.weight.grad is not None
+    graph.add_optimizer(made)
+    graph(x, y)
+    assert not torch.equal(before, model.last.weight) and model.last.weight.grad is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SGD_momentum", "Adam", "RMSprop_centered", "two", "clipped"])
+def test_default_backend(name):
+    graph = check(OPTIMIZERS[name], SCHEDULES["cosine"], backend="inductor", tolerance=1e-4)
+    reports = [graph.report for record in graph._graph.context.records for graph in record.graphs]
+    assert not [n for report in reports for n in report.get("notes", ()) if "op by op" in n]
