@@ -267,7 +267,7 @@ SETTINGS = {
 def test_setting(name):
     program, prepare, model_class, tolerance, text = SETTINGS[name]
     make = optimizer("SGD", lr=0.1, momentum=0.9)
-    graph = check(make, backward=program, prepare=prepare, tolerance=tolerance, model_class=model_class)  # fmt: skip
+    graph = check(make, (), program, prepare, tolerance, model_class=model_class)
     assert f"GraphConfig(training=True, {text}" in str(graph)
 
 
@@ -357,8 +357,8 @@ def adversaries():
     torch.manual_seed(0)
     generator = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 6))
     judge = nn.Sequential(nn.Linear(6, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
-    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01, betas=(0.5, 0.9)) for m in (generator, judge)]  # fmt: skip
-    return generator, judge, optimizers
+    make = optimizer("Adam", lr=0.01, betas=(0.5, 0.9))
+    return generator, judge, [make(generator), make(judge)]
 
 
 def test_adversaries_share_modules():
