@@ -3,6 +3,8 @@
     python -m benchmarks.profile bert                  # a subject of benchmarks.subjects
     python -m benchmarks.profile resnet18 --rows 40 --calls 20
     python -m benchmarks.profile bert --trace bert.json   # a picture, for chrome://tracing
+    python -m benchmarks.profile gpt2 --training       # a step: forward, mean of squares, backward
+    python -m benchmarks.profile gpt2 --training --by eager    # what torch's own step calls
 
 Times are means over the calls of torch's own profiler, which slows each row down by about a
 microsecond. GFLOP/s of a library call counts the products that the profiler knows; GB/s of a
@@ -14,7 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -24,12 +26,19 @@ from tabulate import tabulate
 
 import dynamo
 from benchmarks.subjects import SUBJECTS
+from benchmarks.training import step as training_step
+from benchmarks.training import watch
 from inductor import pipeline
 from inductor.runtime.plan import PlanSpec
 
 PREFIX = "framegraph::"
 PLAN = PREFIX + "plan"
 BAR = 24  # characters of a whole share
+COMPILERS: dict[str, Callable[[Any], Any]] = {
+    "framegraph": dynamo.compile,
+    "torch.compile": lambda fn: torch.compile(fn, options={"fallback_random": True}),
+    "eager": lambda fn: fn,
+}
 
 
 @contextmanager
@@ -64,17 +73,33 @@ def _bytes(tensor: Any) -> int:
     return numel * dtype.itemsize
 
 
-def profile(subject: str, calls: int, trace: str | None) -> list[list[Any]]:
-    """Rows (share, picture, time of a call in us, calls, GFLOP/s, GB/s, name), largest first."""
+def call_of(subject: str, by: str, training: bool) -> Callable[[], Any]:
+    """A call of the subject, compiled or not."""
     torch.manual_seed(0)
     fn, inputs = SUBJECTS[subject]()
-    with torch.no_grad(), plans() as specs:
-        compiled = dynamo.compile(fn)
+    if not training:
+        compiled = COMPILERS[by](fn)
+        return torch.no_grad()(lambda: compiled(**inputs))
+    watched = watch(fn, inputs)
+    compiled = COMPILERS[by](fn)
+    return lambda: training_step(compiled, inputs, watched)
+
+
+def profile(
+    subject: str,
+    calls: int,
+    trace: str | None = None,
+    by: str = "framegraph",
+    training: bool = False,
+) -> list[list[Any]]:
+    """Rows (share, picture, time of a call in us, calls, GFLOP/s, GB/s, name), largest first."""
+    with plans() as specs:
+        call = call_of(subject, by, training)
         for _ in range(3):
-            compiled(**inputs)
+            call()
         with torch.profiler.profile(record_shapes=True, with_flops=True) as profiler:
             for _ in range(calls):
-                compiled(**inputs)
+                call()
     if trace is not None:
         profiler.export_chrome_trace(trace)
     moved = kernel_bytes(specs)
@@ -98,11 +123,13 @@ def main() -> None:
     parser.add_argument("subject", choices=sorted(SUBJECTS))
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--rows", type=int, default=25)
+    parser.add_argument("--training", action="store_true", help="a step of training")
+    parser.add_argument("--by", choices=list(COMPILERS), default="framegraph")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--trace", metavar="FILE", help="write the profiler's trace to this file")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rows = profile(options.subject, options.calls, options.trace)
+    rows = profile(options.subject, options.calls, options.trace, options.by, options.training)
     headers = ["share", "", "us a call", "times", "GFLOP/s", "GB/s", "kernel or library call"]
     formats = (".1%", "", ".1f", "g", ".1f", ".1f", "")
     print(tabulate(rows[: options.rows], headers, floatfmt=formats))

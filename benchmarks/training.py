@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.inference import PEER, arena_bytes, interleaved, main, peak_growth
 from benchmarks.inference import compiler as compiler_of
 
-SUBJECTS = ["mlp", "chain", "lstm", "gru", "resnet18", "mobilenet_v2", "bert", "gpt2"]
+SUBJECTS = ["mlp", "chain", "lstm", "gru", "resnet18", "mobilenet_v2", "bert", "gpt2", "vit"]
 
 
 def compiler(system: str) -> Callable[..., Any]:
@@ -40,6 +40,29 @@ def check(actual: list[Any], expected: list[Any]) -> None:
     assert distance < 0.02, f"the gradients are {distance:.1%} from eager's"
 
 
+def watch(fn: Any, inputs: dict[str, Any]) -> list[Any]:
+    """The tensors whose gradients a step computes: parameters in training mode, else the inputs."""
+    import torch
+
+    if isinstance(fn, torch.nn.Module):
+        fn.train()
+        return list(fn.parameters())
+    return [x.requires_grad_() for x in inputs.values()]
+
+
+def step(call: Any, inputs: dict[str, Any], watched: list[Any]) -> list[Any]:
+    """Forward, mean of squares and backward; the gradients."""
+    import torch
+
+    for tensor in watched:
+        tensor.grad = None
+    torch.manual_seed(0)
+    output = call(**inputs)
+    output = getattr(output, "last_hidden_state", output)
+    output.square().mean().backward()
+    return [tensor.grad for tensor in watched if tensor.grad is not None]
+
+
 def child(system: str, subject: str, budget_s: float) -> dict[str, float]:
     """Measure one subject under one compiler in this process."""
     import torch
@@ -48,34 +71,20 @@ def child(system: str, subject: str, budget_s: float) -> dict[str, float]:
 
     torch.manual_seed(0)
     fn, inputs = subjects.SUBJECTS[subject]()
-    if isinstance(fn, torch.nn.Module):
-        fn.train()
-        watched = list(fn.parameters())
-    else:
-        watched = [x.requires_grad_() for x in inputs.values()]
-
-    def step(call: Any) -> list[Any]:
-        for tensor in watched:
-            tensor.grad = None
-        torch.manual_seed(0)
-        output = call(**inputs)
-        output = getattr(output, "last_hidden_state", output)
-        output.square().mean().backward()
-        return [tensor.grad for tensor in watched if tensor.grad is not None]
-
+    watched = watch(fn, inputs)
     result: dict[str, float] = {}
-    expected = step(fn)
-    result["eager_peak"] = peak_growth(lambda: step(fn))
+    expected = step(fn, inputs, watched)
+    result["eager_peak"] = peak_growth(lambda: step(fn, inputs, watched))
     start = time.perf_counter()
     compiled = compiler(system)(fn)
-    actual = step(compiled)
+    actual = step(compiled, inputs, watched)
     result["compile"] = time.perf_counter() - start
     check(actual, expected)
     for _ in range(3):
-        step(compiled)
-    result["peak"] = peak_growth(lambda: step(compiled), arena_bytes(system))
+        step(compiled, inputs, watched)
+    result["peak"] = peak_growth(lambda: step(compiled, inputs, watched), arena_bytes(system))
     result["eager_call"], result["call"] = interleaved(
-        lambda: step(fn), lambda: step(compiled), budget_s
+        lambda: step(fn, inputs, watched), lambda: step(compiled, inputs, watched), budget_s
     )
     return result
 
