@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
 from inductor.ir import AtenCall, Buffer, Check, Program, Window, windows
@@ -29,14 +27,10 @@ from inductor.runtime.plan import (
 from inductor.schedule.fusion import Bundle, Call, Kernel, ProductKernel, Scheduled
 from inductor.sizes import Extent, hint
 
-aten = torch.ops.aten
 # Their out= forms compute the same; they make no memory of their own.
-_PRODUCTS = {
-    aten.mm.default,
-    aten.bmm.default,
-    aten.addmm.default,
-    aten.baddbmm.default,
-}
+_WRITING = frozenset(
+    ["aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "framegraph::bernoulli"]
+)
 
 
 def build_plan(
@@ -209,7 +203,7 @@ def _call(step: AtenCall, views: dict[Window, str], objects: list[Any]) -> list[
 
 def _takes_memory(step: AtenCall) -> bool:
     """Whether the operator can write its result where the memory plan has a place for it."""
-    if step.target not in _PRODUCTS or step.binds or step.outputs[0] is None:
+    if step.target.name() not in _WRITING or step.binds or step.outputs[0] is None:
         return False
     result = step.outputs[0]
     return result.device.type == "cpu" and result.stride == contiguous_strides(result.size)

@@ -22,6 +22,7 @@ from inductor.lowering import (  # noqa: F401  (fill the table)
     pointwise,
     pooling,
     products,
+    random,
     reduction,
     resizing,
     scatter,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import dynamo
+from inductor.lowering import random as lowering
+from tests.inductor.compiling import staged
 
 RANDOM = {
     "dropout": lambda x: F.dropout(x, 0.5),
@@ -57,4 +61,45 @@ def test_numbers_that_nobody_uses_are_drawn(backend, grad):
         torch.manual_seed(0)
         result = each(x)
         found.append((result, torch.autograd.grad(result.sum(), x) if grad else (), torch.rand(2)))
+    torch.testing.assert_close(found[1], found[0])
+
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool]
+# Elements, such that the generator's 624 words end before, in and after one.
+COUNTS = [0, 1, 311, 312, 313, 5000]
+BEFORE = [0, 1, 2, 7]  # words drawn before
+CHANCES = [0.0, 1e-320, 0.1, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_zeros_and_ones_are_those_of_aten(dtype):
+    if not lowering._draws_as_aten():
+        pytest.skip("MKL draws on this processor")
+    for count, before, p in itertools.product(COUNTS, BEFORE, CHANCES):
+        ours, theirs = (torch.Generator().manual_seed(5) for _ in range(2))
+        for generator in (ours, theirs):
+            torch.rand(before, generator=generator)
+        found = torch.ops.framegraph.bernoulli([count], p, dtype, generator=ours)
+        expected = torch.empty(count, dtype=dtype).bernoulli_(p, generator=theirs)
+        assert torch.equal(found, expected), (count, before, p)
+        assert torch.equal(ours.get_state(), theirs.get_state()), (count, before, p)
+    with pytest.raises(RuntimeError, match="expects p to be in"):
+        torch.ops.framegraph.bernoulli([3], 1.5, dtype)
+
+
+@pytest.mark.parametrize("as_aten", [True, False])
+def test_a_dropout_draws_by_our_operator_where_that_draws_the_same(as_aten, monkeypatch):
+    def fn(x):
+        return F.dropout(x, 0.3) + F.dropout(x[1:], 0.5).sum(), torch.rand_like(x)
+
+    own = as_aten and lowering._draws_as_aten()
+    monkeypatch.setattr(lowering, "_draws_as_aten", lambda: own)
+    x = torch.randn(5, 7)
+    c = staged(fn, (x,))
+    drawn = [step.op for step in c.spec.steps if "bernoulli" in getattr(step, "op", "")]
+    assert drawn == [f"{'framegraph' if own else 'aten'}::bernoulli"] * 2
+    found = []
+    for each in (fn, c.compiled):
+        torch.manual_seed(3)
+        found.append((*each(x), torch.rand(2)))
     torch.testing.assert_close(found[1], found[0])
