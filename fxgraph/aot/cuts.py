@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,17 +23,26 @@ def used_outputs(gm: GraphModule) -> set[Node]:
     return {node for node in returned if node.op.startswith("call_") and len(node.users) > 1}
 
 
-def last_write(node: Node) -> Node:
-    """The last node that writes memory of the result of `node`, as capture saw it."""
-    memory = _memory(node)
-    last = node
-    for other in node.graph.nodes if memory is not None else ():
-        target = other.target
-        name = target if isinstance(target, str) else getattr(target, "__name__", "")
-        writes = target is operator.setitem or (name.endswith("_") and not name.endswith("__"))
-        if writes and other.args and _memory(other.args[0]) == memory:
-            last = other
+def last_writes(nodes: Iterable[Node]) -> dict[Node, Node]:
+    """For each node, the last one that writes memory of its result, as capture saw it; itself, if
+    none does from then on.
+    """
+    nodes = list(nodes)
+    last = {node: node for node in nodes}
+    of_memory: dict[int, list[Node]] = {}  # those of `nodes` that ran already
+    for node in nodes[0].graph.nodes if nodes else ():
+        if node in last and (memory := _memory(node)) is not None:
+            of_memory.setdefault(memory, []).append(node)
+        if _writes(node) and (memory := _memory(node.args[0])) is not None:
+            last.update(dict.fromkeys(of_memory.get(memory, ()), node))
     return last
+
+
+def _writes(node: Node) -> bool:
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return bool(node.args) and (target is operator.setitem or in_place)
 
 
 def _memory(node: Any) -> int | None:

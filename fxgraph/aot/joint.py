@@ -22,7 +22,7 @@ import torch
 from fxgraph import effects, faults
 from fxgraph.aot import decompositions as rules
 from fxgraph.aot.absent import sizes_are_known
-from fxgraph.aot.cuts import last_write, replaced, used_outputs
+from fxgraph.aot.cuts import last_writes, replaced, used_outputs
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.functional import (
@@ -166,8 +166,8 @@ class _Cutting(TracingInterpreter):
     def __init__(self, gm: GraphModule, tracer: Tracer, cuts: set[Node]) -> None:
         super().__init__(gm, tracer)
         self.at: dict[Node, list[Node]] = {}
-        for cut in cuts:
-            self.at.setdefault(last_write(cut), []).append(cut)
+        for cut, last in last_writes(cuts).items():
+            self.at.setdefault(last, []).append(cut)
         self.twins: list[tuple[Node, torch.Tensor, torch.Tensor]] = []  # node, result, twin
         self.versions: list[int] = []  # of their memory then
 

@@ -17,7 +17,7 @@ import torch
 
 from fxgraph import faults
 from fxgraph.aot.absent import BackwardPart, backward_part
-from fxgraph.aot.cuts import last_write, replaced
+from fxgraph.aot.cuts import last_writes, replaced
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
 from fxgraph.aot.numbered import Numbered
 from fxgraph.aot.present import present_part
@@ -297,8 +297,8 @@ class _From(Interpreter):
     def __init__(self, module: GraphModule, known: dict[Node, torch.Tensor]) -> None:
         super().__init__(module)
         self.at: dict[Node, list[tuple[Node, torch.Tensor]]] = {}
-        for node, tensor in known.items():
-            self.at.setdefault(last_write(node), []).append((node, tensor))
+        for node, last in last_writes(known).items():
+            self.at.setdefault(last, []).append((node, known[node]))
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)

@@ -150,6 +150,21 @@ def transposed_in_place(x, w):
     return y, y * 2
 
 
+def view_after_a_write(x, w):
+    y = x * w
+    y.mul_(2)
+    row = y[0]
+    return row, row * 3
+
+
+def views_around_a_write(x, w):
+    y = x * w
+    row = y[0]
+    y.mul_(w)
+    later = y[1]
+    return row, row * 3, later, later.exp()
+
+
 def graph_break(x, w):
     y = x * w
     torch._dynamo.graph_break()
@@ -165,7 +180,7 @@ FUNCTIONS = [
     view_outputs, view_of_input, input_returned, chunks, no_grad_view, no_grad_inside,
     enable_grad_inside, detached, detached_view, written_inside, written_view, stacked, reduced,
     same_twice, integers, infinite, floored, complexes, products, dropped, transposed_in_place,
-    graph_break, none_and_numbers,
+    view_after_a_write, views_around_a_write, graph_break, none_and_numbers,
 ]  # fmt: skip
 
 
