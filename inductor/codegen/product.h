@@ -105,11 +105,19 @@ INLINE void product_rows(const float* x, int64_t x_row, const float* w, int64_t 
                         columns, first);
   }
 }
-// A number of rows that is known when the code runs: whole tiles, and the rest row by row.
+
+// A number of rows that is known when the code runs: whole tiles, then a half of one, then row by row.
 INLINE void product_any_rows(int64_t rows, const float* x, int64_t x_row, const float* w, int64_t panel, float* out,
                              int64_t out_row, int64_t depth, int64_t columns, bool first) {
-  const int64_t whole = rows / TILE_ROWS, done = whole * TILE_ROWS;
-  if (whole > 0) product_tiles<TILE_ROWS>(whole, x, x_row, w, panel, out, out_row, depth, columns, first);
+  constexpr int HALF = TILE_ROWS / 2;
+  int64_t done = rows / TILE_ROWS * TILE_ROWS;
+  if (done > 0) {
+    product_tiles<TILE_ROWS>(rows / TILE_ROWS, x, x_row, w, panel, out, out_row, depth, columns, first);
+  }
+  if (rows - done >= HALF) {
+    product_tiles<HALF>(1, x + done * x_row, x_row, w, panel, out + done * out_row, out_row, depth, columns, first);
+    done += HALF;
+  }
   if (done < rows) {
     product_tiles<1>(rows - done, x + done * x_row, x_row, w, panel, out + done * out_row, out_row, depth, columns,
                      first);
