@@ -50,10 +50,10 @@ def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[No
     if not any(node.target is aten.convolution.default for node in nodes) or not _is_available():
         return frozenset()
     static = closure(nodes, sources)
-    return frozenset(node for node in nodes if _is_packable(node, static))
+    return frozenset(node for node in nodes if is_packable(node, static))
 
 
-def _is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
+def is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
     if node.target is not aten.convolution.default:
         return False
     image, weight, bias, stride, padding, dilation, transposed, _, _ = node.args
@@ -98,7 +98,7 @@ def pack_convolutions(
     run = _Pack(
         node
         for node in packed_weights(gm, sources)
-        if all(_is_innermost(n.meta["val"]) for n in (node, node.args[0]))
+        if all(is_innermost(n.meta["val"]) for n in (node, node.args[0]))
     )
     if not run.convolutions:
         return None
@@ -112,7 +112,7 @@ def pack_convolutions(
     return replace(functional, graph_module=module), note
 
 
-def _is_innermost(val: torch.Tensor) -> bool:
+def is_innermost(val: torch.Tensor) -> bool:
     return val.is_contiguous(memory_format=torch.channels_last)
 
 

@@ -15,6 +15,10 @@ from typing import Any
 
 import torch
 
+from fxgraph.graph import Graph
+from fxgraph.node import Node
+from inductor.derive import PREPARED
+
 PANEL = 16  # columns: as many as the widest vector has lanes
 
 _library = torch.library.Library("framegraph", "FRAGMENT")
@@ -58,6 +62,39 @@ def in_panels(weight: torch.Tensor) -> torch.Tensor:
     for target, args, kwargs in panel_steps(*weight.shape):
         weight = target(weight, *args, **kwargs)
     return weight
+
+
+class Builder:
+    """Adds calls of operators to a graph. meta: of the node in whose place a result stands."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def call(self, target: Any, args: tuple[Any, ...], meta: dict[str, Any], **kwargs: Any) -> Node:
+        made = self._graph.call_function(target, args, kwargs)
+        vals = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
+        with vals[0].fake_mode:
+            made.meta = {**meta, "val": target(*vals, **kwargs)}
+        return made
+
+    def panel_mm(self, x: Node, weight: Node, columns: int, meta: dict[str, Any]) -> Node:
+        return self.call(panel_mm, (x, weight, columns), meta)
+
+    def add(self, x: Node, y: Node, meta: dict[str, Any]) -> Node:
+        return self.call(aten.add.Tensor, (x, y), meta)
+
+    def view(self, x: Node, size: list[int], meta: dict[str, Any]) -> Node:
+        return self.call(aten.view.default, (x, size), meta)
+
+    def permute(self, x: Node, order: list[int], meta: dict[str, Any]) -> Node:
+        return self.call(aten.permute.default, (x, order), meta)
+
+    def panels(self, weight: Node, meta: dict[str, Any]) -> Node:
+        """A weight (inner, columns) in panels, for a derived static."""
+        for target, args, kwargs in panel_steps(*weight.meta["val"].shape):
+            weight = self.call(target, (weight, *args), meta, **kwargs)
+        weight.meta[PREPARED] = True
+        return weight
 
 
 def panel_bytes(val: torch.Tensor) -> int:

@@ -46,6 +46,7 @@ from fxgraph.node import Node
 from inductor import plan_cache
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
+from inductor.convolutions import generated_convolutions
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.fold import fold_batch_norms
@@ -156,10 +157,16 @@ def _layout(c: Compilation) -> None:
 
 def _pack(c: Compilation) -> None:
     assert c.functional is not None
-    found = pack_convolutions(c.functional, _sources(c)) if _packs(c) else None
-    if found is not None:
-        c.functional, note = found
-        c.notes.append(note)
+    if not _packs(c):
+        return
+    passes = [pack_convolutions]
+    if c.options.tuning in _TUNING:
+        passes.insert(0, generated_convolutions)
+    for one in passes:
+        found = one(c.functional, _sources(c))
+        if found is not None:
+            c.functional, note = found
+            c.notes.append(note)
 
 
 def _products(c: Compilation) -> None:

@@ -40,7 +40,7 @@ from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, Candidate, Choice, fastest
 from inductor.pack import NONE
-from inductor.panels import panel_bytes, panel_mm, panel_steps
+from inductor.panels import Builder, panel_bytes
 from inductor.sizes import Undecided, hint
 
 aten = torch.ops.aten
@@ -308,6 +308,7 @@ class _Choose:
     def __init__(self, chosen: Mapping[Node, tuple[Product, str]]) -> None:
         self.graph = Graph()
         self._chosen = chosen
+        self._build = Builder(self.graph)
         self._new: dict[Node, Node] = {}
         self._packed: dict[tuple[Node, int], Node] = {}
 
@@ -331,28 +332,12 @@ class _Choose:
         return made
 
     def _generated(self, product: Product) -> Node:
-        val = product.node.meta["val"]
-        args: tuple[Any, ...] = (self._new[product.x], self._panels(product.w), product.columns)
-        made = self.graph.call_function(panel_mm, args)
-        made.meta = dict(product.node.meta)
-        if product.bias is not None:
-            args = (made, self._new[product.bias])
-            made.meta["val"] = _fake(val, lambda: torch.empty_like(val))
-            made = self.graph.call_function(aten.add.Tensor, args)
-            made.meta = dict(product.node.meta)
-        return made
-
-    def _panels(self, w: Node) -> Node:
-        key = w, 0
-        if key not in self._packed:
-            made, val = self._new[w], w.meta["val"]
-            for target, args, kwargs in panel_steps(*val.shape):
-                val = _fake(val, functools.partial(target, val, *args, **kwargs))
-                made = self.graph.call_function(target, (made, *args), kwargs)
-                made.meta = {**w.meta, "val": val}
-            made.meta[PREPARED] = True
-            self._packed[key] = made
-        return self._packed[key]
+        w, meta = product.w, product.node.meta
+        if (w, 0) not in self._packed:
+            self._packed[w, 0] = self._build.panels(self._new[w], w.meta)
+        x, panels = self._new[product.x], self._packed[w, 0]
+        made = self._build.panel_mm(x, panels, product.columns, meta)
+        return self._build.add(made, self._new[product.bias], meta) if product.bias else made
 
     def _transposed(self, w: Node) -> Node:
         """The weight as the library takes it: a row for each column of the result."""
@@ -360,10 +345,7 @@ class _Choose:
             w.target is aten.permute.default and list(w.args[1]) == [1, 0]
         ):
             return self._new[w.args[0]]
-        made = self.graph.call_function(aten.permute.default, (self._new[w], [1, 0]))
-        val = w.meta["val"]
-        made.meta = {**w.meta, "val": _fake(val, val.t)}
-        return made
+        return self._build.permute(self._new[w], [1, 0], w.meta)
 
     def _weight(self, weight: Node, product: Product) -> Node:
         key = product.w, product.rows
@@ -373,8 +355,3 @@ class _Choose:
             made.meta = {**weight.meta, PREPARED: True}
             self._packed[key] = made
         return self._packed[key]
-
-
-def _fake(val: torch.Tensor, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
-    with val.fake_mode:  # type: ignore[attr-defined]
-        return compute()

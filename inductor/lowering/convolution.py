@@ -1,15 +1,21 @@
-"""Convolutions are the library's; what is no product of matrices in them is not."""
+"""Convolutions: depthwise ones are loops; of the library's, so is the sum for a bias' gradient."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from inductor.ir import Tensor
+from inductor.convolutions import depthwise_convolution
+from inductor.index import Index
+from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.context import Lowering
+from inductor.lowering.indexing import padded_load
+from inductor.lowering.pooling import window_positions
 from inductor.lowering.reduction import reduce
 from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.ops import ops
 from inductor.sizes import nonzero
 
 
@@ -35,3 +41,31 @@ def _without_bias(ctx: Lowering, args: list[Any], mask: Sequence[bool]) -> tuple
     vals = (*ctx.val()[:2], None)
     results = ctx.aten(target, [*args, [mask[0], mask[1], False]], {}, val=vals)
     return results[0], results[1]
+
+
+@lower(depthwise_convolution)
+def depthwise(
+    ctx: Lowering,
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:
+    """A sum over each channel's window, written out. weight: (height, width, channels)."""
+    ctx.realize(x)
+    height, width, _ = ctx.realize(weight).size
+    assert isinstance(height, int) and isinstance(width, int)
+    window = height, width
+    size = ctx.shape()
+
+    def inner(idx: Indices) -> Value:
+        total = ops.constant(0.0, x.dtype)
+        places = itertools.product(*map(range, window))
+        positions = window_positions(idx, window, stride, padding, dilation)
+        for place, at in zip(places, positions, strict=True):
+            factor = weight.load((*(Index({}, k) for k in place), idx[1]))
+            total = ops.mul_add(padded_load(x, at, 0), factor, total)
+        return total
+
+    return ctx.generate(size, x.dtype, inner, x, work=2 * height * width)

@@ -29,7 +29,7 @@ def pair(value: Any, default: Sequence[int] = ()) -> list[int]:
     return items * 2 if len(items) == 1 else items
 
 
-def _window_positions(
+def window_positions(
     idx: Indices,
     kernel: Sequence[int],
     stride: Sequence[int],
@@ -66,7 +66,7 @@ def max_pool2d_with_indices(
     size = ctx.shape(ctx.val()[0])
 
     def positions(idx: Indices) -> list[Indices]:
-        return _window_positions(idx, kernel, stride, padding, dilation)
+        return window_positions(idx, kernel, stride, padding, dilation)
 
     def value(idx: Indices) -> Value:
         best = None
