@@ -241,7 +241,49 @@ class PanelProduct:
         return f"{self.name}: {self.target.name} = panel product({operands})"
 
 
-Step = Loops | AtenCall | PanelProduct
+@dataclass(eq=False)
+class Attention:
+    """`target = softmax(q k^T scale + mask) v`, computed by a generated kernel.
+
+    q, target: (sequences, heads, queries, size); k, v: (sequences, heads, keys, size), elements of
+    a head side by side. mask: of the scores' size, the stride of its keys 0 or 1. causal: query i
+    sees the keys up to i.
+    """
+
+    name: str
+    q: Window
+    k: Window
+    v: Window
+    mask: Window | None
+    scale: float
+    causal: bool
+    target: Buffer
+    bundle: None = None
+
+    @property
+    def operands(self) -> list[Window]:
+        return [self.q, self.k, self.v, *([] if self.mask is None else [self.mask])]
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        return {window.buffer.name: [] for window in self.operands}
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.target.name,)
+
+    @property
+    def symbols(self) -> set[str]:
+        """The symbols whose values it needs."""
+        sizes = [[w.size, w.stride, w.offset] for w in self.operands]
+        return {s.name for s in symbols([self.target.stride, sizes])}
+
+    def __str__(self) -> str:
+        operands = ", ".join(window.buffer.name for window in self.operands)
+        return f"{self.name}: {self.target.name} = attention({operands})"
+
+
+Step = Loops | AtenCall | PanelProduct | Attention
 
 
 def windows(tree: Any) -> list[Window]:
@@ -278,6 +320,7 @@ class Program:
 __all__ = [
     "Access",
     "AtenCall",
+    "Attention",
     "Buffer",
     "Check",
     "Indices",

@@ -6,6 +6,7 @@
     layout          images between convolutions: channels innermost, where it pays
     pack            weights of convolutions: in the library's layout
     products        matrix products: by the fastest library
+    attention       by generated code
     derive          what depends on parameters alone, to be kept between calls
     recall          the plan, if an earlier process kept it, in place of the next three stages
     lower           aten operators -> loops over buffers                `schedule`
@@ -44,6 +45,7 @@ from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
 from fxgraph.node import Node
 from inductor import plan_cache
+from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.convolutions import generated_convolutions
@@ -184,6 +186,16 @@ def _products(c: Compilation) -> None:
         c.notes.extend(notes)
 
 
+def _attention(c: Compilation) -> None:
+    assert c.functional is not None
+    if not c.inference or c.options.tuning not in _TUNING:
+        return
+    found = generated_attention(c.functional)
+    if found is not None:
+        c.functional, note = found
+        c.notes.append(note)
+
+
 def _derive(c: Compilation) -> None:
     assert c.functional is not None
     c.derived = derivation(c.functional, _sources(c)) if _packs(c) else None
@@ -281,6 +293,7 @@ STAGES: tuple[
     ("layout", _layout, None, None),
     ("pack", _pack, None, None),
     ("products", _products, None, None),
+    ("attention", _attention, None, None),
     ("derive", _derive, None, None),
     ("recall", _recall, None, None),
     ("lower", _lower, "schedule", lambda c: c.program),

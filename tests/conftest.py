@@ -8,13 +8,26 @@ import os
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 os.environ["DYNAMO_STRICT"] = "1"  # before dynamo is imported, and for processes that tests start
+# Tests that run side by side share the cores: teams of threads that wait for one another take half
+# as long again.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if _WORKERS > 1:
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // _WORKERS))
+# Tests that several threads compute all the same: of generated loops and products.
+THREADED = (
+    "tests/inductor/test_cpp",
+    "tests/inductor/test_panels",
+    "tests/inductor/test_programs",
+    "tests/inductor/test_random",
+    "tests/inductor/test_scatter",
+)
 
 GOLDENS = Path(__file__).parent / "goldens"
 # Tests of code that depends on the Python version: bytecode, frames, guards of Python objects.
@@ -77,6 +90,20 @@ def _in_spread(nodeid: str, spread: int) -> bool:
     if nodeid.startswith(VERSION_DEPENDENT):
         return True
     return zlib.crc32(nodeid.encode()) % spread == sys.version_info.minor % spread
+
+
+@pytest.fixture(autouse=True)
+def team(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Threads for the tests that are about them."""
+    if not request.node.nodeid.startswith(THREADED):
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(2, before))
+    yield
+    torch.set_num_threads(before)
 
 
 def pytest_collection_finish() -> None:

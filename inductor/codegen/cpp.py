@@ -25,7 +25,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inductor.codegen import panels
+from inductor.codegen import attention, panels
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
     Pass,
@@ -38,7 +38,7 @@ from inductor.codegen.kernel import (
     tile_variable,
 )
 from inductor.index import Var
-from inductor.ir import Buffer, PanelProduct, Program
+from inductor.ir import Attention, Buffer, PanelProduct, Program
 from inductor.ops import COMPUTE_TYPES
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel, extent
@@ -183,6 +183,32 @@ class CppModule:
             "inplace": [p for p in inplace if p[0] != taken and p[1] not in operands],
         }
 
+    def add_attention(self, step: Attention, name: str) -> dict[str, Any]:
+        """Emit a kernel of attention; returns the fields of its KernelStep."""
+        pointers = list(dict.fromkeys([*step.reads, step.target.name]))
+        numbers = attention.numbers(step)
+        if is_symbolic([n for group in numbers.values() for n in group]):
+            pointers.append(SIZES)
+        text = {key: [self._number(n) for n in group] for key, group in numbers.items()}
+        self._entries.append(
+            "\n".join(
+                [
+                    f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
+                    *self._sizes(pointers),
+                    *attention.body(step, pointers.index, text),
+                    "}",
+                ]
+            )
+        )
+        return {
+            "symbol": name,
+            "args": [(b, 0) for b in pointers],
+            "writes": [step.target.name],
+            "total": attention.units(step),
+            "grain": attention.grain(step),
+            "inplace": [],
+        }
+
     def _place_of_result(self, step: PanelProduct, part: Emitted | None) -> str | None:
         """The buffer whose memory holds a product until the kernel that reads the result overwrites
         it; None if something else reads the product, too.
@@ -310,7 +336,8 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
-        header = "product.h" if any("product<" in entry for entry in entries) else "vec.h"
+        uses = {"attention.h": "attention(", "product.h": "product<", "vec.h": ""}
+        header = next(h for h, call in uses.items() if any(call in entry for entry in entries))
         return "\n\n".join(
             [f'#include "{header}"\n\nnamespace fg {{', *functions, "\n".join(entries), "}\n"]
         )

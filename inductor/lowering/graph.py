@@ -14,6 +14,7 @@ from fxgraph.node import Node
 from inductor.derive import Derivation
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
 from inductor.lowering import (  # noqa: F401  (fill the table)
+    attention,
     convolution,
     creation,
     indexing,

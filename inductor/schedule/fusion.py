@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from inductor.index import Index, Var
-from inductor.ir import AtenCall, Loops, PanelProduct, Program, Step
+from inductor.ir import AtenCall, Attention, Loops, PanelProduct, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
 from inductor.sizes import Extent, hint, product, symbols
 
@@ -122,8 +122,20 @@ class ProductKernel:
         return str(self.step) + (f"\nread by {self.reader}" if self.reader else "")
 
 
-Item = Kernel | Call | ProductKernel
-Scheduled = Kernel | Call | ProductKernel | Bundle
+@dataclass(eq=False)
+class AttentionKernel:
+    """Attention by a kernel of its own."""
+
+    id: int
+    step: Attention
+    before: int = 0
+
+    def __str__(self) -> str:
+        return str(self.step)
+
+
+Item = Kernel | Call | ProductKernel | AttentionKernel
+Scheduled = Kernel | Call | ProductKernel | AttentionKernel | Bundle
 
 
 def schedule(program: Program, wanted: Iterable[str], *, fusion: bool = True) -> list[Scheduled]:
@@ -187,6 +199,9 @@ class _Fusion:
             item.before = self._closure(deps)
         elif isinstance(step, PanelProduct):
             item = ProductKernel(len(self.items), step, self._closure(deps))
+            self.items[item.id] = item
+        elif isinstance(step, Attention):
+            item = AttentionKernel(len(self.items), step, self._closure(deps))
             self.items[item.id] = item
         else:
             item = Call(len(self.items), step)

@@ -1,0 +1,131 @@
+"""Attention by generated code.
+
+before                                          after
+    r = aten._scaled_dot_product_flash_         y = framegraph.attention(q, k, v, mask, scale,
+            attention_for_cpu(q, k, v)                                   causal)
+    y = r[0]
+
+One kernel for the scores, the softmax and the sum of values (codegen/attention.h). Inference alone:
+a backward needs the logarithm besides. Left to aten: few queries, as in decoding, where nothing is
+gained by keys in panels; heads of more elements than the kernel has room for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+from inductor import panel_sample
+from inductor.lowering.symbolic import GraphSizes
+from inductor.sizes import Undecided, hint
+
+LEAST_QUERIES = 16
+HEAD = 128  # elements of a head, at most (attention.h)
+
+_library = torch.library.Library("framegraph", "FRAGMENT")
+_library.define(
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale, bool causal) -> Tensor"
+)
+attention = torch.ops.framegraph.attention.default
+aten = torch.ops.aten
+_FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+) -> torch.Tensor:
+    """q: (sequences, heads, queries, size); k and v: (sequences, heads, keys, size); mask: added to
+    the scores, of a size that expands to theirs.
+    """
+    return _FLASH(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)[0]
+
+
+_library.impl("attention", _attention, "CPU")
+_library.impl("attention", _attention, "Meta")
+
+
+def generated_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
+    """The graph with its attention by generated code, and a note; None if there is none of it, or
+    no compiler.
+    """
+    gm = functional.graph_module
+    found = {node: of for node in gm.graph.nodes if (of := _replaceable(node)) is not None}
+    if not found or panel_sample.identity() is None:
+        return None
+    graph = Graph()
+    new: dict[Node, Node] = {}
+    for node in gm.graph.nodes:
+        if node in found:
+            new[node] = _attended(graph, node, found[node], new)
+        elif not any(node is of for of in found.values()):
+            new[node] = graph.node_copy(node, new.__getitem__)
+    module = GraphModule(gm, graph)
+    module.meta.update(gm.meta)
+    return replace(functional, graph_module=module), f"attention: {len(found)} by generated code"
+
+
+def _replaceable(result: Node) -> Node | None:
+    """The attention whose output this node takes, if generated code can compute it."""
+    if str(result.target) != "<built-in function getitem>" or result.args[1] != 0:
+        return None
+    node = result.args[0]
+    if not isinstance(node, Node) or node.target is not _FLASH or len(node.users) != 1:
+        return None
+    settings = _settings(node)
+    q, k, v = (used.meta["val"] for used in node.args[:3])
+    mask = settings["attn_mask"]
+    used = [q, k, v, *([] if mask is None else [mask.meta["val"]])]
+    if settings["dropout_p"] != 0.0 or not all(map(_is_plain, used)):
+        return None
+    if not isinstance(q.shape[3], int) or not 1 <= q.shape[3] <= HEAD:
+        return None
+    if any(
+        str((*one.shape[:2], one.shape[3])) != str((*q.shape[:2], q.shape[3])) for one in (k, v)
+    ):
+        return None
+    try:
+        queries = hint(GraphSizes().of(q.shape[2]))
+    except Undecided:
+        return None
+    return node if queries >= LEAST_QUERIES else None
+
+
+def _is_plain(val: torch.Tensor) -> bool:
+    in_memory = val.device.type == "cpu" and val.layout is torch.strided
+    return val.dtype == torch.float32 and in_memory
+
+
+def _settings(node: Node) -> Mapping[str, Any]:
+    arguments = _FLASH._schema.arguments
+    found = {argument.name: argument.default_value for argument in arguments}
+    found.update(zip(found, node.args))
+    return {**found, **node.kwargs}
+
+
+def _attended(graph: Graph, result: Node, node: Node, new: Mapping[Node, Node]) -> Node:
+    settings = _settings(node)
+    size = node.args[0].meta["val"].shape[3]
+    scale = settings["scale"]
+    mask = settings["attn_mask"]
+    args = (
+        *(new[used] for used in node.args[:3]),
+        None if mask is None else new[mask],
+        1 / math.sqrt(size) if scale is None else scale,
+        settings["is_causal"],
+    )
+    made = graph.call_function(attention, args)
+    made.meta = dict(result.meta)
+    return made

@@ -1,0 +1,76 @@
+"""C++ for attention: a call of the function of attention.h.
+
+    extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
+      const Attention a = {(const float*)P[0] + 0, ..., 12, 128, 128, 64, {...}, ..., 0.125f, true};
+      attention(a, begin, end);
+    }
+
+The range counts blocks of queries, of each head of each sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS
+from inductor.ir import Attention
+from inductor.sizes import Extent, ceil_div, hint, product
+
+QUERIES, UNIT_QUERIES = 48, 768  # of a block, and most of a unit (attention.h)
+UNITS = 2  # of work for each thread, at least
+
+
+def unit_queries(step: Attention) -> int:
+    """Queries of a unit: as many as leave enough units to all threads, since each unit puts the
+    keys in panels anew.
+    """
+    heads, queries = hint(product(step.q.size[:2])), hint(step.q.size[2])
+    parts = max(1, -(-UNITS * torch.get_num_threads() // max(heads, 1)))
+    wanted = -(-queries // parts)
+    return max(QUERIES, min(UNIT_QUERIES, -(-wanted // QUERIES) * QUERIES))
+
+
+def units(step: Attention) -> Extent:
+    heads = product(step.q.size[:2])
+    return heads * ceil_div(step.q.size[2], unit_queries(step))
+
+
+def grain(step: Attention) -> int:
+    """Units that are worth a thread's while."""
+    rows = min(unit_queries(step), hint(step.q.size[2]))
+    work = 2 * rows * hint(step.k.size[2]) * hint(step.q.size[3]) // MULTIPLICATIONS
+    return max(1, GRAIN_WORK // max(1, work))
+
+
+def numbers(step: Attention) -> dict[str, list[Extent]]:
+    """What the kernel's description holds, besides pointers and settings."""
+    _, heads, queries, size = step.q.size
+    mask: list[Extent] = [0, 0, 0, 0] if step.mask is None else list(step.mask.stride)
+    return {
+        "offsets": [window.offset for window in step.operands],
+        "sizes": [heads, queries, step.k.size[2], size],
+        **{name: list(getattr(step, name).stride[:3]) for name in "qkv"},
+        "out": list(step.target.stride[:3]),
+        "mask": mask,
+        "unit": [unit_queries(step)],
+    }
+
+
+def body(
+    step: Attention, slot: Callable[[str], int], number: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Lines of the entry. slot: where a buffer is among the pointers. number: those of `numbers`,
+    as text.
+    """
+    pointers = [
+        f"(const float*)P[{slot(window.buffer.name)}] + {offset}"
+        for window, offset in zip(step.operands, number["offsets"], strict=True)
+    ]
+    pointers += ["nullptr"] * (step.mask is None)
+    pointers.append(f"(float*)P[{slot(step.target.name)}]")
+    steps = [f"{{{', '.join(number[name])}}}" for name in ("q", "k", "v", "out", "mask")]
+    fields = [*pointers, *number["sizes"], *steps, *number["unit"]]
+    fields += [f"(float){step.scale!r}", "true" if step.causal else "false"]
+    return [f"  const Attention a = {{{', '.join(fields)}}};", "  attention(a, begin, end);"]
