@@ -44,6 +44,7 @@ from fxgraph.aot import (
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
 from fxgraph.node import Node
+from fxgraph.passes import cse
 from inductor import plan_cache
 from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
@@ -107,6 +108,8 @@ class Compilation:
 def _functionalize(c: Compilation) -> None:
     if c.functional is None:  # a part of a training graph is functional already
         c.functional = functionalize(c.gm, c.inputs, keep=LOWERINGS)
+        if cse(c.functional.graph_module.graph):
+            c.functional.graph_module.recompile()
     numbers = float_inputs(c.functional)
     if numbers or uses_floats(c.functional):
         functional = floats_as_tensors(c.functional)

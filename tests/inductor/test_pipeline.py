@@ -11,7 +11,7 @@ import dynamo
 from fxgraph import symbolic_trace
 from fxgraph.torch_fx import fake_tensor_mode
 from inductor.pipeline import STAGES, compile_graph, new_compilation, run_stages
-from tests.inductor.compiling import staged
+from tests.inductor.compiling import check, staged
 
 
 def fn(x):
@@ -65,3 +65,29 @@ def test_tensors_without_memory_run_on_aten():
     found, moved = compiled(torch.ones(3), torch.ones(3, device="meta"))
     assert (found.device.type, found.shape) == ("meta", (3,))
     assert torch.equal(moved, torch.full((3,), 2.0))
+
+
+def test_equal_operators_are_computed_once():
+    """Masks that each layer makes anew; but not what is random, nor what a write parts."""
+
+    def masked(x, y, m):
+        return tuple((z.sin() + torch.where(m, 0.0, -1.0)).cos() for z in (x, y))
+
+    def drawn(x):
+        return x + torch.rand_like(x), x + torch.rand_like(x)
+
+    def written(x):
+        a = x.exp()
+        x.add_(1)
+        return a, x.exp()
+
+    def count(fn, args, name):
+        c = staged(fn, args, until="functionalize")
+        return sum(name in str(node.target) for node in c.functional.graph_module.graph.nodes)
+
+    x, y, m = torch.randn(4, 5), torch.randn(4, 5), torch.randn(4, 5) > 0
+    assert count(masked, (x, y, m), "where") == 1
+    check(masked, x, y, m)
+    assert count(drawn, (x,), "rand") == 2
+    assert count(written, (x.clone(),), "exp.") == 2
+    check(written, x)
