@@ -52,7 +52,9 @@ LARGEST = 1 << 27
 # Of the first candidate's time (the generated one's, else aten's): what another may take to be
 # chosen; less for sizes that are not measured.
 AHEAD, FAR_AHEAD = 0.92, 0.8
-FEW_ROWS = 48  # up to which generated code is taken where there is no time to measure
+# Where there is no time to measure, generated code is taken up to these rows; for more of them, if
+# most of the graph's other products are by generated code.
+FEW_ROWS = 48
 
 
 class Product:
@@ -221,9 +223,16 @@ class _Choices:
         if len(candidates) == 1:
             return Choice(next(iter(candidates)), {})
         choice = fastest(key, candidates, self._budget, ahead=AHEAD if as_it_is else FAR_AHEAD)
-        if choice is None and generates and product.rows <= FEW_ROWS:
+        if choice is None and generates and (product.rows <= FEW_ROWS or self._generated_leads()):
             return Choice("generated", {})
         return choice
+
+    def _generated_leads(self) -> bool:
+        """Whether generated code was the fastest for most of the graph's products with which it was
+        measured.
+        """
+        measured = [c for _, c in self.made.values() if "generated" in c.times]
+        return 2 * sum(c.name == "generated" for c in measured) > len(measured)
 
     def _candidates(
         self, product: Product, sizes: tuple[int, int, int], static: bool, generates: bool

@@ -430,6 +430,29 @@ def test_no_time_to_measure(monkeypatch):
     assert fallbacks(c.spec) == {"mm.default": 1}
 
 
+@pytest.mark.parametrize("name", ["generated", "aten"])
+def test_products_left_unmeasured_follow_the_others(monkeypatch, name):
+    measured = []
+
+    def some(key, candidates, budget, ahead):
+        if len(measured) == 2:
+            return None
+        measured.append(candidates)
+        return Choice(name, dict.fromkeys(candidates, 1.0))
+
+    monkeypatch.setattr(products, "fastest", some)
+    widths = [128, 192, 256, 320]
+    layers = [nn.Linear(64 if k == 0 else widths[k - 1], n) for k, n in enumerate(widths)]
+    module = nn.Sequential(*layers).eval()
+    compiled, context = compile_fresh(module)
+    x = torch.randn(300, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+    found = [note for note in notes(context) if note.startswith("products: 1 of")]
+    assert len(found) == (4 if name == "generated" else 2), found
+    assert all(f" by {name}" in note for note in found)
+
+
 @pytest.mark.parametrize(
     "sizes",
     [(1, 4096, 50257), (4096, 4096, 4096), (512, 768, 3072), (10**6, 64, 64), (1 << 28, 1, 1)],
