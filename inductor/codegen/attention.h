@@ -10,8 +10,7 @@ namespace fg {
 
 constexpr int64_t CHUNK = 256;        // keys
 constexpr int64_t QUERIES = 48;       // of a block: whole tiles of every processor
-constexpr int64_t UNIT_QUERIES = 768; // of a unit of work, at most
-constexpr int64_t HEAD = 128;         // elements of a head, at most
+constexpr int64_t UNIT_QUERIES = 768;  // of a unit of work, at most
 
 struct Attention {
   const float *q, *k, *v, *mask;  // mask: null if there is none
@@ -100,9 +99,9 @@ INLINE void multiply_row(float* row, int64_t size, float factor) {
   for (int64_t e = 0; e < size; ++e) row[e] *= factor;
 }
 
-// Units [begin, end): of each head of each sequence, blocks of unit_queries queries.
-__attribute__((noinline)) static void attention(const Attention& a, int64_t begin, int64_t end) {
-  alignas(64) float keys[CHUNK * HEAD], values[CHUNK * HEAD], scores[QUERIES * CHUNK];
+// Units [begin, end): of each head of each sequence, blocks of unit_queries queries. ROOM: for the elements of a head.
+template <int ROOM> __attribute__((noinline)) void attention(const Attention& a, int64_t begin, int64_t end) {
+  alignas(64) float keys[CHUNK * ROOM], values[CHUNK * ROOM], scores[QUERIES * CHUNK];
   float largest[UNIT_QUERIES], sum[UNIT_QUERIES];
   const int64_t down = (a.queries + a.unit_queries - 1) / a.unit_queries;
   for (int64_t unit = begin; unit < end; ++unit) {
