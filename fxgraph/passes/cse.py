@@ -62,7 +62,8 @@ def _shareable(node: Node) -> bool:
 
 
 def _key(node: Node, versions: tuple[int, ...]) -> Any:
-    key = (node.op, node.target, versions, _frozen(node.args), _frozen(node.kwargs))
+    part = node.meta.get("part")  # computed again on purpose: see aot/recompute.py
+    key = (part, node.op, node.target, versions, _frozen(node.args), _frozen(node.kwargs))
     try:
         hash(key)
     except TypeError:
