@@ -13,6 +13,7 @@ gained by keys in panels; heads of more elements than the kernel has room for.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -65,12 +66,13 @@ def generated_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, s
     found = {node: of for node in gm.graph.nodes if (of := _replaceable(node)) is not None}
     if not found or panel_sample.identity() is None:
         return None
+    replaced = set(found.values())
     graph = Graph()
     new: dict[Node, Node] = {}
     for node in gm.graph.nodes:
         if node in found:
             new[node] = _attended(graph, node, found[node], new)
-        elif not any(node is of for of in found.values()):
+        elif node not in replaced:
             new[node] = graph.node_copy(node, new.__getitem__)
     module = GraphModule(gm, graph)
     module.meta.update(gm.meta)
@@ -79,7 +81,7 @@ def generated_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, s
 
 def _replaceable(result: Node) -> Node | None:
     """The attention whose output this node takes, if generated code can compute it."""
-    if str(result.target) != "<built-in function getitem>" or result.args[1] != 0:
+    if result.target is not operator.getitem or result.args[1] != 0:
         return None
     node = result.args[0]
     if not isinstance(node, Node) or node.target is not _FLASH or len(node.users) != 1:
