@@ -14,6 +14,7 @@ from fxgraph import GraphModule
 from fxgraph.aot import (
     FunctionalGraph,
     SpentCallable,
+    TrainingGraph,
     Unfunctionalizable,
     decompositions,
     functionalize,
@@ -58,7 +59,19 @@ def _training(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Cal
     training = functionalize_training(gm, example_inputs, decompositions.table())
     if isinstance(training, FunctionalGraph):
         show("functional graph", training.graph_module)
-        return SpentCallable(lambda *inputs: run_functional(training, inputs), training.spent)
-    show("forward", training.forward.graph_module)
-    show("backward", training.backward.graph_module)
-    return training_callable(training, run_flat(training.forward), run_backward)
+    else:
+        show("forward", training.forward.graph_module)
+        show("backward", training.backward.graph_module)
+    return compile_traced(training, example_inputs)
+
+
+def compile_traced(
+    traced: FunctionalGraph | TrainingGraph, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """As that of backend="inductor", run op by op."""
+    if isinstance(traced, FunctionalGraph):
+        return SpentCallable(lambda *inputs: run_functional(traced, inputs), traced.spent)
+    return training_callable(traced, run_flat(traced.forward), run_backward)
+
+
+aot_eager.compile_traced = compile_traced  # type: ignore[attr-defined]

@@ -79,6 +79,24 @@ def _op_by_op(gm: GraphModule, fault: Exception) -> OpByOp:
     return whole
 
 
+def trace(gm: GraphModule, example_inputs: Sequence[Any], *, training: bool) -> Any:
+    """The functional graph of `gm`, or with `training` its forward and backward: what saved
+    programs hold.
+    """
+    import inductor as compiler
+
+    return compiler.trace(gm, example_inputs, training=training)
+
+
+def compile_traced(traced: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile what `trace` gave; only the static ones of the inputs are looked at."""
+    import inductor as compiler
+
+    return compiler.compile_traced(traced, example_inputs)
+
+
+inductor.trace = trace  # type: ignore[attr-defined]
+inductor.compile_traced = compile_traced  # type: ignore[attr-defined]
 inductor.check_options = Options.of  # type: ignore[attr-defined]
 inductor.options = describe()  # type: ignore[attr-defined]
 inductor.modes = {  # type: ignore[attr-defined]

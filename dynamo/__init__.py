@@ -28,6 +28,7 @@ from dynamo.rules import (
     is_compiling,
     substitute_in_graph,
 )
+from dynamo.saved.loading import load
 from dynamo.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
 from dynamo.static_graph import Graph
 
@@ -50,6 +51,7 @@ __all__ = [
     "list_backends",
     "list_mode_options",
     "list_options",
+    "load",
     "lookup_backend",
     "mark_dynamic",
     "mark_static",

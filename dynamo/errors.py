@@ -54,5 +54,11 @@ class GraphError(DynamoError):
     """A dynamo.Graph that is defined or called in a way that has no meaning."""
 
 
+class ProgramError(DynamoError):
+    """A program that cannot be saved, a file that is no saved program, or a call of a loaded one
+    with other inputs than it was saved for.
+    """
+
+
 class InternalError(DynamoError):
     """A fault of ours. The message asks for a report."""

@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from dynamo.errors import Unsupported
-from fxgraph import GraphModule
+from fxgraph import Graph, GraphModule
+
+
+class Number(int):
+    """A number that the graph returns, told from others by its identity."""
+
+
+class RealNumber(float):
+    """As Number."""
+
+
+@dataclass
+class Captured:
+    """What saving a program needs of its capture.
+
+    gm, examples: as the backend gets them. results: what the graph returned. returned: what the
+    user's function did. changes: what it did besides.
+    """
+
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    gm: GraphModule
+    examples: list[Any]
+    results: Sequence[Any]
+    returned: Any
+    changes: list[str]
+    grad: bool
 
 
 class Exported:
@@ -21,17 +50,44 @@ class Exported:
     RecompileLimitExceeded with the guard that fails.
     """
 
-    def __init__(self, graph_module: GraphModule, guards: list[str], call: Callable[..., Any]):
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        guards: list[str],
+        call: Callable[..., Any],
+        captured: Captured | None = None,
+    ):
         self.graph_module = graph_module
         self.graph = graph_module.graph
         self.guards = guards
         self._call = call
+        self._captured = captured
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
     def __str__(self) -> str:
         return self.graph_module.code
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        weights: bool = True,
+        training: bool | None = None,
+    ) -> None:
+        """Write the program into one file that dynamo.load reads without the model's source.
+
+        weights: with the parameters and buffers, as they are now; or without, to be given at load.
+        training: with the backward; by default where the call was made in grad mode and something
+            of it requires grad.
+
+        Raises ProgramError for what a file cannot hold, and where the file cannot be written.
+        """
+        from dynamo.saved.saving import save
+
+        assert self._captured is not None, "made by export"
+        save(self._captured, path, weights=weights, training=training)
 
 
 def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
@@ -40,26 +96,58 @@ def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
     """
     from dynamo import _hook
     from dynamo.api import compile_fresh
+    from dynamo.module import CompiledModule
 
     @functools.wraps(fn, updated=())
     def inner(*args: Any, **kwargs: Any) -> Exported:
         captured: list[tuple[GraphModule, list[Any]]] = []
+        results: list[Any] = []
 
         def keep(gm: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
             captured.append((gm, list(example_inputs)))
-            return gm.forward
+
+            def run(*inputs: Any) -> Any:
+                results[:] = map(_marked, gm.forward(*inputs))
+                return tuple(results)
+
+            return run
 
         compiled, context = compile_fresh(
             fn, backend=keep, mode=None, options=None, fullgraph=True, export=True
         )
-        compiled(*args, **kwargs)
+        grad = torch.is_grad_enabled()
+        returned = compiled(*args, **kwargs)
         if len(captured) != 1:
             name = getattr(fn, "__qualname__", type(fn).__name__)
             raise Unsupported(f"{name} has no tensor operation to export")
+        gm, examples = captured[0]
         guards = [guard for frame in context.records for guard in frame.guards]
-        return Exported(_with_parameters(*captured[0]), guards, _hook.run_or_error(compiled))
+        noted = [change for frame in context.records for change in frame.changes]
+        changes = [change.text for change in noted if not change.is_none()]
+        original: Any = fn
+        if isinstance(fn, CompiledModule):
+            original = fn._orig_mod
+        elif isinstance(fn, _hook.Compiled):
+            original = fn.__wrapped__
+        about = Captured(original, args, kwargs, gm, examples, results, returned, changes, grad)
+        module = _with_parameters(_copied(gm), examples)
+        return Exported(module, guards, _hook.run_or_error(compiled), about)
 
     return inner
+
+
+def _marked(value: Any) -> Any:
+    if type(value) is int:
+        return Number(value)
+    return RealNumber(value) if type(value) is float else value
+
+
+def _copied(gm: GraphModule) -> GraphModule:
+    graph = Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    module = GraphModule(gm, graph)
+    module.meta.update(gm.meta)
+    return module
 
 
 def _with_parameters(gm: GraphModule, example_inputs: list[Any]) -> GraphModule:

@@ -65,10 +65,14 @@ class Codegen:
             self.emit.load_fast(local)
         elif value.is_constant() and _is_plain(value):
             self.emit.load_const(value.as_constant())
-        elif value.source is not None:
+        elif value.source is not None and not self._by_graph(value):
             value.source.load(self.emit)
         else:
             self._reconstruct(value)
+
+    def _by_graph(self, value: Value) -> bool:
+        """Whether the graph returns it although it could be loaded: a program is all there is."""
+        return self.output.context.export and value.is_symbolic()
 
     def pending(self, obj: Any, source: Source | None) -> None:
         """Push an outside object that capture did not look at."""

@@ -73,6 +73,33 @@ class GraphRecord:
     report: dict[str, Any] = field(default_factory=dict)  # the backend's compile_report
 
 
+class Change:
+    """What a program does beside computing tensors. `changed`: the object that it changes."""
+
+    def __init__(self, text: str, changed: Any = None) -> None:
+        self.text = text
+        self.changed = changed
+        self.before = self._contents()
+
+    def _contents(self) -> list[tuple[Any, Any]] | None:
+        """What a dict, or an object's instance dict, holds; None for other objects."""
+        if type(self.changed) is dict:
+            return list(self.changed.items())
+        held = getattr(self.changed, "__dict__", None)
+        if type(held) is not dict or isinstance(self.changed, (dict, list, set)):
+            return None
+        return list(held.items())
+
+    def is_none(self) -> bool:
+        """Whether, now that the program has run, all is as it was: `self.n += 1` stores what is
+        there.
+        """
+        after = self._contents()
+        if self.before is None or after is None or len(after) != len(self.before):
+            return False
+        return all(k is key and v is value for (k, v), (key, value) in zip(after, self.before))
+
+
 @dataclass
 class FrameRecord:
     """One compilation of one frame (a function, or a continuation of one)."""
@@ -91,3 +118,4 @@ class FrameRecord:
     recompile_reason: str | None = (
         None  # the guard of the newest older entry that failed, with the values
     )
+    changes: list[Change] = field(default_factory=list)  # with export: beside those of tensors

@@ -113,8 +113,8 @@ def _module_from_rows(rows: Any, root: nn.Module | Mapping[str, Any]) -> GraphMo
 def _node_to_json(node: Node) -> dict[str, Any]:
     row: dict[str, Any] = {"name": node.name, "op": node.op}
     row["target"] = node.target if isinstance(node.target, str) else _callable_name(node.target)
-    row["args"] = [_to_json(arg) for arg in node.args]
-    row["kwargs"] = {key: _to_json(arg) for key, arg in node.kwargs.items()}
+    row["args"] = [argument_to_json(arg) for arg in node.args]
+    row["kwargs"] = {key: argument_to_json(arg) for key, arg in node.kwargs.items()}
     meta: dict[str, Any] = {
         key: node.meta[key] for key in ("stack_trace", "source", "static") if key in node.meta
     }
@@ -135,8 +135,8 @@ def _node_from_json(graph: Graph, row: dict[str, Any], nodes: dict[str, Node]) -
     target = row["target"]
     if row["op"] == "call_function":
         target = _callable(target)
-    args = tuple(_from_json(arg, nodes) for arg in row["args"])
-    kwargs = {key: _from_json(arg, nodes) for key, arg in row["kwargs"].items()}
+    args = tuple(argument_from_json(arg, nodes) for arg in row["args"])
+    kwargs = {key: argument_from_json(arg, nodes) for key, arg in row["kwargs"].items()}
     node = graph.create_node(row["op"], target, args, kwargs, name=row["name"])
     meta = dict(row.get("meta", {}))
     described = meta.pop("val", None)
@@ -189,7 +189,7 @@ def _callable(path: str) -> Callable[..., Any]:
 # -- arguments ------------------------------------------------------------------------------------
 
 
-def _to_json(arg: Any) -> Any:
+def argument_to_json(arg: Any) -> Any:
     if isinstance(arg, Node):
         return {"node": arg.name}
     if arg is None or type(arg) in (bool, int, str):
@@ -200,36 +200,44 @@ def _to_json(arg: Any) -> Any:
         if isinstance(arg, kind):
             return {key: write(arg)}
     if isinstance(arg, list):
-        return [_to_json(item) for item in arg]
+        return [argument_to_json(item) for item in arg]
     if isinstance(arg, tuple) and not hasattr(arg, "_fields"):
-        return {"tuple": [_to_json(item) for item in arg]}
+        return {"tuple": [argument_to_json(item) for item in arg]}
     if type(arg) is OrderedDict:
-        return {"ordered_dict": [[_to_json(key), _to_json(value)] for key, value in arg.items()]}
+        return {
+            "ordered_dict": [
+                [argument_to_json(key), argument_to_json(value)] for key, value in arg.items()
+            ]
+        }
     if isinstance(arg, dict):
-        return {"dict": [[_to_json(key), _to_json(value)] for key, value in arg.items()]}
+        return {
+            "dict": [[argument_to_json(key), argument_to_json(value)] for key, value in arg.items()]
+        }
     if isinstance(arg, slice):
-        return {"slice": [_to_json(part) for part in (arg.start, arg.stop, arg.step)]}
+        return {"slice": [argument_to_json(part) for part in (arg.start, arg.stop, arg.step)]}
     if arg is ...:
         return {"ellipsis": True}
     raise SerializeError(f"an argument of type {type(arg).__name__} has no text form: {arg!r}")
 
 
-def _from_json(data: Any, nodes: dict[str, Node]) -> Any:
+def argument_from_json(data: Any, nodes: dict[str, Node]) -> Any:
     if isinstance(data, list):
-        return [_from_json(item, nodes) for item in data]
+        return [argument_from_json(item, nodes) for item in data]
     if not isinstance(data, dict):
         return data
     ((key, value),) = data.items()
     if key == "node":
         return nodes[value]
     if key == "tuple":
-        return tuple(_from_json(item, nodes) for item in value)
+        return tuple(argument_from_json(item, nodes) for item in value)
     if key == "dict":
-        return {_from_json(k, nodes): _from_json(v, nodes) for k, v in value}
+        return {argument_from_json(k, nodes): argument_from_json(v, nodes) for k, v in value}
     if key == "ordered_dict":
-        return OrderedDict((_from_json(k, nodes), _from_json(v, nodes)) for k, v in value)
+        return OrderedDict(
+            (argument_from_json(k, nodes), argument_from_json(v, nodes)) for k, v in value
+        )
     if key == "slice":
-        return slice(*(_from_json(part, nodes) for part in value))
+        return slice(*(argument_from_json(part, nodes) for part in value))
     if key == "ellipsis":
         return ...
     if key == "float":

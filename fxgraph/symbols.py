@@ -166,6 +166,13 @@ class ShapeEnv:
         self._named[letter] += 1
         return f"{letter}{self._named[letter] - 1}"
 
+    def declare(self, info: SymbolInfo) -> None:
+        """Take over a symbol of another compilation, by its name."""
+        self._named[info.symbol.name[0]] = max(
+            self._named[info.symbol.name[0]], int(info.symbol.name[1:]) + 1
+        )
+        self._register(info)
+
     def _register(self, info: SymbolInfo) -> None:
         self.symbols[info.symbol] = info
         self._ranges[info.symbol] = (info.low, info.high)

@@ -5,6 +5,6 @@ compiled(*inputs_that_are_not_static)
 """
 
 from inductor.options import Options, names
-from inductor.pipeline import compile_graph, compile_training
+from inductor.pipeline import compile_graph, compile_traced, compile_training, trace
 
-__all__ = ["Options", "compile_graph", "compile_training", "names"]
+__all__ = ["Options", "compile_graph", "compile_traced", "compile_training", "names", "trace"]

@@ -35,6 +35,7 @@ from fxgraph import effects, faults
 from fxgraph.aot import (
     FunctionalGraph,
     SpentCallable,
+    TrainingGraph,
     Unfunctionalizable,
     functionalize,
     functionalize_training,
@@ -380,9 +381,28 @@ def compile_training(
 
     Raises Unfunctionalizable and UndifferentiableHere.
     """
-    training = functionalize_training(gm, example_inputs, keep=LOWERINGS)
+    return compile_traced(trace(gm, example_inputs, training=True), example_inputs, options=options)
+
+
+def trace(
+    gm: Any, example_inputs: Sequence[Any], *, training: bool
+) -> FunctionalGraph | TrainingGraph:
+    """The first stage alone, with the backward or without: what compile_traced takes."""
+    function = functionalize_training if training else functionalize
+    return function(gm, example_inputs, keep=LOWERINGS)
+
+
+def compile_traced(
+    training: FunctionalGraph | TrainingGraph,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile what `trace` gave, as compile_graph and compile_training do. Of inputs that are not
+    static, nothing is read.
+    """
     if isinstance(training, FunctionalGraph):
-        c = new_compilation(gm, example_inputs, options)
+        c = new_compilation(training.graph_module, example_inputs, options)
         c.functional = training
         statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
         return SpentCallable(_compiled(c), training.spent, statics)
@@ -641,7 +661,9 @@ __all__ = [
     "STAGES",
     "Compilation",
     "compile_graph",
+    "compile_traced",
     "compile_training",
     "new_compilation",
     "run_stages",
+    "trace",
 ]

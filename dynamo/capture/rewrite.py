@@ -38,7 +38,7 @@ from dynamo.capture.targets import hold_targets
 from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.reconstruct import Codegen, FillLater
-from dynamo.records import FrameRecord, GraphRecord
+from dynamo.records import Change, FrameRecord, GraphRecord
 from dynamo.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.values.base import Value
 from dynamo.values.inference import compile_inside
@@ -108,6 +108,8 @@ class FrameRewriter:
     def rewrite(self) -> Rewritten:
         start = time.perf_counter()
         first = self._first_run()
+        if self.output.context.export:
+            self._note_changes()
         results = list(first.graph_outputs.values())
         graph = self.output.graph
         unused = self._unused_that_may_fail([value.node for value in results])
@@ -139,6 +141,22 @@ class FrameRewriter:
         total = time.perf_counter() - start
         self.record.times["codegen"] = total - self.record.times["backend"]
         return Rewritten(code, self.stop.instr is not None, self.output)
+
+    def _note_changes(self) -> None:
+        """What a program without Python could not do."""
+        effects, result = self.output.side_effects, self.root.result
+        changes = self.record.changes
+        for value in effects.pending([result] if result is not None else []):
+            if not value.mutation.new:
+                names = ", ".join(value.mutation.attrs)
+                text = f"changes {value.describe()}{f' ({names})' if names else ''}"
+                changes.append(Change(text, value.outside))
+        texts = [f"changes the global {name}" for _, name in effects.globals]
+        texts += [f"calls {call.function.__name__}" for call in effects.calls]
+        texts += ["changes torch's modes"] if self.root.state_changes else []
+        texts += ["makes objects before its graph"] if self.output.made_first else []
+        texts += ["takes a lock"] if effects.locks else []
+        changes += map(Change, texts)
 
     # -- the graph ------------------------------------------------------------------------------
     def _has_operations(self) -> bool:

@@ -171,12 +171,14 @@ class SymbolValue(Value):
     # -- made again -------------------------------------------------------------------------------
     def reconstruct(self, codegen: Codegen) -> None:
         expr = self.symbolic.node.expr
-        if expr.is_number or expr in (sympy.true, sympy.false):
+        export = self.output.context.export
+        decided = export and isinstance(self.symbolic, torch.SymBool)
+        if expr.is_number or expr in (sympy.true, sympy.false) or decided:
             codegen.load_const(self.as_constant())
             return
         symbols = sorted(expr.free_symbols, key=str)
         sources = [self.env.symbols[symbol].source for symbol in symbols]
-        if any(source is None for source in sources):  # the graph gives it
+        if export or any(source is None for source in sources):  # the graph gives it
             codegen.graph_output(self)  # type: ignore[arg-type]
             return
         if expr.is_Symbol:

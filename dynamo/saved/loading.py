@@ -1,0 +1,405 @@
+"""From the sections of a file to a program that can be called."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from dynamo.backend_lookup import lookup_backend
+from dynamo.errors import ProgramError
+from dynamo.saved.container import Container
+from dynamo.saved.nests import check_nest, maker
+from dynamo.saved.saving import read_graphs
+from dynamo.saved.signature import Signature
+from fxgraph.aot.runtime import same_sharing
+from fxgraph.serialize import SerializeError, argument_from_json
+from fxgraph.stored import StoredError, evaluator, from_data, to_data
+from fxgraph.stored.graphs import dtype_of
+from fxgraph.symbols import is_symbol
+
+# What reading data that contradicts itself may end in.
+_DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError,
+            ArithmeticError, MemoryError)  # fmt: skip
+
+
+def load(
+    path: str | os.PathLike[str],
+    weights: Mapping[str, torch.Tensor] | None = None,
+    *,
+    backend: str = "inductor",
+) -> Program:
+    """The program that Exported.save wrote into this file; the model's source is not needed.
+
+    weights: parameters and buffers by the names of the state dict, of a program that was saved
+        without them. They are used as they are, not copied: a training step changes them.
+    backend: "inductor" compiles for this machine, when first called; "aot_eager" runs operator by
+        operator.
+
+    No code is taken from the file. Raises ProgramError for a file that is damaged, cut off, of a
+    newer format or no saved program, and for weights that do not fit.
+    """
+    container = Container(path)
+    return Program(container, weights, _compiler(backend))
+
+
+def _compiler(backend: str) -> Callable[..., Any]:
+    found = getattr(lookup_backend(backend), "compile_traced", None)
+    if found is None:
+        raise ProgramError(
+            f"backend {backend!r} does not run saved programs: choose 'inductor' or 'aot_eager'"
+        )
+    return found
+
+
+def read_program(container: Container) -> Any:
+    """The JSON of a program."""
+    section = container.section("program")
+    try:
+        data = json.loads(bytes(section))
+        if not isinstance(data, dict):
+            raise TypeError("no object")
+        return data
+    except (ValueError, TypeError, RecursionError) as error:
+        raise container.fail("damaged: its program is none") from error
+
+
+class Program:
+    """A loaded program: call it as the original. It has the weights, not the modules.
+
+    name: of what was exported. path: the file.
+    """
+
+    def __init__(
+        self,
+        container: Container,
+        weights: Mapping[str, torch.Tensor] | None,
+        compiler: Callable[..., Any],
+    ) -> None:
+        self.path = container.path
+        self._container = container
+        self._compiler = compiler
+        self.data = data = read_program(container)
+        self._compiled: dict[str, _Compiled] = {}
+        try:
+            self.name = str(data["name"])
+            tensors = Tensors(container, data, weights)
+            self._tensors = tensors.made
+            self._names: dict[str, torch.Tensor] = tensors.names
+            graphs = read_graphs(data, self._tensors, self.name)
+            self._env = graphs.pop("env")
+            self._graphs = graphs
+            self._signature = Signature(data["signature"], data["symbols"], self._env, self.name)
+            self._inputs = self._readers(data["graph_inputs"])
+            self._check_inputs(data["graph_inputs"])
+            self._result = self._results(data["outputs"])
+            self._grad_mode = bool(data["grad_mode"])
+            self._no_backward = str(data["no_backward"])
+        except ProgramError:
+            raise
+        except (StoredError, SerializeError) as error:
+            raise container.fail(f"no program: {error}") from error
+        except _DAMAGES as error:
+            text = f"{type(error).__name__}: {str(error)[:200]}"
+            raise container.fail(f"damaged: its program is none ({text})") from error
+
+    # -- reading ----------------------------------------------------------------------------------
+    def _readers(self, rows: Any) -> list[tuple[str, Any]]:
+        leaves = len(self.data["signature"]["leaves"])
+        limits = {"leaf": leaves, "tensor": len(self._tensors)}
+        names = {symbol.name for symbol in self._env.symbols} if self._env else set()
+        for kind, where in rows:
+            known = (
+                where in names
+                if kind == "symbol"
+                else (type(where) is int and 0 <= where < limits[kind])
+            )
+            if not known:
+                raise StoredError(f"a graph's input is {str((kind, where))[:80]}")
+        return [(kind, where) for kind, where in rows]
+
+    def _check_inputs(self, rows: Any) -> None:
+        """The graphs' inputs are what the signature and the tensors say."""
+        from fxgraph.stored.graphs import tensor_to_data
+
+        leaves = self.data["signature"]["leaves"]
+        for kind, graph in self._graphs.items():
+            module = graph.forward.graph_module if kind == "training" else graph.graph_module
+            nodes = module.graph.find_nodes(op="placeholder")
+            for node, (place, where) in zip(nodes, rows, strict=True):
+                val = node.meta["val"]
+                if place == "symbol":
+                    if not is_symbol(val) or val.node._expr.name != where:
+                        raise StoredError(f"input {node.name} is not {where}")
+                    continue
+                if is_symbol(val):
+                    raise StoredError(f"input {node.name} is no tensor")
+                given = (
+                    leaves[where].get("tensor", {})
+                    if place == "leaf"
+                    else tensor_to_data(self._tensors[where])
+                )
+                own = tensor_to_data(val)
+                if any(given.get(key) != own[key] for key in own):
+                    raise StoredError(f"input {node.name} is another than what is given for it")
+                if bool(node.meta.get("static")) is not (place == "tensor"):
+                    raise StoredError(f"input {node.name} is given by no call")
+
+    def _results(self, data: Any) -> Callable[[Any, list[Any], Mapping[str, Any]], Any]:
+        rows = data["leaves"]
+        check_nest(data["nest"], len(rows))
+        names = {symbol.name: symbol for symbol in self._env.symbols} if self._env else {}
+        graph = next(iter(self._graphs.values()))
+        frame = getattr(graph, "frame", graph)
+        limits = {
+            "output": len(frame.structure),
+            "leaf": len(self.data["signature"]["leaves"]),
+            "tensor": len(self._tensors),
+        }
+        readers = [self._reader(kind, where, limits, names) for kind, where in rows]
+        make = maker(data["nest"])
+        return lambda outputs, leaves, values: make(
+            [read(outputs, leaves, values) for read in readers]
+        )
+
+    def _reader(
+        self, kind: str, where: Any, limits: Mapping[str, int], names: Mapping[str, Any]
+    ) -> Callable[[Any, list[Any], Mapping[str, Any]], Any]:
+        """What gives one leaf of the result, from the graph's outputs, the call's leaves and the
+        values of its symbols.
+        """
+        if kind == "constant":
+            constant = argument_from_json(where, {})
+            return lambda outputs, leaves, values: constant
+        if kind == "number":
+            number = evaluator(to_data(from_data(where, names)))
+            return lambda outputs, leaves, values: number(values)
+        if type(where) is not int or not 0 <= where < limits[kind]:
+            raise StoredError(f"a result is {str((kind, where))[:80]}")
+        if kind == "output":
+            return lambda outputs, leaves, values: outputs[where]
+        if kind == "leaf":
+            return lambda outputs, leaves, values: leaves[where]
+        tensor = self._tensors[where]
+        return lambda outputs, leaves, values: tensor
+
+    # -- weights ----------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers that the program uses, by the model's names for them."""
+        return {name: tensor.detach() for name, tensor in self._names.items()}
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Parameters, each once."""
+        seen: set[int] = set()
+        for name, tensor in self._names.items():
+            if isinstance(tensor, torch.nn.Parameter) and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield name, tensor
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        return (parameter for _, parameter in self.named_parameters())
+
+    # -- calls ------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = self._signature.leaves(args, kwargs)
+        values = self._signature.symbols(leaves) if self._env is not None else {}
+        kind = self._kind(leaves)
+        compiled = self._compiled.get(kind)
+        if compiled is None:
+            compiled = self._compiled[kind] = _Compiled(self, kind)
+        places: dict[str, Any] = {"leaf": leaves, "symbol": values}
+        varying = [places[place][where] for place, where in self._inputs if place in places]
+        return self._result(compiled(varying, values), leaves, values)
+
+    def _kind(self, leaves: Sequence[Any]) -> str:
+        """The graph that serves the call."""
+        enabled = torch.is_grad_enabled()
+        if "step" in self._graphs:
+            if not enabled:
+                raise ProgramError(f"{self.name} is a training step: call it in grad mode")
+            return "step"
+        if not enabled:
+            return "inference"
+        wanted = any(t.requires_grad for t in self._tensors) or any(
+            isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves
+        )
+        if not wanted or not self._grad_mode:
+            return "inference"
+        if "training" not in self._graphs:
+            raise ProgramError(
+                f"{self.name} was saved without its backward ({self._no_backward}), and something "
+                "of it requires grad: call it under torch.no_grad()"
+            )
+        return "training"
+
+    def __repr__(self) -> str:
+        return f"<saved program {self.name} from {self.path}>"
+
+    def __str__(self) -> str:
+        from dynamo.saved.show import text_of
+
+        return text_of(self._container, self.data)
+
+
+class _Compiled:
+    """One graph of a program, compiled; and what runs for sizes that the kernels exclude."""
+
+    def __init__(self, program: Program, kind: str) -> None:
+        self.program = program
+        self.graph = program._graphs[kind]
+        self.frame = getattr(self.graph, "frame", self.graph)
+        self.inputs = [
+            program._tensors[where] if place == "tensor" else None
+            for place, where in program._inputs
+        ]
+        env = program._env
+        self.known = len(env.guards) if env is not None else 0
+        with torch.set_grad_enabled(kind != "inference"):
+            self.run = program._compiler(self.graph, self.inputs)
+        self.binds_static = getattr(self.run, "binds_static", False)
+        self.guards: list[Callable[[Mapping[str, Any]], Any]] = []
+        self.plain: Any = None
+
+    def __call__(self, varying: list[Any], values: Mapping[str, Any]) -> Any:
+        every = self._every(varying)
+        if self.frame.input_mutations and not same_sharing(self.frame, every):
+            raise ProgramError(
+                f"{self.program.name}: inputs that are written share memory with others, otherwise "
+                "than when it was saved"
+            )
+        with torch._C._DisableAutocast():
+            if not self._fits(values):
+                return self._on_aten()(*every)
+            return self.run(*(varying if self.binds_static else every))
+
+    def _every(self, varying: list[Any]) -> list[Any]:
+        given = iter(varying)
+        return [next(given) if tensor is None else tensor for tensor in self.inputs]
+
+    def _fits(self, values: Mapping[str, Any]) -> bool:
+        """Whether the kernels serve these sizes: compiling has assumed more of them."""
+        env = self.program._env
+        if env is None:
+            return True
+        for guard in env.guards[self.known + len(self.guards) :]:
+            self.guards.append(evaluator(to_data(guard.condition)))
+        return all(holds(values) for holds in self.guards)
+
+    def _on_aten(self) -> Any:
+        if self.plain is None:
+            self.plain = _compiler("aot_eager")(self.graph, self.inputs)
+        return self.plain
+
+
+class Tensors:
+    """The tensors of a program: windows of the mapped file, or the user's."""
+
+    def __init__(
+        self, container: Container, data: Any, weights: Mapping[str, torch.Tensor] | None
+    ) -> None:
+        self.container = container
+        self.name = str(data["name"])
+        self.weights = weights
+        self._memories: dict[tuple[str, int, int], torch.Tensor] = {}
+        self._sections: dict[str, memoryview] = {}
+        rows = data["tensors"]
+        self._check_weights(rows, set(data["state_names"]))
+        self.names: dict[str, torch.Tensor] = {}
+        self.made = [self._tensor(row) for row in rows]
+
+    def _check_weights(self, rows: Any, known: set[str]) -> None:
+        outside = any(row["names"] and "weights" not in row for row in rows)
+        if self.weights is None:
+            if outside:
+                raise self._refused("it was saved without weights: give them, load(path, weights)")
+            return
+        if not outside:
+            raise self._refused("it has its weights in the file: load(path) without weights")
+        wanted = [row["names"] for row in rows if row["names"]]
+        missing = [names[0] for names in wanted if not any(n in self.weights for n in names)]
+        extra = [name for name in self.weights if name not in known]
+        texts = [
+            f"{title} {', '.join(map(str, names[:5]))}{' and others' if len(names) > 5 else ''}"
+            for title, names in (("missing:", missing), ("unknown:", extra))
+            if names
+        ]
+        if texts:
+            raise self._refused(f"weights that do not fit; {'; '.join(texts)}")
+
+    def _refused(self, text: str) -> ProgramError:
+        return ProgramError(f"{self.container.path} ({self.name}): {text}")
+
+    def _tensor(self, row: Any) -> torch.Tensor:
+        names = row["names"]
+        dtype = dtype_of(row["dtype"])
+        size, stride = row["size"], row["stride"]
+        numbers = (*size, *stride)
+        if len(size) != len(stride) or any(type(n) is not int or n < 0 for n in numbers):
+            raise StoredError(f"a tensor of size {size} and stride {stride}")
+        device = torch.device(row["device"])
+        if names and self.weights is not None:
+            tensor = self._given(names, dtype, tuple(size), tuple(stride), device)
+        else:
+            tensor = self._window(row, dtype, size, stride, device)
+        requires_grad = bool(row["requires_grad"])
+        if row["parameter"] and not isinstance(tensor, torch.nn.Parameter):
+            tensor = torch.nn.Parameter(tensor, requires_grad)
+        elif tensor.requires_grad is not requires_grad:
+            tensor = tensor.detach().requires_grad_(requires_grad)
+        for name in names:
+            self.names[str(name)] = tensor
+        return tensor
+
+    def _given(
+        self, names: Any, dtype: torch.dtype, size: Any, stride: Any, device: torch.device
+    ) -> torch.Tensor:
+        assert self.weights is not None
+        name = next(name for name in names if name in self.weights)
+        tensor = self.weights[name]
+        if not isinstance(tensor, torch.Tensor):
+            raise self._refused(f"weight {name} is a {type(tensor).__name__}, not a tensor")
+        if tuple(tensor.shape) != size:
+            raise self._refused(
+                f"weight {name} has the shape {tuple(tensor.shape)} instead of {size}"
+            )
+        if tensor.dtype is not dtype:
+            raise self._refused(f"weight {name} is {tensor.dtype} instead of {dtype}")
+        if tensor.device != device:
+            raise self._refused(f"weight {name} is on {tensor.device} instead of {device}")
+        if tensor.stride() == stride:
+            return tensor
+        made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+        return made.copy_(tensor.detach())
+
+    def _window(
+        self, row: Any, dtype: torch.dtype, size: Any, stride: Any, device: torch.device
+    ) -> torch.Tensor:
+        section = "weights" if "weights" in row else "constants"
+        place = row[section]
+        start, count, offset = place["start"], place["bytes"], place["offset"]
+        if any(type(n) is not int or n < 0 for n in (start, count, offset)):
+            raise StoredError(f"a tensor in no place: {place}")
+        memory = self._memory(section, start, count, device)
+        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1
+        if (0 not in size and last * dtype.itemsize > count) or start % dtype.itemsize:
+            raise StoredError("a tensor that is larger than its memory")
+        typed = torch.empty(0, dtype=dtype, device=device)
+        return typed.set_(memory.untyped_storage(), offset + memory.storage_offset(), size, stride)
+
+    def _memory(self, section: str, start: int, count: int, device: torch.device) -> torch.Tensor:
+        """A storage of its own for each memory, as the program had it."""
+        key = (section, start, count)
+        if key not in self._memories:
+            if section not in self._sections:
+                self._sections[section] = self.container.section(section)
+            view = self._sections[section]
+            if start + count > len(view):
+                raise StoredError("a tensor beyond the end of its section")
+            raw = torch.empty(0, dtype=torch.uint8)
+            if count:
+                raw = torch.frombuffer(view[start : start + count], dtype=torch.uint8)
+            self._memories[key] = raw.to(device)
+        return self._memories[key]

@@ -1,0 +1,371 @@
+"""From an exported program to the sections of a file.
+
+program     JSON: signature, symbols, graphs, what is returned, where the tensors are
+constants   tensors of the program's own, one after the other
+weights     parameters and buffers, likewise; absent with weights=False
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.backend_lookup import lookup_backend
+from dynamo.errors import ProgramError
+from dynamo.saved import container
+from dynamo.saved.nests import nest_of
+from dynamo.saved.signature import CONSTANTS, Bound
+from dynamo.sources import TensorSizeSource, TensorStrideSource
+from fxgraph import Graph, GraphModule
+from fxgraph.aot import (
+    FunctionalGraph,
+    UndifferentiableHere,
+    Unfunctionalizable,
+    asks_for_gradients,
+    needs_autograd,
+)
+from fxgraph.args import leaves
+from fxgraph.serialize import SerializeError, argument_to_json
+from fxgraph.stored import (
+    GraphReader,
+    GraphWriter,
+    StoredError,
+    env_from_data,
+    env_to_data,
+    to_data,
+)
+from fxgraph.stored.graphs import tensor_to_data
+from fxgraph.symbols import expr_of, is_symbolic
+
+if TYPE_CHECKING:
+    from dynamo.export import Captured
+
+ALIGNMENT = 64  # of tensors, in bytes
+
+
+def save(
+    captured: Captured, path: str | os.PathLike[str], *, weights: bool, training: bool | None
+) -> None:
+    """Write `captured` to `path`."""
+    saving = Saving(captured, weights)
+    try:
+        data = saving.program(training)
+        text = json.dumps(data, allow_nan=False).encode()
+    except (StoredError, SerializeError) as error:
+        raise ProgramError(f"{saving.name} cannot be saved: {error}") from error
+    sections: dict[str, Any] = {"program": [text], "constants": saving.constants.chunks}
+    if weights:
+        sections["weights"] = saving.weights.chunks
+    container.write(path, sections)
+
+
+class Memory:
+    """The tensors of one section: each memory once, whoever looks at it."""
+
+    def __init__(self) -> None:
+        self.chunks: list[memoryview | bytes] = []
+        self.size = 0
+        self._known: dict[int, tuple[int, int, torch.Tensor]] = {}
+
+    def place(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Where its memory lies in the section, and its first element in that."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._known:
+            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            raw = raw.set_(storage, 0, (storage.nbytes(),), (1,)).cpu()
+            self.chunks.append(bytes(-self.size % ALIGNMENT))
+            self.size += -self.size % ALIGNMENT
+            self._known[key] = self.size, storage.nbytes(), raw  # alive, so that the key stays its
+            self.chunks.append(memoryview(raw.numpy()))
+            self.size += storage.nbytes()
+        start, size, _ = self._known[key]
+        return {"start": start, "bytes": size, "offset": int(tensor.storage_offset())}
+
+
+class Saving:
+    """One program on its way to data."""
+
+    def __init__(self, captured: Captured, with_weights: bool) -> None:
+        self.captured = captured
+        self.with_weights = with_weights
+        fn = captured.fn
+        self.name = getattr(fn, "__qualname__", None) or type(fn).__name__
+        self.constants, self.weights = Memory(), Memory()
+        self.tensors: list[dict[str, Any]] = []
+        self._numbers: dict[int, int] = {}
+        self._alive: list[torch.Tensor] = []
+        self.names, self.known = _state_names(fn)
+        self.writer = GraphWriter(self.tensor)
+        self.no_backward = "save(training=False)"  # why there is none, if there is none
+        if captured.changes:
+            raise ProgramError(
+                f"{self.name} cannot be saved: beside computing tensors it "
+                f"{'; it '.join(captured.changes)}"
+            )
+        try:
+            self.bound = Bound(fn, captured.args, captured.kwargs)
+        except RecursionError:
+            raise ProgramError(f"{self.name} cannot be saved: an argument holds itself") from None
+
+    def fail(self, text: str) -> ProgramError:
+        return ProgramError(f"{self.name} cannot be saved: {text}")
+
+    # -- tensors ----------------------------------------------------------------------------------
+    def tensor(self, tensor: torch.Tensor, fallback: str | None = None) -> int:
+        """The number of a tensor that the program holds. `fallback`: its name if no module has
+        one for it.
+        """
+        key = id(tensor)
+        if key in self._numbers:
+            return self._numbers[key]
+        if tensor.layout is not torch.strided or type(tensor) not in _PLAIN:
+            raise self.fail(f"a {type(tensor).__name__} of layout {tensor.layout} in it")
+        names = self.names.get(key, [])
+        row: dict[str, Any] = {
+            "names": names,
+            "parameter": isinstance(tensor, torch.nn.Parameter),
+            "requires_grad": tensor.requires_grad,
+            **tensor_to_data(tensor),
+        }
+        if fallback and not names:
+            row["label"] = fallback
+        if not names:
+            row["constants"] = self.constants.place(tensor)
+        elif self.with_weights:
+            row["weights"] = self.weights.place(tensor)
+        self._alive.append(tensor)
+        self.tensors.append(row)
+        self._numbers[key] = len(self.tensors) - 1
+        return len(self.tensors) - 1
+
+    # -- the program ------------------------------------------------------------------------------
+    def program(self, training: bool | None) -> dict[str, Any]:
+        captured, bound = self.captured, self.bound
+        gm, outputs = self._outputs()
+        inputs = self._graph_inputs(gm)
+        graphs = self._graphs(gm, training)
+        env = _env_of(gm)
+        data = {
+            "framegraph": _version(),
+            "torch": torch.__version__,
+            "name": self.name,
+            "symbols": env_to_data(env),
+            "signature": {
+                "parameters": bound.parameters(),
+                "nest": bound.nest,
+                "leaves": self._leaves(),
+                "reads": self._reads(env),
+            },
+            "graph_inputs": inputs,
+            "graphs": graphs,
+            "outputs": outputs,
+            "tensors": self.tensors,
+            "state_names": sorted(self.known),
+            "grad_mode": captured.grad,
+            "no_backward": self.no_backward,
+        }
+        self._verify(data)
+        return data
+
+    def _leaves(self) -> list[dict[str, Any]]:
+        by_id: dict[int, int] = {}
+        fakes = {
+            id(example): node.meta["val"]
+            for node, example in zip(_placeholders(self.captured.gm), self.captured.examples)
+        }
+        rows = []
+        for number, (value, path) in enumerate(zip(self.bound.leaves, self.bound.paths)):
+            row: dict[str, Any] = {"path": path}
+            symbol = self._symbol_of.get(number)
+            if isinstance(value, torch.Tensor):
+                first = by_id.setdefault(id(value), number)
+                if first != number:
+                    row["same_as"] = first
+                else:
+                    fake = fakes.get(id(value), value)
+                    grad = value.requires_grad
+                    row["tensor"] = {**tensor_to_data(fake), "requires_grad": grad}
+            elif symbol is not None:
+                row["symbol"] = symbol
+            elif isinstance(value, CONSTANTS):
+                row["constant"] = argument_to_json(value)
+            else:
+                raise self.fail(f"input {path} is a {type(value).__name__}")
+            rows.append(row)
+        return rows
+
+    def _reads(self, env: Any) -> dict[str, Any]:
+        """Where each symbol's value is found in a call."""
+        found = {}
+        for symbol, info in env.symbols.items() if env is not None else ():
+            found[symbol.name] = self._read(info)
+        return found
+
+    def _read(self, info: Any) -> list[Any]:
+        source = info.source
+        kinds = {TensorSizeSource: "size", TensorStrideSource: "stride"}
+        kind = kinds.get(type(source))
+        leaf = self.bound.names.get(source.origin.name if kind else source.name)
+        if leaf is None:
+            return ["fixed", info.hint]  # of what the program holds
+        return [kind, leaf, source.dim] if kind else ["number", leaf]
+
+    @property
+    def _symbol_of(self) -> dict[int, str]:
+        env = _env_of(self.captured.gm)
+        reads = self._reads(env)
+        return {where[1]: name for name, where in reads.items() if where[0] == "number"}
+
+    def _graph_inputs(self, gm: GraphModule) -> list[list[Any]]:
+        by_id = {
+            id(value): number
+            for number, value in reversed(list(enumerate(self.bound.leaves)))
+            if isinstance(value, torch.Tensor)
+        }
+        found: list[list[Any]] = []
+        for node, example in zip(_placeholders(gm), self.captured.examples, strict=True):
+            if not isinstance(example, torch.Tensor):
+                found.append(["symbol", node.meta["val"].node._expr.name])
+            elif id(example) in by_id and not node.meta.get("static"):
+                found.append(["leaf", by_id[id(example)]])
+            else:
+                node.meta["static"] = True
+                found.append(["tensor", self.tensor(example, node.meta.get("source"))])
+        return found
+
+    # -- graphs -----------------------------------------------------------------------------------
+    def _graphs(self, gm: GraphModule, training: bool | None) -> dict[str, Any]:
+        examples = self.captured.examples
+        reason = asks_for_gradients(gm)
+        if reason:
+            raise self.fail(f"{reason}, which autograd has to watch")
+        trace = lookup_backend("inductor").trace  # type: ignore[attr-defined]
+        with torch.set_grad_enabled(self.captured.grad):
+            differentiated = needs_autograd(gm, examples) is not None
+            if training and not differentiated:
+                raise self.fail("nothing of it requires grad, or it was exported without grad mode")
+            found: dict[str, Any] = {}
+            try:
+                if differentiated and training is not False:
+                    found = self._with_backward(
+                        lambda: trace(gm, examples, training=True), training
+                    )
+                if "step" not in found:
+                    found["inference"] = self.writer.functional(trace(gm, examples, training=False))
+            except (Unfunctionalizable, UndifferentiableHere) as error:
+                raise self.fail(str(error)) from error
+        return found
+
+    def _with_backward(self, trace: Any, required: bool | None) -> dict[str, Any]:
+        """The graph with its backward; what stands in the way is said when one is asked for."""
+        try:
+            traced = trace()
+        except (Unfunctionalizable, UndifferentiableHere) as error:
+            if required:
+                raise
+            self.no_backward = str(error)
+            return {}
+        if isinstance(traced, FunctionalGraph):
+            return {"step": self.writer.functional(traced)}
+        return {"training": self.writer.training(traced)}
+
+    def _outputs(self) -> tuple[GraphModule, dict[str, Any]]:
+        """The graph with its tensors alone as results, and what the program returns of them."""
+        captured = self.captured
+        node = captured.gm.graph.output_node()
+        returned = node.args[0]
+        tensors = [
+            i for i, r in enumerate(returned) if isinstance(captured.results[i], torch.Tensor)
+        ]
+        place = {i: n for n, i in enumerate(tensors)}
+        graph = Graph()
+        made: dict[Any, Any] = {}
+        graph.graph_copy(captured.gm.graph, made)
+        graph.output(tuple(made[returned[i]] for i in tensors))
+        graph.eliminate_dead_code()
+        gm = GraphModule(captured.gm, graph)
+        gm.meta.update(captured.gm.meta)
+        rows: list[list[Any]] = []
+
+        def leaf(value: Any, path: str) -> int:
+            rows.append(self._returned(value, path, returned, place))
+            return len(rows) - 1
+
+        nest = nest_of(captured.returned, leaf, "the result")
+        return gm, {"nest": nest, "leaves": rows}
+
+    def _returned(self, value: Any, path: str, nodes: Sequence[Any], place: Any) -> list[Any]:
+        for i, result in enumerate(self.captured.results):
+            if result is value and i in place:
+                return ["output", place[i]]
+            if result is value:
+                val = nodes[i].meta["val"] if hasattr(nodes[i], "meta") else nodes[i]
+                data = to_data(expr_of(val)) if is_symbolic(val) else argument_to_json(val)
+                return ["number", data]
+        if isinstance(value, torch.Tensor):
+            for number, leaf in enumerate(self.bound.leaves):
+                if leaf is value:
+                    return ["leaf", number]
+            return ["tensor", self.tensor(value, path)]
+        if isinstance(value, CONSTANTS):
+            return ["constant", argument_to_json(value)]
+        raise self.fail(f"{path} is a {type(value).__name__}: neither a tensor nor a number")
+
+    # -- check ------------------------------------------------------------------------------------
+    def _verify(self, data: dict[str, Any]) -> None:
+        """Raise where reading would give another graph."""
+        read_graphs(json.loads(json.dumps(data, allow_nan=False)), self._alive, self.name)
+
+
+def read_graphs(data: Any, tensors: Sequence[torch.Tensor], name: str) -> dict[str, Any]:
+    """The graphs of a program's data, and the ShapeEnv, "env", that they share."""
+    env = env_from_data(data["symbols"])
+    reader = GraphReader(env, tensors)
+    graphs: dict[str, Any] = {}
+    for kind, graph in data["graphs"].items():
+        read = reader.training if kind == "training" else reader.functional
+        if kind not in ("training", "inference", "step"):
+            raise StoredError(f"no kind of graph {kind[:40]!r}")
+        graphs[kind] = read(graph, name)
+    if not graphs:
+        raise StoredError("no graph")
+    return {**graphs, "env": env}
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def _state_names(fn: Any) -> tuple[dict[int, list[str]], set[str]]:
+    """id of a parameter or buffer -> its names in the state dict; and all names there."""
+    module = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+    if not isinstance(module, torch.nn.Module):
+        return {}, set()
+    found: dict[int, list[str]] = {}
+    for name, tensor in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
+        found.setdefault(id(tensor), []).append(name)
+    return found, {name for names in found.values() for name in names}
+
+
+def _placeholders(gm: GraphModule) -> list[Any]:
+    return gm.graph.find_nodes(op="placeholder")
+
+
+def _env_of(gm: GraphModule) -> Any:
+    return getattr(gm.meta.get("fake_mode"), "shape_env", None)
+
+
+def _version() -> str:
+    import dynamo
+
+    return dynamo.__version__
+
+
+__all__ = ["Saving", "leaves", "read_graphs", "save"]

@@ -1,0 +1,444 @@
+"""Functional graphs and training graphs as data, and back.
+
+A node is {"name": ..., "op": ..., "args": [...]}; an input {"name": ..., "input": its place and
+shape}, a constant {"name": ..., "constant": number of a tensor}. What a graph returns stands last.
+"""
+
+from __future__ import annotations
+
+import keyword
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph, MutatedInput, OutputSpec, TrainingGraph
+from fxgraph.aot.fake import FakePropagation, symbolic_dispatch
+from fxgraph.aot.functional import Segment, flat_graph, is_view
+from fxgraph.args import leaves, map_aggregate
+from fxgraph.expression_nodes import value_of
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule, fetch_attribute
+from fxgraph.node import Node
+from fxgraph.serialize import SerializeError, argument_from_json, argument_to_json
+from fxgraph.stored.errors import StoredError
+from fxgraph.stored.expressions import number_from, number_of
+from fxgraph.stored.operators import name_of, operator_of
+from fxgraph.symbols import ShapeEnv, is_symbol, is_symbolic
+from fxgraph.torch_fx import fake_tensor_mode
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
+_AS_STRIDED = torch.ops.aten.as_strided.default
+_OUTPUT_KINDS = (
+    *("fresh", "input", "alias_of_input", "same_as_output", "alias_of_output"),
+    *("alias_of_intermediate", "constant"),
+)
+
+
+# -- tensors --------------------------------------------------------------------------------------
+def tensor_to_data(tensor: torch.Tensor) -> dict[str, Any]:
+    """Dtype, size, stride and device."""
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        raise StoredError(f"a tensor of layout {tensor.layout} cannot be saved")
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "size": [number_of(n) for n in tensor.shape],
+        "stride": [number_of(n) for n in tensor.stride()],
+        "device": str(tensor.device),
+    }
+
+
+def dtype_of(name: Any) -> torch.dtype:
+    """The dtype of this name."""
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
+        raise StoredError(f"no dtype {str(name)[:80]!r}")
+    return dtype
+
+
+# -- writing --------------------------------------------------------------------------------------
+class GraphWriter:
+    """Makes data of graphs. `keep` takes a tensor that belongs to one, and returns its number."""
+
+    def __init__(self, keep: Callable[[torch.Tensor], int]) -> None:
+        self.keep = keep
+
+    def functional(self, functional: FunctionalGraph) -> dict[str, Any]:
+        return {
+            "nodes": self._nodes(functional.graph_module),
+            **self._frame(functional),
+        }
+
+    def training(self, training: TrainingGraph) -> dict[str, Any]:
+        return {
+            "forward": self._nodes(training.forward.graph_module),
+            "backward": self._nodes(training.backward.graph_module),
+            "frame": self._frame(training.frame),
+            "saved": training.saved,
+            "tangents": training.tangents,
+            "gradients": training.gradients,
+            "sources": [sorted(numbers) for numbers in training.sources],
+            "frees": training.frees,
+            "segments": [vars(segment) for segment in training.segments],
+            "cuts": list(training.cuts),
+            "versions": training.versions,
+            "draws": training.draws,
+            "spent": _spent_to_data(training.spent),
+        }
+
+    def _frame(self, functional: FunctionalGraph) -> dict[str, Any]:
+        return {
+            "outputs": [self._output(spec) for spec in functional.outputs],
+            "mutations": [_view_numbers(vars(m)) for m in functional.input_mutations],
+            "structure": _argument_to_data(functional.structure),
+            "same_inputs": functional.same_inputs,
+            "spent": _spent_to_data(functional.spent),
+        }
+
+    def _output(self, spec: OutputSpec) -> dict[str, Any]:
+        row = _view_numbers(vars(spec))
+        if isinstance(spec.constant, torch.Tensor):
+            row["constant"] = {"tensor": self.keep(spec.constant)}
+        else:
+            row["constant"] = {"value": _argument_to_data(spec.constant)}
+        return row
+
+    def _nodes(self, gm: GraphModule) -> list[dict[str, Any]]:
+        return [self._node(gm, node) for node in gm.graph.nodes]
+
+    def _node(self, gm: GraphModule, node: Node) -> dict[str, Any]:
+        row: dict[str, Any] = {"name": node.name}
+        if node.op == "placeholder":
+            return {**row, "input": _input_to_data(node)}
+        if node.op == "get_attr":
+            return {**row, "constant": self.keep(fetch_attribute(gm, node.target))}
+        if node.op == "output":
+            return {"return": _argument_to_data(node.args[0])}
+        if node.op != "call_function":
+            raise StoredError(f"a saved program may not call {node.target}")
+        row["op"] = name_of(node.target)
+        row["args"] = [_argument_to_data(arg) for arg in node.args]
+        if node.kwargs:
+            row["kwargs"] = {key: _argument_to_data(arg) for key, arg in node.kwargs.items()}
+        return row
+
+
+def _input_to_data(node: Node) -> dict[str, Any]:
+    val = node.meta["val"]
+    static = {"static": True} if node.meta.get("static") else {}
+    if is_symbol(val):
+        return {"symbol": val.node._expr.name}
+    if not isinstance(val, torch.Tensor):
+        raise StoredError(f"input {node.name} is a {type(val).__name__}")
+    return {**tensor_to_data(val), **static}
+
+
+def _view_numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an OutputSpec or MutatedInput, with numbers as data."""
+    made = {key: value for key, value in row.items() if key != "constant"}
+    for key in ("size", "stride"):
+        if made[key] is not None:
+            made[key] = [number_of(n) for n in made[key]]
+    made["storage_offset"] = number_of(made["storage_offset"])
+    return made
+
+
+def _spent_to_data(spent: dict[int, Any]) -> list[Any]:
+    return [[number, text, list(inputs)] for number, (text, inputs) in spent.items()]
+
+
+def _argument_to_data(arg: Any) -> Any:
+    try:
+        return argument_to_json(arg)
+    except SerializeError as error:
+        raise StoredError(str(error)) from error
+
+
+# -- reading --------------------------------------------------------------------------------------
+class GraphReader:
+    """Makes graphs of data, over one set of symbols. `tensors`: by the numbers that `keep` gave."""
+
+    def __init__(self, env: ShapeEnv | None, tensors: Sequence[torch.Tensor]) -> None:
+        self.env = env
+        self.tensors = tensors
+        self.mode = fake_tensor_mode(allow_non_fake_inputs=False)
+        if env is not None:
+            mode: Any = self.mode
+            mode.shape_env, mode.cache_enabled = env, False
+
+    def functional(self, data: Any, name: str) -> FunctionalGraph:
+        module = self._module(data["nodes"], name)
+        return self._framed(data, module)
+
+    def training(self, data: Any, name: str) -> TrainingGraph:
+        forward = self._module(data["forward"], name)
+        backward = self._module(data["backward"], name)
+        frame = self._framed(data["frame"], forward)
+        return TrainingGraph(
+            frame=frame,
+            forward=flat_graph(forward, frame),
+            backward=flat_graph(backward),
+            saved=[(kind, number) for kind, number in data["saved"]],
+            tangents=data["tangents"],
+            gradients=[(kind, number) for kind, number in data["gradients"]],
+            sources=[frozenset(numbers) for numbers in data["sources"]],
+            frees=data["frees"],
+            segments=[_segment(row) for row in data["segments"]],
+            cuts={number: forward.graph.output_node() for number in data["cuts"]},
+            versions=data["versions"],
+            draws=bool(data["draws"]),
+            spent=_spent_from_data(data["spent"]),
+        )
+
+    def _framed(self, data: Any, module: GraphModule) -> FunctionalGraph:
+        functional = FunctionalGraph(
+            graph_module=module,
+            outputs=[self._output(row) for row in data["outputs"]],
+            input_mutations=[MutatedInput(**self._view(row)) for row in data["mutations"]],
+            structure=argument_from_json(data["structure"], {}),
+            source=module,
+            same_inputs=[(one, other) for one, other in data["same_inputs"]],
+            spent=_spent_from_data(data["spent"]),
+        )
+        Checker(functional).check()
+        return functional
+
+    def _output(self, row: Any) -> OutputSpec:
+        fields = self._view({key: value for key, value in row.items() if key != "constant"})
+        spec = OutputSpec(**fields)
+        if spec.kind not in _OUTPUT_KINDS:
+            raise StoredError(f"no kind of output {spec.kind!r}")
+        ((kind, value),) = row["constant"].items()
+        spec.constant = self.tensors[value] if kind == "tensor" else argument_from_json(value, {})
+        return spec
+
+    def _view(self, row: Any) -> dict[str, Any]:
+        made = dict(row)
+        for key in ("size", "stride"):
+            if made[key] is not None:
+                made[key] = tuple(number_from(n, self.env) for n in made[key])
+        made["storage_offset"] = number_from(made["storage_offset"], self.env)
+        return made
+
+    # -- nodes ------------------------------------------------------------------------------------
+    def _module(self, rows: Any, name: str) -> GraphModule:
+        reading = _Reading(self)
+        propagation = symbolic_dispatch(self.mode)
+        with torch.no_grad(), torch._C._DisableAutocast(), propagation:
+            for row in rows:
+                reading.add(row)
+        module = GraphModule(reading.constants, reading.graph)
+        if next(iter(reversed(reading.graph.nodes))).op != "output":
+            raise StoredError("a graph that returns nothing")
+        module.meta.update(fake_mode=self.mode, name=name)
+        return module
+
+
+class _Reading:
+    """One graph that is made of data, with the results of its nodes as fake tensors."""
+
+    def __init__(self, reader: GraphReader) -> None:
+        self.reader = reader
+        self.env = reader.env
+        self.graph = Graph()
+        self.nodes: dict[str, Node] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+        self.fakes = FakePropagation(reader.mode)
+        self.finished = False
+
+    def add(self, row: Any) -> None:
+        if self.finished:
+            raise StoredError("nodes after the end of a graph")
+        if "return" in row:
+            self._return(argument_from_json(row["return"], self.nodes))
+            return
+        name = row["name"]
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None or keyword.iskeyword(name):
+            raise StoredError(f"not the name of a node: {str(name)[:80]!r}")
+        if name in self.nodes:
+            raise StoredError(f"two nodes have the name {name}")
+        if "input" in row:
+            node = self._input(name, row["input"])
+        elif "constant" in row:
+            node = self._constant(name, row["constant"])
+        else:
+            node = self._call(name, row)
+        self.nodes[name] = node
+
+    def _input(self, name: str, data: Any) -> Node:
+        if any(node.op != "placeholder" for node in self.nodes.values()):
+            raise StoredError(f"input {name} stands behind an operator")
+        node = self.graph.create_node("placeholder", name, (), {}, name=name)
+        if "symbol" in data:
+            node.meta["val"] = self._symbol(data["symbol"])
+            return node
+        size, stride = (
+            tuple(number_from(n, self.env) for n in data[key]) for key in ("size", "stride")
+        )
+        if len(size) != len(stride) or any(not is_symbolic(n) and n < 0 for n in (*size, *stride)):
+            raise StoredError(f"input {name} of size {size} and stride {stride}")
+        place = dtype_of(data["dtype"]), size, stride, 0, torch.device(data["device"])
+        node.meta["val"] = self.fakes.make(*place)
+        if data.get("static"):
+            node.meta["static"] = True
+        return node
+
+    def _symbol(self, name: Any) -> Any:
+        found = [symbol for symbol in (self.env.symbols if self.env else ()) if symbol.name == name]
+        if self.env is None or not found:
+            raise StoredError(f"no symbol {str(name)[:80]!r}")
+        return value_of(self.env, found[0])
+
+    def _constant(self, name: str, number: Any) -> Node:
+        tensor = self.reader.tensors[_index(number, len(self.reader.tensors))]
+        self.constants[f"constant_{number}"] = tensor
+        node = self.graph.create_node("get_attr", f"constant_{number}", (), {}, name=name)
+        node.meta["val"] = self.fakes.like(tensor)
+        return node
+
+    def _call(self, name: str, row: Any) -> Node:
+        target = operator_of(row["op"])
+        args = tuple(argument_from_json(arg, self.nodes) for arg in row["args"])
+        kwargs = {
+            key: argument_from_json(arg, self.nodes) for key, arg in row.get("kwargs", {}).items()
+        }
+        node = self.graph.create_node("call_function", target, args, kwargs, name=name)
+        try:
+            node.meta["val"] = self._result(target, args, kwargs)
+        except Exception as error:
+            text = str(error).split("\n")[0][:200]
+            raise StoredError(f"{row['op']} of {name}: {text}") from error
+        return node
+
+    def _result(self, target: Any, args: Any, kwargs: Any) -> Any:
+        def value(leaf: Any) -> Any:
+            return leaf.meta["val"] if isinstance(leaf, Node) else leaf
+
+        given, named = map_aggregate(args, value), map_aggregate(kwargs, value)
+        if not isinstance(target, torch._ops.OpOverload):
+            if any(isinstance(leaf, torch.Tensor) for leaf in leaves((given, named))) and (
+                target is not operator.getitem
+            ):
+                raise StoredError("numbers are computed of a tensor")
+            return target(*given, **named)
+        if target is _AS_STRIDED:
+            check_window(*given, **named)
+        result = self.fakes.run(target, given, named, is_view(target))
+        for leaf in leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+                raise StoredError(f"a result of layout {leaf.layout}")
+        return result
+
+    def _return(self, results: Any) -> None:
+        if not isinstance(results, tuple) or not all(
+            isinstance(result, Node) or result is None or isinstance(result, int | float)
+            for result in results
+        ):
+            raise StoredError("a graph returns a tuple of its values")
+        self.graph.output(results)
+        self.finished = True
+
+
+def check_window(
+    base: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None, room: Any = None
+) -> None:
+    """Raise StoredError for a view that reaches out of the first `room` elements of the memory of
+    its base, by default all that it has.
+    """
+    start = base.storage_offset() if storage_offset is None else storage_offset
+    if len(size) != len(stride):
+        raise StoredError("a view whose size and stride differ in length")
+    last = start
+    for extent, step in zip(size, stride):
+        if not is_symbolic(extent) and extent == 0:
+            return
+        last = last + (extent - 1) * step
+    if room is None:
+        room = base.untyped_storage().nbytes() // base.element_size()
+    if not (bool(start >= 0) and bool(last < room)):
+        raise StoredError("a view that reaches out of the memory of its base")
+
+
+def _index(number: Any, length: int) -> int:
+    if type(number) is not int or not 0 <= number < length:
+        raise StoredError(f"no number {str(number)[:40]} among {length}")
+    return number
+
+
+def _segment(row: Any) -> Segment:
+    watched = [(kind, number, users) for kind, number, users in row["watched"]]
+    return Segment(row["tangents"], row["gradients"], watched)
+
+
+def _spent_from_data(rows: Any) -> dict[int, Any]:
+    return {number: (str(text), tuple(inputs)) for number, text, inputs in rows}
+
+
+class Checker:
+    """What the frame of a graph says of its inputs and values, against these."""
+
+    def __init__(self, functional: FunctionalGraph) -> None:
+        self.functional = functional
+        graph = functional.graph_module.graph
+        self.inputs = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
+        results = graph.output_node().args[0]
+        self.values = [r.meta["val"] if isinstance(r, Node) else r for r in results]
+
+    def check(self) -> None:
+        functional = self.functional
+        count = len(functional.outputs)
+        for number, spec in enumerate(functional.outputs):
+            self._output(number, spec)
+        for leaf in leaves(functional.structure):
+            _index(leaf, count)
+        for mutation in functional.input_mutations:
+            self._tensor(mutation.index)
+            if mutation.size is not None:
+                self._window(self._tensor(mutation.index), mutation)
+            if type(mutation.bumps) is not int:
+                raise StoredError("a version that is no number")
+        for one, other in functional.same_inputs:
+            self._tensor(one), self._tensor(other)
+        for number, (_, inputs) in functional.spent.items():
+            _index(number, count)
+            for index in inputs:
+                _index(index, len(self.inputs))
+
+    def _tensor(self, index: Any) -> torch.Tensor:
+        found = self.inputs[_index(index, len(self.inputs))]
+        if not isinstance(found, torch.Tensor):
+            raise StoredError(f"input {index} is no tensor")
+        return found
+
+    def _output(self, number: int, spec: OutputSpec) -> None:
+        base: Any = None
+        if spec.kind in ("fresh", "alias_of_intermediate"):
+            base = self.values[_index(spec.index, len(self.values))]
+        elif spec.kind in ("input", "alias_of_input"):
+            base = self._tensor(spec.index)
+        elif spec.kind == "same_as_output":
+            _index(spec.index, number)
+        elif spec.kind == "alias_of_output":
+            other = self.functional.outputs[_index(spec.index, len(self.functional.outputs))]
+            if other.kind not in ("fresh", "input"):
+                raise StoredError("a view of an output that is a view")
+            if other.kind == "input":
+                base = self._tensor(other.index)
+            else:
+                base = self.values[_index(other.index, len(self.values))]
+        elif isinstance(spec.constant, torch.Tensor):
+            base = spec.constant
+        if spec.size is not None:
+            if not isinstance(base, torch.Tensor):
+                raise StoredError("a view of what is no tensor")
+            self._window(base, spec)
+        elif spec.kind.startswith("alias"):
+            raise StoredError("a view without a size")
+
+    def _window(self, base: torch.Tensor, view: OutputSpec | MutatedInput) -> None:
+        room: Any = 1
+        for extent, step in zip(base.shape, base.stride()):
+            room = room + (extent - 1) * step
+        check_window(base, view.size, view.stride, view.storage_offset, room)

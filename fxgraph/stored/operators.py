@@ -1,0 +1,89 @@
+"""What nodes of stored graphs may call: operators of the dispatcher, and functions of numbers."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxgraph.expressions import BIT_FUNCTIONS, REAL_FUNCTIONS, ROUNDINGS
+from fxgraph.stored.errors import StoredError
+from fxgraph.sym_node import choose, sym_exp, sym_log, sym_log10
+
+NAMESPACES = frozenset({"aten", "prims", "framegraph", "torchvision"})
+# They reach files, other memory, or the terminal.
+_NEVER = frozenset(
+    {"from_file", "save", "_print", "_test_string_default", "_nested_view_from_buffer"}
+)
+_NAME = re.compile(r"[a-z]+(\.[A-Za-z_][A-Za-z_0-9]*){2}")
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "getitem": operator.getitem,
+    "choose": choose,
+    **{f"operator.{f.__name__}": f for f in (
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+        operator.pow, operator.neg, operator.eq, operator.ne, operator.le, operator.ge, operator.lt,
+        operator.gt, operator.and_, operator.or_, operator.not_, operator.xor, operator.lshift,
+        operator.rshift,
+    )},
+    **{f"sym.{f.__name__}": f for f in (
+        torch.sym_float, torch.sym_int, torch.sym_min, torch.sym_max, torch.sym_not, sym_exp,
+        sym_log, sym_log10,
+    )},
+    **{f"real.{name}": f for name, f in REAL_FUNCTIONS.items()},
+    **{f"rounded.{name}": f for name, f in ROUNDINGS.items()},
+    **{f"bits.{name}": f for name, f in BIT_FUNCTIONS.items()},
+    **{
+        f"sym._{name}": getattr(torch, f"_sym_{name}")
+        for name in REAL_FUNCTIONS
+        if hasattr(torch, f"_sym_{name}")
+    },
+    **{f"math.{f.__name__}": f for f in (math.ceil, math.floor, math.trunc)},
+}  # fmt: skip
+_NAMES = {id(function): name for name, function in reversed(_FUNCTIONS.items())}
+
+
+def name_of(target: Any) -> str:
+    """The name by which a stored graph calls `target`."""
+    if isinstance(target, torch._ops.OpOverload):
+        namespace, name = target._schema.name.split("::")
+        if _allowed(target):
+            return f"{namespace}.{name}.{target._overloadname}"
+    elif (known := _NAMES.get(id(target))) is not None:
+        return known
+    raise StoredError(f"a saved program may not call {target}")
+
+
+def operator_of(name: Any) -> Callable[..., Any]:
+    """The operator or function of this name."""
+    if not isinstance(name, str):
+        raise StoredError(f"not the name of an operator: {str(name)[:80]}")
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    if _NAME.fullmatch(name) is None or name.split(".")[0] not in NAMESPACES:
+        raise StoredError(f"a saved program may not call {name[:80]!r}")
+    namespace, packet, overload = name.split(".")
+    qualified = f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
+    # What TorchScript alone knows (aten::save) is not in the dispatcher.
+    if not torch._C._dispatch_has_kernel(qualified):
+        raise StoredError(f"this torch ({torch.__version__}) has no operator {name}")
+    found = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+    if not _allowed(found):
+        raise StoredError(f"a saved program may not call {name}")
+    return found
+
+
+def _allowed(target: torch._ops.OpOverload) -> bool:
+    """Operators that change nothing but, at the end of a graph, its inputs."""
+    namespace, name = target._schema.name.split("::")
+    if namespace not in NAMESPACES or name in _NEVER:
+        return False
+    return (
+        not target._schema.is_mutable
+        or target is torch.ops.aten.copy_.default
+        or namespace == "framegraph"
+    )

@@ -1,0 +1,88 @@
+"""The symbols of a graph as data: their ranges, and what is assumed of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import sympy
+
+from fxgraph.expressions import is_condition
+from fxgraph.stored.errors import StoredError
+from fxgraph.stored.expressions import from_data, to_data
+from fxgraph.symbols import ShapeEnv, SymbolInfo
+
+_NAME = re.compile(r"[sf][0-9]{1,6}")
+
+
+def env_to_data(env: ShapeEnv | None) -> dict[str, Any]:
+    """Symbols in the order in which they were made, and guards in the order of assumption."""
+    if env is None:
+        return {"symbols": [], "guards": []}
+    if env.has_data():
+        raise StoredError("sizes or numbers that depend on data cannot be saved yet")
+    symbols = [
+        {
+            "name": info.symbol.name,
+            "label": info.name,
+            "hint": info.hint if not info.is_float else {"float": float(info.hint or 0).hex()},
+            "low": info.declared[0],
+            "high": info.declared[1],
+        }
+        for info in env.symbols.values()
+    ]
+    guards = [
+        {"condition": to_data(guard.condition), "text": env.describe(guard.condition)}
+        for guard in env.guards
+    ]
+    return {"symbols": symbols, "guards": guards}
+
+
+def env_from_data(data: Any) -> ShapeEnv | None:
+    """A ShapeEnv with these symbols, that assumes these guards; None without symbols."""
+    if not data["symbols"]:
+        if data["guards"]:
+            raise StoredError("conditions on sizes, and no size that varies")
+        return None
+    env = ShapeEnv()
+    for row in data["symbols"]:
+        env.declare(_symbol(row))
+    names = {symbol.name: symbol for symbol in env.symbols}
+    if len(names) != len(data["symbols"]):
+        raise StoredError("two symbols have one name")
+    for row in data["guards"]:
+        condition = from_data(row["condition"], names)
+        if not is_condition(condition):
+            raise StoredError(f"not a condition: {condition}")
+        if env.hint(condition) is not True:
+            raise StoredError(f"{condition} does not hold for the sizes that it was saved with")
+        env.assume(condition)
+    return env
+
+
+def _symbol(row: Any) -> SymbolInfo:
+    name, low, high, hint = row["name"], row["low"], row["high"], row["hint"]
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise StoredError(f"not the name of a symbol: {str(name)[:80]!r}")
+    if name[0] == "f":
+        hint = float.fromhex(hint["float"])
+        symbol = sympy.Symbol(name, real=True)
+        return SymbolInfo(symbol, hint, None, None, str(row["label"]))
+    if not _is_range(low, hint, high):
+        raise StoredError(f"the range of {name} is not one: {low}, {hint}, {high}")
+    return SymbolInfo(
+        integer_symbol(name, low), hint, low, high, str(row["label"]), None, (low, high)
+    )
+
+
+def integer_symbol(name: str, low: int | None) -> sympy.Symbol:
+    """A symbol as ShapeEnv makes those of sizes."""
+    if low is None or low < 0:
+        return sympy.Symbol(name, integer=True)
+    return sympy.Symbol(name, integer=True, **{"positive" if low > 0 else "nonnegative": True})
+
+
+def _is_range(low: Any, hint: Any, high: Any) -> bool:
+    numbers = [n for n in (low, hint, high) if n is not None]
+    plain = all(type(n) is int and abs(n) < 2**62 for n in numbers)
+    return plain and hint is not None and numbers == sorted(numbers)
