@@ -18,7 +18,7 @@ from dynamo.saved.signature import Signature
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.serialize import SerializeError, argument_from_json
 from fxgraph.stored import StoredError, evaluator, from_data, to_data
-from fxgraph.stored.graphs import dtype_of
+from fxgraph.stored.tensors import dtype_of, tensor_to_data
 from fxgraph.symbols import is_symbol
 
 # What reading data that contradicts itself may end in.
@@ -123,8 +123,6 @@ class Program:
 
     def _check_inputs(self, rows: Any) -> None:
         """The graphs' inputs are what the signature and the tensors say."""
-        from fxgraph.stored.graphs import tensor_to_data
-
         leaves = self.data["signature"]["leaves"]
         for kind, graph in self._graphs.items():
             module = graph.forward.graph_module if kind == "training" else graph.graph_module
@@ -257,8 +255,12 @@ class _Compiled:
         ]
         env = program._env
         self.known = len(env.guards) if env is not None else 0
-        with torch.set_grad_enabled(kind != "inference"):
-            self.run = program._compiler(self.graph, self.inputs)
+        try:
+            with torch.set_grad_enabled(kind != "inference"):
+                self.run = program._compiler(self.graph, self.inputs)
+        except _DAMAGES as error:
+            text = f"{type(error).__name__}: {str(error)[:200]}"
+            raise ProgramError(f"{program.name}: its graph cannot be compiled ({text})") from error
         self.binds_static = getattr(self.run, "binds_static", False)
         self.guards: list[Callable[[Mapping[str, Any]], Any]] = []
         self.plain: Any = None

@@ -38,7 +38,7 @@ from fxgraph.stored import (
     env_to_data,
     to_data,
 )
-from fxgraph.stored.graphs import tensor_to_data
+from fxgraph.stored.tensors import tensor_to_data
 from fxgraph.symbols import expr_of, is_symbolic
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dynamo.errors import ProgramError
 from dynamo.saved.nests import check_nest, collector, nest_of
 from fxgraph.serialize import argument_from_json
 from fxgraph.stored import StoredError, evaluator, from_data
-from fxgraph.stored.graphs import dtype_of
+from fxgraph.stored.tensors import dtype_of
 from fxgraph.symbols import ShapeEnv
 
 _ANY = inspect.Signature(
@@ -114,7 +114,7 @@ class Signature:
         self.collectors = [(key, collector(nest, key)) for key, nest in data["nest"]["dict"]]
         self.checks = [self._check_of(i, row) for i, row in enumerate(self.rows)]
         names = {symbol.name: symbol for symbol in env.symbols} if env is not None else {}
-        self.reads = [(symbol, *_read(data["reads"][symbol], len(self.rows))) for symbol in names]
+        self.reads = [(symbol, *_read(data["reads"][symbol], self.rows)) for symbol in names]
         self.ranges = [
             (row["name"], row["label"], row["low"], row["high"]) for row in symbols["symbols"]
         ]
@@ -215,14 +215,17 @@ def _signature(rows: Any) -> inspect.Signature:
     return inspect.Signature(made)
 
 
-def _read(where: Any, count: int) -> tuple[Callable[[Sequence[Any], Any], Any], Any]:
+def _read(where: Any, rows: Sequence[Any]) -> tuple[Callable[[Sequence[Any], Any], Any], Any]:
     kind, *rest = where
     if kind == "fixed":
         (value,) = rest
         if not isinstance(value, int | float):
             raise TypeError("a number that is none")
         return (lambda leaves, where: where), value
-    if kind not in _READS or not all(type(n) is int for n in rest) or not 0 <= rest[0] < count:
+    if kind not in _READS or not all(type(n) is int for n in rest):
+        raise ValueError("a size of no input")
+    limits = [len(rows), *(len(rows[rest[0]]["tensor"][kind]) for _ in rest[1:])]
+    if any(not 0 <= n < limit for n, limit in zip(rest, limits, strict=True)):
         raise ValueError("a size of no input")
     return _READS[kind], rest
 

@@ -6,10 +6,12 @@ shape}, a constant {"name": ..., "constant": number of a tensor}. What a graph r
 
 from __future__ import annotations
 
+import contextlib
 import keyword
+import logging
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,39 +25,19 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.node import Node
 from fxgraph.serialize import SerializeError, argument_from_json, argument_to_json
+from fxgraph.stored.checks import check_functional, check_training, check_window, index_in
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import number_from, number_of
 from fxgraph.stored.operators import name_of, operator_of
+from fxgraph.stored.tensors import dtype_of, tensor_to_data
 from fxgraph.symbols import ShapeEnv, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
+_log = logging.getLogger("torch._subclasses.fake_tensor")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
 _AS_STRIDED = torch.ops.aten.as_strided.default
-_OUTPUT_KINDS = (
-    *("fresh", "input", "alias_of_input", "same_as_output", "alias_of_output"),
-    *("alias_of_intermediate", "constant"),
-)
-
-
-# -- tensors --------------------------------------------------------------------------------------
-def tensor_to_data(tensor: torch.Tensor) -> dict[str, Any]:
-    """Dtype, size, stride and device."""
-    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
-        raise StoredError(f"a tensor of layout {tensor.layout} cannot be saved")
-    return {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "size": [number_of(n) for n in tensor.shape],
-        "stride": [number_of(n) for n in tensor.stride()],
-        "device": str(tensor.device),
-    }
-
-
-def dtype_of(name: Any) -> torch.dtype:
-    """The dtype of this name."""
-    dtype = getattr(torch, name, None) if isinstance(name, str) else None
-    if not isinstance(dtype, torch.dtype):
-        raise StoredError(f"no dtype {str(name)[:80]!r}")
-    return dtype
+_COPY = torch.ops.aten.copy_.default
+_WRITABLE = ("placeholder", "get_attr")
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -176,7 +158,7 @@ class GraphReader:
         forward = self._module(data["forward"], name)
         backward = self._module(data["backward"], name)
         frame = self._framed(data["frame"], forward)
-        return TrainingGraph(
+        training = TrainingGraph(
             frame=frame,
             forward=flat_graph(forward, frame),
             backward=flat_graph(backward),
@@ -191,6 +173,8 @@ class GraphReader:
             draws=bool(data["draws"]),
             spent=_spent_from_data(data["spent"]),
         )
+        check_training(training)
+        return training
 
     def _framed(self, data: Any, module: GraphModule) -> FunctionalGraph:
         functional = FunctionalGraph(
@@ -202,14 +186,12 @@ class GraphReader:
             same_inputs=[(one, other) for one, other in data["same_inputs"]],
             spent=_spent_from_data(data["spent"]),
         )
-        Checker(functional).check()
+        check_functional(functional)
         return functional
 
     def _output(self, row: Any) -> OutputSpec:
         fields = self._view({key: value for key, value in row.items() if key != "constant"})
         spec = OutputSpec(**fields)
-        if spec.kind not in _OUTPUT_KINDS:
-            raise StoredError(f"no kind of output {spec.kind!r}")
         ((kind, value),) = row["constant"].items()
         spec.constant = self.tensors[value] if kind == "tensor" else argument_from_json(value, {})
         return spec
@@ -225,8 +207,7 @@ class GraphReader:
     # -- nodes ------------------------------------------------------------------------------------
     def _module(self, rows: Any, name: str) -> GraphModule:
         reading = _Reading(self)
-        propagation = symbolic_dispatch(self.mode)
-        with torch.no_grad(), torch._C._DisableAutocast(), propagation:
+        with _quiet(), torch.no_grad(), torch._C._DisableAutocast(), symbolic_dispatch(self.mode):
             for row in rows:
                 reading.add(row)
         module = GraphModule(reading.constants, reading.graph)
@@ -234,6 +215,16 @@ class GraphReader:
             raise StoredError("a graph that returns nothing")
         module.meta.update(fake_mode=self.mode, name=name)
         return module
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch logs what its shape rules raise."""
+    disabled, _log.disabled = _log.disabled, True
+    try:
+        yield
+    finally:
+        _log.disabled = disabled
 
 
 class _Reading:
@@ -292,7 +283,7 @@ class _Reading:
         return value_of(self.env, found[0])
 
     def _constant(self, name: str, number: Any) -> Node:
-        tensor = self.reader.tensors[_index(number, len(self.reader.tensors))]
+        tensor = self.reader.tensors[index_in(number, len(self.reader.tensors))]
         self.constants[f"constant_{number}"] = tensor
         node = self.graph.create_node("get_attr", f"constant_{number}", (), {}, name=name)
         node.meta["val"] = self.fakes.like(tensor)
@@ -325,6 +316,8 @@ class _Reading:
             return target(*given, **named)
         if target is _AS_STRIDED:
             check_window(*given, **named)
+        if target is _COPY and not (isinstance(args[0], Node) and args[0].op in _WRITABLE):
+            raise StoredError("what is written is no input")
         result = self.fakes.run(target, given, named, is_view(target))
         for leaf in leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
@@ -341,32 +334,6 @@ class _Reading:
         self.finished = True
 
 
-def check_window(
-    base: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None, room: Any = None
-) -> None:
-    """Raise StoredError for a view that reaches out of the first `room` elements of the memory of
-    its base, by default all that it has.
-    """
-    start = base.storage_offset() if storage_offset is None else storage_offset
-    if len(size) != len(stride):
-        raise StoredError("a view whose size and stride differ in length")
-    last = start
-    for extent, step in zip(size, stride):
-        if not is_symbolic(extent) and extent == 0:
-            return
-        last = last + (extent - 1) * step
-    if room is None:
-        room = base.untyped_storage().nbytes() // base.element_size()
-    if not (bool(start >= 0) and bool(last < room)):
-        raise StoredError("a view that reaches out of the memory of its base")
-
-
-def _index(number: Any, length: int) -> int:
-    if type(number) is not int or not 0 <= number < length:
-        raise StoredError(f"no number {str(number)[:40]} among {length}")
-    return number
-
-
 def _segment(row: Any) -> Segment:
     watched = [(kind, number, users) for kind, number, users in row["watched"]]
     return Segment(row["tangents"], row["gradients"], watched)
@@ -374,71 +341,3 @@ def _segment(row: Any) -> Segment:
 
 def _spent_from_data(rows: Any) -> dict[int, Any]:
     return {number: (str(text), tuple(inputs)) for number, text, inputs in rows}
-
-
-class Checker:
-    """What the frame of a graph says of its inputs and values, against these."""
-
-    def __init__(self, functional: FunctionalGraph) -> None:
-        self.functional = functional
-        graph = functional.graph_module.graph
-        self.inputs = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
-        results = graph.output_node().args[0]
-        self.values = [r.meta["val"] if isinstance(r, Node) else r for r in results]
-
-    def check(self) -> None:
-        functional = self.functional
-        count = len(functional.outputs)
-        for number, spec in enumerate(functional.outputs):
-            self._output(number, spec)
-        for leaf in leaves(functional.structure):
-            _index(leaf, count)
-        for mutation in functional.input_mutations:
-            self._tensor(mutation.index)
-            if mutation.size is not None:
-                self._window(self._tensor(mutation.index), mutation)
-            if type(mutation.bumps) is not int:
-                raise StoredError("a version that is no number")
-        for one, other in functional.same_inputs:
-            self._tensor(one), self._tensor(other)
-        for number, (_, inputs) in functional.spent.items():
-            _index(number, count)
-            for index in inputs:
-                _index(index, len(self.inputs))
-
-    def _tensor(self, index: Any) -> torch.Tensor:
-        found = self.inputs[_index(index, len(self.inputs))]
-        if not isinstance(found, torch.Tensor):
-            raise StoredError(f"input {index} is no tensor")
-        return found
-
-    def _output(self, number: int, spec: OutputSpec) -> None:
-        base: Any = None
-        if spec.kind in ("fresh", "alias_of_intermediate"):
-            base = self.values[_index(spec.index, len(self.values))]
-        elif spec.kind in ("input", "alias_of_input"):
-            base = self._tensor(spec.index)
-        elif spec.kind == "same_as_output":
-            _index(spec.index, number)
-        elif spec.kind == "alias_of_output":
-            other = self.functional.outputs[_index(spec.index, len(self.functional.outputs))]
-            if other.kind not in ("fresh", "input"):
-                raise StoredError("a view of an output that is a view")
-            if other.kind == "input":
-                base = self._tensor(other.index)
-            else:
-                base = self.values[_index(other.index, len(self.values))]
-        elif isinstance(spec.constant, torch.Tensor):
-            base = spec.constant
-        if spec.size is not None:
-            if not isinstance(base, torch.Tensor):
-                raise StoredError("a view of what is no tensor")
-            self._window(base, spec)
-        elif spec.kind.startswith("alias"):
-            raise StoredError("a view without a size")
-
-    def _window(self, base: torch.Tensor, view: OutputSpec | MutatedInput) -> None:
-        room: Any = 1
-        for extent, step in zip(base.shape, base.stride()):
-            room = room + (extent - 1) * step
-        check_window(base, view.size, view.stride, view.storage_offset, room)

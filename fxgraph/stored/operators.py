@@ -82,8 +82,4 @@ def _allowed(target: torch._ops.OpOverload) -> bool:
     namespace, name = target._schema.name.split("::")
     if namespace not in NAMESPACES or name in _NEVER:
         return False
-    return (
-        not target._schema.is_mutable
-        or target is torch.ops.aten.copy_.default
-        or namespace == "framegraph"
-    )
+    return not target._schema.is_mutable or target is torch.ops.aten.copy_.default
