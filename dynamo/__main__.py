@@ -1,6 +1,8 @@
 """python -m dynamo doctor: what this machine has, and what of us works on it.
 
 python -m dynamo breaks: every reason for a graph break.
+
+python -m dynamo show FILE: what a saved program takes, returns, runs and holds.
 """
 
 from __future__ import annotations
@@ -19,8 +21,25 @@ def main(argv: list[str] | None = None) -> int:
         "doctor", help="print the environment as a table, and try the compiler once"
     )
     commands.add_parser("breaks", help="list every reason for a graph break, with its hint")
-    command = parser.parse_args(argv).command
-    return {"doctor": doctor, "breaks": list_breaks}[command]()
+    shown = commands.add_parser("show", help="what a saved program takes, returns, runs and holds")
+    shown.add_argument("file")
+    arguments = parser.parse_args(argv)
+    if arguments.command == "show":
+        return show_program(arguments.file)
+    return {"doctor": doctor, "breaks": list_breaks}[arguments.command]()
+
+
+def show_program(path: str) -> int:
+    """Print a saved program; 1 for a file that is none."""
+    from dynamo.errors import ProgramError
+    from dynamo.saved.show import show
+
+    try:
+        print(show(path))
+    except ProgramError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def list_breaks() -> int:

@@ -146,10 +146,12 @@ class Saving:
     # -- the program ------------------------------------------------------------------------------
     def program(self, training: bool | None) -> dict[str, Any]:
         captured, bound = self.captured, self.bound
+        env = _env_of(captured.gm)
+        if env is not None:
+            env.locate = lambda: (None, "")  # capture, which knows the line, has ended
         gm, outputs = self._outputs()
         inputs = self._graph_inputs(gm)
         graphs = self._graphs(gm, training)
-        env = _env_of(gm)
         data = {
             "framegraph": _version(),
             "torch": torch.__version__,
@@ -297,7 +299,8 @@ class Saving:
             return len(rows) - 1
 
         nest = nest_of(captured.returned, leaf, "the result")
-        return gm, {"nest": nest, "leaves": rows}
+        shapes = [tensor_to_data(returned[i].meta["val"]) for i in tensors]
+        return gm, {"nest": nest, "leaves": rows, "shapes": shapes}
 
     def _returned(self, value: Any, path: str, nodes: Sequence[Any], place: Any) -> list[Any]:
         for i, result in enumerate(self.captured.results):

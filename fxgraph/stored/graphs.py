@@ -168,7 +168,7 @@ class GraphReader:
             sources=[frozenset(numbers) for numbers in data["sources"]],
             frees=data["frees"],
             segments=[_segment(row) for row in data["segments"]],
-            cuts={number: forward.graph.output_node() for number in data["cuts"]},
+            cuts={number: frame.source.graph.output_node() for number in data["cuts"]},
             versions=data["versions"],
             draws=bool(data["draws"]),
             spent=_spent_from_data(data["spent"]),
@@ -182,7 +182,7 @@ class GraphReader:
             outputs=[self._output(row) for row in data["outputs"]],
             input_mutations=[MutatedInput(**self._view(row)) for row in data["mutations"]],
             structure=argument_from_json(data["structure"], {}),
-            source=module,
+            source=_without_source(module),
             same_inputs=[(one, other) for one, other in data["same_inputs"]],
             spent=_spent_from_data(data["spent"]),
         )
@@ -215,6 +215,24 @@ class GraphReader:
             raise StoredError("a graph that returns nothing")
         module.meta.update(fake_mode=self.mode, name=name)
         return module
+
+
+def _without_source(module: GraphModule) -> GraphModule:
+    """In the place of the torch-level graph, which is not saved: one that raises."""
+    graph = Graph()
+    for node in module.graph.find_nodes(op="placeholder"):
+        graph.placeholder(node.name)
+    graph.output((graph.call_function(_refuse),))
+    source = GraphModule({}, graph)
+    source.meta.update(module.meta)
+    return source
+
+
+def _refuse() -> None:
+    raise RuntimeError(
+        "a second derivative of a saved program, or inputs that share memory otherwise than when "
+        "it was saved"
+    )
 
 
 @contextlib.contextmanager

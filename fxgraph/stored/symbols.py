@@ -60,6 +60,11 @@ def env_from_data(data: Any) -> ShapeEnv | None:
     return env
 
 
+def names_from_data(data: Any) -> dict[str, sympy.Symbol]:
+    """The symbols by name, for reading expressions as text."""
+    return {row["name"]: _symbol(row).symbol for row in data["symbols"]}
+
+
 def _symbol(row: Any) -> SymbolInfo:
     name, low, high, hint = row["name"], row["low"], row["high"], row["hint"]
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:

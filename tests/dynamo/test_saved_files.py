@@ -1,4 +1,4 @@
-"""Files that are damaged, cut off, foreign, newer or forged: one clear error each, never a crash."""
+"""Files that are damaged, cut off, foreign, newer or forged: one clear error each, no crash."""
 
 from __future__ import annotations
 
