@@ -92,11 +92,15 @@ class Exported:
 
 def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
     """export(fn)(*args, **kwargs) -> Exported. Raises Unsupported, naming the place, where the
-    graph would break.
+    graph would break. fn is called once.
+
+    fn may be a dynamo.Graph: its step is exported, with its optimizers as they are (after a first
+    step, which makes their state).
     """
     from dynamo import _hook
     from dynamo.api import compile_fresh
     from dynamo.module import CompiledModule
+    from dynamo.static_graph import Graph as StaticGraph
 
     @functools.wraps(fn, updated=())
     def inner(*args: Any, **kwargs: Any) -> Exported:
@@ -112,9 +116,11 @@ def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
 
             return run
 
-        compiled, context = compile_fresh(
-            fn, backend=keep, mode=None, options=None, fullgraph=True, export=True
-        )
+        if isinstance(fn, StaticGraph):
+            compiled, context = fn._graph.exporter(fn, keep)
+        else:
+            settings = {"mode": None, "options": None, "fullgraph": True, "export": True}
+            compiled, context = compile_fresh(fn, backend=keep, **settings)
         grad = torch.is_grad_enabled()
         returned = compiled(*args, **kwargs)
         if len(captured) != 1:

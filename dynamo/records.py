@@ -9,6 +9,8 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 
 @dataclass
 class BreakRecord:
@@ -85,6 +87,11 @@ class Change:
         """What a dict, or an object's instance dict, holds; None for other objects."""
         if type(self.changed) is dict:
             return list(self.changed.items())
+        if isinstance(self.changed, torch.Tensor):
+            tensor = self.changed
+            grad = tensor.grad if tensor.is_leaf else None
+            place = tensor.data_ptr(), tensor.shape, tensor.requires_grad
+            return [("grad", grad), ("place", place), *vars(tensor).items()]
         held = getattr(self.changed, "__dict__", None)
         if type(held) is not dict or isinstance(self.changed, (dict, list, set)):
             return None
@@ -97,7 +104,10 @@ class Change:
         after = self._contents()
         if self.before is None or after is None or len(after) != len(self.before):
             return False
-        return all(k is key and v is value for (k, v), (key, value) in zip(after, self.before))
+        return all(
+            k is key and (v is value or (key == "place" and v == value))
+            for (k, v), (key, value) in zip(after, self.before)
+        )
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,7 @@ from dynamo.saved import container
 from dynamo.saved.nests import nest_of
 from dynamo.saved.signature import CONSTANTS, Bound
 from dynamo.sources import TensorSizeSource, TensorStrideSource
+from dynamo.static_graph import Graph as StaticGraph
 from fxgraph import Graph, GraphModule
 from fxgraph.aot import (
     FunctionalGraph,
@@ -105,7 +106,8 @@ class Saving:
         if captured.changes:
             raise ProgramError(
                 f"{self.name} cannot be saved: beside computing tensors it "
-                f"{'; it '.join(captured.changes)}"
+                f"{'; it '.join(captured.changes)}. (What a first call sets up, a second one finds "
+                "done: call it once before it is exported)"
             )
         try:
             self.bound = Bound(fn, captured.args, captured.kwargs)
@@ -346,15 +348,28 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 def _state_names(fn: Any) -> tuple[dict[int, list[str]], set[str]]:
     """id of a parameter or buffer -> its names in the state dict; and all names there."""
     module = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+    if isinstance(fn, StaticGraph):
+        module = fn._root()
     if not isinstance(module, torch.nn.Module):
         return {}, set()
     found: dict[int, list[str]] = {}
     for name, tensor in (
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
+        *(_optimizer_state(fn) if isinstance(fn, StaticGraph) else ()),
     ):
         found.setdefault(id(tensor), []).append(name)
     return found, {name for names in found.values() for name in names}
+
+
+def _optimizer_state(graph: StaticGraph) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of the optimizers' state, named as in the state dict."""
+    for i, optimizer in enumerate(graph._graph.optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for number, parameter in enumerate(parameters):
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    yield f"optimizers.{i}.state.{number}.{key}", value
 
 
 def _placeholders(gm: GraphModule) -> list[Any]:

@@ -18,6 +18,7 @@ import torch
 
 from dynamo.errors import ProgramError
 from dynamo.saved.nests import check_nest, collector, nest_of
+from dynamo.static_graph import Graph
 from fxgraph.serialize import argument_from_json
 from fxgraph.stored import StoredError, evaluator, from_data
 from fxgraph.stored.tensors import dtype_of
@@ -36,10 +37,12 @@ CONSTANTS = (bool, int, float, str, type(None), complex, torch.dtype, torch.devi
 
 def signature_of(fn: Any) -> inspect.Signature:
     """The signature of what users call."""
-    module = isinstance(fn, torch.nn.Module)
+    called = (
+        fn.forward if isinstance(fn, torch.nn.Module) else fn.build if isinstance(fn, Graph) else fn
+    )
     try:
         # Of a function that wraps another, capture sees the wrapper's own arguments.
-        return inspect.signature(fn.forward if module else fn, follow_wrapped=module)
+        return inspect.signature(called, follow_wrapped=called is not fn)
     except (TypeError, ValueError):
         return _ANY
 
@@ -68,7 +71,9 @@ class Bound:
     def _source_names(self, fn: Any, args: Any, kwargs: Any) -> dict[str, int]:
         """How capture names each leaf -> its number."""
         prefixes = {name: f"L[{name!r}]" for name in self.arguments}
-        if isinstance(fn, torch.nn.Module):  # the frame that is captured has args and kwargs
+        if isinstance(
+            fn, torch.nn.Module | Graph
+        ):  # the frame that is captured has args and kwargs
             prefixes = self._module_prefixes(len(args), list(kwargs))
         found = {}
         for number, path in enumerate(self.paths):

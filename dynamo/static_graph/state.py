@@ -183,6 +183,28 @@ class GraphState:
         self._step = dispatcher(step.differentiated, self.context)
         self._update = dispatcher(step.update_scaled, self._make_context(fullgraph=False))
 
+    def exporter(
+        self, graph: Graph, backend: Callable[..., Any]
+    ) -> tuple[Callable[..., Any], CompileContext]:
+        """What runs one step, captured for `backend` as a whole program; and its context."""
+        if self.scaler is not None or self.schedulers:
+            what = "a GradScaler" if self.scaler is not None else "a scheduler"
+            raise GraphError(f"{self.name} cannot be exported: the steps of {what} are Python's")
+        step.check_build(graph)
+        self._check_parameters(graph)
+        self.config.check(self.name, graph, self.scaler)
+        context = self._make_context(backend=backend, mode=None, options=None)
+        context.hooks = BuildHooks(graph, self)
+        context.export = True
+        compiled = dispatcher(step.whole, context)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._alone():
+                self._drop_gradients()
+                return compiled(graph, args, kwargs)
+
+        return run, context
+
     def _make_context(self, **changed: Any) -> CompileContext:
         return make_context({**self.settings, **changed})
 

@@ -277,8 +277,6 @@ class _Reading:
         self.nodes[name] = node
 
     def _input(self, name: str, data: Any) -> Node:
-        if any(node.op != "placeholder" for node in self.nodes.values()):
-            raise StoredError(f"input {name} stands behind an operator")
         node = self.graph.create_node("placeholder", name, (), {}, name=name)
         if "symbol" in data:
             node.meta["val"] = self._symbol(data["symbol"])

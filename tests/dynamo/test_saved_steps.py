@@ -1,0 +1,135 @@
+"""Whole training steps, with their optimizers, in a file."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import dynamo
+from dynamo.errors import GraphError, ProgramError
+
+
+class Step(dynamo.Graph):
+    def __init__(self, model, optimizer, lr_sch=None):
+        super().__init__(backend="aot_eager")
+        self.model = model
+        self.loss = nn.CrossEntropyLoss()
+        self.add_optimizer(optimizer, lr_sch)
+
+    def build(self, x, y):
+        loss = self.loss(self.model(x), y)
+        loss.backward()
+        return loss
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Dropout(0.2), nn.Linear(8, 3))
+
+
+X, Y = torch.randn(6, 4), torch.randint(3, (6,))
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_goes_on_from_where_it_was_saved(tmp_path, name):
+    net = model()
+    optimizer = OPTIMIZERS[name](net.parameters())
+    graph = Step(net, optimizer)
+    graph(X, Y)
+    exported = dynamo.export(graph)(X, Y)  # the second step
+    exported.save(tmp_path / "step.fg")
+    eager, eager_optimizer = copy.deepcopy((net, optimizer))
+    program = dynamo.load(tmp_path / "step.fg", backend="aot_eager")
+    torch.manual_seed(1)
+    losses = [program(X, Y) for _ in range(4)]
+    torch.manual_seed(1)
+    for loss in losses:
+        eager_optimizer.zero_grad()
+        expected = nn.functional.cross_entropy(eager(X), Y)
+        expected.backward()
+        eager_optimizer.step()
+        assert not loss.requires_grad
+        torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
+    state = program.state_dict()
+    for key, tensor in eager.state_dict().items():
+        torch.testing.assert_close(state[f"model.{key}"], tensor, rtol=1e-3, atol=1e-4)
+    kept = [key for key in state if key.startswith("optimizers.0.state.")]
+    held = eager_optimizer.state.values()
+    assert len(kept) == sum(isinstance(t, torch.Tensor) for s in held for t in s.values())
+    assert all(p.grad is None for p in program.parameters())
+    with torch.no_grad(), pytest.raises(ProgramError, match="is a training step"):
+        program(X, Y)
+
+
+def test_a_step_by_hand(tmp_path):
+    """A function that differentiates its loss and writes its parameters."""
+    net = nn.Linear(4, 3)
+
+    def step(x, y):
+        loss = nn.functional.cross_entropy(net(x), y)
+        gradients = torch.autograd.grad(loss, list(net.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(net.parameters(), gradients):
+                parameter.sub_(0.1 * gradient)
+        return loss.detach()
+
+    dynamo.export(step)(X, Y).save(tmp_path / "step.fg")
+    program = dynamo.load(tmp_path / "step.fg", backend="aot_eager")
+    for _ in range(3):
+        torch.testing.assert_close(program(X, Y), step(X, Y))
+
+
+def test_gradients_that_stay_are_refused(tmp_path):
+    """They are attributes of the parameters, which no file can set."""
+    net = nn.Linear(4, 3)
+
+    def step(x, y):
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        return loss
+
+    with pytest.raises(ProgramError, match="beside computing tensors it changes"):
+        dynamo.export(step)(X, Y).save(tmp_path / "step.fg")
+
+
+def test_state_that_the_first_step_makes_is_asked_for(tmp_path):
+    net = model()
+    graph = Step(net, torch.optim.Adam(net.parameters()))
+    with pytest.raises(ProgramError, match="call it once before it is exported"):
+        dynamo.export(graph)(X, Y).save(tmp_path / "step.fg")
+
+
+def test_schedulers_are_refused(tmp_path):
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    graph = Step(net, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    with pytest.raises(GraphError, match="the steps of a scheduler are Python's"):
+        dynamo.export(graph)(X, Y)
+
+
+def test_a_graph_without_optimizers(tmp_path):
+    class Forward(dynamo.Graph):
+        def __init__(self):
+            super().__init__(backend="aot_eager")
+            self.model = model().eval()
+
+        def build(self, x, *, scale=1.0):
+            return {"y": self.model(x) * scale}
+
+    graph = Forward()
+    with torch.no_grad():
+        dynamo.export(graph)(X, scale=2.0).save(tmp_path / "forward.fg")
+    program = dynamo.load(tmp_path / "forward.fg", backend="aot_eager")
+    torch.testing.assert_close(program(X, scale=2.0)["y"], graph.model(X).detach() * 2)
+    assert set(program.state_dict()) == set(graph.state_dict())
