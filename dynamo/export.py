@@ -119,7 +119,12 @@ def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
         if isinstance(fn, StaticGraph):
             compiled, context = fn._graph.exporter(fn, keep)
         else:
-            settings = {"mode": None, "options": None, "fullgraph": True, "export": True}
+            settings: dict[str, Any] = {
+                "mode": None,
+                "options": None,
+                "fullgraph": True,
+                "export": True,
+            }
             compiled, context = compile_fresh(fn, backend=keep, **settings)
         grad = torch.is_grad_enabled()
         returned = compiled(*args, **kwargs)

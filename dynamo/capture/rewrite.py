@@ -41,6 +41,7 @@ from dynamo.reconstruct import Codegen, FillLater
 from dynamo.records import Change, FrameRecord, GraphRecord
 from dynamo.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.values.base import Value
+from dynamo.values.cache_entries import hit, store
 from dynamo.values.inference import compile_inside
 from fxgraph import GraphModule, Node, verify
 
@@ -152,7 +153,11 @@ class FrameRewriter:
                 text = f"changes {value.describe()}{f' ({names})' if names else ''}"
                 changes.append(Change(text, value.outside))
         texts = [f"changes the global {name}" for _, name in effects.globals]
-        texts += [f"calls {call.function.__name__}" for call in effects.calls]
+        texts += [
+            f"calls {call.function.__name__}"
+            for call in effects.calls
+            if call.function not in (hit, store)  # what a cache remembers is no result
+        ]
         texts += ["changes torch's modes"] if self.root.state_changes else []
         texts += ["makes objects before its graph"] if self.output.made_first else []
         texts += ["takes a lock"] if effects.locks else []

@@ -37,9 +37,9 @@ CONSTANTS = (bool, int, float, str, type(None), complex, torch.dtype, torch.devi
 
 def signature_of(fn: Any) -> inspect.Signature:
     """The signature of what users call."""
-    called = (
-        fn.forward if isinstance(fn, torch.nn.Module) else fn.build if isinstance(fn, Graph) else fn
-    )
+    called = fn
+    if isinstance(fn, torch.nn.Module | Graph):
+        called = fn.build if isinstance(fn, Graph) else fn.forward
     try:
         # Of a function that wraps another, capture sees the wrapper's own arguments.
         return inspect.signature(called, follow_wrapped=called is not fn)

@@ -13,8 +13,19 @@ pytestmark = pytest.mark.slow
 BLOCKED = ("transformers", "tutorials", "huggingface_hub", "tokenizers")
 ARCHITECTURES = (
     *("albert", "bart", "bert", "bigbird", "bloom", "blip", "clip", "codegen", "convnext", "cvt"),
-    *("deit", "distilbert", "electra", "falcon", "gemma", "gpt_neox", "layoutlm", "mamba", "mpnet"),
-    *("opt", "pegasus", "phi", "poolformer", "regnet", "resnet", "roberta", "segformer", "swin"),
+    *("deit", "distilbert", "electra", "falcon", "gemma", "gpt_neox", "layoutlm", "mpnet"),
+    *(
+        "opt",
+        "qwen2",
+        "pegasus",
+        "phi",
+        "poolformer",
+        "regnet",
+        "resnet",
+        "roberta",
+        "segformer",
+        "swin",
+    ),
     *("t5", "vit", "whisper", "xlnet"),
 )
 
