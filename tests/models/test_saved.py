@@ -26,7 +26,7 @@ ARCHITECTURES = (
         "segformer",
         "swin",
     ),
-    *("t5", "vit", "whisper", "xlnet"),
+    *("segformer", "t5", "vit", "whisper", "xlnet"),
 )
 
 
