@@ -66,7 +66,7 @@ def _training(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Cal
 
 
 def compile_traced(
-    traced: FunctionalGraph | TrainingGraph, example_inputs: Sequence[Any]
+    traced: FunctionalGraph | TrainingGraph, example_inputs: Sequence[Any], shipped: Any = None
 ) -> Callable[..., Any]:
     """As that of backend="inductor", run op by op."""
     if isinstance(traced, FunctionalGraph):

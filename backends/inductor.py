@@ -88,15 +88,64 @@ def trace(gm: GraphModule, example_inputs: Sequence[Any], *, training: bool) -> 
     return compiler.trace(gm, example_inputs, training=training)
 
 
-def compile_traced(traced: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile what `trace` gave; only the static ones of the inputs are looked at."""
-    import inductor as compiler
+def compile_traced(
+    traced: Any, example_inputs: Sequence[Any], shipped: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Compile what `trace` gave; only the static ones of the inputs are looked at.
 
-    return compiler.compile_traced(traced, example_inputs)
+    shipped: libraries of kernels, by digest, for a machine without a compiler.
+    """
+    import inductor as compiler
+    from inductor.runtime import shipped as ahead
+    from inductor.runtime import toolchain
+
+    options = None
+    if shipped:
+        try:
+            toolchain.find_compiler()
+        except toolchain.NoCompiler:
+            ahead.offer(shipped)
+            options = ahead.OPTIONS
+    return compiler.compile_traced(traced, example_inputs, options=options)
+
+
+def kernels_for(
+    traced: Any, example_inputs: Sequence[Any], targets: Sequence[str]
+) -> dict[tuple[str, str], bytes]:
+    """(target, digest) -> library, of all kernels of what `trace` gave."""
+    import inductor as compiler
+    from inductor.runtime import shipped as ahead
+
+    with ahead.collected() as sources:
+        compiler.compile_traced(traced, example_inputs, options=ahead.OPTIONS)
+    return {
+        (target, ahead.digest_of(units)): ahead.compile_for(units, target)
+        for target in targets
+        for units in sources
+    }
+
+
+def check_targets(targets: Sequence[str]) -> None:
+    """Raise ValueError for what is no instruction set that kernels are compiled for."""
+    from inductor.runtime.shipped import TARGETS
+
+    unknown = [target for target in targets if target not in TARGETS]
+    if unknown:
+        raise ValueError(f"no target {unknown[0]!r}; the targets are: {', '.join(TARGETS)}")
+
+
+def runs_here(target: str) -> bool:
+    """Whether this processor has the instructions of a target."""
+    from inductor.runtime import shipped as ahead
+
+    return ahead.runs_here(target)
 
 
 inductor.trace = trace  # type: ignore[attr-defined]
 inductor.compile_traced = compile_traced  # type: ignore[attr-defined]
+inductor.kernels_for = kernels_for  # type: ignore[attr-defined]
+inductor.check_targets = check_targets  # type: ignore[attr-defined]
+inductor.runs_here = runs_here  # type: ignore[attr-defined]
 inductor.check_options = Options.of  # type: ignore[attr-defined]
 inductor.options = describe()  # type: ignore[attr-defined]
 inductor.modes = {  # type: ignore[attr-defined]

@@ -75,19 +75,22 @@ class Exported:
         *,
         weights: bool = True,
         training: bool | None = None,
+        targets: Sequence[str] = (),
     ) -> None:
         """Write the program into one file that dynamo.load reads without the model's source.
 
         weights: with the parameters and buffers, as they are now; or without, to be given at load.
         training: with the backward; by default where the call was made in grad mode and something
             of it requires grad.
+        targets: levels of the instruction set ("x86-64-v3", "x86-64-v4") to compile kernels for,
+            which dynamo.load(path, trust_kernels=True) uses where there is no compiler.
 
         Raises ProgramError for what a file cannot hold, and where the file cannot be written.
         """
         from dynamo.saved.saving import save
 
         assert self._captured is not None, "made by export"
-        save(self._captured, path, weights=weights, training=training)
+        save(self._captured, path, weights=weights, training=training, targets=targets)
 
 
 def export(fn: Callable[..., Any]) -> Callable[..., Exported]:

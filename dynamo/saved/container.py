@@ -110,6 +110,7 @@ class Container:
         self.size = len(self._map)
         self._view = memoryview(self._map)
         self._sections = self._read_table()
+        self._whole: set[str] = set()  # sections whose hash was checked
 
     def fail(self, text: str) -> ProgramError:
         return ProgramError(f"{self.path}: {text}")
@@ -124,6 +125,8 @@ class Container:
             raise self.fail(f"not a whole program: it has no section {name!r}")
         offset, size, sha256 = self._sections[name]
         view = self._view[offset : offset + size]
+        if name in self._whole:
+            return view
         digest = hashlib.sha256()
         for start in range(0, size, _CHUNK):
             digest.update(view[start : start + _CHUNK])
@@ -131,6 +134,7 @@ class Container:
             raise self.fail(
                 f"damaged: the section {name!r} has another hash than when it was saved"
             )
+        self._whole.add(name)
         return view
 
     def bytes_of(self, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ def load(
     weights: Mapping[str, torch.Tensor] | None = None,
     *,
     backend: str = "inductor",
+    trust_kernels: bool = False,
 ) -> Program:
     """The program that Exported.save wrote into this file; the model's source is not needed.
 
@@ -38,12 +40,31 @@ def load(
         without them. They are used as they are, not copied: a training step changes them.
     backend: "inductor" compiles for this machine, when first called; "aot_eager" runs operator by
         operator.
+    trust_kernels: where there is no C++ compiler, run the kernels of the file that were compiled
+        for this processor (`targets` of Exported.save). They are machine code: whoever made the
+        file can make it do anything. Without, or where none fits, such machines run operator by
+        operator, with one warning.
 
-    No code is taken from the file. Raises ProgramError for a file that is damaged, cut off, of a
-    newer format or no saved program, and for weights that do not fit.
+    No other code is taken from the file. Raises ProgramError for a file that is damaged, cut off,
+    of a newer format or no saved program, and for weights that do not fit.
     """
     container = Container(path)
-    return Program(container, weights, _compiler(backend))
+    compiler = _compiler(backend)
+    if trust_kernels and (kernels := _kernels(container)):
+        compiler = functools.partial(compiler, shipped=kernels)
+    return Program(container, weights, compiler)
+
+
+def _kernels(container: Container) -> dict[str, Callable[[], bytes]]:
+    """Digest -> what reads the library, for the best target that this processor has."""
+    runs_here = lookup_backend("inductor").runs_here  # type: ignore[attr-defined]
+    found: dict[str, Callable[[], bytes]] = {}
+    for name in sorted(container.names):  # later targets have more instructions
+        kind, _, rest = name.partition("/")
+        target, _, digest = rest.partition("/")
+        if kind == "kernels" and runs_here(target):
+            found[digest] = container.section(name).tobytes
+    return found
 
 
 def _compiler(backend: str) -> Callable[..., Any]:
@@ -84,6 +105,8 @@ class Program:
         self._compiler = compiler
         self.data = data = read_program(container)
         self._compiled: dict[str, _Compiled] = {}
+        for name in container.names:
+            container.section(name)  # raises for a damaged one
         try:
             self.name = str(data["name"])
             tensors = Tensors(container, data, weights)

@@ -49,9 +49,15 @@ ALIGNMENT = 64  # of tensors, in bytes
 
 
 def save(
-    captured: Captured, path: str | os.PathLike[str], *, weights: bool, training: bool | None
+    captured: Captured,
+    path: str | os.PathLike[str],
+    *,
+    weights: bool,
+    training: bool | None,
+    targets: Sequence[str],
 ) -> None:
     """Write `captured` to `path`."""
+    lookup_backend("inductor").check_targets(targets)  # type: ignore[attr-defined]
     saving = Saving(captured, weights)
     try:
         data = saving.program(training)
@@ -61,6 +67,8 @@ def save(
     sections: dict[str, Any] = {"program": [text], "constants": saving.constants.chunks}
     if weights:
         sections["weights"] = saving.weights.chunks
+    if targets:
+        sections.update(saving.kernels(json.loads(text), targets))
     container.write(path, sections)
 
 
@@ -321,10 +329,30 @@ class Saving:
             return ["constant", argument_to_json(value)]
         raise self.fail(f"{path} is a {type(value).__name__}: neither a tensor nor a number")
 
+    # -- kernels ----------------------------------------------------------------------------------
+    def kernels(self, data: Any, targets: Sequence[str]) -> dict[str, list[bytes]]:
+        """The sections of libraries, as compiled from what a reader of the program has."""
+        graphs = read_graphs(data, self._alive, self.name)
+        graphs.pop("env")
+        inputs = [
+            self._alive[where] if kind == "tensor" else None for kind, where in data["graph_inputs"]
+        ]
+        make = lookup_backend("inductor").kernels_for  # type: ignore[attr-defined]
+        found: dict[str, list[bytes]] = {}
+        for graph in graphs.values():
+            for (target, digest), library in make(graph, inputs, targets).items():
+                found[kernel_section(target, digest)] = [library]
+        return found
+
     # -- check ------------------------------------------------------------------------------------
     def _verify(self, data: dict[str, Any]) -> None:
         """Raise where reading would give another graph."""
         read_graphs(json.loads(json.dumps(data, allow_nan=False)), self._alive, self.name)
+
+
+def kernel_section(target: str, digest: str) -> str:
+    """The name of the section that holds a library."""
+    return f"kernels/{target}/{digest}"
 
 
 def read_graphs(data: Any, tensors: Sequence[torch.Tensor], name: str) -> dict[str, Any]:
