@@ -36,7 +36,19 @@ _HOMES = (
     "torch.linalg.", "torch.fft.", "torch.special.", "math.", "operator.",
 )  # fmt: skip
 _RUN_BODIES = frozenset({"fxgraph.higher_order.transform", "fxgraph.higher_order.call"})
-_NEVER = frozenset({"torch.from_file", "operator.attrgetter", "operator.methodcaller"})
+_NEVER = frozenset(
+    {"torch.from_file", "operator.attrgetter", "operator.methodcaller", "operator.call"}
+)
+# Special methods through which nothing but values is reached.
+_OPERATORS = frozenset(
+    f"__{name}__"
+    for name in """
+        add radd iadd sub rsub isub mul rmul imul matmul rmatmul imatmul truediv rtruediv itruediv
+        floordiv rfloordiv ifloordiv mod rmod imod pow rpow ipow and rand iand or ror ior xor rxor
+        ixor lshift rlshift ilshift rshift rrshift irshift neg pos abs invert eq ne lt le gt ge
+        getitem setitem len bool int float index contains
+    """.split()  # noqa: SIM905
+)
 _NEVER_UNDER = ("torch.ops.load_library", "torch.ops.import_module")
 _BUILTINS = frozenset(
     {"getattr", "abs", "max", "min", "sum", "round", "len", "pow", "divmod", "float", "int", "bool"}
@@ -137,6 +149,7 @@ def _node_from_json(graph: Graph, row: dict[str, Any], nodes: dict[str, Node]) -
         target = _callable(target)
     args = tuple(argument_from_json(arg, nodes) for arg in row["args"])
     kwargs = {key: argument_from_json(arg, nodes) for key, arg in row["kwargs"].items()}
+    _check_names(row["op"], target, args, kwargs)
     node = graph.create_node(row["op"], target, args, kwargs, name=row["name"])
     meta = dict(row.get("meta", {}))
     described = meta.pop("val", None)
@@ -149,6 +162,22 @@ def _node_from_json(graph: Graph, row: dict[str, Any], nodes: dict[str, Node]) -
         )
     node.meta = meta
     nodes[row["name"]] = node
+
+
+def _check_names(op: str, target: Any, args: Any, kwargs: Any) -> None:
+    """Attributes are those of values: from a method to the modules of its code it is not far."""
+    if op == "call_method" and not (
+        isinstance(target, str)
+        and hasattr(torch.Tensor, target)
+        and (not target.startswith("_") or target in _OPERATORS)
+    ):
+        raise SerializeError(f"method {target!r} may not be called from a file")
+    if target is getattr:
+        name = args[1] if len(args) == 2 and not kwargs else None
+        if not isinstance(name, str) or name.startswith("_"):
+            raise SerializeError(f"attribute {name!r} may not be read from a file")
+    if target in (max, min) and kwargs:
+        raise SerializeError(f"{target.__name__} with {', '.join(kwargs)} from a file")
 
 
 def _callable_name(target: Any) -> str:

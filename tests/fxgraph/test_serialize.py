@@ -147,3 +147,33 @@ class TestFakeMode:
         assert y.shape == (4, 3) and y.requires_grad and y.fake_mode is mode
         with mode:
             assert torch.ones(3).fake_mode is mode
+
+
+def _calls(*nodes):
+    rows = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}]
+    for number, (op, target, args) in enumerate(nodes):
+        row = {"name": f"n{number}", "op": op, "target": target, "args": args, "kwargs": {}}
+        rows.append(row)
+    rows.append(
+        {"name": "output", "op": "output", "target": "output", "args": [None], "kwargs": {}}
+    )
+    return json.dumps({"version": 1, "nodes": rows})
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        ("call_function", "getattr", [{"node": "x"}, "__class__"]),
+        ("call_function", "getattr", [{"node": "x"}, {"node": "x"}]),
+        ("call_function", "getattr", [{"node": "x"}, "_backward_hooks", None]),
+        ("call_function", "operator.call", [{"node": "x"}]),
+        ("call_method", "system", [{"node": "x"}, "true"]),
+        ("call_method", "tofile", [{"node": "x"}, "x"]),
+        ("call_method", "__reduce_ex__", [{"node": "x"}, 2]),
+        ("call_method", "_make_subclass", [{"node": "x"}]),
+    ],
+    ids=lambda node: f"{node[1]} {len(node[2])}",
+)
+def test_no_way_from_values_to_code(node):
+    with pytest.raises(serialize.SerializeError, match="file"):
+        serialize.loads(_calls(node))
