@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,13 @@ def test_version_checks_stand_in_one_file(path):
             assert name not in ("sys.version_info", "sys.hexversion"), (
                 f"{relative(path)}:{node.lineno}"
             )
+
+
+def test_every_package_is_installed():
+    """An installation has what a checkout has: pyproject.toml names each folder with sources."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {relative(path.parent).replace("/", ".") for path in sources()}
+    assert set(settings["tool"]["setuptools"]["packages"]) == folders
 
 
 def test_version_checks_in_c_stand_in_compat_headers():

@@ -51,7 +51,7 @@ class MobileNetV2(nn.Module):
     """Images (N, 3, H, W) -> class scores (N, classes)."""
 
     # expansion, output channels, repeats, first stride
-    SETTINGS = (
+    SETTINGS: tuple[tuple[int, int, int, int], ...] = (
         (1, 16, 1, 1),
         (6, 24, 2, 2),
         (6, 32, 3, 2),
@@ -61,19 +61,26 @@ class MobileNetV2(nn.Module):
         (6, 320, 1, 1),
     )
 
-    def __init__(self, classes: int = 1000) -> None:
+    def __init__(
+        self,
+        classes: int = 1000,
+        settings: tuple[tuple[int, int, int, int], ...] = SETTINGS,
+        first_channel: int = 32,
+        last_channel: int = 1280,
+    ) -> None:
         super().__init__()
-        channels = 32
+        self.last_channel = last_channel
+        channels = first_channel
         layers: list[nn.Module] = [conv_norm_relu(3, channels, 3, stride=2)]
-        for expand, out_channels, repeats, stride in self.SETTINGS:
+        for expand, out_channels, repeats, stride in settings:
             for i in range(repeats):
                 layers.append(
                     InvertedResidual(channels, out_channels, stride if i == 0 else 1, expand)
                 )
                 channels = out_channels
-        layers.append(conv_norm_relu(channels, 1280, 1))
+        layers.append(conv_norm_relu(channels, last_channel, 1))
         self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, classes))
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(last_channel, classes))
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.features(x)
