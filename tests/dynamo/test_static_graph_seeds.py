@@ -120,7 +120,7 @@ def lines_of(text, *tags):
     return [line for line in text.splitlines() if line.strip().startswith(tuple(tags))]
 
 
-# -- 000 and 001, "自定义一个 Graph" ----------------------------------------------------------------
+# -- 000 and 001, "自定义一个 Graph" ----
 def test_a_graph_of_ones_own():
     class ModuleMyLinear(nn.Module):
         def __init__(self, in_features, out_features):
@@ -160,7 +160,7 @@ def test_a_graph_of_ones_own():
         model_graph(input, out)
 
 
-# -- 000 and 001, "使用 Graph 做预测" ---------------------------------------------------------------
+# -- 000 and 001, "使用 Graph 做预测" ----
 def test_prediction():
     train_dataloader, model, *_ = world()
     twin = copy.deepcopy(model)
@@ -184,7 +184,7 @@ def test_prediction():
     assert "GraphConfig(training=False, )" in str(graph_mobile_net_v2)
 
 
-# -- 000 and 001, "使用 Graph 做训练" and "Graph 的保存与加载" ---------------------------------------
+# -- 000 and 001, "使用 Graph 做训练" and "Graph 的保存与加载" ----
 def test_training_printing_debugging_and_saving(tmp_path, capsys, golden):
     first, second = world(), world()
     graph_mobile_net_v2 = train_graph(*second)
@@ -294,7 +294,7 @@ def test_deployed_graph():
     torch.testing.assert_close(out, model(fake_image))
 
 
-# -- 000 and 001, "扩展阅读：动态图与静态图" -------------------------------------------------------
+# -- 000 and 001, "扩展阅读：动态图与静态图" ----
 def test_dynamic_and_static_graphs():
     def loss(y_pred, y):
         return flow.sum(1 / 2 * (y_pred - y) ** 2)
