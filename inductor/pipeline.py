@@ -517,7 +517,8 @@ def report(c: Compilation) -> dict[str, Any]:
     kernels = _kernels(c.spec) if c.spec and c.library else 0
     notes = list(c.notes)
     plan = getattr(c.compiled, "plan", c.compiled)
-    if (peak := getattr(plan, "peak_bytes", 0)) and c.library:
+    peak = getattr(plan, "peak_bytes", None)
+    if peak and c.library:
         notes.append(
             f"memory: at most {peak / 2**20:.2f} MiB at once, besides inputs and what operators "
             f"allocate inside; {plan.arena_bytes / 2**20:.2f} MiB of it shared by temporaries"
@@ -528,6 +529,7 @@ def report(c: Compilation) -> dict[str, Any]:
         "fallback_ops": fallbacks(c.spec) if c.spec else {},
         "kernels": kernels,
         "autograd": None,
+        "peak_bytes": peak,
         "stages": dict(c.seconds),
         "notes": notes,
     }

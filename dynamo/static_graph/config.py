@@ -22,12 +22,13 @@ class GraphConfig:
         self.amp: torch.dtype | None = None
         self.accumulation = 1
         self.checkpointed: tuple[torch.nn.Module, ...] = ()
+        self.memory_limit: int | None = None
         self.device_type = "cpu"
 
     @property
     def is_plain(self) -> bool:
         """Whether the graph does nothing but build()."""
-        return not (self.training or self.amp or self.accumulation > 1 or self.checkpointed)
+        return repr(self) == repr(GraphConfig(self._changed))
 
     def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.bfloat16) -> None:
         """Run build() in mixed precision, on the device of the graph's parameters:
@@ -61,14 +62,32 @@ class GraphConfig:
 
             torch.utils.checkpoint.checkpoint(module, *args, use_reentrant=False)
 
-        The values are those; a whole step of the default backend does not need less memory by it
-        so far, since equal operations of forward and backward are done once.
-        Each call of this replaces the modules of the one before.
+        A whole step of the default backend then holds, of what such a call computes, its results
+        and random numbers until backward comes. Each call of this replaces the modules of the one
+        before.
         """
         for module in modules:
             if not isinstance(module, torch.nn.Module):
                 raise GraphError(f"modules are checkpointed, not {module!r}")
         self.checkpointed = modules
+        self._changed()
+
+    def set_memory_limit(self, limit: int | None) -> None:
+        """Have the plan need at most `limit` bytes at once, or raise GraphError before it runs.
+
+        Counted is what a call needs at once besides inputs, parameters and what library calls
+        allocate inside (the report of dynamo.explain tells it), in the sizes of the first call. A
+        training step that needs more checkpoints the blocks of the model: the outermost elements of
+        ModuleLists and Sequentials that have modules inside and keep no running statistics. That
+        equals:
+
+            torch.utils.checkpoint.checkpoint(block, *args, use_reentrant=False)
+
+        Only the default backend has plans.
+        """
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise GraphError(f"a memory limit is a positive number of bytes, not {limit!r}")
+        self.memory_limit = limit
         self._changed()
 
     def check(self, name: str, graph: Any, scaler: Any) -> None:
@@ -90,4 +109,29 @@ class GraphConfig:
             shown["gradient_accumulation_steps"] = self.accumulation
         if self.checkpointed:
             shown["activation_checkpointing"] = len(self.checkpointed)
+        if self.memory_limit is not None:
+            shown["memory_limit"] = self.memory_limit
         return f"GraphConfig({''.join(f'{key}={value}, ' for key, value in shown.items())})"
+
+
+def blocks(graph: Any) -> tuple[torch.nn.Module, ...]:
+    """The modules that a memory limit checkpoints."""
+    found: list[torch.nn.Module] = []
+    todo = list(graph.children())
+    while todo:
+        module = todo.pop(0)
+        repeats = isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential))
+        for child in module.children():
+            if (
+                repeats
+                and next(child.children(), None) is not None
+                and not _keeps_statistics(child)
+            ):
+                found.append(child)
+            else:
+                todo.append(child)
+    return tuple(found)
+
+
+def _keeps_statistics(module: torch.nn.Module) -> bool:
+    return any(getattr(part, "track_running_stats", False) for part in module.modules())

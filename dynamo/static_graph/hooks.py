@@ -37,6 +37,14 @@ class ModuleCall:
     outputs: list[TensorSpec] = field(default_factory=list)
 
 
+class OverLimit(Exception):
+    """A plan needs more memory than the limit of the graph; its bytes, None if there is no plan."""
+
+    @property
+    def peak(self) -> int | None:
+        return self.args[0]
+
+
 class BuildHooks:
     """Attribute `hooks` of the CompileContext."""
 
@@ -46,7 +54,7 @@ class BuildHooks:
         self.calls: dict[int, ModuleCall] = {}  # by id of the module, which the graph holds
         self._running: list[int] = []
         self._names = {id(module): name for name, module in graph.named_modules()}
-        self._checkpointed = frozenset(map(id, state.config.checkpointed))
+        self._checkpointed = frozenset(map(id, state.config.checkpointed + state.saved_by))
         self._scales = state.config.accumulation > 1 or state.scaler is not None
         self._indent = ""
         self._class_name = type(graph).__name__
@@ -119,11 +127,18 @@ class BuildHooks:
             compiled = backend(gm, example_inputs)
             spent = time.perf_counter() - start
             self._print(f"{title} end compiling plan: {spent:.2f} s.")
+            report = getattr(compiled, "compile_report", None) or {}
             if self.state.verbosity >= 3:
-                self._print_report(getattr(compiled, "compile_report", None) or {})
+                self._print_report(report)
+            self._check_memory(report)
             return compiled
 
         return announced
+
+    def _check_memory(self, report: dict[str, Any]) -> None:
+        limit, peak = self.state.config.memory_limit, report.get("peak_bytes")
+        if limit is not None and (peak is None or peak > limit):
+            raise OverLimit(peak)
 
     def _print_report(self, report: dict[str, Any]) -> None:
         if report.get("kernels") is not None:

@@ -12,10 +12,10 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from dynamo.api import dispatcher, make_context
-from dynamo.errors import GraphError, Unsupported
+from dynamo.errors import BackendCompilerFailed, GraphError, Unsupported
 from dynamo.static_graph import step
-from dynamo.static_graph.config import GraphConfig
-from dynamo.static_graph.hooks import BuildHooks
+from dynamo.static_graph.config import GraphConfig, blocks
+from dynamo.static_graph.hooks import BuildHooks, OverLimit
 from dynamo.static_graph.signature import Signature, TensorSpec, specs_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class GraphState:
     def __getstate__(self) -> dict[str, Any]:
         """For copies, which build their own graph."""
         kept = dict(vars(self))
-        for name in ("_lock", "_step", "_update", "hooks", "context", "signature", "outputs"):
+        for name in ("_lock", "_step", "_update", "hooks", "context", "signature", "outputs",
+                     "saved_by"):  # fmt: skip
             kept.pop(name)
         return kept
 
@@ -68,6 +69,7 @@ class GraphState:
         self.hooks: BuildHooks | None = None
         self.signature: Signature | None = None
         self.outputs: list[TensorSpec] = []  # of the first call
+        self.saved_by: tuple[torch.nn.Module, ...] = ()  # blocks that the memory limit checkpoints
 
     def add_optimizer(self, optimizer: Any, lr_sch: Any) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -152,15 +154,42 @@ class GraphState:
             self._lock.release()
 
     def _call(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        assert self._step is not None
         try:
-            outputs = self._step(graph, args, kwargs)
+            outputs = self._within_memory(graph, args, kwargs)
         except Unsupported as error:
             _tell_graph(error, self.name)
             raise
         if self._update is not None:
             self._update(graph)
         return outputs
+
+    def _within_memory(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The outputs of the step; over the memory limit it is built again, checkpointed."""
+        assert self._step is not None
+        try:
+            return self._step(graph, args, kwargs)
+        except BackendCompilerFailed as error:
+            if not isinstance(error.__cause__, OverLimit):
+                raise
+            peak = error.__cause__.peak
+        more = () if self.saved_by or peak is None else blocks(graph)
+        if not more or not self.optimizers:
+            raise GraphError(self._over_limit(peak))
+        signature, outputs = self.signature, self.outputs
+        self.forget()
+        self.saved_by, self.signature, self.outputs = more, signature, outputs
+        self._prepare(graph, kwargs)
+        return self._within_memory(graph, args, kwargs)
+
+    def _over_limit(self, peak: int | None) -> str:
+        limit = self.config.memory_limit
+        if peak is None:
+            return f"{self.name} has a memory limit of {limit}, and no plan: its backend makes none"
+        done = f" with {len(self.saved_by)} blocks checkpointed" if self.saved_by else ""
+        return (
+            f"{self.name} needs {peak} bytes at once{done}, over its memory limit of {limit}: "
+            "accumulate gradients over smaller parts, or checkpoint more modules"
+        )
 
     def _drop_gradients(self) -> None:
         for optimizer in self.optimizers:

@@ -29,6 +29,7 @@ from fxgraph.aot.functional import (
     Unfunctionalizable,
     root_of,
 )
+from fxgraph.aot.recompute import BACKWARD, recompute, traced_as
 from fxgraph.aot.recurrent import RECURRENT, run_recurrent, runs_recurrent
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
@@ -90,6 +91,7 @@ def functional_graph(
     """What was traced of `gm`, as one graph."""
     tracer.graph.output(tuple(finished.values))
     tracer.graph.eliminate_dead_code()
+    recompute(tracer.graph)
     return FunctionalGraph(
         graph_module=module_of(tracer, tracer.graph, gm),
         outputs=finished.specs,
@@ -159,7 +161,11 @@ class TracingInterpreter(Interpreter):
             if n.target is torch._check and isinstance(n.args[0], Node):
                 # As it was before it was assumed to hold.
                 return self.tracer.check(n.args[0].meta["example_value"].node._expr)
-        result = super().run_node(n)
+        if n.target is torch.autograd.grad:
+            with traced_as(self.tracer, BACKWARD):
+                result = super().run_node(n)
+        else:
+            result = super().run_node(n)
         self.tracer.data.rename(result, n.meta.get("example_value"))
         return result
 
@@ -196,13 +202,14 @@ class TracingInterpreter(Interpreter):
         raise Unfunctionalizable(text)
 
     def _run_plainly(self, n: Node) -> Any:
-        """What a checkpoint would compute again, the partition of the joint graph decides."""
+        """What is computed again, the partition of the joint graph decides, or `recompute`."""
         (_, body, lifted, _, args, kwargs), _ = self.fetch_args_kwargs_from_env(n)
         given = [*tensor_leaves((args, kwargs)), *lifted]
         tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
         memories = [self.tracer.view_of(tensor).alias for tensor in tensors]
         versions = [alias.version for alias in memories]
-        result = TracingInterpreter(body, self.tracer).run(*given)
+        with traced_as(self.tracer, object()):
+            result = TracingInterpreter(body, self.tracer).run(*given)
         if [alias.version for alias in memories] != versions:
             raise Unfunctionalizable("what a checkpoint writes, it writes again in the backward")
         return result

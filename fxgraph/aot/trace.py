@@ -21,6 +21,7 @@ from fxgraph.aot import inplace, views
 from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, gives_data
 from fxgraph.aot.fake import FakePropagation, geometry, metadata
 from fxgraph.aot.functional import Unfunctionalizable, is_view
+from fxgraph.aot.recompute import PART
 from fxgraph.aot.strided import as_views
 from fxgraph.aot.views import ViewCall
 from fxgraph.args import leaves
@@ -83,6 +84,7 @@ class Tracer:
         self.constants: dict[str, torch.Tensor] = {}
         self.attribute_names: dict[int, str] = {}
         self.stack_trace: str | None = None
+        self.part: object | None = None  # of what is recorded: see recompute.py
         self._views: dict[int, View] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
         self._real: dict[Node, torch.Tensor] = {}
@@ -232,6 +234,8 @@ class Tracer:
         node.meta["val"] = result
         if self.stack_trace is not None:
             node.meta["stack_trace"] = self.stack_trace
+        if self.part is not None:
+            node.meta[PART] = self.part
         return node
 
     def record(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

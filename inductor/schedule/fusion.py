@@ -19,6 +19,7 @@ traffic; the limits below keep parallelism and compile time.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -285,19 +286,26 @@ class _Fusion:
         return sum(not isinstance(self.items[i], Kernel) for i in later) > NEAR_CALLS
 
     def ordered(self) -> list[Item]:
-        """Topological order, program order among the free ones."""
+        """Topological order, the first in program order of those that may run next: what is made
+        just before it is read, stays there.
+        """
         done, result = 0, []
-        waiting = list(self.items.values())
-        while waiting:
-            rest = []
-            for item in waiting:
-                if item.before & ~done:
-                    rest.append(item)
+        ready: list[int] = []
+        waiting: dict[int, list[Item]] = {}  # id -> items that wait for it, among others
+        released = list(self.items.values())
+        while True:
+            for item in released:
+                if missing := item.before & ~done:
+                    waiting.setdefault(missing.bit_length() - 1, []).append(item)
                 else:
-                    result.append(item)
-                    done |= 1 << item.id
-            assert len(rest) < len(waiting), "a cycle in the schedule"
-            waiting = rest
+                    heapq.heappush(ready, item.id)
+            if not ready:
+                break
+            item = self.items[heapq.heappop(ready)]
+            result.append(item)
+            done |= 1 << item.id
+            released = waiting.pop(item.id, [])
+        assert not waiting, "a cycle in the schedule"
         return result
 
 
