@@ -28,12 +28,14 @@ def profiler_is_off(module: Any) -> bool:
 
 def _start_range(tx: Interpreter, args: Sequence[Value]) -> Value:
     """A named range shows nothing where no profiler runs. Left natively, after a graph break, it
-    must not look for what it would have recorded.
+    must not look for what it would have recorded. A static graph, which cannot break, has none of
+    its ranges in a profile.
     """
     manager = args[0]
-    if torch.autograd._profiler_enabled():
-        raise Unsupported(breaks.UncapturedCall("torch.profiler.record_function"))
-    tx.guard(ModuleSource("torch"), "predicate", profiler_is_off)
+    if tx.output.context.hooks is None:
+        if torch.autograd._profiler_enabled():
+            raise Unsupported(breaks.UncapturedCall("torch.profiler.record_function"))
+        tx.guard(ModuleSource("torch"), "predicate", profiler_is_off)
     manager.setattr(tx, "run_callbacks_on_exit", ConstantValue(False))
     return manager
 

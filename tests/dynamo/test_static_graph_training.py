@@ -199,6 +199,18 @@ def test_scheduled_rates_compile_nothing_anew(kind, name):
     assert len(graph._graph.context.records) <= 3  # state, then a number that varies
 
 
+def test_profiled_steps_are_the_same_graph():
+    """The optimizer's named range, which is no break in a graph that cannot break."""
+    graph = check(OPTIMIZERS["Adam"])
+    records = len(graph._graph.context.records)
+    with torch.profiler.profile() as profile:
+        graph(*next(batches(1)))
+    assert len(graph._graph.context.records) == records and profile.events()
+    dynamo.reset()
+    with torch.profiler.profile():
+        check(OPTIMIZERS["Adam"])
+
+
 # -- settings, each beside the eager program of its docstring --------------------------------------
 def in_parts(model, x, y):
     losses = []
