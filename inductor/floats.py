@@ -56,6 +56,7 @@ _OF_TENSORS = {
         ("div", "Tensor", "Tensor"),
         ("div", "Scalar", "Tensor"),
         ("pow", "Tensor_Scalar", "Tensor_Tensor"),
+        ("pow", "Scalar", "Tensor_Tensor"),
     )
 }
 # What takes a number in its own type, not in that in which it computes: what is compared or stored.

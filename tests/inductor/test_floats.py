@@ -17,6 +17,7 @@ PROGRAMS = {
     "addcdiv": lambda x, y, f: torch.addcdiv(x, y, y.abs() + 1, value=-f),
     "addcmul": lambda x, y, f: torch.addcmul(x, y, x, value=2 * f),
     "power": lambda x, y, f: (x.abs() + 1) ** f + y,
+    "power_of_number": lambda x, y, f: (1.5 + f * f) ** x + y,
     "no dimensions": lambda x, y, f: (x.sum() * f, y),
     "in place": lambda x, y, f: x.mul_(f).add_(y, alpha=f),
     "integers": lambda x, y, f: torch.arange(4) * f + y[0],
