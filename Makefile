@@ -42,6 +42,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.inference
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.static_graph
 	$(BIN)/python -m benchmarks.capture
 	$(BIN)/python -m benchmarks.dynamic
 
