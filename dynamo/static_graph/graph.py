@@ -207,7 +207,7 @@ class Graph:
         """Print while the graph is built.
 
         v_level: 0 phases and their seconds; 1 also modules as they are entered; 2 also operators as
-        they are made, with the shapes and dtypes of operands and results; 3 also devices and source
+        they are made, with the shapes, dtypes and devices of operands and results; 3 also source
         lines, and what the backend tells (kernels, memory). -1 turns it off.
         ranks: the processes of a distributed program that print; -1 for all.
         """

@@ -102,10 +102,8 @@ class BuildHooks:
         level = self.state.verbosity
         if level < 2 or not node.op.startswith("call_"):
             return
-        result = _described(node.meta["example_value"], level)
-        operands = [
-            _described(one.meta.get("example_value"), level) for one in node.all_input_nodes
-        ]
+        result = _described(node.meta["example_value"])
+        operands = [_described(one.meta.get("example_value")) for one in node.all_input_nodes]
         target = node.target if isinstance(node.target, str) else _name(node.target)
         self._print(f"(OPERATOR:{node.name}:{target}({', '.join(operands)}) -> {result})")
         stack = node.meta.get("stack_trace")
@@ -190,15 +188,14 @@ def _specs(values: Sequence[Any]) -> Iterator[TensorSpec]:
             yield from _specs([item for _, item in value.entries.values()])
 
 
-def _described(value: Any, level: int) -> str:
-    """Shapes and dtypes of an operand or result."""
+def _described(value: Any) -> str:
+    """Shape, dtype and device of an operand or result."""
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(_described(item, level) for item in value)})"
+        return f"({', '.join(map(_described, value))})"
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     sizes = "x".join(map(str, value.shape)) or "scalar"
-    text = f"{str(value.dtype).removeprefix('torch.')}[{sizes}]"
-    return f"{text}@{value.device}" if level >= 3 else text
+    return f"{str(value.dtype).removeprefix('torch.')}[{sizes}]@{value.device}"
 
 
 def _name(target: Any) -> str:
