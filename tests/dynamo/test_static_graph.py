@@ -151,6 +151,14 @@ def test_dynamic():
         graph(torch.randn(4))
 
 
+def test_a_lazy_module_takes_its_sizes_from_the_first_call():
+    graph = Predict(nn.LazyLinear(3))
+    x = torch.randn(2, 4)
+    for _ in range(2):
+        torch.testing.assert_close(graph(x), graph.model(x))
+    assert graph.model.in_features == 4
+
+
 def test_graph_inside_of_a_graph():
     inner = Predict(Linear())
     outer = graph_of(lambda self, x: self.inner(x) * 2, inner=inner)
@@ -314,6 +322,21 @@ MISUSES = {
         lambda: without_init()(torch.ones(1, 4)),
         GraphError,
         r"Unready is not ready: its __init__ does not call super\(\)",
+    ),
+    "module_of_another_device": (
+        lambda: Predict(nn.Linear(4, 3, device="meta"))(torch.ones(1, 4)),
+        Unsupported,
+        "Expected all tensors to be on the same device",
+    ),
+    "module_not_assigned": (
+        lambda: graph_of(lambda self, x: self.model(x))(torch.ones(1, 4)),
+        AttributeError,
+        "'Made' object has no attribute 'model'",
+    ),
+    "bad_limit": (
+        lambda: trained().config.set_memory_limit("1 GiB"),
+        GraphError,
+        "positive number of bytes, not '1 GiB'",
     ),
     "unready_config": (lambda: without_init().config, GraphError, "is not ready"),
     "unready_optimizer": (lambda: without_init().add_optimizer(OTHER), GraphError, "not ready"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -141,6 +143,20 @@ OPTIMIZERS = {
     "RMSprop": optimizer("RMSprop", lr=0.01, alpha=0.9, eps=1e-6),
     "RMSprop_centered": optimizer("RMSprop", lr=0.01, centered=True, momentum=0.9, foreach=False),
     "RMSprop_foreach": optimizer("RMSprop", lr=0.01, foreach=True, maximize=True, weight_decay=0.1),
+    "SGD_fused_nesterov": optimizer(
+        "SGD", lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1, fused=True, maximize=True
+    ),
+    "Adam_fused_amsgrad": optimizer(
+        "Adam", lr=0.01, fused=True, amsgrad=True, maximize=True, weight_decay=0.1
+    ),
+    "Adam_foreach_amsgrad": optimizer("Adam", lr=0.01, foreach=True, amsgrad=True),
+    "AdamW_fused": optimizer("AdamW", lr=0.01, fused=True, amsgrad=True),
+    "Adagrad_fused_decay": optimizer(
+        "Adagrad", lr=0.1, fused=True, lr_decay=0.1, weight_decay=0.1, maximize=True
+    ),
+    "RMSprop_foreach_centered": optimizer(
+        "RMSprop", lr=0.01, foreach=True, centered=True, momentum=0.9, weight_decay=0.1
+    ),
     "groups": lambda model: torch.optim.Adam(
         [
             {"params": model.first.parameters(), "lr": 0.05, "weight_decay": 0.1},
@@ -172,6 +188,44 @@ def test_optimizer(name):
     graph = check(OPTIMIZERS[name])
     # Without and with the optimizer's state; gradients of what no optimizer has are kept.
     assert len(graph._graph.context.records) <= (3 if name in LEAVE_SOME else 2)
+
+
+DIFFERENTIABLE = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
+CAPTURABLE = ("Adam", "AdamW", "RMSprop")
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_differentiable_steps_are_refused_as_in_eager(name):
+    """Steps that are differentiated write leaves, which eager refuses."""
+    make = optimizer(name, lr=0.01, differentiable=True)
+    model, optimizers, _ = world(make)
+    with pytest.raises(RuntimeError) as expected:
+        eager(model, optimizers, [], plain, next(batches(1)))
+    twin, others, _ = world(make)
+    before = {key: value.clone() for key, value in twin.state_dict().items()}
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value))):
+        Train(twin, others)(*next(batches(1)))
+    for key, parameter in twin.named_parameters():
+        assert torch.equal(parameter, before[key])
+
+
+@pytest.mark.parametrize("foreach", [False, True], ids=["single", "foreach"])
+@pytest.mark.parametrize("name", CAPTURABLE)
+def test_capturable_steps(name, foreach):
+    """Eager refuses the option on CPUs, but not while torch.compiler.is_compiling(): the numbers
+    are those without the option.
+    """
+    model, optimizers, _ = world(optimizer(name, lr=0.01))
+    twin, others, _ = world(optimizer(name, lr=0.01, capturable=True, foreach=foreach))
+    with pytest.raises(AssertionError, match="If capturable=True"):
+        eager(*world(optimizer(name, lr=0.01, capturable=True))[:2], [], plain, next(batches(1)))
+    graph = Train(twin, others)
+    for seed, batch in enumerate(batches()):
+        torch.manual_seed(seed)
+        expected = eager(model, optimizers, [], plain, batch)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(graph(*batch), expected, rtol=2e-5, atol=2e-5)
+    compare(model, twin, [], [], 2e-5)
 
 
 LEAVE_SOME = ("some_parameters", "clipped_by_maximum")
