@@ -66,6 +66,12 @@ class Exported:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write an ONNX file, weights inside; needs the packages of the extra `onnx`."""
+        from dynamo.onnx_file import write_onnx
+
+        write_onnx(self.graph_module, path)
+
     def __str__(self) -> str:
         return self.graph_module.code
 
