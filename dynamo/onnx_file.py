@@ -53,7 +53,7 @@ def write_onnx(module: GraphModule, path: str | os.PathLike[str]) -> None:
     except torch.onnx.OnnxExporterError as error:
         reason = str(error.__cause__ or error).splitlines()[0]
         raise Unsupported(
-            f"torch's exporter has no ONNX form for the graph: {reason} (for the fused attention of "
+            f"torch's exporter has no ONNX form for the graph: {reason} (for fused attention of "
             "eval mode, call torch.backends.mha.set_fastpath_enabled(False) before capture)"
         ) from error
 

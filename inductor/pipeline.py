@@ -516,7 +516,7 @@ def _overload(step: AtenStep) -> str:
 def report(c: Compilation) -> dict[str, Any]:
     kernels = _kernels(c.spec) if c.spec and c.library else 0
     notes = list(c.notes)
-    compiled = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
+    compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
     plan = getattr(compiled, "plan", compiled)
     peak = getattr(plan, "peak_bytes", None)
     if peak and c.library:
