@@ -21,8 +21,8 @@ from tutorials.models.resnet import BasicBlock, ResNet
 pytestmark = pytest.mark.slow
 
 
-class SmallMobileNet(MobileNetV2):
-    SETTINGS = ((1, 8, 1, 1), (6, 12, 2, 2))
+def small_mobilenet() -> MobileNetV2:
+    return MobileNetV2(10, settings=((1, 8, 1, 1), (6, 12, 2, 2)))
 
 
 def image(size: int = 32) -> dict[str, Any]:
@@ -90,7 +90,7 @@ MODELS: dict[str, Callable[[], tuple[torch.nn.Module, dict[str, Any]]]] = {
     "mlp": mlp,
     "cnn": lambda: (CNN((4, 6), (16, 12)), {"x": clothes(6)[0]}),
     "resnet": lambda: (ResNet(BasicBlock, (1, 2, 1, 1), classes=10, width=8), image()),
-    "mobilenet_v2": lambda: (SmallMobileNet(classes=10), image(16)),
+    "mobilenet_v2": lambda: (small_mobilenet(), image(16)),
     "densenet": lambda: (DenseNet(growth=4, blocks=(2, 2), stem=8, classes=10), image()),
     "bert": bert,
     "gpt2": gpt2,
