@@ -1,0 +1,157 @@
+"""Figures of the structure of dynamo/, printed for people; tests/test_structure.py holds some of them.
+
+    python tools/structure.py            # lines, largest file, cycles, control exceptions, ...
+    python tools/structure.py --imports  # besides: each function-level import that breaks a cycle
+
+An import inside a function breaks a cycle if its module leads back to the importing one by imports of
+module level.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import networkx
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = "dynamo"
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """One import at run time: `importer` and `imported` are names of modules."""
+
+    importer: str
+    imported: str
+    line: int
+    in_function: bool
+
+
+def files(package: str = PACKAGE) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path, modules: frozenset[str]) -> Iterator[Import]:
+    """Imports of our own modules, without those for type checkers only."""
+    importer = module_name(path)
+
+    def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                yield from visit(child, in_function)
+            return
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in dict.fromkeys(imported_modules(node, modules)):
+                if name != importer:
+                    yield Import(importer, name, node.lineno, in_function)
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inside)
+
+    yield from visit(ast.parse(path.read_text()), False)
+
+
+def imported_modules(node: ast.Import | ast.ImportFrom, modules: frozenset[str]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names if alias.name in modules]
+    if node.level or node.module not in modules:
+        return []
+    inner = [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name if name in modules else node.module for name in inner]
+
+
+def all_imports() -> list[Import]:
+    paths = files()
+    modules = frozenset(map(module_name, paths))
+    return [found for path in paths for found in imports_of(path, modules)]
+
+
+def cycles(imports: Iterable[Import]) -> list[list[str]]:
+    """Strongly connected components of more than one module, largest first."""
+    graph = networkx.DiGraph((found.importer, found.imported) for found in imports)
+    found = (sorted(part) for part in networkx.strongly_connected_components(graph))
+    return sorted((part for part in found if len(part) > 1), key=len, reverse=True)
+
+
+def cycle_breakers(imports: Iterable[Import]) -> list[Import]:
+    """Imports inside functions that would close a cycle at module level."""
+    imports = list(imports)
+    graph = networkx.DiGraph((i.importer, i.imported) for i in imports if not i.in_function)
+    graph.add_nodes_from(name for i in imports for name in (i.importer, i.imported))
+    return [
+        i for i in imports if i.in_function and networkx.has_path(graph, i.imported, i.importer)
+    ]
+
+
+def line_counts() -> Counter[str]:
+    """Lines of Python, C and C++ per folder."""
+    counts: Counter[str] = Counter()
+    for suffix in ("py", "c", "cpp", "h"):
+        for path in (ROOT / PACKAGE).rglob(f"*.{suffix}"):
+            counts[path.parent.relative_to(ROOT).as_posix()] += len(path.read_text().splitlines())
+    return counts
+
+
+def exceptions() -> list[str]:
+    """Classes of exceptions that are not errors for users (dynamo/errors.py): control flow."""
+    bases = ("Exception", "BaseException")
+    return sorted(
+        node.name
+        for path in files()
+        if path.name != "errors.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id in bases for base in node.bases)
+    )
+
+
+def methods_of(name: str) -> int:
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return sum(isinstance(part, ast.FunctionDef) for part in node.body)
+    raise LookupError(name)
+
+
+def print_figures(list_imports: bool) -> None:
+    counts, imports = line_counts(), all_imports()
+    for folder, lines in sorted(counts.items()):
+        python = len(list((ROOT / folder).glob("*.py")))
+        print(f"{folder:28} {lines:6} lines, {python:3} Python files")
+    print(f"{'in all':28} {sum(counts.values()):6} lines")
+    largest = max(files(), key=lambda path: len(path.read_text().splitlines()))
+    lines = len(largest.read_text().splitlines())
+    print(f"largest Python file: {largest.relative_to(ROOT)}, {lines} lines")
+    print(f"methods of Value: {methods_of('Value')}")
+    print(f"control exceptions: {', '.join(exceptions())}")
+    for text, of in (
+        ("of module level", [i for i in imports if not i.in_function]),
+        ("of module level and in functions", imports),
+    ):
+        sizes = [len(part) for part in cycles(of)]
+        print(f"import cycles {text}: {len(sizes)}, of {sizes} modules")
+    breakers = cycle_breakers(imports)
+    inside = sum(i.in_function for i in imports)
+    print(f"imports in functions: {inside}, of which {len(breakers)} break a cycle")
+    for i in breakers if list_imports else ():
+        print(f"    {i.importer}:{i.line} imports {i.imported}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--imports", action="store_true", help="list what breaks cycles")
+    print_figures(parser.parse_args().imports)
+
+
+if __name__ == "__main__":
+    main()
