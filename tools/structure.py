@@ -1,10 +1,10 @@
-"""Figures of the structure of dynamo/, printed for people; tests/test_structure.py holds some of them.
+"""Prints figures of the structure of dynamo/: lines, cycles of imports, control exceptions.
 
     python tools/structure.py            # lines, largest file, cycles, control exceptions, ...
     python tools/structure.py --imports  # besides: each function-level import that breaks a cycle
 
-An import inside a function breaks a cycle if its module leads back to the importing one by imports of
-module level.
+An import inside a function breaks a cycle if its module leads back to the importing one by imports
+of module level.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def imports_of(path: Path, modules: frozenset[str]) -> Iterator[Import]:
             for name in dict.fromkeys(imported_modules(node, modules)):
                 if name != importer:
                     yield Import(importer, name, node.lineno, in_function)
-        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = in_function or isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        )
         for child in ast.iter_child_nodes(node):
             yield from visit(child, inside)
 

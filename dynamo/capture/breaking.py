@@ -20,13 +20,13 @@ from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import stand_ins
 from dynamo.capture.broken_frame import BrokenFrame, Kept
-from dynamo.capture.carrying import Carried, Carrying, Ended
 from dynamo.capture.control import SkipFrame
 from dynamo.capture.dropping import SuspendedGenerator, path_to, reachable
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.stand_ins import TRUTH, calling, handing_on, performing, while_handling
 from dynamo.capture.tracebacks import drop_entries, leave_traceback
+from dynamo.capture.virtual_objects import Exhausted, VirtualObject, VirtualObjects
 from dynamo.errors import Unsupported
 from dynamo.reconstruct import Codegen
 from dynamo.resume import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 SideEffectsEmitter = Callable[[Sequence[Value]], None]
 # What a continuation is called with: what a local holds, or a function to be made.
-Argument = str | tuple[BrokenFrame, CodeType] | Ended | Carried
+Argument = str | tuple[BrokenFrame, CodeType] | Exhausted | VirtualObject
 _HANDLED = ".handled"
 # They call the program's functions, or raise exceptions, which find the one that is being handled.
 _SEES_HANDLED = frozenset(
@@ -100,10 +100,10 @@ class BreakEmitter:
         self._keep_left()
         resumed = [frame.resumes for frame in self.frames if frame.resumes is not None]
         simple = stop.loop is None and not any(frame.caught for frame in self.frames)
-        self.carrying = Carrying(root.output, resumed, stop.reason, ends=simple)
+        self.virtual_objects = VirtualObjects(root.output, resumed, stop.reason, ends=simple)
         for frame in self.frames:
-            frame.carrying = self.carrying
-        root.output.held_elsewhere.update(map(id, self._needed()))
+            frame.virtual_objects = self.virtual_objects
+        root.output.escaping.update(map(id, self._needed()))
         self.nested = len(self.frames) > 1
         self.returns_next = origin(root.code) is not None and not is_called(root.code)
         handled = [frame.exception() for frame in self.frames]
@@ -147,7 +147,7 @@ class BreakEmitter:
 
     # -- restoring ------------------------------------------------------------------------------
     def emit(self, codegen: Codegen, side_effects: SideEffectsEmitter) -> None:
-        self.carrying.start()
+        self.virtual_objects.start()
         if self.outer.instr.lineno is not None:
             codegen.set_location(self.outer.instr.lineno)
         for frame in self.frames:
@@ -161,13 +161,13 @@ class BreakEmitter:
         operands = self._push_operands(codegen)
         restore = self.outer.restore(codegen)
         roots = [value for frame in self.frames for value in frame.roots()]
-        side_effects(self.carrying.roots(roots))
+        side_effects(self.virtual_objects.roots(roots))
         restore()
         for name in self.outer.dropped_arguments():
             codegen.delete_fast(name)
         self._clear_temporaries(codegen)
         self._perform(codegen, operands)
-        self.carrying.finish(codegen)
+        self.virtual_objects.finish(codegen)
 
     def _push_operands(self, codegen: Codegen) -> list[str]:
         """The operands, in the order that this version's instruction wants: on the stack, or in
@@ -441,7 +441,7 @@ class BreakEmitter:
         level = -1 if frame is None else frame.level
         catching = [f for f in reversed(self.frames[:-1]) if f.caught and f.level >= level]
         ending = self._ending(frame)
-        if frame is None and not (catching or ending or self.carrying.ends_noticed):
+        if frame is None and not (catching or ending or self.virtual_objects.ends_noticed):
             yield
             return
         caught, after = codegen.label(), codegen.label()
@@ -458,7 +458,7 @@ class BreakEmitter:
         for local in ending:
             codegen.delete_fast(local)
         if frame is None:
-            self.carrying.end(codegen, passed=False, raised=True)
+            self.virtual_objects.end(codegen, passed=False, raised=True)
             codegen.reraise()
         else:
             self._handle(codegen, frame)
@@ -703,7 +703,7 @@ class BreakEmitter:
         same = resume is self.root.code and not made
         if same and not self.root.output.op_count:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
-        self.carrying.end(codegen, passed=True, raised=raised)
+        self.virtual_objects.end(codegen, passed=True, raised=raised)
         codegen.load_callable(
             lambda: codegen.load_const(_hook.Next if self.returns_next else _hook.go_on)
         )
@@ -712,7 +712,7 @@ class BreakEmitter:
         else:
             self.root.output.continuation(resume, self.root.f_globals).load(codegen.emit)
         for i, argument in enumerate(passed):
-            if isinstance(argument, Ended):
+            if isinstance(argument, Exhausted):
                 argument.push(codegen)
             elif isinstance(argument, tuple):
                 self._push_callee(codegen, *argument)
@@ -758,7 +758,7 @@ class BreakEmitter:
             own += [caller.local(name) for name in names]
             place: dict[str, Any] = {"stack": [item for item, _ in below], "local_names": names}
             if caller.resumes is not None:
-                rests[id(caller.resumes)] = self.carrying.rest(
+                rests[id(caller.resumes)] = self.virtual_objects.rest(
                     caller.resumes, code, function, passed
                 )
                 make = partial(make_resume_code, caller.code, caller.instr.index, **place)
@@ -768,19 +768,19 @@ class BreakEmitter:
             make = partial(make_call_code, caller.code, caller.instr.index, callee=inner, **place)
             functions = [function] if code.co_freevars else []
             passed = [*own, *functions, *passed, *caller.pushed_locals()]
-        made, arguments = self.carrying.split(passed, rests)
+        made, arguments = self.virtual_objects.split(passed, rests)
         try:
-            cells = frozenset(self.carrying.own)
+            cells = frozenset(self.virtual_objects.own)
             return make(made=made, own_cells=cells), arguments, made
         except TooManyKinds:
-            self.carrying.give_up()
+            self.virtual_objects.give_up()
 
-    def _left_by_exception(self, frame: BrokenFrame) -> dict[int, Carried | Ended]:
+    def _left_by_exception(self, frame: BrokenFrame) -> dict[int, VirtualObject | Exhausted]:
         """The generators that have ended where the break goes on in `frame`: by the exception that
         it handles.
         """
         left = [above.resumes for above in self.frames[frame.level : -1]]
-        return {id(generator): Ended(generator) for generator in left if generator is not None}
+        return {id(generator): Exhausted(generator) for generator in left if generator is not None}
 
     @staticmethod
     def _push_callee(codegen: Codegen, callee: BrokenFrame, code: CodeType) -> None:

@@ -15,10 +15,10 @@ import torch
 from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
-from dynamo.capture.carrying import over_cells
 from dynamo.capture.dropping import is_watched, outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
+from dynamo.capture.virtual_objects import over_cells
 from dynamo.errors import Unsupported
 from dynamo.resume import origin, pushed_by_call
 from dynamo.resume_parts import Item, Pushed, parameters_of
@@ -29,8 +29,8 @@ from dynamo.values.cell import CellValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
-    from dynamo.capture.carrying import Carrying
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.virtual_objects import VirtualObjects
     from dynamo.reconstruct import Codegen
 
 # A stack item of the rewritten frame: what it is, and the local that holds it.
@@ -46,7 +46,7 @@ class BrokenFrame:
     shown: by id, what may be held by others once the instruction has run.
     """
 
-    carrying: Carrying  # what the break carries, of all frames
+    virtual_objects: VirtualObjects  # of the break, in all frames
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BrokenFrame:
             for name, value in tx.locals.items()
             if name in live or name in self.outliving
         }
-        self.carried_cells: list[Any] | None = None  # see Carrying.cells
+        self.virtual_cells: list[Any] | None = None  # see VirtualObjects.cells
         self.cells = {
             name: cell
             for name, cell in tx.cells.items()
@@ -169,12 +169,14 @@ class BrokenFrame:
         noticed.
         """
         above = list(zip(self.stack, self.kept))[depth:]
-        ended = [
+        exhausted = [
             local
             for value, (_, local) in reversed(above)
-            if local and local not in self.carrying.slots and is_watched(self.tx.output, value)
+            if local
+            and local not in self.virtual_objects.slots
+            and is_watched(self.tx.output, value)
         ]
-        return ended
+        return exhausted
 
     def _keep(self, codegen: Codegen, value: Value | Lazy, local: str) -> Kept:
         if value is NULL:
@@ -183,7 +185,7 @@ class BrokenFrame:
             return Item.UNBOUND, ""
         handling = isinstance(value, PreviousException)
         kept = value.handled if isinstance(value, PreviousException) else value
-        self.carrying.store(codegen, kept, local)
+        self.virtual_objects.store(codegen, kept, local)
         return Item.HANDLING if handling else Item.VALUE, local
 
     def keep_inlined(self, codegen: Codegen) -> None:
@@ -193,11 +195,11 @@ class BrokenFrame:
                 codegen(value)
                 codegen.store_fast(self.local(name))
             else:
-                self.carrying.store(codegen, value, self.local(name))
+                self.virtual_objects.store(codegen, value, self.local(name))
         cells: list[Any] = [self.cells.get(name) for name in self._cell_names]
         if None not in cells:
-            self.carried_cells = self.carrying.cells(codegen, cells, self.level)
-        if self.carried_cells is None:
+            self.virtual_cells = self.virtual_objects.cells(codegen, cells, self.level)
+        if self.virtual_cells is None:
             self._keep_cells(codegen, cells)
 
     def _keep_cells(self, codegen: Codegen, cells: list[Any]) -> None:
@@ -217,11 +219,11 @@ class BrokenFrame:
 
     def function(self, code: CodeType) -> Any:
         """What a caller's continuation gets to call: a function over this frame's cells, which is
-        made here, or there if the cells are carried.
+        made here, or there if the cells are virtual.
         """
-        if self.carried_cells is None or not code.co_freevars:
+        if self.virtual_cells is None or not code.co_freevars:
             return self, code
-        return over_cells(code, self.tx.f_globals, self.carried_cells)
+        return over_cells(code, self.tx.f_globals, self.virtual_cells)
 
     def restore(self, codegen: Codegen) -> Callable[[], None]:
         """Push the variables of the compiled frame itself that have to be stored again. The
@@ -230,12 +232,12 @@ class BrokenFrame:
         restored = []
         for name in self.moved_locals():
             value = self.locals[name]
-            if name in self._cell_names or not self.carrying.takes(codegen, value, name):
+            if name in self._cell_names or not self.virtual_objects.takes(codegen, value, name):
                 codegen(value)
                 restored.append(name)
         arguments = self.tx.output.root_frame.arguments
-        carried = [name for name in self.code.co_cellvars if self._carries_cell(codegen, name)]
-        emptied = [name for name in carried if name in arguments]  # the argument is still in it
+        virtual = [name for name in self.code.co_cellvars if self._is_virtual_cell(codegen, name)]
+        emptied = [name for name in virtual if name in arguments]  # the argument is still in it
 
         def store() -> None:
             for name in emptied:
@@ -245,15 +247,15 @@ class BrokenFrame:
 
         return store
 
-    def _carries_cell(self, codegen: Codegen, name: str) -> bool:
+    def _is_virtual_cell(self, codegen: Codegen, name: str) -> bool:
         cell = self.tx.cells.get(name)
         if cell is None or cell.local_name != name:  # a comprehension has it
             return False
-        return self.carrying.takes_cell(codegen, cell, name, read=name in self.cells)
+        return self.virtual_objects.takes_cell(codegen, cell, name, read=name in self.cells)
 
     def keep_pushed(self, codegen: Codegen) -> None:
         for value, local in zip(self._pushed_values(), self.pushed_locals()):
-            self.carrying.store(codegen, value, local)
+            self.virtual_objects.store(codegen, value, local)
 
     def names_at(self, target: Instruction, bound: set[str]) -> list[str]:
         """Which of the variables that have a value there the frame goes on with at `target`: in the

@@ -112,9 +112,9 @@ class OutputGraph:
         self.token_keys = TokenKeys()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
         self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
-        # See capture/carrying.py. By id: what cannot be carried over the break.
+        # Ids of values that cannot stay virtual over the break (capture/virtual_objects.py).
         self.has_generators = False
-        self.held_elsewhere: set[int] = set()
+        self.escaping: set[int] = set()
         self.running: Any = None  # the interpreter whose instruction is being executed
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (capture/dropping.py).

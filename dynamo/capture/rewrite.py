@@ -28,13 +28,13 @@ from dynamo import _hook, breaks
 from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.listing import format_code
 from dynamo.capture.breaking import BreakEmitter
-from dynamo.capture.carrying import HeldElsewhere
 from dynamo.capture.check_emitter import CheckEmitter
 from dynamo.capture.checks import STATE_FUNCTIONS
 from dynamo.capture.order import can_fail
 from dynamo.capture.output import GraphInput, OutputGraph
 from dynamo.capture.side_effects import DELETED, ReplayedCall
 from dynamo.capture.targets import hold_targets
+from dynamo.capture.virtual_objects import HeldElsewhere
 from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.reconstruct import Codegen, FillLater

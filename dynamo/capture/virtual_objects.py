@@ -1,9 +1,10 @@
-"""Generators that live on behind a graph break.
+"""Virtual objects: generators, and their holders, that live on behind a graph break.
 
 A generator that is suspended in the captured code, or that a break stands in, is no object yet, and
 as an object it would be closed to capture. Where only variables and the stack of the frames at the
-break hold it, they do not get the object: the continuation gets what it is made of, and makes it
-at its start, by functions of values/remade.py (see resume_parts.Made). So capture goes on in it.
+break hold it, it stays virtual: the continuation gets the operands of its recipe, and
+rematerialises it at its start, by functions of values/remade.py (see resume_parts.Made). So capture
+goes on in it. A value that anything else holds escapes, and is materialised at the break.
 
     for y in gen(x):                     # continuation, of the call that breaks
         print(y)                         it = start(gen_from_its_yield, i, x)
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from dynamo.capture.output import OutputGraph
     from dynamo.reconstruct import Codegen
 
-Ingredients = tuple[Callable[..., Any], Sequence[Any]]
+Recipe = tuple[Callable[..., Any], Sequence[Any]]
 # What makes iterators again -> what does so in a continuation, where it is captured.
 _ITERATORS: dict[Callable[..., Any], Callable[..., Any]] = {
     function: function
@@ -96,11 +97,11 @@ _KINDS += (ObjectValue, SequenceValue, DictValue, NestedFunctionValue, CellValue
 
 
 class HeldElsewhere(Exception):
-    """Some values cannot be carried: emission starts again without that."""
+    """Some values cannot stay virtual: emission starts again with them as objects."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class Exhausted:
     """An argument that is a generator which has run to its end."""
 
     generator: GeneratorValue
@@ -110,9 +111,9 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Carried:
-    """function(*arguments): arguments of the continuation's call (locals that hold them, what is
-    Ended), or others that are carried. code: the generator's, as it goes on.
+class VirtualObject:
+    """function(*arguments): arguments of the continuation's call (locals that hold them,
+    Exhausted), or other virtual objects. code: the generator's, as it goes on.
     """
 
     value: Value | None
@@ -121,7 +122,9 @@ class Carried:
     code: types.CodeType | None = None
 
     def held(self) -> list[Any]:
-        return [argument for argument in self.arguments if isinstance(argument, (Value, Carried))]
+        return [
+            argument for argument in self.arguments if isinstance(argument, (Value, VirtualObject))
+        ]
 
     def name(self, place: int) -> str:
         """What an argument is for the user."""
@@ -139,9 +142,11 @@ class Carried:
         return f"{users_name(self.code, held[place - 1])} of {self.code.co_name}"
 
 
-def over_cells(code: types.CodeType, namespace: dict[str, Any], cells: Sequence[Any]) -> Carried:
-    """A function over cells, which are arguments of what is carried."""
-    return Carried(None, FunctionMaker(code, namespace), tuple(cells))
+def over_cells(
+    code: types.CodeType, namespace: dict[str, Any], cells: Sequence[Any]
+) -> VirtualObject:
+    """A function over cells, which are arguments of virtual objects."""
+    return VirtualObject(None, FunctionMaker(code, namespace), tuple(cells))
 
 
 @dataclass(frozen=True)
@@ -153,9 +158,9 @@ class Closure:
     cells: Sequence[Value]
 
 
-class Carrying:
-    """What one break carries. `resumed`: the generators that the break stands in. ends: those whose
-    end is noticed, too (see `end`).
+class VirtualObjects:
+    """The virtual objects of one break. `resumed`: the generators that the break stands in. ends:
+    those whose end is noticed, too (see `end`).
     """
 
     def __init__(
@@ -165,9 +170,9 @@ class Carrying:
         self.ends = ends
         self.resumed = {id(generator) for generator in resumed}
         self.reason = reason
-        self.slots: dict[str, Value] = {}  # the locals that would hold what is carried
-        self.own: dict[str, CellValue] = {}  # the compiled frame's cells that are carried
-        self._kept: dict[int, Carried] = {}
+        self.slots: dict[str, Value] = {}  # the locals that would hold the virtual objects
+        self.own: dict[str, CellValue] = {}  # the compiled frame's cells that stay virtual
+        self._kept: dict[int, VirtualObject] = {}
         self._leaves: list[Value] = []
         self._locals = 0
         self._passed: dict[int, int | str] = {}
@@ -180,7 +185,7 @@ class Carrying:
         self._leaves.clear()
         self._locals = 0
 
-    # -- what is carried ------------------------------------------------------------------------
+    # -- the virtual objects ----------------------------------------------------------------
     def store(self, codegen: Codegen, value: Value | Lazy, local: str) -> None:
         """Store a value in a local of the rewritten frame, or see to it that what it is made of
         is.
@@ -190,15 +195,15 @@ class Carrying:
             codegen.store_fast(local)
 
     def takes(self, codegen: Codegen, value: Value | Lazy, local: str) -> bool:
-        """Whether the local that holds `value` gets nothing: it is carried."""
-        if not isinstance(value, Value) or not self._carries(value):
+        """Whether the local that holds `value` gets nothing: it is virtual."""
+        if not isinstance(value, Value) or not self._is_virtual(value):
             return False
         self.slots[local] = value
         self._keep(codegen, value)
         return True
 
     def takes_cell(self, codegen: Codegen, cell: CellValue, name: str, read: bool) -> bool:
-        """Whether a cell of the compiled frame is carried. read: that frame needs it itself."""
+        """Whether a cell of the compiled frame is virtual. read: that frame needs it itself."""
         wanted = read or id(cell) in self._kept
         if not wanted or not self._takes_cell(codegen, cell, f".cell.{name}"):
             return False
@@ -206,7 +211,7 @@ class Carrying:
         return True
 
     def cells(self, codegen: Codegen, cells: Sequence[Value], level: int) -> list[Any] | None:
-        """The cells of a callee's frame, as arguments of what is `Carried`; None: none is."""
+        """The cells of a callee's frame, as arguments of virtual objects; None: none is."""
         slots = [f".{level}.cell{i}" for i in range(len(cells))]
         taken = [self._takes_cell(codegen, cell, local) for cell, local in zip(cells, slots)]
         if not any(taken):
@@ -220,8 +225,8 @@ class Carrying:
             return True
         return self.takes(codegen, cell, local)
 
-    def _carries(self, value: Value) -> bool:
-        """Whether `value` is, or holds, a generator that can be carried."""
+    def _is_virtual(self, value: Value) -> bool:
+        """Whether `value` is, or holds, a generator that can stay virtual."""
         if not self.output.has_generators:
             return False
         held: dict[int, Value] = {}
@@ -243,7 +248,7 @@ class Carrying:
             return False
         if not isinstance(value, _KINDS) or value.source is not None:
             return False
-        if id(value) in output.held_elsewhere:
+        if id(value) in output.escaping:
             return False
         if id(value) in output.filled_later or value.holder is not None:
             return False
@@ -273,11 +278,11 @@ class Carrying:
         """Emit what `value` is made of."""
         if id(value) in self._kept or id(value) in self.resumed:
             return
-        function, operands = _ingredients(self.output, value)
+        function, operands = _recipe(self.output, value)
         code = value.frame.code if isinstance(value, GeneratorValue) else None
         if operands and isinstance(operands[0], GeneratorFunction):
             code = operands[0].code
-        self._kept[id(value)] = Carried(value, function, ())
+        self._kept[id(value)] = VirtualObject(value, function, ())
         if isinstance(value, CellValue) and isinstance(value.contents, Value):
             self._keep(codegen, value.contents)
         arguments = [self._operand(codegen, operand) for operand in operands]
@@ -285,22 +290,22 @@ class Carrying:
             asked = _asked(value)
             for i, operand in enumerate(operands):
                 if isinstance(operand, _PLAIN) and id(operand) in asked:
-                    arguments[i] = Carried(None, items_of, (arguments[i],))
-        self._kept[id(value)] = Carried(value, function, tuple(arguments), code)
+                    arguments[i] = VirtualObject(None, items_of, (arguments[i],))
+        self._kept[id(value)] = VirtualObject(value, function, tuple(arguments), code)
 
     def _operand(self, codegen: Codegen, operand: Any) -> Any:
-        """An argument of what is Carried."""
+        """An argument of a virtual object."""
         if id(operand) in self._kept:
             return operand
-        if isinstance(operand, Value) and self._carries(operand):
+        if isinstance(operand, Value) and self._is_virtual(operand):
             self._keep(codegen, operand)
             return operand
-        if isinstance(operand, GeneratorFunction) and any(map(self._carries, operand.cells())):
+        if isinstance(operand, GeneratorFunction) and any(map(self._is_virtual, operand.cells())):
             operand = Closure(operand.code, operand.frame.f_globals, operand.cells())
         if isinstance(operand, Closure):
             cells = [self._operand(codegen, cell) for cell in operand.cells]
             return over_cells(operand.code, operand.namespace, cells)
-        local = f".carried{self._locals}"
+        local = f".virtual{self._locals}"
         self._locals += 1
         if isinstance(operand, GeneratorFunction):
             operand.push(codegen)
@@ -312,22 +317,22 @@ class Carrying:
         return local
 
     def roots(self, values: Iterable[Value]) -> list[Value]:
-        """What stays alive, of values that may be carried."""
-        carried = {*self._kept, *self.resumed}
-        return [*(value for value in values if id(value) not in carried), *self._leaves]
+        """What stays alive, of values that may stay virtual."""
+        virtual = {*self._kept, *self.resumed}
+        return [*(value for value in values if id(value) not in virtual), *self._leaves]
 
     # -- the call of the continuation -----------------------------------------------------------
     def rest(
         self, generator: Value, code: types.CodeType, function: Any, arguments: Sequence[Any]
-    ) -> Carried:
+    ) -> VirtualObject:
         """A generator that the break stands in: go_on(function, *arguments) is what is left of it,
         of a function with this code.
         """
         inner = [self.slots.get(a, a) if isinstance(a, str) else a for a in arguments]
-        return Carried(generator, go_on, (function, *inner), code)
+        return VirtualObject(generator, go_on, (function, *inner), code)
 
     def split(
-        self, passed: Sequence[Any], rests: dict[int, Carried | Ended]
+        self, passed: Sequence[Any], rests: dict[int, VirtualObject | Exhausted]
     ) -> tuple[AllMade, list[Any]]:
         """What a continuation makes, and the arguments of the call of it, where these would have
         been `passed`. rests: what is left of the generators that the break stands in.
@@ -337,12 +342,12 @@ class Carrying:
         self._passed = order.numbers
         for place, argument in enumerate(passed):
             value = self.slots.get(argument) if isinstance(argument, str) else None
-            if isinstance(argument, Carried):
+            if isinstance(argument, VirtualObject):
                 order.put(argument, place)
             elif value is None:
                 arguments.append(argument)
-            elif isinstance(ended := rests.get(id(value)), Ended):
-                arguments.append(ended)
+            elif isinstance(exhausted := rests.get(id(value)), Exhausted):
+                arguments.append(exhausted)
             else:
                 order.put(value, place)
         order.fill()
@@ -387,9 +392,9 @@ class Carrying:
             if id(found) in seen:
                 continue
             seen.add(id(found))
-            carried = found if isinstance(found, Carried) else self._kept.get(id(found))
-            if carried is not None:
-                todo += carried.held()
+            virtual = found if isinstance(found, VirtualObject) else self._kept.get(id(found))
+            if virtual is not None:
+                todo += virtual.held()
             if isinstance(found, CellValue):
                 todo.append(found.contents)
         return False
@@ -399,7 +404,7 @@ class Carrying:
         return any(self._end_is_noticed(value) for value in self.slots.values())
 
     def finish(self, codegen: Codegen) -> None:
-        """Emission ends: nothing else may have needed what is carried."""
+        """Emission ends: nothing else may have needed the virtual objects."""
         refused = {key for key in (*self._kept, *self.resumed) if codegen.uses[key]}
         if refused:
             self.refuse(refused)
@@ -408,10 +413,10 @@ class Carrying:
         self.refuse({*self._kept, *self.resumed})
 
     def refuse(self, values: set[int]) -> NoReturn:
-        """These cannot be carried, by `id`."""
-        if values & self.resumed or values <= self.output.held_elsewhere:
+        """These ids escape: emission starts again with them as objects."""
+        if values & self.resumed or values <= self.output.escaping:
             raise Unsupported(self.reason)
-        self.output.held_elsewhere |= values
+        self.output.escaping |= values
         raise HeldElsewhere
 
 
@@ -419,36 +424,39 @@ class _Order:
     """What a continuation makes, in order: first what others are made of."""
 
     def __init__(
-        self, carrying: Carrying, carried: dict[int, Carried | Ended], own: dict[str, CellValue]
+        self,
+        virtual_objects: VirtualObjects,
+        virtual: dict[int, VirtualObject | Exhausted],
+        own: dict[str, CellValue],
     ) -> None:
-        self.carrying = carrying
-        self.carried = carried
+        self.virtual_objects = virtual_objects
+        self.virtual = virtual
         self.leaves: list[Any] = []
         # By id; of a cell of the continuation itself its name.
         self.numbers: dict[int, int | str] = {id(cell): name for name, cell in own.items()}
         self._places: dict[int, list[int]] = {}
-        self._made: list[tuple[Carried, tuple[int | str | None, ...]]] = []
+        self._made: list[tuple[VirtualObject, tuple[int | str | None, ...]]] = []
         self._open: set[int] = set()
         self._unfilled = list(own.values())
 
-    def put(self, value: Value | Carried, place: int) -> None:
+    def put(self, value: Value | VirtualObject, place: int) -> None:
         """It takes the place of a parameter."""
         number = self.add(value)
         if isinstance(number, str):  # the frame's own cell, as an object
-            self.carrying.refuse({id(value)})
+            self.virtual_objects.refuse({id(value)})
         self._places.setdefault(number, []).append(place)
 
-    def add(self, value: Value | Carried) -> int | str:
-        """The number of a carried value."""
+    def add(self, value: Value | VirtualObject) -> int | str:
+        """The number of a virtual object."""
         key = id(value)
         if key in self.numbers:
             return self.numbers[key]
         if key in self._open:  # it holds itself
-            self.carrying.refuse({key})
-        found = value if isinstance(value, Carried) else self.carried.get(key)
+            self.virtual_objects.refuse({key})
+        found = value if isinstance(value, VirtualObject) else self.virtual.get(key)
         if found is None:
-            raise Unsupported(self.carrying.reason)
-        assert isinstance(found, Carried), "what has ended is an argument"
+            raise Unsupported(self.virtual_objects.reason)
+        assert isinstance(found, VirtualObject), "what has ended is an argument"
         self._open.add(key)
         self.numbers[key] = self._append(found)
         if isinstance(value, CellValue):
@@ -460,20 +468,20 @@ class _Order:
         while self._unfilled:
             cell = self._unfilled.pop(0)
             if cell.contents is not None:
-                self._append(Carried(None, fill_cell, (cell, cell.contents)))
+                self._append(VirtualObject(None, fill_cell, (cell, cell.contents)))
 
-    def _append(self, found: Carried) -> int:
+    def _append(self, found: VirtualObject) -> int:
         arguments: list[Any] = [
-            self.carried[id(a)] if self._ended(a) else a for a in found.arguments
+            self.virtual[id(a)] if self._is_exhausted(a) else a for a in found.arguments
         ]
-        held = [isinstance(a, (Value, Carried)) for a in arguments]
+        held = [isinstance(a, (Value, VirtualObject)) for a in arguments]
         numbers = [self.add(a) if h else None for a, h in zip(arguments, held)]
         self.leaves += [a for a, h in zip(arguments, held) if not h]
         self._made.append((found, tuple(numbers)))
         return len(self._made) - 1
 
-    def _ended(self, argument: Any) -> bool:
-        return isinstance(self.carried.get(id(argument)), Ended)
+    def _is_exhausted(self, argument: Any) -> bool:
+        return isinstance(self.virtual.get(id(argument)), Exhausted)
 
     def made(self) -> AllMade:
         return tuple(
@@ -544,7 +552,7 @@ def _asked(value: IteratorValue) -> set[int]:
     return {id(part) for part in (*parts.get("inners", ()), *alone)}
 
 
-def _ingredients(output: OutputGraph, value: Value) -> Ingredients:
+def _recipe(output: OutputGraph, value: Value) -> Recipe:
     """A function that makes `value`, and its operands."""
     if isinstance(value, GeneratorValue):
         return value.ingredients()
@@ -563,7 +571,7 @@ def _ingredients(output: OutputGraph, value: Value) -> Ingredients:
     if isinstance(value, CellValue):
         return make_cell, []
     if isinstance(value, NestedFunctionValue):
-        return _function_ingredients(value)
+        return _function_recipe(value)
     if isinstance(value, DictValue):
         entries = value.entries.values()
         keys, items = [key for key, _ in entries], [item for _, item in entries]
@@ -574,7 +582,7 @@ def _ingredients(output: OutputGraph, value: Value) -> Ingredients:
     return (make_list if value.cls is list else make_tuple), value.contents
 
 
-def _function_ingredients(value: NestedFunctionValue) -> Ingredients:
+def _function_recipe(value: NestedFunctionValue) -> Recipe:
     cells = value.closure_tuple.contents  # type: ignore[union-attr]
     parts = (value.defaults, value.keyword_defaults, value.annotation_dict())
     if not any(part is not None for part in parts):
