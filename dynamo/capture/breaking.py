@@ -21,9 +21,9 @@ from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import stand_ins
 from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.control import SkipFrame
-from dynamo.capture.dropping import SuspendedGenerator, path_to, reachable
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL
+from dynamo.capture.lifetimes import SuspendedGenerator, path_to, reachable
 from dynamo.capture.stand_ins import TRUTH, calling, handing_on, performing, while_handling
 from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.capture.virtual_objects import Exhausted, VirtualObject, VirtualObjects
@@ -115,17 +115,17 @@ class BreakEmitter:
     def _keep_left(self) -> None:
         """What is suspended, and held by frames of a traceback alone, is made with that."""
         output = self.root.output
-        watched = [w for w in output.watched.values() if isinstance(w, SuspendedGenerator)]
+        finalizable = [w for w in output.finalizable.values() if isinstance(w, SuspendedGenerator)]
         raised = [
             v for v in output.side_effects.tracked if isinstance(v, ExceptionValue) and v.left
         ]
-        if not (watched and raised):
+        if not (finalizable and raised):
             return
         for value in raised:
             value.keep(output, ())
         roots = [value for frame in self.frames for value in frame.roots()]
         alive = output.side_effects.reachable(roots)
-        alone = [w for w in watched if id(w.generator) not in alive]
+        alone = [w for w in finalizable if id(w.generator) not in alive]
         for value in raised:
             held = [w.generator for w in alone if path_to(value.left, w) is not None]
             value.keep(output, held)
@@ -441,7 +441,9 @@ class BreakEmitter:
         level = -1 if frame is None else frame.level
         catching = [f for f in reversed(self.frames[:-1]) if f.caught and f.level >= level]
         ending = self._ending(frame)
-        if frame is None and not (catching or ending or self.virtual_objects.ends_noticed):
+        if frame is None and not (
+            catching or ending or self.virtual_objects.has_observable_finalizer
+        ):
             yield
             return
         caught, after = codegen.label(), codegen.label()
@@ -607,7 +609,7 @@ class BreakEmitter:
             )
         except CannotResume:
             raise Unsupported(self.stop.reason) from None
-        inner.outliving -= {*names} - {*results}  # they end with the loop
+        inner.kept_alive -= {*names} - {*results}  # they end with the loop
         kept = [local for _, local in below if local]
         with self._raised_in_loop(codegen):
             if self.nested:

@@ -15,9 +15,9 @@ import torch
 from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
-from dynamo.capture.dropping import is_watched, outlives
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
+from dynamo.capture.lifetimes import is_finalizable, must_stay_alive
 from dynamo.capture.virtual_objects import over_cells
 from dynamo.errors import Unsupported
 from dynamo.resume import origin, pushed_by_call
@@ -75,19 +75,19 @@ class BrokenFrame:
         self.live = live_before(self.code)
         live = self.live[self.instr.index]
         # Python keeps variables that nothing reads any more: so do we where that can be noticed.
-        self.outliving = {
-            name for name, value in tx.locals.items() if outlives(tx.output, value, shown)
+        self.kept_alive = {
+            name for name, value in tx.locals.items() if must_stay_alive(tx.output, value, shown)
         }
         self.locals = {
             name: value
             for name, value in tx.locals.items()
-            if name in live or name in self.outliving
+            if name in live or name in self.kept_alive
         }
         self.virtual_cells: list[Any] | None = None  # see VirtualObjects.cells
         self.cells = {
             name: cell
             for name, cell in tx.cells.items()
-            if level or name in live or outlives(tx.output, cell, shown)
+            if level or name in live or must_stay_alive(tx.output, cell, shown)
         }
         if level == 0:
             self._check_cells()
@@ -174,7 +174,7 @@ class BrokenFrame:
             for value, (_, local) in reversed(above)
             if local
             and local not in self.virtual_objects.slots
-            and is_watched(self.tx.output, value)
+            and is_finalizable(self.tx.output, value)
         ]
         return exhausted
 
@@ -264,7 +264,7 @@ class BrokenFrame:
         function = origin(self.code)
         code = self.code if function is None or function.code is None else function.code
         slots = {name: at for at, name in enumerate(code.co_varnames)}
-        names = bound & (self.live[target.index] | self.outliving)
+        names = bound & (self.live[target.index] | self.kept_alive)
         return sorted(names, key=lambda name: (slots.get(name, len(slots)), name))
 
     def dropped_arguments(self) -> list[str]:

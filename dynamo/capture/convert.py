@@ -36,12 +36,12 @@ from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import class_body, handlers_calls, handlers_data, handlers_flow  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame, SpellOut, StartAgain, TrialOver
 from dynamo.capture.draws import preserved_draws
-from dynamo.capture.dropping import held_alone
 from dynamo.capture.inlining import PACKED, RECURRENT, packed_argument
 from dynamo.capture.interpreter import refused_code
+from dynamo.capture.lifetimes import uniquely_referenced
 from dynamo.capture.lookups import recording
 from dynamo.capture.output import OutputGraph
-from dynamo.capture.overwritten import guard_overwritten
+from dynamo.capture.overwrite_guards import guard_overwrites
 from dynamo.capture.reading_loops import trial_for
 from dynamo.capture.relied_on import WHILE_REPLACED, something_is_replaced
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
@@ -409,7 +409,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     statics = output.static_ids()
     for source in sources if statics else ():
         output.guards.add(source, "not_among", statics)
-    guard_overwritten(output)
+    guard_overwrites(output)
     for group in (*output.side_effects.distinct_sources(), *output.told_apart()):
         output.guards.add(None, "not_aliased", group)
     _guard_symbols(output, record)
@@ -470,7 +470,7 @@ class Capture:
         self.frame = frame
         self.context = context
         self.record = record
-        self.alone = held_alone(frame.f_locals_array)
+        self.unique = uniquely_referenced(frame.f_locals_array)
         self.outputs: list[OutputGraph] = []  # of all attempts
         self.restart: RestartAnalysis | None = None
         self.backoff = 1
@@ -502,7 +502,7 @@ class Capture:
         """Attempt until one succeeds."""
         while True:
             output = OutputGraph(self.context, self.frame.f_globals, self.seen)
-            output.unrolls, output.alone = self.unrolls, self.alone
+            output.unrolls, output.unique = self.unrolls, self.unique
             output.spelled = self.spelled
             self.outputs.append(output)
             start = time.perf_counter()

@@ -31,7 +31,7 @@ from dynamo.break_regions import break_is_error
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
 from dynamo.capture.control import Arrived
-from dynamo.capture.dropping import end_dropped, left_by
+from dynamo.capture.lifetimes import finalize_unreachable, left_by
 from dynamo.capture.lookups import is_trusted
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
@@ -313,13 +313,13 @@ class Interpreter:
         self.index += 1
         try:
             handler(self, instr)
-            if self.output.watched:
-                end_dropped(self)
+            if self.output.finalizable:
+                finalize_unreachable(self)
         except RaisedException as error:
             self.trace(error, instr)
             self.unwind(error, instr)
-            if self.output.watched:
-                end_dropped(self)
+            if self.output.finalizable:
+                finalize_unreachable(self)
 
     def run(self) -> None:
         """Execute until the frame returns or yields. Unsupported gets the user's stack attached."""

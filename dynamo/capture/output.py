@@ -20,8 +20,8 @@ import torch
 from dynamo import breaks
 from dynamo.capture.checks import Checks
 from dynamo.capture.devices import default_device
-from dynamo.capture.dropping import Alone
 from dynamo.capture.inference_blocks import InferenceBlocks
+from dynamo.capture.lifetimes import UniqueReferences
 from dynamo.capture.lookups import Lookups, is_trusted
 from dynamo.capture.order import can_fail
 from dynamo.capture.reading_loops import Trial
@@ -45,8 +45,8 @@ from fxgraph.symbols import SymbolInfo
 from fxgraph.torch_fx import fake_tensor_mode
 
 if TYPE_CHECKING:
-    from dynamo.capture.dropping import Watched
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.lifetimes import Finalizable
     from dynamo.capture.root import RootInterpreter
     from dynamo.context import CompileContext
     from dynamo.values.base import Value
@@ -117,14 +117,14 @@ class OutputGraph:
         self.escaping: set[int] = set()
         self.running: Any = None  # the interpreter whose instruction is being executed
         self.steps = 0  # instructions executed so far, over all interpreters
-        # By id: objects whose end the program notices (capture/dropping.py).
-        self.watched: dict[int, Watched] = {}
+        # By id: objects whose end the program notices (capture/lifetimes.py).
+        self.finalizable: dict[int, Finalizable] = {}
         # The steps at which instructions are spelled out (values/spelling.py).
         self.spelled: frozenset[int] = frozenset()
         self._told_apart: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
-        self.alone = Alone()  # what nothing else holds
+        self.unique = UniqueReferences()  # what nothing else holds
         self.inference = InferenceBlocks()
         self.checks = Checks(self)
         self.trial: Trial | None = None

@@ -13,8 +13,8 @@ from dynamo import breaks
 from dynamo.break_regions import regions, set_regions
 from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame, SpellOut, StartAgain
 from dynamo.capture.devices import entered_devices, set_devices
-from dynamo.capture.dropping import watch_arguments
 from dynamo.capture.interpreter import Interpreter, breakable_chain
+from dynamo.capture.lifetimes import track_arguments
 from dynamo.capture.users_names import renamed
 from dynamo.errors import Unsupported
 from dynamo.resume import origin
@@ -108,7 +108,7 @@ class RootInterpreter(Interpreter):
                 source = LocalSource(name, index, name in cells, renamed(frame, name))
                 self.locals[name] = self.arguments[name] = Lazy(obj, source)
         self.output.continues = origin(code) is not None
-        watch_arguments(self.output, self.arguments.values())
+        track_arguments(self.output, self.arguments.values())
 
     def _bind_closure(self, frame: Any) -> None:
         for index, (name, cell) in enumerate(zip(frame.f_code.co_freevars, frame.closure or ())):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dynamo.capture.dropping import SuspendedGenerator
+from dynamo.capture.lifetimes import SuspendedGenerator
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.resume import users_name
@@ -243,8 +243,10 @@ class VirtualObjects:
 
     def _can_be_made(self, value: Value) -> bool:
         output = self.output
-        watched = output.watched.get(id(value))
-        if watched is not None and not (self.ends and isinstance(watched, SuspendedGenerator)):
+        finalizable = output.finalizable.get(id(value))
+        if finalizable is not None and not (
+            self.ends and isinstance(finalizable, SuspendedGenerator)
+        ):
             return False
         if not isinstance(value, _KINDS) or value.source is not None:
             return False
@@ -360,7 +362,7 @@ class VirtualObjects:
         gone = [
             (local, value)
             for local, value in reversed(self.slots.items())
-            if self._end_is_noticed(value) and not (passed and id(value) in self._passed)
+            if self._end_is_observable(value) and not (passed and id(value) in self._passed)
         ]
         if not gone:
             return
@@ -381,13 +383,13 @@ class VirtualObjects:
         for number in range(len(order.made())):
             codegen.delete_fast(f".part{number}")
 
-    def _end_is_noticed(self, value: Value) -> bool:
+    def _end_is_observable(self, value: Value) -> bool:
         """Whether `value` is, or holds, what is suspended where closing it runs code."""
         todo: list[Any] = [value]
         seen: set[int] = set()
         while todo:
             found = todo.pop()
-            if id(found) in self.output.watched:
+            if id(found) in self.output.finalizable:
                 return True
             if id(found) in seen:
                 continue
@@ -400,8 +402,8 @@ class VirtualObjects:
         return False
 
     @property
-    def ends_noticed(self) -> bool:
-        return any(self._end_is_noticed(value) for value in self.slots.values())
+    def has_observable_finalizer(self) -> bool:
+        return any(self._end_is_observable(value) for value in self.slots.values())
 
     def finish(self, codegen: Codegen) -> None:
         """Emission ends: nothing else may have needed the virtual objects."""

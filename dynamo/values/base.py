@@ -39,7 +39,7 @@ class Value:
     # The graph computes it: `truth_later` may say where its truth will be.
     read_later: bool = False
     # Whether the program can see if it is still there without holding it.
-    noticed: bool = False
+    is_weakly_held: bool = False
     left: Sequence[Any] = ()  # of an exception: what the frames hold that it left
 
     def __init__(self, source: Source | None = None) -> None:
@@ -276,7 +276,7 @@ class Value:
         return ()
 
     def held(self) -> Sequence[Any]:
-        """Values (or Lazy ones) that do not end before this one does (capture/dropping.py)."""
+        """Values (or Lazy ones) that do not end before this one does (capture/lifetimes.py)."""
         return (*self.children(), *self.left)
 
     def __repr__(self) -> str:

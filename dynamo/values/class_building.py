@@ -49,7 +49,7 @@ Make = Callable[["Codegen"], None]  # emits code that pushes the class
 class NewClassValue(ClassValue):
     """A class that the frame makes. `cls` exists only while capturing."""
 
-    noticed = True  # by its bases, which know their subclasses
+    is_weakly_held = True  # by its bases, which know their subclasses
 
     def __init__(self, cls: type, make: Make, parts: Sequence[Value]) -> None:
         super().__init__(cls)

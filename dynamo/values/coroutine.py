@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.capture.control import RestartAnalysis
-from dynamo.capture.dropping import SuspendedGenerator
+from dynamo.capture.lifetimes import SuspendedGenerator
 from dynamo.errors import Unsupported
 from dynamo.resume import SUSPENDING
 from dynamo.values.base import Value
@@ -49,7 +49,7 @@ class CoroutineValue(GeneratorValue):
         super().__init__(frame, call)
         assert frame.parent is not None, "a call made it"
         self.made_at = frame.parent.began
-        frame.output.watched[id(self)] = SuspendedGenerator(self)
+        frame.output.finalizable[id(self)] = SuspendedGenerator(self)
 
     def drop(self, tx: Interpreter) -> None:
         if not self.started and not self.frame.done:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.bytecode.liveness import live_before
-from dynamo.capture.dropping import SuspendedGenerator, cleans_up, outlives
+from dynamo.capture.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
 from dynamo.errors import Unsupported
 from dynamo.generator_resume import make_generator_code
 from dynamo.resume import CannotResume, origin
@@ -228,7 +228,7 @@ class GeneratorValue(Resumable):
         frame.depth = tx.depth + 1
         frame.driven_by(tx, self)
         tx.output.side_effects.touch()
-        tx.output.watched.pop(id(self), None)
+        tx.output.finalizable.pop(id(self), None)
         self.running = True
         try:
             if error is not None:
@@ -245,7 +245,7 @@ class GeneratorValue(Resumable):
             self.running = False
         if frame.yielded:
             if cleans_up(frame.current) or isinstance(self.delegate(), Resumable):
-                tx.output.watched[id(self)] = SuspendedGenerator(self)
+                tx.output.finalizable[id(self)] = SuspendedGenerator(self)
             return frame.result
         assert frame.result is not None
         self.return_value = frame.result
@@ -333,7 +333,7 @@ class GeneratorValue(Resumable):
         names = sorted(
             name
             for name, value in frame.locals.items()
-            if name in live or outlives(frame.output, value, {})
+            if name in live or must_stay_alive(frame.output, value, {})
         )
         items = [_item_of(value) for value in frame.stack]
         try:

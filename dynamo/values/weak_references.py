@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.dropping import known_alive, watch_target
+from dynamo.capture.lifetimes import known_alive, track_weak_target
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, Source, TargetSource
 from dynamo.values.base import Value
@@ -44,7 +44,7 @@ class WeakRefValue(Value):
         self.key = key
         self.hashed = False
 
-    noticed = True
+    is_weakly_held = True
 
     def python_type(self) -> type:
         if self.real is not None:
@@ -170,7 +170,7 @@ def _weakref(tx, target, callback=None, /):
     known = tx.output.plain_references.get(id(target))
     if known is None:
         known = tx.output.plain_references[id(target)] = WeakRefValue(target)
-        watch_target(tx.output, target, known)
+        track_weak_target(tx.output, target, known)
     return known
 
 

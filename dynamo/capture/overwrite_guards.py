@@ -1,6 +1,6 @@
-"""What a frame overwrites without having looked at it ends where it is overwritten.
+"""Guards of what a frame overwrites without having read it: its end must be unobserved.
 
-Capture sees what is there when the frame is captured (capture/dropping.py). What is there in a
+Capture sees what is there when the frame is captured (capture/lifetimes.py). What is there in a
 later call is guarded: nobody notices its end.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo.capture.dropping import BY_CAPTURE, noticed_parts, old_attributes, old_items
+from dynamo.capture.lifetimes import BY_CAPTURE, observable_parts, old_attributes, old_items
 from dynamo.sources import GlobalsSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import Pending
@@ -35,14 +35,14 @@ _TELLING = frozenset(["constant", "none", "tensor", "static_tensor"])
 Taken = Callable[[Any], list[Any]]
 
 
-def guard_overwritten(output: OutputGraph) -> None:
+def guard_overwrites(output: OutputGraph) -> None:
     """Guard all places that the frame overwrites."""
     if output.context.export:
         return
     for source, real, keys, taken in _overwritten(output):
-        if any(noticed_parts(taken(real), BY_CAPTURE)):
+        if any(observable_parts(taken(real), BY_CAPTURE)):
             continue
-        unnoticed = _ends_unnoticed(taken)
+        unnoticed = _end_is_unobserved(taken)
         if keys:
             output.guard(source, "unnoticed", (tuple(keys), unnoticed))
         else:
@@ -58,11 +58,11 @@ def _in_dict(real: Any, names: Sequence[str]) -> bool:
     return not any(type(member) is MemberDescriptorType for member in found)
 
 
-def _ends_unnoticed(taken: Taken) -> Callable[[Any], bool]:
-    def what_is_overwritten_ends_unnoticed(real: Any) -> bool:
-        return not any(noticed_parts(taken(real)))
+def _end_is_unobserved(taken: Taken) -> Callable[[Any], bool]:
+    def overwritten_ends_unobserved(real: Any) -> bool:
+        return not any(observable_parts(taken(real)))
 
-    return what_is_overwritten_ends_unnoticed
+    return overwritten_ends_unobserved
 
 
 # Where it is, what it is now, under which keys of a dict (else: none), and how what is overwritten

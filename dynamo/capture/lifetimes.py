@@ -1,8 +1,8 @@
-"""Objects whose end the program notices, and that the captured code drops.
+"""Lifetimes: objects with an observable finalizer that the captured code drops.
 
 Python ends an object when its last reference goes away: it closes a generator that is suspended in
 `try` or `with`, warns of a coroutine that never ran, calls `__del__`, and clears weak references.
-Values are not counted; instead, as long as there are such objects (OutputGraph.watched), each
+Values are not counted; instead, as long as there are such objects (OutputGraph.finalizable), each
 instruction is followed by a look whether they can still be reached.
 """
 
@@ -39,7 +39,7 @@ Held = Value | Lazy
 Path = list[Held]  # from a root to the object, each held by the one before
 
 # Many things refer to these weakly, and nothing depends on when they go.
-_UNNOTICED = (
+_UNOBSERVED = (
     *(type, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.CodeType),
     *(types.ModuleType, types.MethodType),
 )
@@ -50,8 +50,8 @@ _LOOKED_AT = 64  # items of a container
 BY_CAPTURE = 6  # references to an object that was read: Values, and the tables that find them
 
 
-class Watched:
-    """An object whose end the program notices."""
+class Finalizable:
+    """An object whose end the program can observe."""
 
     def __init__(self) -> None:
         self.path: Path | None = None  # how it was held when it was last looked for
@@ -64,7 +64,7 @@ class Watched:
         raise NotImplementedError
 
 
-class SuspendedGenerator(Watched):
+class SuspendedGenerator(Finalizable):
     """A generator of the captured code, whose closing runs code, or a coroutine."""
 
     def __init__(self, generator: Any) -> None:
@@ -80,10 +80,10 @@ class SuspendedGenerator(Watched):
         except RaisedException:
             what = f"{self.generator.describe()}.close"
             raise Unsupported(breaks.UncapturedCall(what)) from None
-        tx.output.watched.pop(id(self.generator), None)
+        tx.output.finalizable.pop(id(self.generator), None)
 
 
-class WeaklyReferenced(Watched):
+class WeaklyReferenced(Finalizable):
     """An object of the captured code that has weak references (values/weak_references.py)."""
 
     def __init__(self, target: Value, reference: Any) -> None:
@@ -98,11 +98,11 @@ class WeaklyReferenced(Watched):
         if path_to(_neighbours(self.target), self) is not None:
             return  # it holds itself: only the garbage collector ends it
         self.reference.die()
-        tx.output.watched.pop(id(self.target))
+        tx.output.finalizable.pop(id(self.target))
         tx.output.plain_references.pop(id(self.target))
 
 
-class Outside(Watched):
+class OutsideObject(Finalizable):
     """An object that may be held by the frame alone, or by what the frame changes. Its end is
     Python's: where captured code drops it, the graph breaks.
 
@@ -140,24 +140,24 @@ class Outside(Watched):
             raise Unsupported(breaks.ObjectDies(self.name))
 
 
-# -- what is watched -------------------------------------------------------------------------------
-class Alone:
+# -- finalizable objects --------------------------------------------------------------------------
+class UniqueReferences:
     """Which objects only a frame holds: by id, and no reference to them. (It lives as long as
     capture does.)
     """
 
     def __init__(self) -> None:
         self.inside: dict[int, frozenset[int]] = {}  # -> the objects through which it is held
-        self.noticed: dict[int, str] = {}  # -> the name of its type, of those inside of others
+        self.observable: dict[int, str] = {}  # -> the name of its type, of those inside of others
         self.arguments: frozenset[int] = frozenset()
 
 
-def held_alone(arguments: Sequence[Any]) -> Alone:
+def uniquely_referenced(arguments: Sequence[Any]) -> UniqueReferences:
     """What only the frame holds whose arguments these are: its fast locals and this sequence, which
     holds all of them.
     """
     counts = Counter(map(id, arguments))
-    found = Alone()
+    found = UniqueReferences()
     # Besides: the variable below, and the argument of getrefcount.
     found.arguments = frozenset(
         id(obj) for obj in arguments if getrefcount(obj) <= 2 * counts[id(obj)] + 2
@@ -176,8 +176,8 @@ def held_alone(arguments: Sequence[Any]) -> Alone:
                 continue
             if getrefcount(part) <= seen[key] + 2 * counts[key] + here[key] + 2:
                 found.inside[key] = holders | {id(holder)}
-                if ends_noticed(part):
-                    found.noticed[key] = type(part).__name__
+                if has_observable_finalizer(part):
+                    found.observable[key] = type(part).__name__
                 todo.append((part, found.inside[key]))
     return found
 
@@ -188,53 +188,59 @@ def _parts(obj: Any) -> list[Any]:
     if id(kind) in _CONTAINERS:
         # Not by iteration: tuples that objects of C types hold may have places without an item.
         parts = gc.get_referents(obj) if len(obj) <= _LOOKED_AT else []
-    elif kind.__flags__ & HEAP_TYPE and not issubclass(kind, (*_UNNOTICED, torch.Tensor)):
+    elif kind.__flags__ & HEAP_TYPE and not issubclass(kind, (*_UNOBSERVED, torch.Tensor)):
         parts = gc.get_referents(obj)
     else:
         return []
     return [part for part in parts if id(type(part)) not in _CONSTANTS]
 
 
-def watch_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
+def track_arguments(output: OutputGraph, arguments: Iterable[Lazy]) -> None:
     """Arguments of the compiled frame. Only a continuation may hold them alone: those of a function
     are held by its caller, too. What the frame changes may have held something alone, as well.
     """
     if output.context.export:
         return
-    output.side_effects.on_first_change = lambda value: _watch_parts(output, value)
-    output.side_effects.on_overwrite = lambda owner, name: _watch_overwritten(output, owner, name)
+    output.side_effects.on_first_change = lambda value: _track_parts(output, value)
+    output.side_effects.on_overwrite = lambda owner, name: _track_overwritten(output, owner, name)
     if not output.continues:
         return
     for value in arguments:
-        obj, alone = value.obj, id(value.obj) in output.alone.arguments
-        if has_finalizer(obj) or (alone and _has_weak_references(obj)):
-            output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__, value.source)
-    for key, name in output.alone.noticed.items():
-        output.watched[key] = Outside(output, key, name, holders=output.alone.inside[key])
+        obj, unique = value.obj, id(value.obj) in output.unique.arguments
+        if has_finalizer(obj) or (unique and _has_weak_references(obj)):
+            output.finalizable[id(obj)] = OutsideObject(
+                output, id(obj), type(obj).__name__, value.source
+            )
+    for key, name in output.unique.observable.items():
+        output.finalizable[key] = OutsideObject(
+            output, key, name, holders=output.unique.inside[key]
+        )
 
 
-def _watch_parts(output: OutputGraph, value: Value) -> None:
+def _track_parts(output: OutputGraph, value: Value) -> None:
     """A value from outside is about to change: what it holds may be dropped."""
     for child in value.children():
         obj = child.outside
         if obj is not None and id(child) in output.plain_references:
-            output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__)
+            output.finalizable[id(obj)] = OutsideObject(output, id(obj), type(obj).__name__)
     objects = [child.outside for child in value.children() if child.outside is not None]
-    _watch(output, [*value.unread(), *objects])
+    _track(output, [*value.unread(), *objects])
 
 
-def _watch_overwritten(output: OutputGraph, owner: Value | dict, name: str) -> None:
+def _track_overwritten(output: OutputGraph, owner: Value | dict, name: str) -> None:
     """An attribute of a value from outside, or a global, is about to change."""
     if isinstance(owner, dict):
-        _watch(output, old_items(owner, [name]))
+        _track(output, old_items(owner, [name]))
     else:
-        _watch(output, old_attributes(owner.outside, [name]))
+        _track(output, old_attributes(owner.outside, [name]))
 
 
-def _watch(output: OutputGraph, objects: list[Any]) -> None:
-    for obj, holders in noticed_parts(objects, BY_CAPTURE):
-        if id(obj) not in output.watched:
-            output.watched[id(obj)] = Outside(output, id(obj), type(obj).__name__, holders=holders)
+def _track(output: OutputGraph, objects: list[Any]) -> None:
+    for obj, holders in observable_parts(objects, BY_CAPTURE):
+        if id(obj) not in output.finalizable:
+            output.finalizable[id(obj)] = OutsideObject(
+                output, id(obj), type(obj).__name__, holders=holders
+            )
 
 
 def old_items(real: dict, keys: Iterable[Any]) -> list[Any]:
@@ -272,8 +278,8 @@ def _in_slot(real: Any, name: str) -> Any:
     return None
 
 
-def noticed_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, frozenset[int]]]:
-    """Those of the objects whose end is noticed, and those in containers and in objects which
+def observable_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, frozenset[int]]]:
+    """Those of the objects whose end is observable, and those in containers and in objects which
     nothing else holds, with the ids of what holds them.
 
     The list holds each of the objects, and what they were taken from; `more`: what capture holds.
@@ -288,34 +294,36 @@ def noticed_parts(objects: list[Any], more: int = 0) -> Iterator[tuple[Any, froz
             looked_at += 1
             if looked_at > _LOOKED_AT:
                 return
-            if ends_noticed(parts[index]):
+            if has_observable_finalizer(parts[index]):
                 yield parts[index], holders
             key = id(parts[index])
             # Held by the list, what the parts are of, and the argument.
-            alone = id(type(parts[index])) in _CONTAINERS or getrefcount(parts[index]) <= 3 + more
-            if alone and key not in holders:
+            unique = id(type(parts[index])) in _CONTAINERS or getrefcount(parts[index]) <= 3 + more
+            if unique and key not in holders:
                 inner = _parts(parts[index])
                 if inner:
                     todo.append((inner, holders | {key}))
 
 
-def watch_target(output: OutputGraph, target: Value, reference: Any) -> None:
+def track_weak_target(output: OutputGraph, target: Value, reference: Any) -> None:
     """An object has got a weak reference."""
     if target.source is None:
-        output.watched[id(target)] = WeaklyReferenced(target, reference)
+        output.finalizable[id(target)] = WeaklyReferenced(target, reference)
         return
-    obj, alone = target.outside, output.alone
+    obj, unique = target.outside, output.unique
     if isinstance(target.source, LocalSource):
         obj = output.root_frame.arguments[target.source.local].obj
     key = id(obj)
-    if obj is not None and output.continues and (key in alone.arguments or key in alone.inside):
-        holders = alone.inside.get(key, frozenset())
-        output.watched[key] = Outside(output, key, type(obj).__name__, target.source, holders)
+    if obj is not None and output.continues and (key in unique.arguments or key in unique.inside):
+        holders = unique.inside.get(key, frozenset())
+        output.finalizable[key] = OutsideObject(
+            output, key, type(obj).__name__, target.source, holders
+        )
 
 
 def has_finalizer(obj: Any) -> bool:
     """Whether the end of the object runs code of the program's."""
-    if id(type(obj)) in _CONSTANTS or issubclass(type(obj), _UNNOTICED):
+    if id(type(obj)) in _CONSTANTS or issubclass(type(obj), _UNOBSERVED):
         return False
     if type(obj) is types.GeneratorType:
         frame = obj.gi_frame
@@ -340,7 +348,7 @@ def cleans_up(instr: Instruction) -> bool:
 
 def _has_weak_references(obj: Any) -> bool:
     """Weak references of the program's to an object that can go at any time."""
-    if not weakref.getweakrefcount(obj) or issubclass(type(obj), _UNNOTICED):
+    if not weakref.getweakrefcount(obj) or issubclass(type(obj), _UNOBSERVED):
         return False
     return not all(_is_ours(reference) for reference in weakref.getweakrefs(obj))
 
@@ -353,23 +361,23 @@ def _is_ours(reference: Any) -> bool:
     )
 
 
-def ends_noticed(obj: Any) -> bool:
-    """Whether the end of the object itself, not of what it holds, is noticed."""
+def has_observable_finalizer(obj: Any) -> bool:
+    """Whether the end of the object itself, not of its parts, is observable."""
     return has_finalizer(obj) or _has_weak_references(obj)
 
 
-def is_noticed(obj: Any, depth: int = 2) -> bool:
-    """Whether the program may notice when `obj` ends, as far as can be seen from it."""
+def is_observable(obj: Any, depth: int = 2) -> bool:
+    """Whether the program may observe the end of `obj`, as far as can be seen from it."""
     kind = type(obj)
     if kind is types.FunctionType and "<locals>" in obj.__qualname__:
         references = weakref.getweakrefs(obj)
         return not all(_is_ours(reference) for reference in references)
-    if id(kind) in _CONSTANTS or issubclass(kind, _UNNOTICED):
+    if id(kind) in _CONSTANTS or issubclass(kind, _UNOBSERVED):
         return False
     if id(kind) in _CONTAINERS and depth:
         items = obj.values() if kind is dict else obj
         first = itertools.islice(items, _LOOKED_AT + 1)
-        return len(obj) > _LOOKED_AT or any(is_noticed(item, depth - 1) for item in first)
+        return len(obj) > _LOOKED_AT or any(is_observable(item, depth - 1) for item in first)
     return not issubclass(kind, torch.Tensor) or _has_weak_references(obj)
 
 
@@ -384,83 +392,85 @@ def _is_object(value: Held) -> bool:
     return id(kind) not in _CONSTANTS and not issubclass(kind, torch.Tensor)
 
 
-def outlives(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
+def must_stay_alive(output: OutputGraph, value: Any, shown: dict[int, Held]) -> bool:
     """Whether a variable that nothing reads any more has to keep `value` nevertheless.
 
     shown: by id, what may be held by others once the instruction has run at which the graph breaks.
     """
     if not isinstance(value, Held):
         return False
-    if isinstance(value, Value) and value.noticed:
+    if isinstance(value, Value) and value.is_weakly_held:
         return True
     if id(value) in shown and _is_object(value):
         return True
     source = value.source
     if isinstance(source, LocalSource) and not source.is_cell:
         obj = output.root_frame.arguments[source.local].obj
-        return issubclass(type(obj), type) or is_noticed(obj)  # a class: by its bases
+        return issubclass(type(obj), type) or is_observable(obj)  # a class: by its bases
     if source is not None and not isinstance(value, Lazy):
         exists, obj = value.identity()
-        if exists and ends_noticed(obj):
+        if exists and has_observable_finalizer(obj):
             return True
     if output.has_generators:
         held = reachable([value]).values()
         if any(isinstance(part, Value) and part.resumed for part in held):
             return True  # a generator that may be where it cleans up by then
-    return is_watched(output, value)
+    return is_finalizable(output, value)
 
 
-def is_watched(output: OutputGraph, value: Any) -> bool:
-    """Whether it is, or holds, an object whose end the program notices."""
+def is_finalizable(output: OutputGraph, value: Any) -> bool:
+    """Whether it is, or holds, a finalizable object."""
     if not isinstance(value, Held):
         return False
-    return any(path_to([value], watched) is not None for watched in output.watched.values())
+    return any(
+        path_to([value], finalizable) is not None for finalizable in output.finalizable.values()
+    )
 
 
 # -- the look --------------------------------------------------------------------------------------
-def end_dropped(tx: Interpreter) -> None:
-    """End the watched objects that nothing holds any more."""
+def finalize_unreachable(tx: Interpreter) -> None:
+    """End the finalizable objects that nothing holds any more."""
     frames = _frames(tx)
     if frames is None:
         return
     output = tx.output
     dead = []
-    for watched in list(output.watched.values()):
-        path = watched.path
-        if path is not None and _holds(frames, path) and watched.is_at(path[-1]):
+    for finalizable in list(output.finalizable.values()):
+        path = finalizable.path
+        if path is not None and _holds(frames, path) and finalizable.is_at(path[-1]):
             continue
-        watched.path = path_to(_roots(output, frames), watched)
-        if watched.path is None:
-            dead.append(watched)
+        finalizable.path = path_to(_roots(output, frames), finalizable)
+        if finalizable.path is None:
+            dead.append(finalizable)
     while dead:
         # What another one holds ends with that, or by it: closed, a generator closes its delegate.
         ending = next((w for w in dead if not _is_held(w, dead)), dead[0])
         ending.end(tx)
-        dead = [w for w in dead if w is not ending and w in output.watched.values()]
+        dead = [w for w in dead if w is not ending and w in output.finalizable.values()]
 
 
-def _is_held(watched: Watched, others: list[Watched]) -> bool:
+def _is_held(finalizable: Finalizable, others: list[Finalizable]) -> bool:
     generators = [w.generator for w in others if isinstance(w, SuspendedGenerator)]
-    holders = [holder for holder in generators if not watched.is_at(holder)]
-    return any(path_to(_neighbours(holder), watched) is not None for holder in holders)
+    holders = [holder for holder in generators if not finalizable.is_at(holder)]
+    return any(path_to(_neighbours(holder), finalizable) is not None for holder in holders)
 
 
 def known_alive(tx: Interpreter, value: Value) -> bool:
     """Whether a value of the captured code's that has weak references is still there for sure."""
-    watched = tx.output.watched.get(id(value))
-    if not isinstance(watched, WeaklyReferenced):
+    finalizable = tx.output.finalizable.get(id(value))
+    if not isinstance(finalizable, WeaklyReferenced):
         return True
     frames = [tx]
     while (parent := frames[-1].parent) is not None:
         frames.append(parent)
-    return path_to(_roots(tx.output, frames), watched) is not None
+    return path_to(_roots(tx.output, frames), finalizable) is not None
 
 
 def left_by(frame: Interpreter) -> list[Held]:
     """What the traceback of an exception holds that leaves `frame`, of which it shows the locals:
     looked at only while there is something to be noticed.
     """
-    if not frame.output.watched:
+    if not frame.output.finalizable:
         return []
     held = (*frame.locals.values(), *frame.cells.values())
     return [value for value in held if isinstance(value, Held)]
@@ -491,7 +501,9 @@ def _roots(output: OutputGraph, frames: list[Interpreter]) -> Iterator[Held]:
     effects = output.side_effects
     roots: list[Any] = [value for frame in frames for value in _held(frame)]
     ended = _may_end(output)
-    changed = (v for v in effects.tracked if v.mutation.dirty and not _is_alone(output, v))
+    changed = (
+        v for v in effects.tracked if v.mutation.dirty and not _is_uniquely_referenced(output, v)
+    )
     roots += [v for v in changed if id(v.outside) not in ended]
     roots += [new for _, _, new in effects.globals.values() if new is not DELETED]
     roots += [value for call in effects.calls for value in call.values()]
@@ -499,19 +511,19 @@ def _roots(output: OutputGraph, frames: list[Interpreter]) -> Iterator[Held]:
 
 
 def _may_end(output: OutputGraph) -> set[int]:
-    """What is watched, and what may hold it: that the frame changed it does not say that anybody
-    has it.
+    """The finalizable objects, and what may hold them: that the frame changed one does not
+    say that anybody has it.
     """
-    watched = (w for w in output.watched.values() if isinstance(w, Outside))
-    return {key for w in watched for key in w.way}
+    finalizable = (w for w in output.finalizable.values() if isinstance(w, OutsideObject))
+    return {key for w in finalizable for key in w.way}
 
 
-def _is_alone(output: OutputGraph, value: Value) -> bool:
+def _is_uniquely_referenced(output: OutputGraph, value: Value) -> bool:
     """Whether nobody holds a changed object but the frame."""
     obj = value.outside
     if value.mutation.new or obj is None:
         return value.mutation.new
-    return id(obj) in output.alone.arguments or id(obj) in output.alone.inside
+    return id(obj) in output.unique.arguments or id(obj) in output.unique.inside
 
 
 def _neighbours(value: Held) -> list[Held]:
@@ -521,7 +533,7 @@ def _neighbours(value: Held) -> list[Held]:
     return [v for v in (*value.held(), *attrs, value.holder) if isinstance(v, Held)]
 
 
-def path_to(roots: Iterable[Held], target: Watched) -> Path | None:
+def path_to(roots: Iterable[Held], target: Finalizable) -> Path | None:
     """How one of `roots` holds `target`; None: it does not."""
     found: dict[int, tuple[Held, Held | None]] = {}
     todo: list[tuple[Held, Held | None]] = [(root, None) for root in roots]
