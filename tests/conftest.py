@@ -53,7 +53,7 @@ VERSION_DEPENDENT = (
     "tests/dynamo/test_protocol_breaks",
     "tests/dynamo/test_reflection",
     "tests/dynamo/test_resume",
-    "tests/dynamo/test_spelled_breaks",
+    "tests/dynamo/test_polyfill_breaks",
     "tests/dynamo/test_tracebacks",
 )
 

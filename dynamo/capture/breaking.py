@@ -28,6 +28,7 @@ from dynamo.capture.stand_ins import TRUTH, calling, handing_on, performing, whi
 from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.capture.virtual_objects import Exhausted, VirtualObject, VirtualObjects
 from dynamo.errors import Unsupported
+from dynamo.polyfills.rematerialise import left_generator
 from dynamo.reconstruct import Codegen
 from dynamo.resume import (
     CannotResume,
@@ -47,7 +48,6 @@ from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantMethodValue
 from dynamo.values.exception_groups import split_now
 from dynamo.values.raised import ExceptionValue
-from dynamo.values.remade import left_generator
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -288,7 +288,7 @@ class BrokenFrame:
 
 def _handler_of(instr: Instruction) -> Any:
     """The user's handler around an instruction: not those with which later versions surround each
-    generator, and each `await`; what they do is done otherwise (remade.left_generator).
+    generator, and each `await`; what they do is done otherwise (rematerialise.left_generator).
     """
     handler = instr.handler
     while handler is not None and handler.target.op in ("CLEANUP_THROW", "CALL_INTRINSIC_1"):

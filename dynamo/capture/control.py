@@ -38,8 +38,8 @@ class RestartAnalysis(Exception):
 
 
 class SpellOut(Exception):
-    """Capture the frame again from its start, with instruction number `step` spelled out
-    (values/spelling.py).
+    """Capture the frame again from its start, with instruction number `step` run as a polyfill
+    (values/polyfill_calls.py).
     """
 
     def __init__(self, step: int) -> None:

@@ -319,7 +319,7 @@ _MAKING_TENSORS = frozenset(["torch.nn.parameter", "torch.nn.init", "torch._util
 
 def _is_helper_module(name: str) -> bool:
     """The standard library, what makes parameters, and what rewritten frames call of ours."""
-    if name.startswith("dynamo.values.") or name in _MAKING_TENSORS:
+    if name.startswith(("dynamo.polyfills.", "dynamo.values.")) or name in _MAKING_TENSORS:
         return True
     return name.partition(".")[0] in sys.stdlib_module_names and not config.rewrite_all_frames
 
@@ -480,7 +480,7 @@ class Capture:
         # which it does not.
         self.fits = -1
         self.too_late: int | None = None
-        self.spelled: frozenset[int] = frozenset()  # see OutputGraph
+        self.polyfilled: frozenset[int] = frozenset()  # see OutputGraph
         self.trail: list[int] = []  # of the attempt that came furthest
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
@@ -503,7 +503,7 @@ class Capture:
         while True:
             output = OutputGraph(self.context, self.frame.f_globals, self.seen)
             output.unrolls, output.unique = self.unrolls, self.unique
-            output.spelled = self.spelled
+            output.polyfilled = self.polyfilled
             self.outputs.append(output)
             start = time.perf_counter()
             try:
@@ -517,9 +517,9 @@ class Capture:
                 self._start_over()
                 continue
             except SpellOut as spell:
-                spelled = self.spelled | {spell.step}
+                polyfilled = self.polyfilled | {spell.step}
                 self._start_over()
-                self.spelled = spelled
+                self.polyfilled = polyfilled
                 continue
             finally:
                 spent = time.perf_counter() - start
@@ -567,7 +567,7 @@ class Capture:
     def _start_over(self) -> None:
         """From the start, in another way: what earlier attempts found does not hold any more."""
         self.restart, self.too_late, self.trail = None, None, []
-        self.spelled = frozenset()
+        self.polyfilled = frozenset()
         self.fits, self.backoff = -1, 1
 
     def _leaves_loop(self, stop: Stop) -> bool:
@@ -576,7 +576,7 @@ class Capture:
         if trial is None:
             return False
         output = OutputGraph(self.context, self.frame.f_globals, self.seen)
-        output.unrolls, output.spelled = self.unrolls, self.spelled
+        output.unrolls, output.polyfilled = self.unrolls, self.polyfilled
         output.observe(trial)
         self.outputs.append(output)
         with contextlib.suppress(*_ENDS_TRIAL), restored_state():

@@ -13,15 +13,15 @@ from dynamo.capture.inlining import push_call
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
-from dynamo.values import spelled
+from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.function import HandOverValue, NestedFunctionValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
+from dynamo.values.polyfill_calls import asks_length, run_polyfill, wants_polyfill
 from dynamo.values.reflection import type_name
-from dynamo.values.spelling import asks_length, is_wanted, spell
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -74,7 +74,7 @@ def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
         text = f"argument after * must be an iterable, not {type_name(kind)}"
         raise_python(tx, TypeError, f"{shown_name(tx, called)} {text}")
     if type_holds(kind, "__next__") or isinstance(items, ObjectValue):
-        made = _spell_starred(tx, items, kwargs)
+        made = _polyfill_starred(tx, items, kwargs)
         if made is not None:
             tx.push(made)
             return
@@ -83,12 +83,12 @@ def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
     push_call(tx, function, args, kwargs)
 
 
-def _spell_starred(tx: Interpreter, items: Value, kwargs: dict[str, Value]) -> Value | None:
-    if tx.stack[-1] is not NULL or asks_length(tx, items) or not is_wanted(tx):
+def _polyfill_starred(tx: Interpreter, items: Value, kwargs: dict[str, Value]) -> Value | None:
+    if tx.stack[-1] is not NULL or asks_length(tx, items) or not wants_polyfill(tx):
         return None
     function, _ = _pop_callable(tx, [])
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
-    return spell(tx, spelled.call_starred, [function, items, named])
+    return run_polyfill(tx, builtin_polyfills.call_starred, [function, items, named])
 
 
 # -- functions ------------------------------------------------------------------------------------

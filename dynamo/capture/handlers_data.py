@@ -10,26 +10,27 @@ from dynamo.capture.inlining import push_call
 from dynamo.capture.interpreter import Finished
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
-from dynamo.values import operators, spelled
+from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.polyfills.protocols import contained, negated_bool, not_contained
+from dynamo.values import operators
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SliceValue, TupleValue
 from dynamo.values.dicts import make_dict
 from dynamo.values.exceptions import raise_python
 from dynamo.values.instance_checks import is_instance
-from dynamo.values.last_calls import contained, negated_bool, not_contained
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
+from dynamo.values.polyfill_calls import (
+    asks_length,
+    polyfill_contains,
+    polyfill_equal,
+    polyfill_percent,
+    polyfill_unpack,
+    run_polyfill,
+)
 from dynamo.values.reflection import type_name
 from dynamo.values.sets import SetValue
-from dynamo.values.spelling import (
-    asks_length,
-    spell,
-    spell_contains,
-    spell_equal,
-    spell_percent,
-    spell_unpack,
-)
 from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:
@@ -48,14 +49,14 @@ def new(tx: Interpreter, value: Value) -> Value:
 @handler
 def BINARY_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    made = spell_percent(tx, left, right) if instr.argval == "%" else None
+    made = polyfill_percent(tx, left, right) if instr.argval == "%" else None
     tx.push(made or operators.binary_op(tx, instr.argval, left, right, last=True))
 
 
 @handler
 def COMPARE_OP(tx: Interpreter, instr: Instruction) -> None:
     left, right = tx.popn(2)
-    found = spell_equal(tx, instr.argval, left, right)
+    found = polyfill_equal(tx, instr.argval, left, right)
     if found is not None and instr.argval == "!=":
         found = ConstantValue(not found.truth(tx))
     tx.push(found or operators.compare_op(tx, instr.argval, left, right, last=True))
@@ -70,7 +71,7 @@ def IS_OP(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def CONTAINS_OP(tx: Interpreter, instr: Instruction) -> None:
     item, container = tx.popn(2)
-    said = spell_contains(tx, item, container, bool(instr.argval))
+    said = polyfill_contains(tx, item, container, bool(instr.argval))
     if said is not None:
         tx.push(said)
         return
@@ -110,7 +111,7 @@ def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
         push_call(tx, method, [key], {})
     else:
         if container.python_type_is(list, tuple, str, range) and key.has_special(tx, "__index__"):
-            made = spell(tx, spelled.get_item_at, [container, key])
+            made = run_polyfill(tx, builtin_polyfills.get_item_at, [container, key])
             if made is not None:
                 tx.push(made)
                 return
@@ -205,7 +206,10 @@ def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
     if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
         text = f"Value after * must be an iterable, not {type_name(kind)}"
         raise_python(tx, TypeError, text)
-    if asks_length(tx, items) or spell(tx, spelled.extend, [target, items], pushed=()) is None:
+    if (
+        asks_length(tx, items)
+        or run_polyfill(tx, builtin_polyfills.extend, [target, items], pushed=()) is None
+    ):
         target.call_method(tx, "extend", [items], {})
 
 
@@ -213,7 +217,7 @@ def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
 def SET_UPDATE(tx: Interpreter, instr: Instruction) -> None:
     items = tx.pop()
     target = tx.peek(instr.arg)
-    if spell(tx, spelled.add_all, [target, items], pushed=()) is None:
+    if run_polyfill(tx, builtin_polyfills.add_all, [target, items], pushed=()) is None:
         target.call_method(tx, "update", [items], {})
 
 
@@ -275,7 +279,7 @@ def shown_name(tx: Interpreter, function: Value) -> str:
 @handler
 def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
-    made = spell_unpack(tx, value, instr.arg, None) if _is_asked(tx, value) else None
+    made = polyfill_unpack(tx, value, instr.arg, None) if _is_asked(tx, value) else None
     items = _unpack(tx, value, instr.arg) if made is None else made.unpack(tx)
     if len(items) != instr.arg:
         _wrong_count(tx, len(items), instr.arg, "")
@@ -286,7 +290,7 @@ def UNPACK_SEQUENCE(tx: Interpreter, instr: Instruction) -> None:
 def UNPACK_EX(tx: Interpreter, instr: Instruction) -> None:
     before, after = instr.arg & 0xFF, instr.arg >> 8
     value = tx.pop()
-    made = spell_unpack(tx, value, before, after) if _is_asked(tx, value) else None
+    made = polyfill_unpack(tx, value, before, after) if _is_asked(tx, value) else None
     if made is not None:
         tx.stack.extend(reversed(made.unpack(tx)))
         return

@@ -11,13 +11,13 @@ from dynamo.capture.interpreter import RESULT, Caught, Finished
 from dynamo.capture.registry import handler
 from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
+from dynamo.polyfills.protocols import checked_bool, checked_iterator
 from dynamo.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import is_caught, new_raised, raise_python
 from dynamo.values.iterators import ItemProtocolIterator
-from dynamo.values.last_calls import checked_bool, checked_iterator
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 

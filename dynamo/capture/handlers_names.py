@@ -15,6 +15,7 @@ from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
+from dynamo.polyfills.rematerialise import FunctionMaker
 from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod
@@ -25,7 +26,6 @@ from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.last_reads import read_last
 from dynamo.values.raised import name_attribute
 from dynamo.values.reflection import leaves_binding
-from dynamo.values.remade import FunctionMaker
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
 # Ours, but in the place of Python functions.
 _CONTINUED = frozenset(
-    [break_regions.__name__, "dynamo.values.module_polyfills", "dynamo.values.spelled"]
-    + ["dynamo.values.remade"]
+    [break_regions.__name__, "dynamo.polyfills.module_calls", "dynamo.polyfills.builtins"]
+    + ["dynamo.polyfills.rematerialise"]
 )
 
 

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from dynamo.values.cell import CellValue
 
 # The modules whose functions stand for C functions: the user has no such frames.
-_HIDDEN = frozenset(["dynamo.values.spelled", "dynamo.values.last_calls", "dynamo.values.remade"])
+_HIDDEN = frozenset(
+    ["dynamo.polyfills.builtins", "dynamo.polyfills.protocols", "dynamo.polyfills.rematerialise"]
+)
 # How many frames deep a break stands at most.
 CHAIN_LIMIT = 32
 # What these do they do to their own frame: no other can do it in its place.
@@ -200,7 +202,7 @@ class Interpreter:
         # Of a generator's frame: what resumes it, if a break can stand in here. See `drives`.
         self.driven: Driven | None = None
         self._drives: tuple[int, Driven] | None = None
-        self.spellable = -1  # the step of an instruction that can be said in Python
+        self.polyfill_step = -1  # the step of an instruction that can be said in Python
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
         self.result: Value | None = None
@@ -356,7 +358,7 @@ class Interpreter:
         if error.step is None:
             error.forbidden = break_is_error() and not isinstance(error.reason, breaks.NextTurn)
             frames = _resumable_frames(self)
-            error.spell = _in_the_way(self, frames)
+            error.polyfill = _in_the_way(self, frames)
             error.step = _seen(frames)[-1].began
 
     def trace(self, error: RaisedException, instr: Instruction) -> None:
@@ -542,11 +544,11 @@ def _seen(frames: list[Interpreter]) -> list[Interpreter]:
 
 def _in_the_way(tx: Interpreter, frames: list[Interpreter]) -> int | None:
     """The step of the instruction that keeps a break in `tx` out of what it calls, if it can be
-    spelled out (values/spelling.py).
+    run as a polyfill (values/polyfill_calls.py).
     """
     caller = frames[-1]
-    spellable = caller is not tx and caller.spellable == caller.began
-    return caller.began if spellable and caller.began not in tx.output.spelled else None
+    polyfill_step = caller is not tx and caller.polyfill_step == caller.began
+    return caller.began if polyfill_step and caller.began not in tx.output.polyfilled else None
 
 
 def _frame_summary(code: types.CodeType, positions: Any, lineno: int) -> traceback.FrameSummary:

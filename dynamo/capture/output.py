@@ -119,8 +119,8 @@ class OutputGraph:
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (capture/lifetimes.py).
         self.finalizable: dict[int, Finalizable] = {}
-        # The steps at which instructions are spelled out (values/spelling.py).
-        self.spelled: frozenset[int] = frozenset()
+        # The steps of instructions that run as polyfills (values/polyfill_calls.py).
+        self.polyfilled: frozenset[int] = frozenset()
         self._told_apart: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation

@@ -173,8 +173,8 @@ class RootInterpreter(Interpreter):
             return None
         except Unsupported as error:
             self.annotate(error)
-            if error.spell is not None and not (error.forbidden or output.context.fullgraph):
-                raise SpellOut(error.spell) from None
+            if error.polyfill is not None and not (error.forbidden or output.context.fullgraph):
+                raise SpellOut(error.polyfill) from None
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
             guarded = error.assumed
             if error.forbidden:

@@ -3,8 +3,9 @@
 A generator that is suspended in the captured code, or that a break stands in, is no object yet, and
 as an object it would be closed to capture. Where only variables and the stack of the frames at the
 break hold it, it stays virtual: the continuation gets the operands of its recipe, and
-rematerialises it at its start, by functions of values/remade.py (see resume_parts.Made). So capture
-goes on in it. A value that anything else holds escapes, and is materialised at the break.
+rematerialises it at its start, by functions of polyfills/rematerialise.py (see resume_parts.Made).
+So capture goes on in it. A value that anything else holds escapes, and is materialised at the
+break.
 
     for y in gen(x):                     # continuation, of the call that breaks
         print(y)                         it = start(gen_from_its_yield, i, x)
@@ -30,28 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo.capture.lifetimes import SuspendedGenerator
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.resume import users_name
-from dynamo.resume_parts import AllMade, Made
-from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
-from dynamo.values.cell import CellValue
-from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
-from dynamo.values.coroutine import AsyncGeneratorValue, AsyncStep
-from dynamo.values.descriptors import MISSING, class_lookup
-from dynamo.values.dicts import DictValue
-from dynamo.values.function import MethodValue, NestedFunctionValue
-from dynamo.values.generator import GeneratorFunction, GeneratorValue
-from dynamo.values.iterators import (
-    DictIterator,
-    IteratorValue,
-    RangeIterator,
-    SequenceIterator,
-    iterator_at,
-)
-from dynamo.values.objects import ObjectValue, builtin_base
-from dynamo.values.real_iterators import REAL
-from dynamo.values.remade import (
+from dynamo.polyfills.rematerialise import (
     FunctionMaker,
     accumulated,
     ask_again,
@@ -73,6 +53,27 @@ from dynamo.values.remade import (
     with_defaults,
     zip_again,
 )
+from dynamo.resume import users_name
+from dynamo.resume_parts import AllMade, Made
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+from dynamo.values.cell import CellValue
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
+from dynamo.values.coroutine import AsyncGeneratorValue, AsyncStep
+from dynamo.values.descriptors import MISSING, class_lookup
+from dynamo.values.dicts import DictValue
+from dynamo.values.function import MethodValue, NestedFunctionValue
+from dynamo.values.generator import GeneratorFunction, GeneratorValue
+from dynamo.values.iterators import (
+    DictIterator,
+    IteratorValue,
+    RangeIterator,
+    SequenceIterator,
+    iterator_at,
+)
+from dynamo.values.objects import ObjectValue, builtin_base
+from dynamo.values.real_iterators import REAL
 from dynamo.values.resumed_iterators import ResumedIterator
 
 if TYPE_CHECKING:

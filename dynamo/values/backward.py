@@ -13,7 +13,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards import accumulates
-from dynamo.values import torch_polyfills
+from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.bodies import opened, wrap_nest
 from dynamo.values.builtins import handles

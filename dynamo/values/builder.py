@@ -51,7 +51,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.conversions",
     "dynamo.values.builtin_types",
     "dynamo.values.itertools_iterators",
-    "dynamo.values.remade_values",
+    "dynamo.values.function_maker",
     "dynamo.values.native_iterators",
     "dynamo.values.functional",
     "dynamo.values.super_objects",

@@ -15,7 +15,8 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.values import iterators, polyfills
+from dynamo.polyfills import library as polyfills
+from dynamo.values import iterators
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none, polyfill
 from dynamo.values.constant import ConstantValue

@@ -44,8 +44,8 @@ from dynamo.values.operators import (
     tell_apart,
     unary_op,
 )
+from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
 from dynamo.values.reflection import UNBOUND, check_new, read_attribute, type_name
-from dynamo.values.spelling import spell_call, spell_method
 from dynamo.values.symbol import call_on_symbols
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class BuiltinValue(Value):
         raise Unsupported(breaks.UncapturedCall(self.describe()))
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        made = spell_call(tx, self.function, args, kwargs)
+        made = polyfill_call(tx, self.function, args, kwargs)
         if made is not None:
             return made
         if not kwargs:
@@ -307,7 +307,7 @@ class BuiltinMethod(Value):
         return call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        made = spell_method(tx, self.receiver, self.name, args, kwargs)
+        made = polyfill_method(tx, self.receiver, self.name, args, kwargs)
         return self.call(tx, args, kwargs) if made is None else made
 
     def reconstruct(self, codegen: Codegen) -> None:

@@ -43,10 +43,10 @@ from dynamo.values.exceptions import (
 from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.objects import ObjectValue, builtin_base
+from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
 from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
 from dynamo.values.reflection import C_DESCRIPTORS, read_attribute, type_name
 from dynamo.values.replaced import is_programs
-from dynamo.values.spelling import is_wanted, spell_call, spell_construct
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
 
@@ -239,7 +239,7 @@ class ClassValue(MetaclassInstance):
         return self._call(tx, args, kwargs, last=False)
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        made = spell_call(tx, self.cls, args, kwargs)
+        made = polyfill_call(tx, self.cls, args, kwargs)
         return self._call(tx, args, kwargs, last=True) if made is None else made
 
     def _call(
@@ -358,8 +358,8 @@ def construct(
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
         maker = tx.wrap(new, source)
-        if last and isinstance(class_lookup(cls, "__init__"), _FUNCTIONS) and is_wanted(tx):
-            return spell_construct(tx, owner, maker, args, kwargs)
+        if last and isinstance(class_lookup(cls, "__init__"), _FUNCTIONS) and wants_polyfill(tx):
+            return polyfill_construct(tx, owner, maker, args, kwargs)
         instance = tx.call_function(maker, [owner, *args], kwargs)
         if not issubclass(instance.python_type(), cls):
             return instance

@@ -230,9 +230,9 @@ class ConstantMethodValue(Value):
         return self.receiver.call_method(tx, self.name, args, kwargs)
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from dynamo.values.spelling import spell_method
+        from dynamo.values.polyfill_calls import polyfill_method
 
-        made = spell_method(tx, self.receiver, self.name, args, kwargs)
+        made = polyfill_method(tx, self.receiver, self.name, args, kwargs)
         return self.call(tx, args, kwargs) if made is None else made
 
     def reconstruct(self, codegen: Codegen) -> None:

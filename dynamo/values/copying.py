@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.class_guards import is_trusted_class
 from dynamo.errors import Unsupported
+from dynamo.polyfills import library as polyfills
 from dynamo.sources import AttrSource, ModuleSource
-from dynamo.values import polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.constant import ConstantValue

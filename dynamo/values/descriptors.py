@@ -18,6 +18,7 @@ from dynamo.capture.inlining import finish_call
 from dynamo.capture.interpreter import RESULT, Finished
 from dynamo.class_guards import is_special, is_trusted_class
 from dynamo.errors import Unsupported
+from dynamo.polyfills.protocols import keep_attribute
 from dynamo.sources import (
     AttrSource,
     CallSource,
@@ -30,7 +31,6 @@ from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.last_calls import keep_attribute
 from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_holds
 from dynamo.values.reflection import no_attribute
 

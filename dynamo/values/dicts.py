@@ -20,6 +20,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills.protocols import keep_item
 from dynamo.sources import AttrSource, DictItemSource, DictKeySource, DictValueSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -30,7 +31,6 @@ from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dict_changes import DictChanges
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
-from dynamo.values.last_calls import keep_item
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, equal
 from dynamo.values.reflection import type_name

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
-from dynamo.values import spelled
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import TABLE, fold, handles
@@ -30,7 +30,7 @@ from dynamo.values.dicts import DictValue, MappingProxyValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.lookup import type_holds
-from dynamo.values.spelling import is_wanted, spell
+from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -239,21 +239,27 @@ class GetterValue(Value):
         return found[0] if len(found) == 1 else TupleValue(found)
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        wanted = len(args) == 1 and not kwargs and is_wanted(tx)
-        made = self._spell(tx, *args) if wanted else None
+        wanted = len(args) == 1 and not kwargs and wants_polyfill(tx)
+        made = self._polyfill(tx, *args) if wanted else None
         return self.call(tx, args, kwargs) if made is None else made
 
-    def _spell(self, tx: Interpreter, owner: Value) -> Value | None:
+    def _polyfill(self, tx: Interpreter, owner: Value) -> Value | None:
         if self.kind is operator.methodcaller:
             name, *rest = self.args
             named = tx.output.side_effects.track_new(DictValue.of(tx, self.kwargs))
-            return spell(tx, spelled.call_method, [owner, name, TupleValue(rest), named])
+            return run_polyfill(
+                tx, builtin_polyfills.call_method, [owner, name, TupleValue(rest), named]
+            )
         if len(self.args) > 1 or (
             self.kind is operator.attrgetter and "." in self.args[0].as_constant()
         ):
             return None
-        said = spelled.get_item if self.kind is operator.itemgetter else spelled.get_attribute
-        return spell(tx, said, [owner, *self.args])
+        said = (
+            builtin_polyfills.get_item
+            if self.kind is operator.itemgetter
+            else builtin_polyfills.get_attribute
+        )
+        return run_polyfill(tx, said, [owner, *self.args])
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_callable(lambda: codegen.load_const(make_getter))
@@ -398,7 +404,7 @@ class SingleDispatchValue(LruCacheValue):
         return tx.call_function(self.chosen(tx, args[0].python_type()), args, kwargs)
 
     def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if not is_wanted(tx):
+        if not wants_polyfill(tx):
             return self.call(tx, args, kwargs)
         from dynamo.capture.inlining import finish_call
         from dynamo.values.function import UserFunctionValue

@@ -19,9 +19,9 @@ from dynamo.bytecode.liveness import live_before
 from dynamo.capture.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
 from dynamo.errors import Unsupported
 from dynamo.generator_resume import make_generator_code
+from dynamo.polyfills import rematerialise
 from dynamo.resume import CannotResume, origin
 from dynamo.resume_parts import Item
-from dynamo.values import remade
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue
@@ -322,11 +322,11 @@ class GeneratorValue(Resumable):
         return self.started and not (self.frame.done or self.frame.yielded)
 
     def ingredients(self) -> tuple[Callable[..., Any], list[Value | Lazy | GeneratorFunction]]:
-        """A function of values/remade.py that makes it again, and its operands."""
+        """A function of polyfills/rematerialise.py that makes it again, and its operands."""
         if not self.started:
             made_by, args, kwargs = self.call_that_made_it
             last = ConstantValue(tuple(kwargs))
-            return remade.call_again, [made_by, last, *args, *kwargs.values()]
+            return rematerialise.call_again, [made_by, last, *args, *kwargs.values()]
         frame = self.frame
         at = frame.index - 1
         live = live_before(frame.code)[at + 1]
@@ -342,7 +342,11 @@ class GeneratorValue(Resumable):
             raise Unsupported(breaks.CannotReconstruct(self.describe())) from None
         kept = [v for item, v in zip(items, frame.stack) if item in (Item.VALUE, Item.HANDLING)]
         stack = [getattr(value, "handled", value) for value in kept]
-        starting = remade.start_async if self.kind is types.AsyncGeneratorType else remade.start
+        starting = (
+            rematerialise.start_async
+            if self.kind is types.AsyncGeneratorType
+            else rematerialise.start
+        )
         return starting, [
             GeneratorFunction(frame, code),
             *stack,
@@ -384,7 +388,7 @@ def _item_of(value: Any) -> Item:
 
 
 def make_closed(function: Any, names: tuple[str, ...], *args: Any) -> Any:
-    made = remade.call_again(function, names, *args)
+    made = rematerialise.call_again(function, names, *args)
     if inspect.isasyncgen(made):
         with contextlib.suppress(StopIteration):
             made.aclose().__await__().send(None)
@@ -479,9 +483,9 @@ def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
         return
     kind: Any = generator.python_type()
     rest = [NONE for _ in args]
-    again: Any = remade.proceed
+    again: Any = rematerialise.proceed
     if name == "close":
-        again = remade.finish_closing
+        again = rematerialise.finish_closing
     elif len(args) < 2:
         again = kind.send if args else kind.__next__
     if tx.current.arg == len(args):  # generator.name(*args)

@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from dynamo import breaks
 from dynamo.capture.subgraph import version_of
 from dynamo.errors import Unsupported
+from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.sources import Source
-from dynamo.values import torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.bodies import Body, closed, opened, trace_body, wrap_nest
 from dynamo.values.builder import subclass_builder

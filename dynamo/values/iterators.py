@@ -16,7 +16,8 @@ from dynamo import breaks
 from dynamo.capture.inlining import call_at_end
 from dynamo.capture.interpreter import Caught
 from dynamo.errors import Unsupported
-from dynamo.values import spelled
+from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.polyfills.rematerialise import chain_after, map_again, zip_again
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
@@ -24,9 +25,8 @@ from dynamo.values.containers import DequeValue, ListValue, SequenceValue, Tuple
 from dynamo.values.ended_iterators import NoItems, ended
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.operators import binary_op
+from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.ranges import RangeValue
-from dynamo.values.remade import chain_after, map_again, zip_again
-from dynamo.values.spelling import spell
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -501,8 +501,8 @@ class FilterIterator(IteratorValue):
     def step(self, tx: Interpreter) -> Value | None:
         pushed = tx.pushed_for(self, "__next__")
         if pushed is not None and not self.function.is_constant():
-            said = spelled.next_kept if self.wanted else spelled.next_left_out
-            made = spell(tx, said, [self.function, self.inner], pushed=pushed)
+            said = builtin_polyfills.next_kept if self.wanted else builtin_polyfills.next_left_out
+            made = run_polyfill(tx, said, [self.function, self.inner], pushed=pushed)
             if made is not None:
                 return made
         while (item := self.ask(tx, self.inner)) is not None:

@@ -13,6 +13,7 @@ from dynamo import breaks
 from dynamo.capture.inlining import call_at_end
 from dynamo.config import config
 from dynamo.errors import Unsupported
+from dynamo.polyfills.rematerialise import accumulated, dropping_nothing, pairs_from
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
 from dynamo.values.constant import ConstantValue
@@ -21,7 +22,6 @@ from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.iterators import FilterIterator, IteratorValue, Rebuilt
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import SliceValue
-from dynamo.values.remade import accumulated, dropping_nothing, pairs_from
 from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynamo.values import spelled
-from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
-from dynamo.values.last_calls import (
+from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.polyfills.protocols import (
     after_binary,
     checked,
     checked_bool,
@@ -26,6 +24,8 @@ from dynamo.values.last_calls import (
     negated_bool,
     same,
 )
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
 from dynamo.values.last_reads import prepare_default, read_last
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
@@ -33,7 +33,7 @@ from dynamo.values.operators import (
     binary_op,
     compare_op,
 )
-from dynamo.values.spelling import spell
+from dynamo.values.polyfill_calls import run_polyfill
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -112,7 +112,7 @@ def _getattr(tx: Interpreter, owner: Value, *rest: Value) -> Value | None:
         return None
     if default:
         prepare_default(tx, owner, name.as_constant(), default[0])
-        return spell(tx, spelled.get_or_default, [owner, name, *default])
+        return run_polyfill(tx, builtin_polyfills.get_or_default, [owner, name, *default])
     from dynamo.values.exceptions import RaisedException
     from dynamo.values.raised import name_attribute
 

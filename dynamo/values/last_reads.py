@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dynamo.polyfills.protocols import same
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.last_calls import same
 from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:

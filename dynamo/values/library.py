@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
+from dynamo.polyfills import library as polyfills
 from dynamo.sources import AttrSource, ModuleSource
-from dynamo.values import polyfills
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill

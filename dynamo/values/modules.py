@@ -19,13 +19,13 @@ from torch.nn.modules import module as module_globals
 from dynamo import breaks
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
+from dynamo.polyfills import module_calls
 from dynamo.sources import (
     AttrSource,
     ModuleItemSource,
     ModuleSource,
     Source,
 )
-from dynamo.values import module_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtin_object import Pending
@@ -177,7 +177,7 @@ class ModuleValue(ObjectValue):
         if replacement is not None:
             return tx.wrap(replacement), _packed(tx, self, args, kwargs), {}
         if _calls_hooks(tx, self):
-            return tx.wrap(module_polyfills.call_with_hooks), _packed(tx, self, args, kwargs), {}
+            return tx.wrap(module_calls.call_with_hooks), _packed(tx, self, args, kwargs), {}
         return self.getattr(tx, "forward"), args, kwargs
 
 
@@ -194,7 +194,7 @@ def call_module(
 ) -> Value:
     """module(*args, **kwargs): forward itself, when there are no hooks (which is guarded)."""
     if _calls_hooks(tx, module):
-        return polyfill(tx, module_polyfills.call_with_hooks, *_packed(tx, module, args, kwargs))
+        return polyfill(tx, module_calls.call_with_hooks, *_packed(tx, module, args, kwargs))
     forward = module.getattr(tx, "forward")
     return tx.call_function(forward, args, kwargs)
 

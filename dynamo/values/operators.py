@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills.protocols import after_binary, after_compare
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.last_calls import after_binary, after_compare
 from dynamo.values.reflection import type_name
 from dynamo.values.standins import fail_as
 from dynamo.values.symbolic_text import percent, sum_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo.values import torch_polyfills
+from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles
 from dynamo.values.constant import ConstantValue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo.values.polyfills import MISSING, CompareKey, Group, GroupBy, ReversedItems
+from dynamo.polyfills.library import MISSING, CompareKey, Group, GroupBy, ReversedItems
 
 _Grouper: Any = type(next(itertools.groupby((0,)))[1])
 

@@ -76,7 +76,7 @@ class ResumedIterator(IteratorValue):
         return item
 
     @property
-    def remade(self) -> bool:
+    def is_rematerialised(self) -> bool:
         """Whether something is made of it at the start of the continuation (resume_parts.Made)."""
         return isinstance(self.source, LocalSource) and self.source.local.startswith(MADE)
 
@@ -122,7 +122,7 @@ def breaks_again(opened: Iterable[ResumedIterator], stop: Stop) -> bool:
     unfinished = [iterator for iterator in opened if not iterator.exhausted]
     if not unfinished:
         return False
-    if not all(iterator.remade for iterator in unfinished):
+    if not all(iterator.is_rematerialised for iterator in unfinished):
         return True
     return any(in_loop(frame.code, frame.current.index) for frame in stop.chain)
 

@@ -22,8 +22,9 @@ from dynamo import breaks, rules
 from dynamo.capture.devices import default_device
 from dynamo.class_guards import MISSING
 from dynamo.errors import Unsupported
+from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.sources import GlobalsSource, Source
-from dynamo.values import torch_polyfills, torch_state, torch_substitutes
+from dynamo.values import torch_state, torch_substitutes
 from dynamo.values.arity import fits
 from dynamo.values.autocast import InsideAutocast, autocast_nesting
 from dynamo.values.base import Value

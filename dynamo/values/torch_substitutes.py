@@ -16,7 +16,7 @@ from torch.optim import adam
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.values import torch_polyfills
+from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue

@@ -17,7 +17,7 @@ import torch
 import dynamo
 from dynamo import resume
 from tests.dynamo.capturing import compiled, same
-from tests.dynamo.spelled_support import LOG, X, broken, check, note, registry
+from tests.dynamo.polyfill_support import LOG, X, broken, check, note, registry
 
 PROGRAMS, program = registry()
 

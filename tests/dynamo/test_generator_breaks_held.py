@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dynamo
-from tests.dynamo.spelled_support import LOG, check, note, registry
+from tests.dynamo.polyfill_support import LOG, check, note, registry
 
 PROGRAMS, program = registry()
 

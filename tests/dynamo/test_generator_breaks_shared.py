@@ -10,7 +10,7 @@ import torch
 
 import dynamo
 from tests.dynamo.capturing import compiled, same
-from tests.dynamo.spelled_support import LOG, X, check, note, registry
+from tests.dynamo.polyfill_support import LOG, X, check, note, registry
 
 PROGRAMS, program = registry()
 

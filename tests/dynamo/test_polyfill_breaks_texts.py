@@ -6,7 +6,7 @@ import operator
 
 import pytest
 
-from tests.dynamo.spelled_support import Held, Index, Number, broken, check, registry
+from tests.dynamo.polyfill_support import Held, Index, Number, broken, check, registry
 
 PROGRAMS, program = registry()
 

@@ -1,5 +1,5 @@
 """Programs with breaks inside of what C functions call, or in generators, for
-test_spelled_breaks*.py and test_generator_breaks*.py.
+test_polyfill_breaks*.py and test_generator_breaks*.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Captured, the functions of values/remade.py with which continuations make again what was there
-before a graph break: they give what they stand for.
+"""Captured, the functions of polyfills/rematerialise.py with which continuations make again what
+was there before a graph break: they give what they stand for.
 """
 
 from __future__ import annotations
@@ -7,6 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dynamo.polyfills.rematerialise import (
+    FunctionMaker,
+    accumulated,
+    dropping_nothing,
+    make_cell,
+    map_again,
+    pairs_from,
+    zip_again,
+)
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -21,15 +30,6 @@ from dynamo.values.itertools_iterators import (
     DropwhileIterator,
     PairwiseIterator,
 )
-from dynamo.values.remade import (
-    FunctionMaker,
-    accumulated,
-    dropping_nothing,
-    make_cell,
-    map_again,
-    pairs_from,
-    zip_again,
-)
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # -- closures -------------------------------------------------------------------------------------
 class FunctionMakerValue(Value):
-    """What makes functions over cells, in continuations (remade.FunctionMaker)."""
+    """What makes functions over cells, in continuations (rematerialise.FunctionMaker)."""
 
     def __init__(self, made: FunctionMaker) -> None:
         super().__init__()

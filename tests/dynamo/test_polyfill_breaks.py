@@ -1,5 +1,5 @@
 """Breaks inside of what C functions call: keys of sorted, iterators that are unpacked,
-properties read by getattr(), ... (see spelled_support.check).
+properties read by getattr(), ... (see polyfill_support.check).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import operator
 
 import pytest
 
-from tests.dynamo.spelled_support import Held, Index, Number, X, broken, check, note, registry
+from tests.dynamo.polyfill_support import Held, Index, Number, X, broken, check, note, registry
 
 PROGRAMS, program = registry()
 

@@ -166,7 +166,7 @@ def chain_after(inner: Any, outer: Any) -> Any:
     return itertools.chain(inner, itertools.chain.from_iterable(outer))
 
 
-# Captured, these are what they stand for (values/remade_values.py).
+# Captured, these are what they stand for (values/function_maker.py).
 def zip_again(strict: bool, taken: int, *operands: Any) -> Any:
     """zip(...) whose first iterators have been asked for items of the row that comes next: `taken`
     items, then all iterators.

@@ -1,12 +1,13 @@
-"""Instructions that call functions of the program's in C, spelled out in Python.
+"""Instructions that call the program's functions from C, run as polyfills.
 
     def f(xs):                             sorted(xs, key=g) is captured as one instruction: its
         return sorted(xs, key=g)           handler calls g. Where the graph breaks inside of g, the
     #                      ^ breaks        frame would break at the whole call of sorted.
 
-Then the frame is captured again, and in this instruction `sort_new` of values/spelled.py takes the
-place of `sorted`: a Python function like any other, whose call of g is an instruction of its own,
-so that the break stands in g, and sorted goes on behind it. Its frames are hidden from the user.
+Then the frame is captured again, and in this instruction `sort_new` of polyfills/builtins.py takes
+the place of `sorted`: a Python function like any other, whose call of g is an instruction of its
+own, so that the break stands in g, and sorted goes on behind it. Its frames are hidden from the
+user.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo.errors import Unsupported
-from dynamo.values import spelled
+from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
@@ -30,62 +31,71 @@ if TYPE_CHECKING:
 
 # What is called -> the function that says it in Python.
 CALLS: dict[Any, Callable[..., Any]] = {
-    list: spelled.make_list,
-    tuple: spelled.make_tuple,
-    set: spelled.make_set,
-    any: spelled.any_of,
-    all: spelled.all_of,
-    sum: spelled.sum_of,
-    min: spelled.smallest,
-    max: spelled.largest,
-    sorted: spelled.sort_new,
-    functools.reduce: spelled.reduce,
-    hasattr: spelled.has_attribute,
-    print: spelled.show,
-    range: spelled.make_range,
+    list: builtin_polyfills.make_list,
+    tuple: builtin_polyfills.make_tuple,
+    set: builtin_polyfills.make_set,
+    any: builtin_polyfills.any_of,
+    all: builtin_polyfills.all_of,
+    sum: builtin_polyfills.sum_of,
+    min: builtin_polyfills.smallest,
+    max: builtin_polyfills.largest,
+    sorted: builtin_polyfills.sort_new,
+    functools.reduce: builtin_polyfills.reduce,
+    hasattr: builtin_polyfills.has_attribute,
+    print: builtin_polyfills.show,
+    range: builtin_polyfills.make_range,
 }
 # Python functions that have handlers: their own code is captured for objects that have the method.
 _IN_PYTHON = {copy.copy: "__copy__", copy.deepcopy: "__deepcopy__"}
 # Methods of built-in types, by their name.
 METHODS: dict[tuple[type, str], Callable[..., Any]] = {
-    (list, "sort"): spelled.sort_by,
-    (list, "extend"): spelled.extend,
-    (list, "count"): spelled.count_in,
-    (list, "index"): spelled.index_in,
-    (list, "remove"): spelled.remove_from,
-    (tuple, "count"): spelled.count_in,
-    (tuple, "index"): spelled.index_in_tuple,
-    (str, "join"): spelled.join,
+    (list, "sort"): builtin_polyfills.sort_by,
+    (list, "extend"): builtin_polyfills.extend,
+    (list, "count"): builtin_polyfills.count_in,
+    (list, "index"): builtin_polyfills.index_in,
+    (list, "remove"): builtin_polyfills.remove_from,
+    (tuple, "count"): builtin_polyfills.count_in,
+    (tuple, "index"): builtin_polyfills.index_in_tuple,
+    (str, "join"): builtin_polyfills.join,
 }
-_EQUAL: dict[type, Callable[..., Any]] = {list: spelled.equal_lists, tuple: spelled.equal_tuples}
+_EQUAL: dict[type, Callable[..., Any]] = {
+    list: builtin_polyfills.equal_lists,
+    tuple: builtin_polyfills.equal_tuples,
+}
 # These ask for a length first, which says nothing where these methods are missing.
 _HINTED = frozenset(
-    [spelled.make_list, spelled.make_tuple, spelled.sort_new, spelled.join, spelled.extend]
+    [
+        builtin_polyfills.make_list,
+        builtin_polyfills.make_tuple,
+        builtin_polyfills.sort_new,
+        builtin_polyfills.join,
+        builtin_polyfills.extend,
+    ]
 )
 _HINTS = ("__len__", "__length_hint__")
 
 
-def is_wanted(tx: Interpreter) -> bool:
-    """Whether the current instruction, which can be spelled out, is to be."""
-    if tx.began in tx.output.spelled:
+def wants_polyfill(tx: Interpreter) -> bool:
+    """Whether the current instruction, which has a polyfill, is to run as that."""
+    if tx.began in tx.output.polyfilled:
         return True
-    tx.spellable = tx.began
+    tx.polyfill_step = tx.began
     return False
 
 
-def spell(
+def run_polyfill(
     tx: Interpreter,
     function: Callable[..., Any],
     args: Sequence[Value],
     kwargs: dict[str, Value] | None = None,
     pushed: Sequence[Value] | None = None,
 ) -> Value | None:
-    """What the current instruction gives, by function(*args, **kwargs) of values/spelled.py, if it
-    is to be spelled out; None where it is not.
+    """What the current instruction gives, by function(*args, **kwargs) of polyfills/builtins.py,
+    if it is to run as a polyfill; None where it is not.
 
     pushed: what it pushes of that, and then is done (see Interpreter.pushed).
     """
-    if not is_wanted(tx):
+    if not wants_polyfill(tx):
         return None
     from dynamo.capture.inlining import finish_call
     from dynamo.capture.interpreter import RESULT
@@ -94,11 +104,11 @@ def spell(
     return finish_call(tx, tx.wrap(function), args, kwargs or {}, wanted)
 
 
-def spell_call(
+def polyfill_call(
     tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """function(*args, **kwargs), which is all that the current instruction does."""
-    if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]) and is_wanted(tx):
+    if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]) and wants_polyfill(tx):
         from dynamo.capture.inlining import finish_call
         from dynamo.values.function import UserFunctionValue
 
@@ -108,9 +118,11 @@ def spell_call(
         return None
     if said in _HINTED and asks_length(tx, args[0]):
         return None
-    if said is spelled.show and not all(value.python_type_is(str) for value in kwargs.values()):
+    if said is builtin_polyfills.show and not all(
+        value.python_type_is(str) for value in kwargs.values()
+    ):
         return None
-    return spell(tx, said, args, kwargs)
+    return run_polyfill(tx, said, args, kwargs)
 
 
 def _has_method(args: Sequence[Value], name: str) -> bool:
@@ -120,7 +132,7 @@ def _has_method(args: Sequence[Value], name: str) -> bool:
     return isinstance(found, types.FunctionType)
 
 
-def spell_construct(
+def polyfill_construct(
     tx: Interpreter, cls: Value, new: Value, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """type.__call__(cls, *args, **kwargs), where `new` is the class's __new__."""
@@ -130,15 +142,15 @@ def spell_construct(
 
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
     operands = [cls, new, TupleValue(list(args)), named]
-    return finish_call(tx, tx.wrap(spelled.construct), operands, {})
+    return finish_call(tx, tx.wrap(builtin_polyfills.construct), operands, {})
 
 
-def spell_method(
+def polyfill_method(
     tx: Interpreter, owner: Value, name: str, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """owner.name(*args, **kwargs) of a built-in type."""
     if name == "format" and owner.python_type_is(str) and owner.is_constant():
-        return _spell_format(tx, owner.as_constant(), args, kwargs)
+        return _polyfill_format(tx, owner.as_constant(), args, kwargs)
     try:
         said = METHODS.get((owner.python_type(), name))
     except Unsupported:
@@ -147,14 +159,16 @@ def spell_method(
         return None
     if said in _HINTED and asks_length(tx, args[0]):
         return None
-    if said is spelled.sort_by:
+    if said is builtin_polyfills.sort_by:
         known = [kwargs[name].is_constant() for name in kwargs]
         if known != [name == "reverse" for name in kwargs]:
             return None
-    return spell(tx, said, [owner, *args], kwargs)
+    return run_polyfill(tx, said, [owner, *args], kwargs)
 
 
-def spell_contains(tx: Interpreter, item: Value, container: Value, negated: bool) -> Value | None:
+def polyfill_contains(
+    tx: Interpreter, item: Value, container: Value, negated: bool
+) -> Value | None:
     """`item in container`, where that compares with one item after the other."""
     from dynamo.values.objects import ObjectValue
 
@@ -163,17 +177,19 @@ def spell_contains(tx: Interpreter, item: Value, container: Value, negated: bool
             return None
     elif not container.python_type_is(list, tuple):
         return None
-    return spell(tx, spelled.find_not if negated else spelled.find, [container, item])
+    return run_polyfill(
+        tx, builtin_polyfills.find_not if negated else builtin_polyfills.find, [container, item]
+    )
 
 
-def spell_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value | None:
+def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value | None:
     """left == right of two lists or tuples, and their !="""
     if op not in ("==", "!=") or left.is_constant():
         return None
     for kind, said in _EQUAL.items():
         if left.python_type_is(kind) and right.python_type_is(kind):
             pushed = None if op == "==" else [_finished(operator.not_)]
-            return spell(tx, said, [left, right], pushed=pushed)
+            return run_polyfill(tx, said, [left, right], pushed=pushed)
     return None
 
 
@@ -186,7 +202,7 @@ def _finished(function: Callable[..., Any], *operands: Value) -> Value:
 _PERCENT = re.compile(r"%([-#0 +]*\d*(?:\.\d+)?)(.)", re.DOTALL)
 
 
-def spell_percent(tx: Interpreter, left: Value, right: Value) -> Value | None:
+def polyfill_percent(tx: Interpreter, left: Value, right: Value) -> Value | None:
     """`left % right` of a text that asks for nothing but texts, by their places."""
     from dynamo.values.constant import ConstantValue
     from dynamo.values.containers import TupleValue
@@ -201,16 +217,18 @@ def spell_percent(tx: Interpreter, left: Value, right: Value) -> Value | None:
     is_tuple = right.python_type_is(tuple)
     if not is_tuple and issubclass(right.python_type(), tuple):
         return None
-    if (not is_tuple and len(asked) != 1) or not is_wanted(tx):
+    if (not is_tuple and len(asked) != 1) or not wants_polyfill(tx):
         return None
     plain = _PERCENT.sub(
         lambda found: "%" + found[1] + found[2].replace("r", "s").replace("a", "s"), text
     )
     values = right if is_tuple else TupleValue([right])
-    return spell(tx, spelled.percent, [ConstantValue(plain), ConstantValue(tuple(asked)), values])
+    return run_polyfill(
+        tx, builtin_polyfills.percent, [ConstantValue(plain), ConstantValue(tuple(asked)), values]
+    )
 
 
-def _spell_format(
+def _polyfill_format(
     tx: Interpreter, text: str, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """text.format(*args, **kwargs) without attributes, items and nested fields."""
@@ -218,7 +236,7 @@ def _spell_format(
     from dynamo.values.containers import TupleValue
     from dynamo.values.dicts import DictValue
 
-    if not is_wanted(tx):
+    if not wants_polyfill(tx):
         return None
     pieces: list[tuple] = []
     try:
@@ -236,24 +254,26 @@ def _spell_format(
         return None
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
     operands = [ConstantValue(tuple(pieces)), TupleValue(list(args)), named]
-    return spell(tx, spelled.format_text, operands)
+    return run_polyfill(tx, builtin_polyfills.format_text, operands)
 
 
-def spell_unpack(tx: Interpreter, value: Value, before: int, after: int | None) -> Value | None:
+def polyfill_unpack(tx: Interpreter, value: Value, before: int, after: int | None) -> Value | None:
     """before + after variables, or (after is None) no more than `before`; and one with a star
     between them.
     """
     from dynamo.values.constant import ConstantValue
 
-    if (after is not None and asks_length(tx, value)) or not is_wanted(tx):
+    if (after is not None and asks_length(tx, value)) or not wants_polyfill(tx):
         return None
     count = before if after is None else before + 1 + after
     places = [ConstantValue(place) for place in reversed(range(count))]
-    pushed = [_finished(spelled.item_at, place) for place in places]
+    pushed = [_finished(builtin_polyfills.item_at, place) for place in places]
     if after is None:
-        return spell(tx, spelled.unpack, [value, ConstantValue(before)], pushed=pushed)
+        return run_polyfill(
+            tx, builtin_polyfills.unpack, [value, ConstantValue(before)], pushed=pushed
+        )
     numbers = [ConstantValue(before), ConstantValue(after)]
-    return spell(tx, spelled.unpack_rest, [value, *numbers], pushed=pushed)
+    return run_polyfill(tx, builtin_polyfills.unpack_rest, [value, *numbers], pushed=pushed)
 
 
 def asks_length(tx: Interpreter, iterable: Value) -> bool:
@@ -264,7 +284,11 @@ def asks_length(tx: Interpreter, iterable: Value) -> bool:
 @functools.cache
 def _fits(function: Callable[..., Any], count: int, names: tuple[str, ...]) -> bool:
     """Whether it can be called like that: C has words of its own for what does not fit."""
-    if function in (spelled.smallest, spelled.largest) and count > 1 and "default" in names:
+    if (
+        function in (builtin_polyfills.smallest, builtin_polyfills.largest)
+        and count > 1
+        and "default" in names
+    ):
         return False
     try:
         inspect.signature(function).bind(*[None] * count, **dict.fromkeys(names))
