@@ -14,7 +14,7 @@ from dynamo.backend_lookup import resolve
 from dynamo.capture.convert import convert_frame
 from dynamo.config import config
 from dynamo.context import CompileContext
-from dynamo.driving import Driven, drives
+from dynamo.generator_functions import CompiledGeneratorFunction, makes_generators
 from dynamo.module import CompiledModule, compile_module
 from dynamo.shapes import takes_symbols
 
@@ -97,12 +97,16 @@ def _compile(model: Any, context: CompileContext) -> Any:
 def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     fn = _original(fn)
-    return Driven(fn, context) if drives(fn) else _hook.compiled(fn, context, convert_frame)
+    return (
+        CompiledGeneratorFunction(fn, context)
+        if makes_generators(fn)
+        else _hook.compiled(fn, context, convert_frame)
+    )
 
 
 def _original(fn: Any) -> Any:
     """Compiling a compiled function again compiles the function, as the new arguments say."""
-    compiled = isinstance(fn, (_hook.Compiled, Driven))
+    compiled = isinstance(fn, (_hook.Compiled, CompiledGeneratorFunction))
     return fn.__wrapped__ if compiled else fn
 
 

@@ -16,7 +16,7 @@ from dynamo import breaks
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.opcodes import stack_effect
 from dynamo.capture.handlers_flow import PreviousException
-from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, Caught, Finished
+from dynamo.capture.interpreter import NULL, RESULT, UNBOUND, CatchContinuation, ReturnContinuation
 from dynamo.capture.lifetimes import is_finalizable, must_stay_alive
 from dynamo.capture.virtual_objects import over_cells
 from dynamo.errors import Unsupported
@@ -60,9 +60,9 @@ class BrokenFrame:
         self.level = level
         self.instr = tx.current
         # The generator whose resumption is to be executed again; None: there is no such thing.
-        driven = None if callee is None or callee.pushed is not None else callee.driven
-        self.resumes: Any = None if driven is None else driven.generator
-        self.stack = tx.stack if driven is None else [*tx.stack, *driven.operands]
+        resumption = None if callee is None or callee.pushed is not None else callee.resumption
+        self.resumes: Any = None if resumption is None else resumption.generator
+        self.stack = tx.stack if resumption is None else [*tx.stack, *resumption.operands]
         popped = 0 if callee is not None else _popped(tx)
         self.split = len(self.stack) - popped  # operands are above
         self.handler = _handler_of(self.instr)
@@ -91,7 +91,7 @@ class BrokenFrame:
         }
         if level == 0:
             self._check_cells()
-        self.pushed = None if driven is not None else _pushed(tx, callee)
+        self.pushed = None if resumption is not None else _pushed(tx, callee)
 
     def _check_cells(self) -> None:
         """A comprehension that has a variable, or a cell, in the place of one of the compiled
@@ -135,7 +135,7 @@ class BrokenFrame:
         """What the call pushes is made of, besides its result."""
         values: list[Value | Lazy] = []
         for value in self.pushed or ():
-            if isinstance(value, Finished):
+            if isinstance(value, ReturnContinuation):
                 values += value.operands
             elif value is not RESULT and value is not NULL:
                 values.append(value)
@@ -146,9 +146,11 @@ class BrokenFrame:
         return tuple(_form(value) for value in self.pushed or ())
 
     @property
-    def caught(self) -> Caught | None:
+    def caught(self) -> CatchContinuation | None:
         """What the current call makes of an exception."""
-        return next((value for value in self.pushed or () if isinstance(value, Caught)), None)
+        return next(
+            (value for value in self.pushed or () if isinstance(value, CatchContinuation)), None
+        )
 
     def kept_in_call(self) -> list[str]:
         """The locals that the frame goes on with behind its current call.
@@ -298,7 +300,7 @@ def _handler_of(instr: Instruction) -> Any:
 
 
 def _form(value: Value | Lazy) -> Pushed:
-    if isinstance(value, Finished):
+    if isinstance(value, ReturnContinuation):
         return value.form
     return Item.NULL if value is NULL else value is RESULT
 
@@ -329,7 +331,11 @@ def _pushed(tx: Interpreter, callee: Interpreter | None) -> list[Value | Lazy] |
         if isinstance(item, tuple):
             function, count, *error = item
             operands = [next(values) for _ in range(count)]  # not looked at: that may run code
-            made = Caught(error[0], function, operands) if error else Finished(function, operands)
+            made = (
+                CatchContinuation(error[0], function, operands)
+                if error
+                else ReturnContinuation(function, operands)
+            )
             pushed.append(made)
         else:
             plain = NULL if item is Item.NULL else RESULT

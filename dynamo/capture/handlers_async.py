@@ -76,7 +76,7 @@ def SEND(tx: Interpreter, instr: Instruction) -> None:
     sent = tx.pop()
     receiver = tx.peek()
     if isinstance(receiver, Resumable):
-        tx.drives(receiver, [ConstantValue(None)])
+        tx.resumes(receiver, [ConstantValue(None)])
         item = receiver.resume(tx, sent)
         result: Value = receiver.return_value
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.capture.inlining import push_call
-from dynamo.capture.interpreter import Finished
+from dynamo.capture.interpreter import ReturnContinuation
 from dynamo.capture.registry import handler
 from dynamo.errors import Unsupported
 from dynamo.polyfills import builtins as builtin_polyfills
@@ -76,7 +76,7 @@ def CONTAINS_OP(tx: Interpreter, instr: Instruction) -> None:
         tx.push(said)
         return
     finish = not_contained if instr.argval else contained
-    tx.ends_with(container, "__contains__", [Finished(finish)])
+    tx.in_tail_position(container, "__contains__", [ReturnContinuation(finish)])
     found = operators.contains_op(tx, item, container)
     tx.push(ConstantValue(not found.truth(tx)) if instr.argval else found)
 
@@ -84,7 +84,7 @@ def CONTAINS_OP(tx: Interpreter, instr: Instruction) -> None:
 def _unary(symbol: str) -> Callable[[Interpreter, Instruction], None]:
     def run(tx: Interpreter, instr: Instruction) -> None:
         value = tx.pop()
-        tx.ends_with(value, operators.UNARY_DUNDERS[symbol])
+        tx.in_tail_position(value, operators.UNARY_DUNDERS[symbol])
         tx.push(operators.unary_op(tx, symbol, value))
 
     return run
@@ -97,7 +97,7 @@ for _name, _symbol in {"NEGATIVE": "-", "POSITIVE": "+", "INVERT": "~"}.items():
 @handler
 def UNARY_NOT(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
-    tx.ends_with(value, "__bool__", [Finished(negated_bool)])
+    tx.in_tail_position(value, "__bool__", [ReturnContinuation(negated_bool)])
     tx.push(value.truth_value(tx, negated=True))
 
 
@@ -115,36 +115,36 @@ def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
             if made is not None:
                 tx.push(made)
                 return
-        tx.ends_with(container, "__missing__")
-        tx.ends_with(container, "__getitem__")
+        tx.in_tail_position(container, "__missing__")
+        tx.in_tail_position(container, "__getitem__")
         tx.push(container.getitem(tx, key))
 
 
 @handler
 def STORE_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
     value, container, key = tx.popn(3)
-    tx.ends_with(container, "__setitem__", ())
+    tx.in_tail_position(container, "__setitem__", ())
     container.setitem(tx, key, value)
 
 
 @handler
 def DELETE_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
     container, key = tx.popn(2)
-    tx.ends_with(container, "__delitem__", ())
+    tx.in_tail_position(container, "__delitem__", ())
     container.delitem(tx, key)
 
 
 @handler
 def BINARY_SLICE(tx: Interpreter, instr: Instruction) -> None:
     container, start, stop = tx.popn(3)
-    tx.ends_with(container, "__getitem__")
+    tx.in_tail_position(container, "__getitem__")
     tx.push(container.getitem(tx, SliceValue(start, stop, ConstantValue(None))))
 
 
 @handler
 def STORE_SLICE(tx: Interpreter, instr: Instruction) -> None:
     value, container, start, stop = tx.popn(4)
-    tx.ends_with(container, "__setitem__", ())
+    tx.in_tail_position(container, "__setitem__", ())
     container.setitem(tx, SliceValue(start, stop, ConstantValue(None)), value)
 
 

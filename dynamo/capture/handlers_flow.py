@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dynamo import breaks
 from dynamo.capture.checks import assume_truth
 from dynamo.capture.inlining import finish_call, push_call
-from dynamo.capture.interpreter import RESULT, Caught, Finished
+from dynamo.capture.interpreter import RESULT, CatchContinuation, ReturnContinuation
 from dynamo.capture.registry import handler
 from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
@@ -45,14 +45,14 @@ def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
     if tx.program[tx.index][1].op in CONDITIONAL_JUMPS:
         return
     value = tx.pop()
-    tx.ends_with(value, "__bool__", [Finished(checked_bool)])
+    tx.in_tail_position(value, "__bool__", [ReturnContinuation(checked_bool)])
     tx.push(value.truth_value(tx))
 
 
 def _truth(tx: Interpreter, instr: Instruction) -> bool:
     """The truth of what a conditional jump pops."""
     value = tx.pop()
-    tx.ends_with(value, "__bool__", [Finished(checked_bool)])
+    tx.in_tail_position(value, "__bool__", [ReturnContinuation(checked_bool)])
     if value.read_later:
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:
@@ -116,7 +116,7 @@ def RETURN_VALUE(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
     value = tx.pop()
-    tx.ends_with(value, "__iter__", [Finished(checked_iterator)])
+    tx.in_tail_position(value, "__iter__", [ReturnContinuation(checked_iterator)])
     try:
         iterator = value.iterate(tx)
     except Unsupported:
@@ -132,8 +132,8 @@ def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
 @handler
 def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
     iterator = tx.peek()
-    tx.ends_with(iterator, "__next__", [Caught(StopIteration)])
-    tx.drives(iterator)
+    tx.in_tail_position(iterator, "__next__", [CatchContinuation(StopIteration)])
+    tx.resumes(iterator)
     try:
         item = iterator.next_value(tx)
     except Unsupported as error:
@@ -164,7 +164,7 @@ def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
         entered = finish_call(tx, enter, [], {}, (leave, RESULT))
     else:
         leave = manager.getattr(tx, "__exit__")
-        tx.ends_with(manager, "__enter__", (leave, RESULT))
+        tx.in_tail_position(manager, "__enter__", (leave, RESULT))
         entered = manager.call_method(tx, "__enter__", [], {})
     tx.push(leave)
     tx.push(entered)

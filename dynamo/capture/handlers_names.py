@@ -23,9 +23,9 @@ from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantMethodValue, ConstantValue, is_constant_type
 from dynamo.values.containers import from_constant
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.last_reads import read_last
 from dynamo.values.raised import name_attribute
 from dynamo.values.reflection import leaves_binding
+from dynamo.values.tail_reads import tail_read
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -239,7 +239,7 @@ def LOAD_ATTR(tx: Interpreter, instr: Instruction) -> None:
 
 def _load_attr(tx: Interpreter, owner: Value, name: str, above: Sequence[Value]) -> None:
     """above: what the instruction pushes behind the attribute."""
-    found = read_last(tx, owner, name, above)
+    found = tail_read(tx, owner, name, above)
     if above and isinstance(found, (BuiltinMethod, ConstantMethodValue)):
         kind = found.receiver.python_type()
         method = getattr(kind, found.name, None) if leaves_binding(kind) else None
@@ -264,14 +264,14 @@ def LOAD_METHOD(tx: Interpreter, instr: Instruction) -> None:
 def STORE_ATTR(tx: Interpreter, instr: Instruction) -> None:
     owner = tx.pop()
     value = tx.pop()
-    tx.ends_with(owner, "__setattr__", ())
+    tx.in_tail_position(owner, "__setattr__", ())
     owner.setattr(tx, instr.argval, value)
 
 
 @handler
 def DELETE_ATTR(tx: Interpreter, instr: Instruction) -> None:
     owner = tx.pop()
-    tx.ends_with(owner, "__delattr__", ())
+    tx.in_tail_position(owner, "__delattr__", ())
     owner.delattr(tx, instr.argval)
 
 

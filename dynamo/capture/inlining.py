@@ -70,7 +70,7 @@ def finish_call(
     if function.is_plain_function():
         return inline_call(tx, function, args, kwargs, pushed)  # type: ignore[arg-type]
     if tuple(pushed) == (RESULT,):
-        return function.call_last(tx, args, kwargs)
+        return function.tail_call(tx, args, kwargs)
     return function.call(tx, args, kwargs)
 
 
@@ -78,9 +78,9 @@ def call_at_end(
     tx: Interpreter, value: Value, name: str, method: Value, args: Sequence[Value]
 ) -> Value:
     """method(*args), which may be all that is left of the instruction that asks `value` for `name`
-    (Interpreter.ends_with).
+    (Interpreter.in_tail_position).
     """
-    pushed = tx.pushed_for(value, name)
+    pushed = tx.tail_pushes(value, name)
     if pushed is None:
         return tx.call_function(method, args, {})
     return finish_call(tx, method, args, {}, pushed)

@@ -83,7 +83,7 @@ NULL = NullValue()
 RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
 
 
-class Finished(NullValue):
+class ReturnContinuation(NullValue):
     """Stands for function(what a call returns, *operands), see Interpreter.pushed."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Finished(NullValue):
         return self.function, len(self.operands)
 
 
-class Caught(Finished):
+class CatchContinuation(ReturnContinuation):
     """Stands for what a call returns, or function(*operands) where it raises `error`; without a
     function, that ends the loop whose FOR_ITER it is.
     """
@@ -124,8 +124,8 @@ class Caught(Finished):
 UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
-class Driven(NamedTuple):
-    """See Interpreter.drives."""
+class Resumption(NamedTuple):
+    """See Interpreter.resumes."""
 
     resumed: Value  # the generator, or an iterator that asks it
     operands: Sequence[Value]
@@ -194,14 +194,14 @@ class Interpreter:
         self.entry: Entry | None = None  # of the last exception that was raised here
         self.began = output.steps  # the step at which the current instruction began
         # What the caller's current instruction pushes for this call, bottom first, where it does
-        # nothing else: RESULT, Finished, or Values. None: it does more, so that a break cannot
-        # stand in here.
+        # nothing else: RESULT, ReturnContinuation, or Values. None: it does more, so that a break
+        # cannot stand in here.
         self.pushed: Sequence[Value] | None = None
         # (step, value, special method -> what is pushed): the instruction is done with one of them.
-        self._ends: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
-        # Of a generator's frame: what resumes it, if a break can stand in here. See `drives`.
-        self.driven: Driven | None = None
-        self._drives: tuple[int, Driven] | None = None
+        self._tail_calls: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
+        # Of a generator's frame: what resumes it, if a break can stand in here. See `resumes`.
+        self.resumption: Resumption | None = None
+        self._resumption: tuple[int, Resumption] | None = None
         self.polyfill_step = -1  # the step of an instruction that can be said in Python
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
@@ -238,36 +238,46 @@ class Interpreter:
         """Raise the exception that `value` stands for in the captured code."""
         raise RaisedException(value)
 
-    def ends_with(self, value: Value, name: str, pushed: Sequence[Value] = (RESULT,)) -> None:
+    def in_tail_position(
+        self, value: Value, name: str, pushed: Sequence[Value] = (RESULT,)
+    ) -> None:
         """If the current instruction calls this special method of `value` (or the getter of this
         property), it does nothing behind it but to push `pushed`.
         """
-        if self._ends is None or self._ends[0] != self.began or self._ends[1] is not value:
-            self._ends = (self.began, value, {})
-        self._ends[2][name] = pushed
+        if (
+            self._tail_calls is None
+            or self._tail_calls[0] != self.began
+            or self._tail_calls[1] is not value
+        ):
+            self._tail_calls = (self.began, value, {})
+        self._tail_calls[2][name] = pushed
 
-    def pushed_for(self, value: Value, name: str) -> Sequence[Value] | None:
-        """What `ends_with` said of this call, once."""
-        if self._ends is None or self._ends[0] != self.began or self._ends[1] is not value:
+    def tail_pushes(self, value: Value, name: str) -> Sequence[Value] | None:
+        """What `in_tail_position` said of this call, once."""
+        if (
+            self._tail_calls is None
+            or self._tail_calls[0] != self.began
+            or self._tail_calls[1] is not value
+        ):
             return None
-        return self._ends[2].pop(name, None)
+        return self._tail_calls[2].pop(name, None)
 
-    def drives(self, resumed: Value, operands: Sequence[Value] = ()) -> None:
+    def resumes(self, resumed: Value, operands: Sequence[Value] = ()) -> None:
         """If the current instruction resumes a generator, or an iterator that asks one, it can be
         executed again to go on with what is left, with these operands on what is left of the stack.
         """
-        self._drives = self.began, Driven(resumed, operands)
+        self._resumption = self.began, Resumption(resumed, operands)
 
-    def driven_by(self, tx: Interpreter, generator: Value) -> None:
+    def resumed_by(self, tx: Interpreter, generator: Value) -> None:
         """The current instruction of `tx` resumes this frame, that of `generator`."""
-        step, driven = tx._drives or (-1, None)
-        if step != tx.began or driven is None:
-            self.driven = None
+        step, resumption = tx._resumption or (-1, None)
+        if step != tx.began or resumption is None:
+            self.resumption = None
             return
-        asked: Value | None = driven.resumed
+        asked: Value | None = resumption.resumed
         while asked is not generator and asked is not None:
             asked = asked.asking
-        self.driven = None if asked is None else driven._replace(generator=generator)
+        self.resumption = None if asked is None else resumption._replace(generator=generator)
 
     @property
     def hidden(self) -> bool:
@@ -518,8 +528,8 @@ def _resumable_frames(tx: Interpreter) -> list[Interpreter]:
     frames.reverse()
     end = 1
     while end < min(len(frames), CHAIN_LIMIT) and _can_go_on(frames[end]):
-        drives = end + 1 < len(frames) and frames[end + 1].driven is not None
-        if _is_bound_to_frame(frames[end]) and not drives:
+        resumes = end + 1 < len(frames) and frames[end + 1].resumption is not None
+        if _is_bound_to_frame(frames[end]) and not resumes:
             break
         end += 1
     frames = frames[:end]
@@ -530,7 +540,7 @@ def _resumable_frames(tx: Interpreter) -> list[Interpreter]:
 
 def _can_go_on(callee: Interpreter) -> bool:
     """Whether the caller can, behind its call or (a generator's) with the call again."""
-    return callee.pushed is not None or callee.driven is not None
+    return callee.pushed is not None or callee.resumption is not None
 
 
 def _seen(frames: list[Interpreter]) -> list[Interpreter]:

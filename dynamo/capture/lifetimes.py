@@ -482,7 +482,7 @@ def _frames(tx: Interpreter) -> list[Interpreter] | None:
     """
     frames = [tx]
     while frames[-1].parent is not None:
-        if frames[-1].pushed is None and frames[-1].driven is None:
+        if frames[-1].pushed is None and frames[-1].resumption is None:
             return None
         frames.append(frames[-1].parent)
     return frames
@@ -490,8 +490,8 @@ def _frames(tx: Interpreter) -> list[Interpreter] | None:
 
 def _held(frame: Interpreter) -> Iterable[Any]:
     waiting: Sequence[Any] = frame.pushed or ()  # in the caller's hands
-    if frame.driven is not None:
-        waiting = (frame.driven.resumed, frame.driven.generator, *frame.driven.operands)
+    if frame.resumption is not None:
+        waiting = (frame.resumption.resumed, frame.resumption.generator, *frame.resumption.operands)
     if frame.done:
         return (frame.result, *waiting)
     return (*frame.stack, *frame.locals.values(), *frame.cells.values(), frame.exc_info, *waiting)

@@ -117,7 +117,7 @@ class Value:
         """The call that self(*args, **kwargs) consists of; None: there is more to it."""
         return None
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """As `call`, where the current instruction only pushes the result."""
         return self.call(tx, args, kwargs)
 

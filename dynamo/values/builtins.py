@@ -30,7 +30,6 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
-from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.lookup import class_lookup, type_holds, type_of_bound
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
@@ -47,6 +46,7 @@ from dynamo.values.operators import (
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
 from dynamo.values.reflection import UNBOUND, check_new, read_attribute, type_name
 from dynamo.values.symbol import call_on_symbols
+from dynamo.values.tail_builtins import tail_call_builtin
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -216,12 +216,12 @@ class BuiltinValue(Value):
             return fold(tx, self.function, args, kwargs)
         raise Unsupported(breaks.UncapturedCall(self.describe()))
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         made = polyfill_call(tx, self.function, args, kwargs)
         if made is not None:
             return made
         if not kwargs:
-            made = call_builtin_last(tx, known_twin(self.function), args)
+            made = tail_call_builtin(tx, known_twin(self.function), args)
         return self.call(tx, args, kwargs) if made is None else made
 
     def is_pure(self) -> bool:
@@ -306,7 +306,7 @@ class BuiltinMethod(Value):
 
         return call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         made = polyfill_method(tx, self.receiver, self.name, args, kwargs)
         return self.call(tx, args, kwargs) if made is None else made
 
@@ -378,7 +378,7 @@ class SlotValue(Value):
             raise Unsupported(breaks.UncapturedCall(self.describe()))
         return call_slot(tx, args[0], name, self.found, args[1:], kwargs)
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from dynamo.values.generator import drive
 
         if args and not kwargs:

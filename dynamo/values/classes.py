@@ -40,7 +40,6 @@ from dynamo.values.exceptions import (
     can_read,
     raise_python,
 )
-from dynamo.values.last_builtins import call_builtin_last
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
@@ -49,6 +48,7 @@ from dynamo.values.reflection import C_DESCRIPTORS, read_attribute, type_name
 from dynamo.values.replaced import is_programs
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
+from dynamo.values.tail_builtins import tail_call_builtin
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -238,7 +238,7 @@ class ClassValue(MetaclassInstance):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self._call(tx, args, kwargs, last=False)
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         made = polyfill_call(tx, self.cls, args, kwargs)
         return self._call(tx, args, kwargs, last=True) if made is None else made
 
@@ -255,7 +255,7 @@ class ClassValue(MetaclassInstance):
         handler = TABLE.get(self.cls)
         if handler is not None:
             if last and not kwargs:
-                call_builtin_last(tx, self.cls, args)
+                tail_call_builtin(tx, self.cls, args)
             result = call_handler(tx, self.describe(), handler, args, kwargs, self.cls)
             return ConstantValue(None) if result is None else result
         meta_call = class_lookup(type(self.cls), "__call__")

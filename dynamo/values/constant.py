@@ -229,7 +229,7 @@ class ConstantMethodValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.receiver.call_method(tx, self.name, args, kwargs)
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from dynamo.values.polyfill_calls import polyfill_method
 
         made = polyfill_method(tx, self.receiver, self.name, args, kwargs)

@@ -15,7 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.capture.inlining import finish_call
-from dynamo.capture.interpreter import RESULT, Finished
+from dynamo.capture.interpreter import RESULT, ReturnContinuation
 from dynamo.class_guards import is_special, is_trusted_class
 from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import keep_attribute
@@ -233,7 +233,7 @@ def _call_getter(
     tx: Interpreter, value: Value, name: str, getter: Value, args: Sequence[Value]
 ) -> Value:
     """getter(*args), which may be all that is left of the instruction that reads value.name."""
-    pushed = tx.pushed_for(value, name)
+    pushed = tx.tail_pushes(value, name)
     if pushed is not None:
         return finish_call(tx, getter, args, {}, pushed)
     return tx.call_function(getter, args, {})
@@ -378,9 +378,9 @@ def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) 
     source = raw_class_source(tx, value, value.python_type(), name)
     if source is not None:
         source = AttrSource(source, "func")
-    getter, pushed = tx.wrap(found.func, source), tx.pushed_for(value, name)
+    getter, pushed = tx.wrap(found.func, source), tx.tail_pushes(value, name)
     if pushed is not None and pushed[0] is RESULT:
-        kept = Finished(keep_attribute, [value, ConstantValue(found.attrname)])
+        kept = ReturnContinuation(keep_attribute, [value, ConstantValue(found.attrname)])
         result = finish_call(tx, getter, [value], {}, (kept, *pushed[1:]))
     else:
         result = tx.call_function(getter, [value], {})

@@ -638,13 +638,13 @@ class DefaultDictValue(DictValue):
     def missing(self, tx: Interpreter, key: Value) -> Value:
         if self.factory.is_constant():
             return super().missing(tx, key)
-        if tx.pushed_for(self, "__missing__") is None:
+        if tx.tail_pushes(self, "__missing__") is None:
             value = tx.call_function(self.factory, [], {})
         else:
             from dynamo.capture.inlining import finish_call
-            from dynamo.capture.interpreter import Finished
+            from dynamo.capture.interpreter import ReturnContinuation
 
-            kept = Finished(keep_item, [self, key])
+            kept = ReturnContinuation(keep_item, [self, key])
             value = finish_call(tx, self.factory, [], {}, (kept,))
         self.setitem(tx, key, value)
         return value

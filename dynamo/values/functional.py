@@ -238,7 +238,7 @@ class GetterValue(Value):
         found = [read(tx, owner, key) for key in self.args]
         return found[0] if len(found) == 1 else TupleValue(found)
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         wanted = len(args) == 1 and not kwargs and wants_polyfill(tx)
         made = self._polyfill(tx, *args) if wanted else None
         return self.call(tx, args, kwargs) if made is None else made
@@ -403,7 +403,7 @@ class SingleDispatchValue(LruCacheValue):
             raise Unsupported(breaks.UncapturedCall(self.real.__qualname__))
         return tx.call_function(self.chosen(tx, args[0].python_type()), args, kwargs)
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if not wants_polyfill(tx):
             return self.call(tx, args, kwargs)
         from dynamo.capture.inlining import finish_call

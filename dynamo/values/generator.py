@@ -226,7 +226,7 @@ class GeneratorValue(Resumable):
         frame = self.frame
         frame.parent = tx
         frame.depth = tx.depth + 1
-        frame.driven_by(tx, self)
+        frame.resumed_by(tx, self)
         tx.output.side_effects.touch()
         tx.output.finalizable.pop(id(self), None)
         self.running = True
@@ -458,7 +458,7 @@ class GeneratorMethodValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.generator.call_method(tx, self.name, args, kwargs)
 
-    def call_last(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if not kwargs:
             drive(self.name, tx, self.generator, *args)
         return self.call(tx, args, kwargs)
@@ -489,9 +489,9 @@ def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
     elif len(args) < 2:
         again = kind.send if args else kind.__next__
     if tx.current.arg == len(args):  # generator.name(*args)
-        tx.drives(generator, [tx.wrap(again), generator, *rest])
+        tx.resumes(generator, [tx.wrap(again), generator, *rest])
     elif tx.current.arg == len(args) + 1:  # type(generator).name(generator, *args)
-        tx.drives(generator, [tx.wrap(again), NULL, generator, *rest])
+        tx.resumes(generator, [tx.wrap(again), NULL, generator, *rest])
 
 
 def is_none(value: Value) -> bool:

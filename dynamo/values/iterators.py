@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.capture.inlining import call_at_end
-from dynamo.capture.interpreter import Caught
+from dynamo.capture.interpreter import CatchContinuation
 from dynamo.errors import Unsupported
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.rematerialise import chain_after, map_again, zip_again
@@ -499,7 +499,7 @@ class FilterIterator(IteratorValue):
         self.inner = inner
 
     def step(self, tx: Interpreter) -> Value | None:
-        pushed = tx.pushed_for(self, "__next__")
+        pushed = tx.tail_pushes(self, "__next__")
         if pushed is not None and not self.function.is_constant():
             said = builtin_polyfills.next_kept if self.wanted else builtin_polyfills.next_left_out
             made = run_polyfill(tx, said, [self.function, self.inner], pushed=pushed)
@@ -697,10 +697,10 @@ class ItemProtocolIterator(IteratorValue):
 
     def step(self, tx: Interpreter) -> Value | None:
         position = ConstantValue(self.position)
-        if self.of_loop and tx.pushed_for(self, "__next__") is not None:
+        if self.of_loop and tx.tail_pushes(self, "__next__") is not None:
             # Counted early: nobody sees where it stands while an item is asked for.
             self.position += 1
-            tx.ends_with(self.owner, "__getitem__", [Caught(_ENDS_ITEMS)])
+            tx.in_tail_position(self.owner, "__getitem__", [CatchContinuation(_ENDS_ITEMS)])
         try:
             item = self.owner.getitem(tx, position)
         except RaisedException as error:

@@ -342,7 +342,7 @@ class ObjectValue(Value):
         method = self.special_method(tx, name)
         if method is None:
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
-        pushed = tx.pushed_for(self, name)
+        pushed = tx.tail_pushes(self, name)
         if pushed is not None:
             return finish_call(tx, method, args, {}, pushed)
         return tx.call_function(method, args, {})
@@ -377,7 +377,7 @@ class ObjectValue(Value):
         method = self.special_method(tx, name) if special else None
         if method is None:
             method = self.getattr(tx, name)
-        pushed = tx.pushed_for(self, name)
+        pushed = tx.tail_pushes(self, name)
         if pushed is None:
             return tx.call_function(method, args, kwargs)
         return finish_call(tx, method, args, kwargs, pushed)

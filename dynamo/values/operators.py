@@ -208,10 +208,10 @@ def _end_with(
     right: Value,
 ) -> None:
     """The current instruction is done with the first method but for what `after` does."""
-    from dynamo.capture.interpreter import Finished
+    from dynamo.capture.interpreter import ReturnContinuation
 
     operands = [ConstantValue(symbol), left, right, ConstantValue(tuple(methods[1:]))]
-    tx.ends_with(value, methods[0][1], [Finished(after, operands)])
+    tx.in_tail_position(value, methods[0][1], [ReturnContinuation(after, operands)])
 
 
 def _same_type(left: Value, right: Value) -> bool:

@@ -194,9 +194,9 @@ def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value
 
 
 def _finished(function: Callable[..., Any], *operands: Value) -> Value:
-    from dynamo.capture.interpreter import Finished
+    from dynamo.capture.interpreter import ReturnContinuation
 
-    return Finished(function, operands)
+    return ReturnContinuation(function, operands)
 
 
 _PERCENT = re.compile(r"%([-#0 +]*\d*(?:\.\d+)?)(.)", re.DOTALL)

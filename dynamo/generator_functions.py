@@ -27,7 +27,7 @@ def _call(function: Callable[..., Any], *args: Any) -> Any:
 rules.SKIPPED_CODE.set(_call.__code__, "it only calls")
 
 
-def drives(fn: Any) -> bool:
+def makes_generators(fn: Any) -> bool:
     """Whether a call of `fn` gives a generator or coroutine."""
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
     flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -37,7 +37,7 @@ def drives(fn: Any) -> bool:
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
-class Driven:
+class CompiledGeneratorFunction:
     """A callable that gives what `fn` gives, driven with the hook on; all else is the original's,
     so that inspect takes it for a function of its kind.
     """
@@ -67,10 +67,10 @@ class Driven:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def __copy__(self) -> Driven:
+    def __copy__(self) -> CompiledGeneratorFunction:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Driven:
+    def __deepcopy__(self, memo: Any) -> CompiledGeneratorFunction:
         return self
 
     def __repr__(self) -> str:

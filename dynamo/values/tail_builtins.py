@@ -1,6 +1,6 @@
 """Calls of builtins that end in one call of the program's code, as all that is left of the current
 instruction: str(x) is type(x).__str__(x) and a look at what that returns. A break inside of the
-method stands there (Interpreter.ends_with).
+method stands there (Interpreter.in_tail_position).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from dynamo.polyfills.protocols import (
 )
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.last_reads import prepare_default, read_last
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
@@ -34,6 +33,7 @@ from dynamo.values.operators import (
     compare_op,
 )
 from dynamo.values.polyfill_calls import run_polyfill
+from dynamo.values.tail_reads import prepare_default, tail_read
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -69,7 +69,7 @@ _BINARY: dict[Any, str] = {function: symbol for symbol, function in BINARY_FUNCT
 _COMPARE: dict[Any, str] = {function: symbol for symbol, function in COMPARE_FUNCTIONS.items()}
 
 
-def call_builtin_last(tx: Interpreter, function: Any, args: Sequence[Value]) -> Value | None:
+def tail_call_builtin(tx: Interpreter, function: Any, args: Sequence[Value]) -> Value | None:
     """function(*args), which is all that the current instruction does; None: it goes its usual way,
     for which this has prepared.
     """
@@ -90,18 +90,18 @@ def call_builtin_last(tx: Interpreter, function: Any, args: Sequence[Value]) -> 
 
 
 def _end_with(tx: Interpreter, value: Value, methods: dict[str, Callable[..., Any] | None]) -> None:
-    from dynamo.capture.interpreter import RESULT, Finished
+    from dynamo.capture.interpreter import RESULT, ReturnContinuation
 
     for name, finish in methods.items():
-        tx.ends_with(value, name, [RESULT if finish is None else Finished(finish)])
+        tx.in_tail_position(value, name, [RESULT if finish is None else ReturnContinuation(finish)])
 
 
 def _end_with_check(tx: Interpreter, function: Any, value: Value) -> None:
-    from dynamo.capture.interpreter import Finished
+    from dynamo.capture.interpreter import ReturnContinuation
 
     for name, kind in _CONVERSIONS[function].items():
         operands = [value, *map(tx.wrap, (name, function, kind))]
-        tx.ends_with(value, name, [Finished(checked, operands)])
+        tx.in_tail_position(value, name, [ReturnContinuation(checked, operands)])
 
 
 def _getattr(tx: Interpreter, owner: Value, *rest: Value) -> Value | None:
@@ -117,38 +117,38 @@ def _getattr(tx: Interpreter, owner: Value, *rest: Value) -> Value | None:
     from dynamo.values.raised import name_attribute
 
     try:
-        return read_last(tx, owner, name.as_constant())
+        return tail_read(tx, owner, name.as_constant())
     except RaisedException as error:
         name_attribute(tx, error.value, owner, name.as_constant())
         raise
 
 
 def _setattr(tx: Interpreter, owner: Value, *rest: Value) -> None:
-    tx.ends_with(owner, "__setattr__", [ConstantValue(None)])
+    tx.in_tail_position(owner, "__setattr__", [ConstantValue(None)])
 
 
 def _delattr(tx: Interpreter, owner: Value, *rest: Value) -> None:
-    tx.ends_with(owner, "__delattr__", [ConstantValue(None)])
+    tx.in_tail_position(owner, "__delattr__", [ConstantValue(None)])
 
 
 def _next(tx: Interpreter, iterator: Value, *default: Value) -> None:
-    from dynamo.capture.interpreter import NULL, Caught
+    from dynamo.capture.interpreter import NULL, CatchContinuation
 
     if not default:
         _end_with(tx, iterator, {"__next__": None})
     elif len(default) == 1:
-        tx.ends_with(iterator, "__next__", [Caught(StopIteration, same, default)])
+        tx.in_tail_position(iterator, "__next__", [CatchContinuation(StopIteration, same, default)])
     if tx.current.op == "CALL" and tx.current.arg == 1 + len(default):
-        tx.drives(iterator, [tx.wrap(next), NULL, iterator, *default])
+        tx.resumes(iterator, [tx.wrap(next), NULL, iterator, *default])
 
 
 def _divmod(tx: Interpreter, left: Value, *rest: Value) -> None:
-    from dynamo.capture.interpreter import Finished
+    from dynamo.capture.interpreter import ReturnContinuation
 
     if len(rest) == 1:
         reflected = () if type(left) is not type(rest[0]) else ((True, "__rdivmod__"),)
         operands = [ConstantValue("divmod()"), left, rest[0], ConstantValue(reflected)]
-        tx.ends_with(left, "__divmod__", [Finished(after_binary, operands)])
+        tx.in_tail_position(left, "__divmod__", [ReturnContinuation(after_binary, operands)])
 
 
 def _pow(tx: Interpreter, *args: Value) -> Value | None:
@@ -157,10 +157,10 @@ def _pow(tx: Interpreter, *args: Value) -> Value | None:
 
 def _asks_class(method: str) -> Callable[..., None]:
     def prepare(tx: Interpreter, *args: Value) -> None:
-        from dynamo.capture.interpreter import Finished
+        from dynamo.capture.interpreter import ReturnContinuation
 
         if len(args) == 2:
-            tx.ends_with(args[1], method, [Finished(contained)])
+            tx.in_tail_position(args[1], method, [ReturnContinuation(contained)])
 
     return prepare
 

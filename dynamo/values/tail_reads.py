@@ -16,31 +16,33 @@ if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
 
 
-def read_last(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] = ()) -> Value:
+def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] = ()) -> Value:
     """owner.name. above: what the instruction pushes behind that."""
     from dynamo.capture.inlining import finish_call
-    from dynamo.capture.interpreter import RESULT, Caught
+    from dynamo.capture.interpreter import RESULT, CatchContinuation
 
     getter = owner.getter(tx, name)
     if getter is not None:
         return finish_call(tx, getter, [owner], {}, (RESULT, *above))
-    tx.ends_with(owner, "__getattr__", (RESULT, *above))
+    tx.in_tail_position(owner, "__getattr__", (RESULT, *above))
     if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
         operands = [owner, ConstantValue(name)]
-        tx.ends_with(owner, name, [Caught(AttributeError, fallback, operands), *above])
+        tx.in_tail_position(
+            owner, name, [CatchContinuation(AttributeError, fallback, operands), *above]
+        )
     elif isinstance(owner, ObjectValue) and owner.reads_plainly(tx):
-        tx.ends_with(owner, name, (RESULT, *above))
+        tx.in_tail_position(owner, name, (RESULT, *above))
     return owner.getattr(tx, name)
 
 
 def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) -> None:
     """getattr(owner, name, default) follows."""
-    from dynamo.capture.interpreter import Caught
+    from dynamo.capture.interpreter import CatchContinuation
 
     if not isinstance(owner, ObjectValue):
         return
-    instead = Caught(AttributeError, same, [default])
+    instead = CatchContinuation(AttributeError, same, [default])
     if owner.reads_plainly(tx):
-        tx.ends_with(owner, name, [instead])
+        tx.in_tail_position(owner, name, [instead])
     elif owner.fallback(tx) is not None:
-        tx.ends_with(owner, "__getattr__", [instead])
+        tx.in_tail_position(owner, "__getattr__", [instead])
