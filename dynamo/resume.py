@@ -20,7 +20,8 @@ line and its handler), and goes on behind it.
 
 The continuation of a generator (or coroutine) is a generator function whose generator begins in the
 middle. A generator that is suspended at the break does not exist as an object: the continuation
-makes it from what it is made of, so that capture of the continuation knows what it does (`Made`).
+makes it from what it is made of, so that capture of the continuation knows what it does
+(`Rematerialised`).
 
 At a break inside `try`, the instruction that breaks is executed by the rewritten frame, outside of
 the copy. An exception that it raises goes to the user's handler so: surround it with
@@ -43,15 +44,15 @@ from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.decode import Native, Positions, Region, decode
 from dynamo.bytecode.emit import Emitter, frame_prologue
 from dynamo.resume_parts import (
-    MADE,
-    AllMade,
+    REMATERIALISED,
     Call,
     Callee,
     Item,
     Pushed,
-    making,
-    makings,
+    Rematerialisations,
     parameters_of,
+    rematerialised_parameters,
+    rematerialising,
 )
 
 
@@ -89,7 +90,9 @@ class _Template:
         self.natives += _unbound_errors(self.natives, code)
         depths, _ = stack_depths(self.natives)
         self.depths = [depths.get(id(native)) for native in self.natives]
-        self.kinds: dict[int, set[AllMade]] = {}  # place -> what continuations there make
+        self.kinds: dict[
+            int, set[Rematerialisations]
+        ] = {}  # place -> what continuations there make
         self.start = next(i for i, native in enumerate(self.natives) if native.op == "RESUME")
         # Weak: who runs a continuation keeps it.
         self.made: weakref.WeakValueDictionary[object, CodeType] = weakref.WeakValueDictionary()
@@ -153,8 +156,8 @@ def users_name(code: CodeType, parameter: str) -> str:
         line = "" if function is None else f" of line {function.lineno}"
         return f"intermediate value {parameter.removeprefix('.stack')}{line}"
     made = _continuations.get(code)
-    if made is not None and parameter.startswith(MADE):
-        return made.held[int(parameter.removeprefix(MADE))]
+    if made is not None and parameter.startswith(REMATERIALISED):
+        return made.held[int(parameter.removeprefix(REMATERIALISED))]
     if made is None or not parameter.startswith(".argument"):
         return parameter
     return made.arguments[int(parameter.removeprefix(".argument"))]
@@ -165,7 +168,7 @@ def _names_in(callee: Callee) -> tuple[str, ...]:
     return tuple([users_name(callee.code, name) for name in names])
 
 
-def _names_of(made: AllMade) -> tuple[str, ...]:
+def _names_of(made: Rematerialisations) -> tuple[str, ...]:
     return tuple([name for item in made for name in item.names])
 
 
@@ -217,7 +220,7 @@ def make_resume_code(
     stack: Sequence[Item],
     local_names: Sequence[str],
     called: bool = False,
-    made: AllMade = (),
+    made: Rematerialisations = (),
     own_cells: frozenset[str] = frozenset(),
 ) -> CodeType:
     """The continuation of `code` (a function or a continuation) at canonical instruction `index`.
@@ -248,7 +251,7 @@ def make_resume_code(
     shape = _shape(template.shape, names, local_names, own_cells)
     real = _real_items(instr, stack)
     _check_depth(template, place, len(real), instr)
-    start = making(made, parameters, instr.lineno)
+    start = rematerialising(made, parameters, instr.lineno)
     entry = [*_entry(shape, real, instr.lineno, start), _jump(instr.lineno)]
     natives = [*entry, *template.copy()]
     entry[-1].target = natives[len(entry) + place]
@@ -316,7 +319,7 @@ def make_call_code(
     local_names: Sequence[str],
     callee: Callee,
     called: bool = False,
-    made: AllMade = (),
+    made: Rematerialisations = (),
     own_cells: frozenset[str] = frozenset(),
 ) -> CodeType:
     """The continuation of `code` in the middle of its call at canonical instruction `index`.
@@ -346,7 +349,7 @@ def make_call_code(
     _check_depth(template, after, len(real) + len(callee.pushed), instr)
     body = template.copy()
     call = Call(callee, arguments, body[place].handler, instr.positions, len(real))
-    start = making(made, parameters, instr.lineno)
+    start = rematerialising(made, parameters, instr.lineno)
     natives = [*_entry(shape, real, instr.lineno, start), *call.natives, *body]
     for native in call.goes_on:
         native.target = body[after]
@@ -375,7 +378,7 @@ def make_call_code(
     return resumed
 
 
-def _count(template: _Template, place: int, made: AllMade) -> None:
+def _count(template: _Template, place: int, made: Rematerialisations) -> None:
     if made:
         kinds = template.kinds.setdefault(place, set())
         kinds.add(made)
@@ -383,11 +386,11 @@ def _count(template: _Template, place: int, made: AllMade) -> None:
             raise TooManyKinds
 
 
-def _parameters_with(made: AllMade, parameters: Sequence[str]) -> tuple[str, ...]:
+def _parameters_with(made: Rematerialisations, parameters: Sequence[str]) -> tuple[str, ...]:
     """The parameters that are not made, and those of what is."""
     taken = {place for item in made for place in item.places}
     others = [name for place, name in enumerate(parameters) if place not in taken]
-    return (*others, *makings(made))
+    return (*others, *rematerialised_parameters(made))
 
 
 def _real_items(
@@ -484,7 +487,7 @@ def _entry(
     shape: CodeShape,
     real: Sequence[tuple[Item, str]],
     lineno: int | None,
-    making: Sequence[Native] = (),
+    rematerialising: Sequence[Native] = (),
 ) -> list[Native]:
     """The start of a continuation: the real stack as it was.
 
@@ -509,7 +512,7 @@ def _entry(
     prologue = frame_prologue(shape)
     if shape.flags & SUSPENDING:
         prologue = _suspended(prologue)
-    return [*prologue, *making, *emit.natives]
+    return [*prologue, *rematerialising, *emit.natives]
 
 
 def _suspended(prologue: list[Native]) -> list[Native]:

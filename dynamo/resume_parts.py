@@ -43,7 +43,7 @@ Pushed = (
 
 
 @dataclass(frozen=True)
-class Made:
+class Rematerialised:
     """What a continuation makes at its start: function(*arguments). An argument is a parameter
     (None), the number of another one that was made before, or the name of a cell that is the
     continuation's own (others are shared with the frame that goes on in it). kind: generators that
@@ -58,8 +58,8 @@ class Made:
     names: tuple[str, ...] = ()
 
 
-AllMade = tuple[Made, ...]
-MADE = ".made"  # how the parameters are called of which something is made
+Rematerialisations = tuple[Rematerialised, ...]
+REMATERIALISED = ".made"  # how the parameters are called of which something is made
 
 
 def parameters_of(pushed: Sequence[Pushed]) -> list[str]:
@@ -85,15 +85,17 @@ class Callee:
         return id(self.code), id(self.namespace), self.arguments, self.pushed
 
 
-def makings(made: AllMade) -> list[str]:
-    return [f"{MADE}{i}" for i in range(sum(item.arguments.count(None) for item in made))]
+def rematerialised_parameters(made: Rematerialisations) -> list[str]:
+    return [f"{REMATERIALISED}{i}" for i in range(sum(item.arguments.count(None) for item in made))]
 
 
-def making(made: AllMade, parameters: Sequence[str], lineno: int | None) -> list[Native]:
+def rematerialising(
+    made: Rematerialisations, parameters: Sequence[str], lineno: int | None
+) -> list[Native]:
     """The start of a continuation's body: what is made."""
     emit = Emitter()
     emit.set_location(lineno)
-    operands = iter(makings(made))
+    operands = iter(rematerialised_parameters(made))
     uses = [argument for item in made for argument in item.arguments if isinstance(argument, int)]
     for number, item in enumerate(made):
         emit.load_callable(partial(emit.load_const, item.function))

@@ -42,7 +42,7 @@ from dynamo.resume import (
     origin,
     pushed_by_call,
 )
-from dynamo.resume_parts import AllMade, Callee, Item
+from dynamo.resume_parts import Callee, Item, Rematerialisations
 from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantMethodValue
@@ -735,7 +735,7 @@ class BreakEmitter:
 
     def _chain_code(
         self, frame: BrokenFrame, target: Instruction, stack: Sequence[Kept], names: list[str]
-    ) -> tuple[CodeType, list[Argument], AllMade]:
+    ) -> tuple[CodeType, list[Argument], Rematerialisations]:
         """The compiled frame's continuation, which continues its callees down to `frame`, its
         arguments: locals, or functions to be made; and what it makes.
         """

@@ -3,9 +3,9 @@
 A generator that is suspended in the captured code, or that a break stands in, is no object yet, and
 as an object it would be closed to capture. Where only variables and the stack of the frames at the
 break hold it, it stays virtual: the continuation gets the operands of its recipe, and
-rematerialises it at its start, by functions of polyfills/rematerialise.py (see resume_parts.Made).
-So capture goes on in it. A value that anything else holds escapes, and is materialised at the
-break.
+rematerialises it at its start, by functions of polyfills/rematerialise.py (see
+resume_parts.Rematerialised). So capture goes on in it. A value that anything else holds escapes,
+and is materialised at the break.
 
     for y in gen(x):                     # continuation, of the call that breaks
         print(y)                         it = start(gen_from_its_yield, i, x)
@@ -39,7 +39,6 @@ from dynamo.polyfills.rematerialise import (
     chain_after,
     dropping_nothing,
     fill_cell,
-    go_on,
     items_of,
     iterate_from,
     make_cell,
@@ -50,11 +49,12 @@ from dynamo.polyfills.rematerialise import (
     make_tuple,
     map_again,
     pairs_from,
+    rest_of,
     with_defaults,
     zip_again,
 )
 from dynamo.resume import users_name
-from dynamo.resume_parts import AllMade, Made
+from dynamo.resume_parts import Rematerialisations, Rematerialised
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue
@@ -328,15 +328,15 @@ class VirtualObjects:
     def rest(
         self, generator: Value, code: types.CodeType, function: Any, arguments: Sequence[Any]
     ) -> VirtualObject:
-        """A generator that the break stands in: go_on(function, *arguments) is what is left of it,
-        of a function with this code.
+        """A generator that the break stands in: rest_of(function, *arguments) is what is left of
+        it, of a function with this code.
         """
         inner = [self.slots.get(a, a) if isinstance(a, str) else a for a in arguments]
-        return VirtualObject(generator, go_on, (function, *inner), code)
+        return VirtualObject(generator, rest_of, (function, *inner), code)
 
     def split(
         self, passed: Sequence[Any], rests: dict[int, VirtualObject | Exhausted]
-    ) -> tuple[AllMade, list[Any]]:
+    ) -> tuple[Rematerialisations, list[Any]]:
         """What a continuation makes, and the arguments of the call of it, where these would have
         been `passed`. rests: what is left of the generators that the break stands in.
         """
@@ -486,10 +486,10 @@ class _Order:
     def _is_exhausted(self, argument: Any) -> bool:
         return isinstance(self.virtual.get(id(argument)), Exhausted)
 
-    def made(self) -> AllMade:
+    def made(self) -> Rematerialisations:
         return tuple(
             [
-                Made(
+                Rematerialised(
                     found.function,
                     arguments,
                     0 if found.code is None else id(found.code),

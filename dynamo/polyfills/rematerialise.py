@@ -28,7 +28,7 @@ def call_again(function: Callable[..., Any], names: tuple[str, ...], *args: Any)
     return function(*args[:count], **dict(zip(names, args[count:])))
 
 
-def go_on(function: Callable[..., Any], *args: Any) -> Any:
+def rest_of(function: Callable[..., Any], *args: Any) -> Any:
     """The rest of a generator: of a function that begins behind a graph break in it."""
     return function(*args)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.bytecode.loops import in_loop
 from dynamo.errors import Unsupported
-from dynamo.resume_parts import MADE
+from dynamo.resume_parts import REMATERIALISED
 from dynamo.sources import CallSource, LocalSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -77,8 +77,10 @@ class ResumedIterator(IteratorValue):
 
     @property
     def is_rematerialised(self) -> bool:
-        """Whether something is made of it at the start of the continuation (resume_parts.Made)."""
-        return isinstance(self.source, LocalSource) and self.source.local.startswith(MADE)
+        """Whether something is made of it at the start of the continuation
+        (resume_parts.Rematerialised).
+        """
+        return isinstance(self.source, LocalSource) and self.source.local.startswith(REMATERIALISED)
 
     def rebuild(self) -> Rebuilt:
         return iter, []

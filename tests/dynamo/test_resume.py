@@ -14,7 +14,7 @@ import pytest
 
 from dynamo.bytecode import normalize, versions
 from dynamo.resume import CannotResume, make_resume_code, origin
-from dynamo.resume_parts import Item, Made
+from dynamo.resume_parts import Item, Rematerialised
 from tests.dynamo.bytecode_corpus import CASES, Manager, Point
 from tests.dynamo.reference import Frame, Handling
 
@@ -305,7 +305,7 @@ def test_continuations_make_arguments():
     code = function.__code__
     index = _index_of(code, "STORE_FAST", "total")
     # The stack's item and x are max(.made2, min(.made0, .made1)).
-    made = (Made(min, (None, None)), Made(max, (None, 0), places=(0, 1)))
+    made = (Rematerialised(min, (None, None)), Rematerialised(max, (None, 0), places=(0, 1)))
     resumed = make_resume_code(code, index, stack=[Item.VALUE], local_names=["x"], made=made)
     assert resumed.co_varnames[:3] == (".made0", ".made1", ".made2")
     assert types.FunctionType(resumed, {})(8, 3, 1) == 9
