@@ -98,21 +98,21 @@ class Scoped(Generic[_P, _R]):
     def __getattr__(self, name: str) -> Any: ...
 
 @final
-class Next:
+class TailCall:
     """`function(*args)`: the call with which a continuation wants to be continued."""
 
     def __init__(self, function: Callable[..., Any], /, *args: Any) -> None: ...
 
 @final
-class HandOver:
-    """Calls a function, and what it returns as long as that is a Next. The caller's stack does not
-    keep the arguments: only for CALL of code that we made."""
+class StealingCall:
+    """Calls a function, and what it returns as long as that is a TailCall. The caller's stack does
+    not keep the arguments: only for CALL of code that we made."""
 
     def __call__(self, function: Callable[..., Any], /, *args: Any) -> Any: ...
 
-hand_over: Final[HandOver]
-go_on: Final[HandOver]
-"""hand_over, with the calling frame hidden: f_back and sys._getframe do not find it."""
+call_stealing_args: Final[StealingCall]
+trampoline: Final[StealingCall]
+"""call_stealing_args, with the calling frame hidden: f_back and sys._getframe do not find it."""
 
 def compiled(fn: Callable[_P, _R], context: Any, convert: _Convert) -> Compiled[_P, _R]:
     """`fn`, compiled. convert(frame, context) answers a GuardedCode, None (leave this code as it
@@ -133,8 +133,8 @@ def reset_code(code: CodeType) -> None: ...
 def reset_all() -> None: ...
 def cache_entries(code: CodeType, context: Any = None) -> list[GuardedCode]: ...
 def hide(namespace: dict[str, Any]) -> None:
-    """Functions with these globals leave no entries in tracebacks where go_on calls them: they say
-    in Python what C functions do."""
+    """Functions with these globals leave no entries in tracebacks where trampoline calls them:
+    they say in Python what C functions do."""
 
 def next_item(iterator: Any) -> tuple[Any, ...]:
     """The next item, or an empty tuple at the end."""

@@ -11,7 +11,7 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
-from dynamo._hook import hand_over
+from dynamo._hook import call_stealing_args
 from dynamo.bytecode.decode import Native, Positions, Region
 from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.normalize import real_order
@@ -166,7 +166,7 @@ class Call:
 
     def _load_callee(self, callee: Callee, arguments: Sequence[str]) -> None:
         emit = self.emit
-        emit.load_callable(lambda: emit.load_const(hand_over))
+        emit.load_callable(lambda: emit.load_const(call_stealing_args))
         if callee.code.co_freevars:
             emit.load_fast_and_clear(".callee")
         else:
@@ -189,7 +189,7 @@ class Call:
         for item in real_order(pushed, lambda item: item is Item.NULL):
             if isinstance(item, tuple) and len(item) == 2:
                 function, count = item
-                emit.load_callable(lambda: emit.load_const(hand_over))
+                emit.load_callable(lambda: emit.load_const(call_stealing_args))
                 emit.load_const(function)
                 self._load_result()
                 for _ in range(count):

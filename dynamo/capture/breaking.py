@@ -292,7 +292,7 @@ class BreakEmitter:
             names.append(_HANDLED)
         first = self._stand_in([not local for local in operands], self.handled is not None)
         codegen.set_location(None, self.outer.instr.positions)
-        codegen.load_callable(lambda: codegen.load_const(_hook.hand_over))
+        codegen.load_callable(lambda: codegen.load_const(_hook.call_stealing_args))
         codegen.load_const(first)
         for local in names:
             codegen.load_fast_and_clear(local)
@@ -638,7 +638,7 @@ class BreakEmitter:
 
         between = self._between()
         if not self.nested:
-            codegen.load_callable(lambda: codegen.load_const(_hook.go_on))
+            codegen.load_callable(lambda: codegen.load_const(_hook.trampoline))
             load()
             return
         if not between:
@@ -686,12 +686,12 @@ class BreakEmitter:
         frame: BrokenFrame | None = None,
         raised: bool = False,
     ) -> None:
-        """return go_on(continuation, *stack, *locals)
+        """return trampoline(continuation, *stack, *locals)
 
-        A continuation returns the call instead, as a Next, to the function's own frame, which makes
-        it: a loop with a break inside does not nest deeper with every turn. Nothing of what is
-        passed stays in this frame: the continuation alone holds it, as the function did. raised: it
-        handles an exception.
+        A continuation returns the call instead, as a TailCall, to the function's own frame, which
+        makes it: a loop with a break inside does not nest deeper with every turn. Nothing of what
+        is passed stays in this frame: the continuation alone holds it, as the function did.
+        raised: it handles an exception.
         """
         assert target is not None, "jumps have targets"
         frame = frame or self.inner
@@ -707,7 +707,7 @@ class BreakEmitter:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
         self.virtual_objects.end(codegen, passed=True, raised=raised)
         codegen.load_callable(
-            lambda: codegen.load_const(_hook.Next if self.returns_next else _hook.go_on)
+            lambda: codegen.load_const(_hook.TailCall if self.returns_next else _hook.trampoline)
         )
         if resume.co_freevars:
             codegen.make_function(resume, resume.co_freevars)

@@ -17,7 +17,7 @@ from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.function import HandOverValue, NestedFunctionValue
+from dynamo.values.function import NestedFunctionValue, StealingCallValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 from dynamo.values.polyfill_calls import asks_length, run_polyfill, wants_polyfill
@@ -37,7 +37,7 @@ def _pop_callable(tx: Interpreter, args: list[Value]) -> tuple[Value, list[Value
 
 @handler
 def CALL(tx: Interpreter, instr: Instruction) -> None:
-    if isinstance(tx.stack[-instr.arg - 2], HandOverValue):
+    if isinstance(tx.stack[-instr.arg - 2], StealingCallValue):
         # Not looked at on the way to the continuation.
         args: list[Any] = tx.stack[len(tx.stack) - instr.arg :]
         del tx.stack[len(tx.stack) - instr.arg :]

@@ -10,7 +10,7 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
-from dynamo._hook import hand_over
+from dynamo._hook import call_stealing_args
 from dynamo.capture.interpreter import NULL, UNBOUND
 from dynamo.capture.registry import handler
 from dynamo.capture.side_effects import DELETED
@@ -60,7 +60,13 @@ def SWAP(tx: Interpreter, instr: Instruction) -> None:
 
 
 # What continuations call and ask for has no name in their code.
-_OF_CONTINUATIONS = (FunctionType, BuiltinFunctionType, type, type(hand_over), FunctionMaker)
+_OF_CONTINUATIONS = (
+    FunctionType,
+    BuiltinFunctionType,
+    type,
+    type(call_stealing_args),
+    FunctionMaker,
+)
 
 
 # -- constants and locals -------------------------------------------------------------------------

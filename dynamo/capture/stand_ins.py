@@ -22,7 +22,7 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from dynamo._hook import hand_over
+from dynamo._hook import call_stealing_args
 from dynamo.bytecode import versions
 from dynamo.bytecode.assemble import CodeShape, assemble
 from dynamo.bytecode.cache import CodeMap
@@ -59,7 +59,7 @@ def calling(
     emit = Emitter()
     emit.set_location(None, instr.positions)
     names = [f".argument{i}" for i in range(count)]
-    emit.load_callable(lambda: emit.load_const(hand_over))
+    emit.load_callable(lambda: emit.load_const(call_stealing_args))
     emit.load_const(callee)
     for name in names:
         emit.load_fast_and_clear(name)

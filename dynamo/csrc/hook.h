@@ -1,5 +1,5 @@
 /* What the C files of the frame hook share. Read in this order: thread.c, cache.c, eval_frame.c,
- * hand_over.c, compiled.c, module.c.
+ * stealing_call.c, compiled.c, module.c.
  *
  * All of it runs under the GIL. The rule that keeps it sound: any call that may run Python code (a guard, convert, even
  * a DECREF) may also change or drop cache entries, so whatever is used afterwards is held by a reference of its own.
@@ -10,7 +10,7 @@
 #include "compat.h"
 #include "guard_api.h"
 
-/* --- thread.c: the state of each thread, and the installed evaluation function ----------------------------------- */
+/* --- thread.c: the state of each thread, and the installed evaluation function ------------------------------------ */
 
 typedef enum { STATE_OFF, STATE_RUN, STATE_TRACE } State;
 
@@ -37,7 +37,7 @@ typedef struct {
     _PyFrameEvalFunction before; /* and the one that ours chained to before */
 } Saved;
 
-/* Arguments that the frame of `code` which begins next takes from its caller; see hand_over.c. */
+/* Arguments that the frame of `code` which begins next takes from its caller; see stealing_call.c. */
 typedef struct {
     PyCodeObject *code; /* borrowed, compared only; NULL: none */
     PyObject **args;
@@ -83,7 +83,7 @@ int stack_exhausted(Thread *thread);
 int convert_lock_acquire(void);
 void convert_lock_release(void);
 
-/* --- cache.c: entries by (code, context) ------------------------------------------------------------------------- */
+/* --- cache.c: entries by (code, context) -------------------------------------------------------------------------- */
 
 typedef enum { SKIP_NOT, SKIP_FRAME, SKIP_RECURSIVELY } Skip;
 
@@ -163,12 +163,12 @@ PyObject *hook_eval(PyThreadState *tstate, Frame *frame, int throwflag);
 PyObject *raise_miss(PyCodeObject *code, int had_entries);
 PyObject *answered(PyObject *module, PyObject *arguments);
 
-/* --- hand_over.c -------------------------------------------------------------------------------------------------- */
+/* --- stealing_call.c ---------------------------------------------------------------------------------------------- */
 
-extern PyTypeObject Next_Type, HandOver_Type;
+extern PyTypeObject TailCall_Type, StealingCall_Type;
 
 void take_given(Thread *thread, Frame *frame);
-PyObject *make_hand_over(int hides);
+PyObject *make_stealing_call(int hides);
 int hide_functions(PyObject *namespace);
 int is_hidden(PyObject *namespace);
 PyObject *next_item(PyObject *module, PyObject *iterator);

@@ -227,7 +227,8 @@ static PyMethodDef methods[] = {
     {"cache_entries", cache_entries, METH_VARARGS,
      PyDoc_STR("cache_entries(code, context=None)\n--\n\nThe GuardedCodes of a code object, most recently used first.")},
     {"hide", hide, METH_O,
-     PyDoc_STR("hide(namespace)\n--\n\nFunctions with these globals leave no entries in tracebacks, called by hand_over or go_on.")},
+     PyDoc_STR("hide(namespace)\n--\n\nFunctions with these globals leave no entries in tracebacks, called by "
+               "call_stealing_args or trampoline.")},
     {"next_item", next_item, METH_O,
      PyDoc_STR("next_item(iterator)\n--\n\nA tuple of the next item, or an empty one at the end.")},
     {"skip_code", skip_code, METH_VARARGS,
@@ -257,7 +258,7 @@ static PyTypeObject Sentinel_Type = {
     .tp_repr = (reprfunc)sentinel_repr,
 };
 
-static PyObject *hand_over, *go_on;
+static PyObject *call_stealing_args, *trampoline;
 
 static PyObject *make_sentinel(const char *name)
 {
@@ -272,7 +273,7 @@ static int init_once(void)
 {
     static int done = 0;
     PyTypeObject *types[] = {&Sentinel_Type, &GuardedCode_Type, &Slot_Type, &Table_Type, &FrameView_Type,
-                             &Compiled_Type, &Scoped_Type,      &Next_Type, &HandOver_Type};
+                             &Compiled_Type, &Scoped_Type,      &TailCall_Type, &StealingCall_Type};
     if (done) {
         return 0;
     }
@@ -283,9 +284,10 @@ static int init_once(void)
     }
     null_sentinel = make_sentinel("NULL");
     skip_recursively = make_sentinel("SKIP_RECURSIVELY");
-    hand_over = make_hand_over(0);
-    go_on = make_hand_over(1);
-    if (null_sentinel == NULL || hand_over == NULL || go_on == NULL || skip_recursively == NULL || cache_init() < 0 ||
+    call_stealing_args = make_stealing_call(0);
+    trampoline = make_stealing_call(1);
+    if (null_sentinel == NULL || call_stealing_args == NULL || trampoline == NULL || skip_recursively == NULL ||
+        cache_init() < 0 ||
         eval_frame_init() < 0 || compiled_init() < 0) {
         return -1;
     }
@@ -304,9 +306,9 @@ static int exec_module(PyObject *module)
         PyModule_AddObjectRef(module, "Frame", (PyObject *)&FrameView_Type) < 0 ||
         PyModule_AddObjectRef(module, "Compiled", (PyObject *)&Compiled_Type) < 0 ||
         PyModule_AddObjectRef(module, "Scoped", (PyObject *)&Scoped_Type) < 0 ||
-        PyModule_AddObjectRef(module, "Next", (PyObject *)&Next_Type) < 0 ||
-        PyModule_AddObjectRef(module, "hand_over", hand_over) < 0 ||
-        PyModule_AddObjectRef(module, "go_on", go_on) < 0 ||
+        PyModule_AddObjectRef(module, "TailCall", (PyObject *)&TailCall_Type) < 0 ||
+        PyModule_AddObjectRef(module, "call_stealing_args", call_stealing_args) < 0 ||
+        PyModule_AddObjectRef(module, "trampoline", trampoline) < 0 ||
         PyModule_AddObjectRef(module, "NULL", null_sentinel) < 0 ||
         PyModule_AddObjectRef(module, "SKIP_RECURSIVELY", skip_recursively) < 0) {
         return -1;

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo._hook import hand_over
+from dynamo._hook import call_stealing_args
 from dynamo.capture.side_effects import DELETED
 from dynamo.class_guards import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
@@ -569,8 +569,10 @@ def function_guard(tx: Interpreter, function: types.FunctionType, source: Source
     tx.guard(source, "function_code", function)
 
 
-class HandOverValue(Value):
-    """dynamo._hook.hand_over, with which continuations call those of callees: the same call."""
+class StealingCallValue(Value):
+    """dynamo._hook.call_stealing_args, with which continuations call those of callees: the same
+    call.
+    """
 
     def forwards(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -581,12 +583,12 @@ class HandOverValue(Value):
         return function, args[1:], kwargs
 
     def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(hand_over)
+        codegen.load_const(call_stealing_args)
 
 
-@builder(type(hand_over))
-def build_hand_over(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    return HandOverValue()
+@builder(type(call_stealing_args))
+def build_stealing_call(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return StealingCallValue()
 
 
 @builder(types.FunctionType)

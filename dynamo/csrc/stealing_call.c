@@ -1,31 +1,31 @@
-/* Calls that hand their arguments over: once the callee's frame has them, the caller holds them no more.
+/* Calls that steal their arguments: once the callee's frame has them, the caller holds them no more.
  *
  * The interpreter's own calls of Python functions do that, but not while an evaluation function is installed: then the
  * caller's stack keeps the arguments until the call returns, and an object would outlive the variable that the callee
- * deletes or binds again. Code that we made therefore calls through `hand_over`, and the continuation of its own
- * function through `go_on`: that is the same frame to the user, so the calling one is not on the stack meanwhile
+ * deletes or binds again. Generated code therefore calls through `call_stealing_args`, and the continuation of its own
+ * function through `trampoline`: that is the same frame to the user, so the calling one is not on the stack meanwhile
  * (f_back, sys._getframe, inspect.stack, the stack level of a warning).
  *
- * A continuation that breaks returns a Next, the call to go on with, which `go_on` makes: a loop with a break inside
- * does not nest deeper with every turn.
+ * A continuation that breaks returns a TailCall, which the trampoline makes: a loop with a break inside does not nest
+ * deeper with every turn.
  */
 #include "hook.h"
 
-/* --- Next --------------------------------------------------------------------------------------------------------- */
+/* --- TailCall ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_VAR_HEAD
     PyObject *items[]; /* the function, then its arguments */
-} Next;
+} TailCall;
 
-static PyObject *next_new(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static PyObject *tail_call_new(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     if (n < 1 || kwnames != NULL) {
-        PyErr_SetString(PyExc_TypeError, "Next(function, *args) takes a function");
+        PyErr_SetString(PyExc_TypeError, "TailCall(function, *args) takes a function");
         return NULL;
     }
-    Next *self = PyObject_NewVar(Next, (PyTypeObject *)type, n);
+    TailCall *self = PyObject_NewVar(TailCall, (PyTypeObject *)type, n);
     if (self == NULL) {
         return NULL;
     }
@@ -35,7 +35,7 @@ static PyObject *next_new(PyObject *type, PyObject *const *args, size_t nargsf, 
     return (PyObject *)self;
 }
 
-static void next_dealloc(Next *self)
+static void tail_call_dealloc(TailCall *self)
 {
     for (Py_ssize_t i = 0; i < Py_SIZE(self); i++) {
         Py_CLEAR(self->items[i]);
@@ -43,14 +43,14 @@ static void next_dealloc(Next *self)
     PyObject_Free(self);
 }
 
-PyTypeObject Next_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dynamo._hook.Next",
-    .tp_doc = PyDoc_STR("Next(function, *args)\n--\n\nThe call with which a continuation wants to be continued."),
-    .tp_basicsize = sizeof(Next),
+PyTypeObject TailCall_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dynamo._hook.TailCall",
+    .tp_doc = PyDoc_STR("TailCall(function, *args)\n--\n\nThe call with which a continuation wants to be continued."),
+    .tp_basicsize = sizeof(TailCall),
     .tp_itemsize = sizeof(PyObject *),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_dealloc = (destructor)next_dealloc,
-    .tp_vectorcall = next_new,
+    .tp_dealloc = (destructor)tail_call_dealloc,
+    .tp_vectorcall = tail_call_new,
 };
 
 /* --- frames that the user does not see ---------------------------------------------------------------------------- */
@@ -120,14 +120,14 @@ PyObject *next_item(PyObject *module, PyObject *iterator)
     return result;
 }
 
-/* --- hand_over and go_on ------------------------------------------------------------------------------------------ */
+/* --- call_stealing_args and trampoline ---------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     const char *name;
     char hides; /* the calling frame */
-} HandOver;
+} StealingCall;
 
 /* The frame of the call that is being made has begun: what it was given is its own now. Each object that is let go of
  * here is still held by the frame, so that none dies. */
@@ -162,12 +162,12 @@ static PyObject *call_with_given(Thread *thread, PyObject *function, PyObject **
     return result;
 }
 
-/* hand_over(function, *args). Called by CALL of code that we made, so that `args` are on its frame's stack, from which
- * the interpreter then drops whatever is there. A hidden frame stays where it is, and only the chain of frames leads
+/* call_stealing_args(function, *args). Called by CALL of generated code, so that `args` are on its frame's stack, from
+ * which the interpreter then drops whatever is there. A hidden frame stays where it is, and only the chain of frames leads
  * past it; evaluating a frame leaves the current frame as it found it. */
-static PyObject *hand_over(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static PyObject *call_stealing_args(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    HandOver *self = (HandOver *)callable;
+    StealingCall *self = (StealingCall *)callable;
     Thread *thread = &current_thread;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     if (n < 1 || kwnames != NULL) {
@@ -180,8 +180,8 @@ static PyObject *hand_over(PyObject *callable, PyObject *const *args, size_t nar
         *current_frame(tstate) = caller->previous;
     }
     PyObject *result = call_with_given(thread, args[0], (PyObject **)args + 1, n - 1);
-    while (result != NULL && Py_IS_TYPE(result, &Next_Type)) {
-        Next *next = (Next *)result;
+    while (result != NULL && Py_IS_TYPE(result, &TailCall_Type)) {
+        TailCall *next = (TailCall *)result;
         result = call_with_given(thread, next->items[0], next->items + 1, Py_SIZE(next) - 1);
         Py_DECREF(next);
     }
@@ -189,28 +189,28 @@ static PyObject *hand_over(PyObject *callable, PyObject *const *args, size_t nar
     return result;
 }
 
-static PyObject *hand_over_repr(PyObject *self)
+static PyObject *stealing_call_repr(PyObject *self)
 {
-    return PyUnicode_FromString(((HandOver *)self)->name);
+    return PyUnicode_FromString(((StealingCall *)self)->name);
 }
 
-PyTypeObject HandOver_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dynamo._hook.HandOver",
-    .tp_doc = PyDoc_STR("Calls a function and the Next that it returns; the arguments are handed over."),
-    .tp_basicsize = sizeof(HandOver),
+PyTypeObject StealingCall_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dynamo._hook.StealingCall",
+    .tp_doc = PyDoc_STR("Calls a function and the TailCall that it returns; the arguments are stolen."),
+    .tp_basicsize = sizeof(StealingCall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_repr = hand_over_repr,
+    .tp_repr = stealing_call_repr,
     .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(HandOver, vectorcall),
+    .tp_vectorcall_offset = offsetof(StealingCall, vectorcall),
 };
 
-/* hand_over, or go_on, which hides the calling frame. */
-PyObject *make_hand_over(int hides)
+/* call_stealing_args, or trampoline, which hides the calling frame. */
+PyObject *make_stealing_call(int hides)
 {
-    HandOver *self = PyObject_New(HandOver, &HandOver_Type);
+    StealingCall *self = PyObject_New(StealingCall, &StealingCall_Type);
     if (self != NULL) {
-        self->vectorcall = hand_over;
-        self->name = hides ? "go_on" : "hand_over";
+        self->vectorcall = call_stealing_args;
+        self->name = hides ? "trampoline" : "call_stealing_args";
         self->hides = hides != 0;
     }
     return (PyObject *)self;
