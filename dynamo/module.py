@@ -1,4 +1,4 @@
-"""A compiled nn.Module that is a stand-in for the original in every respect but its call.
+"""A compiled nn.Module: a wrapper that is the original in every respect but its call.
 
 The wrapper is an instance of a subclass of the module's class and shares the module's __dict__:
 attributes, parameters, hooks, state_dict keys and isinstance are the original's, whichever of the
@@ -17,7 +17,7 @@ from dynamo.context import CompileContext
 
 
 class CompiledModule:
-    """Mixin of the stand-in classes; `isinstance(m, CompiledModule)` tells a compiled module."""
+    """Mixin of the wrapper classes; `isinstance(m, CompiledModule)` tells a compiled module."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -35,21 +35,21 @@ def compile_module(
     context: CompileContext,
     dispatcher: Callable[[Callable[..., Any], CompileContext], Any],
 ) -> torch.nn.Module:
-    """The stand-in for `module` whose call goes through `dispatcher(call_module, context)`."""
+    """The wrapper of `module` whose call goes through `dispatcher(call_module, context)`."""
     if isinstance(module, CompiledModule):
         module = module._orig_mod
-    stand_in: Any = object.__new__(_stand_in_class(type(module)))
-    object.__setattr__(stand_in, "__dict__", module.__dict__)
-    object.__setattr__(stand_in, "_orig_mod", module)
-    object.__setattr__(stand_in, "_dynamo_context", context)
-    object.__setattr__(stand_in, "_dynamo_call", dispatcher(call_module, context))
-    return stand_in
+    wrapper: Any = object.__new__(_wrapper_class(type(module)))
+    object.__setattr__(wrapper, "__dict__", module.__dict__)
+    object.__setattr__(wrapper, "_orig_mod", module)
+    object.__setattr__(wrapper, "_dynamo_context", context)
+    object.__setattr__(wrapper, "_dynamo_call", dispatcher(call_module, context))
+    return wrapper
 
 
 _classes: dict[type, type] = {}
 
 
-def _stand_in_class(cls: type) -> type:
+def _wrapper_class(cls: type) -> type:
     if cls not in _classes:
         _classes[cls] = type(cls)(
             cls.__name__,

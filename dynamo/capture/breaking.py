@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
-from dynamo.capture import stand_ins
+from dynamo.capture import shim_frames as shim_frames
 from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.control import SkipFrame
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.lifetimes import SuspendedGenerator, path_to, reachable
-from dynamo.capture.stand_ins import TRUTH, calling, handing_on, performing, while_handling
+from dynamo.capture.shim_frames import TRUTH, calling, handing_on, performing, while_handling
 from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.capture.virtual_objects import Exhausted, VirtualObject, VirtualObjects
 from dynamo.errors import Unsupported
@@ -182,7 +182,7 @@ class BreakEmitter:
         elif self.instr.op == "RERAISE":
             places = places[-1:]
         elif self.instr.op == "DICT_MERGE":
-            places = [*(places[0] + below for below in stand_ins.BELOW_MERGED), *places]
+            places = [*(places[0] + below for below in shim_frames.BELOW_MERGED), *places]
         locals_: list[str] = []
         if self._calls_method(places):
             method: Any = stack[places[0]]
@@ -278,19 +278,19 @@ class BreakEmitter:
         return following, [(Item.NULL, "")] * nulls
 
     def _native(self, codegen: Codegen, operands: list[str]) -> None:
-        """Execute the instruction. Nested, that leaves one value (see stand_ins.performing)."""
+        """Execute the instruction. Nested, that leaves one value (see shim_frames.performing)."""
         if not self.nested:
             for local in operands if self.apart else ():
                 if local:
                     codegen.load_fast_and_clear(local)
                 else:
                     codegen.push_null()
-            stand_ins.execute(codegen, self.instr)
+            shim_frames.execute(codegen, self.instr)
             return
         names = [local for local in operands if local]
         if self.handled is not None:
             names.append(_HANDLED)
-        first = self._stand_in([not local for local in operands], self.handled is not None)
+        first = self._shim([not local for local in operands], self.handled is not None)
         codegen.set_location(None, self.outer.instr.positions)
         codegen.load_callable(lambda: codegen.load_const(_hook.call_stealing_args))
         codegen.load_const(first)
@@ -305,7 +305,7 @@ class BreakEmitter:
         else:
             body()
 
-    def _stand_in(self, nulls: list[bool], handling: bool) -> Callable[..., Any]:
+    def _shim(self, nulls: list[bool], handling: bool) -> Callable[..., Any]:
         inner = self.inner
         function: Callable[..., Any]
         if inner.tx.hidden and not handling:
@@ -628,7 +628,7 @@ class BreakEmitter:
 
     def _load_loop(self, codegen: Codegen, code: CodeType, count: int) -> None:
         """Push what is called; the loop is the first argument of what hides this frame, which the
-        loop is a part of, and of the stand-ins for frames in between.
+        loop is a part of, and of the shim frames in between.
         """
 
         def load() -> None:

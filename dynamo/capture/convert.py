@@ -52,7 +52,7 @@ from dynamo.capture.root import (
     change_autocast_nesting,
     read_modes,
 )
-from dynamo.capture.stand_ins import is_stand_in
+from dynamo.capture.shim_frames import is_shim
 from dynamo.config import config
 from dynamo.errors import (
     BackendCompilerFailed,
@@ -116,7 +116,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if is_opaque_module(module) or str(module).startswith(_RUN_WHOLE):
         return _hook.SKIP_RECURSIVELY
     if (
-        is_stand_in(code)
+        is_shim(code)
         or not code.co_flags & inspect.CO_OPTIMIZED  # of a module, or a class body
         or id(code) in _LEFT_ALONE
         or METHODS.get(code) is not None

@@ -287,8 +287,7 @@ static int init_once(void)
     call_stealing_args = make_stealing_call(0);
     trampoline = make_stealing_call(1);
     if (null_sentinel == NULL || call_stealing_args == NULL || trampoline == NULL || skip_recursively == NULL ||
-        cache_init() < 0 ||
-        eval_frame_init() < 0 || compiled_init() < 0) {
+        cache_init() < 0 || eval_frame_init() < 0 || compiled_init() < 0) {
         return -1;
     }
     done = 1;

@@ -12,11 +12,11 @@ from dynamo.capture.side_effects import SERIALS
 from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.dummy_operands import dummy_operand, fail_as
 from dynamo.values.exceptions import call_handler, call_real
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
 from dynamo.values.reflection import no_attribute
-from dynamo.values.standins import fail_as, stand_in
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
@@ -138,7 +138,7 @@ class BuiltinObject(Value):
         """
         slot = getattr(self.python_type(), binary_dunder(op, reflected), None)
         if op[0] in "+*" and slot is not None:
-            call_real(tx, slot, stand_in(self), stand_in(other))
+            call_real(tx, slot, dummy_operand(self), dummy_operand(other))
         return ConstantValue(NotImplemented)
 
 

@@ -35,6 +35,7 @@ from dynamo.values.dicts import (
     MappingProxyValue,
     OrderedDictValue,
 )
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.generator import Resumable, next_method
 from dynamo.values.lookup import type_holds
@@ -46,7 +47,6 @@ from dynamo.values.ranges import RangeValue, SliceValue, range_of
 from dynamo.values.reflection import type_name
 from dynamo.values.sets import FrozenSetValue, SetValue
 from dynamo.values.sorting import sort_in_place
-from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

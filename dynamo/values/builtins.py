@@ -488,7 +488,7 @@ def _super(tx, cls=None, owner=None):
 def _check_super(tx: Interpreter, after: type, owner: Value) -> None:
     """The object has to be an instance of the class, or a subclass."""
     from dynamo.values.classes import ClassValue
-    from dynamo.values.standins import fail_as
+    from dynamo.values.dummy_operands import fail_as
 
     kind = owner.python_type()
     if after in kind.__mro__ or (isinstance(owner, ClassValue) and after in owner.cls.__mro__):

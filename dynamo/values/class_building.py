@@ -226,7 +226,7 @@ def _abstract_mark(tx: Interpreter, value: Value) -> Value | None:
 
 
 def _says_if_abstract(tx: Interpreter, value: Value) -> bool:
-    """Whether ABCMeta finds in the stand-in for `value` what it would find in `value`."""
+    """Whether ABCMeta finds in the dummy for `value` what it would find in `value`."""
     parts = value.args if isinstance(value, DescriptorValue) else [value]
     marks = [mark for part in parts if (mark := _abstract_mark(tx, part)) is not None]
     if not all(mark.python_type_is(bool) for mark in marks):
@@ -244,11 +244,11 @@ def _has_set_name(value: Value) -> bool:
 
 
 # -- Values as real objects -----------------------------------------------------------------------
-class StandIn:
+class DummyAttribute:
     """What a class attribute is while capturing whose value is only known as a Value."""
 
 
-class UnhashableStandIn(StandIn):
+class UnhashableDummyAttribute(DummyAttribute):
     """dataclasses.dataclass asks whether a default can be hashed."""
 
     __hash__ = None  # type: ignore[assignment]
@@ -278,16 +278,16 @@ def real_of(tx: Interpreter, label: str, value: Value) -> Any:
     elif isinstance(value, FieldValue):
         real = dataclasses.field(**{k: real_of(tx, label, v) for k, v in value.kwargs.items()})
     else:
-        real = _stand_in(label, value)
+        real = _dummy(label, value)
     tx.output.remember(real, None, value)
     return real
 
 
-def _stand_in(label: str, value: Value) -> Any:
+def _dummy(label: str, value: Value) -> Any:
     kind = value.python_type()
     if any(type_holds(kind, name) for name in ("__get__", "__set__", "__delete__")):
         raise _refused(label, f"{value.describe()} is a descriptor")
-    return UnhashableStandIn() if kind.__hash__ is None else StandIn()
+    return UnhashableDummyAttribute() if kind.__hash__ is None else DummyAttribute()
 
 
 def _real_function(tx: Interpreter, label: str, value: NestedFunctionValue) -> Any:

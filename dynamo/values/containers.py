@@ -24,6 +24,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.keys import key_of, unhashable
 from dynamo.values.lookup import type_holds
@@ -31,7 +32,6 @@ from dynamo.values.named_tuples import field_names, is_named_tuple
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sorting import sort_in_place
-from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

@@ -18,11 +18,11 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.objects import builtin_base
 from dynamo.values.operators import binary_op, right_goes_first
 from dynamo.values.reflection import type_name
-from dynamo.values.standins import fail_as
 from dynamo.values.tensor import READ_METHODS, TensorValue
 
 if TYPE_CHECKING:

@@ -29,12 +29,12 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dict_changes import DictChanges
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, equal
 from dynamo.values.reflection import type_name
-from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

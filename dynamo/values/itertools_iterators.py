@@ -18,11 +18,11 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
 from dynamo.values.iterators import FilterIterator, IteratorValue, Rebuilt
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import SliceValue
-from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

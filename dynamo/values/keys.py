@@ -11,8 +11,8 @@ from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import is_literal
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

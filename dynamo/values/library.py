@@ -29,6 +29,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.lookup import type_holds
@@ -36,7 +37,6 @@ from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.operators import as_index, binary_op
 from dynamo.values.pure import twins
 from dynamo.values.ranges import RangeValue
-from dynamo.values.standins import fail_as
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter

@@ -18,9 +18,9 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import after_binary, after_compare
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.reflection import type_name
-from dynamo.values.standins import fail_as
 from dynamo.values.symbolic_text import percent, sum_of
 
 if TYPE_CHECKING:

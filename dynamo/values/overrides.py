@@ -1,8 +1,9 @@
 """__torch_function__: calls of torch with arguments whose classes override them.
 
 What torch hands to the method (the function, the arguments in their places) is found by making
-the same call with stand-ins of the arguments, whose own __torch_function__ records it. The method
-is then captured like user code; torch.Tensor's own, which most end in, is known here.
+the same call with dummy operands in place of the arguments, whose own __torch_function__ records
+it. The method is then captured like user code; torch.Tensor's own, which most end in, is known
+here.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def dispatch(
     """The result of the arguments' __torch_function__; None if torch would not ask it."""
     if not is_enabled(tx) or not overriding([*args, *kwargs.values()]):
         return None
-    seen = _StandIns(tx).call(op, target, args, kwargs)
+    seen = _DummyOperands(tx).call(op, target, args, kwargs)
     return None if seen is None else call_override(tx, *seen)
 
 
@@ -201,30 +202,30 @@ def _real(function: Value) -> Any:
 
 # -- finding what torch hands over ----------------------------------------------------------------
 class _Seen(Exception):
-    """Carries what a stand-in's __torch_function__ got."""
+    """Carries what a dummy operand's __torch_function__ got."""
 
 
 class _Spy(torch.Tensor):
-    """A stand-in of an argument that overrides."""
+    """A dummy operand for an argument that overrides."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         raise _Seen(func, args, kwargs or {})
 
 
-class _StandIns:
-    """One call, made with stand-ins."""
+class _DummyOperands:
+    """One call, made with dummy operands."""
 
     def __init__(self, tx: Interpreter) -> None:
         self.tx = tx
-        self.values: dict[int, Value] = {}  # id(stand-in) -> what it stands for
+        self.values: dict[int, Value] = {}  # id(dummy) -> what it stands for
         self.alive: list[Any] = []
 
     def call(
         self, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Any, list[Value], dict[str, Value]] | None:
-        real = [self._stand_in(arg) for arg in args]
-        named = {name: self._stand_in(value) for name, value in kwargs.items()}
+        real = [self._dummy_operand(arg) for arg in args]
+        named = {name: self._dummy_operand(value) for name, value in kwargs.items()}
         try:
             if op == "call_method":
                 getattr(real[0], target)(*real[1:], **named)
@@ -238,22 +239,22 @@ class _StandIns:
             return None
         return None
 
-    def _stand_in(self, value: Value) -> Any:
+    def _dummy_operand(self, value: Value) -> Any:
         from dynamo.values.containers import SequenceValue
         from dynamo.values.ranges import SliceValue
 
         if isinstance(value, SequenceValue) and not value.is_constant():
-            return value.make_real([self._stand_in(item) for item in value.wrapped()])
+            return value.make_real([self._dummy_operand(item) for item in value.wrapped()])
         if isinstance(value, SliceValue):
             return value.as_proxy()
         if not isinstance(value, TensorValue) and not overriding([value]):
             return value.as_proxy()
-        stand_in = torch.empty(0)
+        dummy = torch.empty(0)
         if overriding([value]):
-            stand_in = stand_in.as_subclass(_Spy)
-        self.values[id(stand_in)] = value
-        self.alive.append(stand_in)
-        return stand_in
+            dummy = dummy.as_subclass(_Spy)
+        self.values[id(dummy)] = value
+        self.alive.append(dummy)
+        return dummy
 
     def _value(self, got: Any) -> Value:
         from dynamo.values.containers import ListValue, TupleValue

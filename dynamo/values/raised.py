@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.stand_ins import showing
+from dynamo.capture.shim_frames import showing
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder

@@ -1,4 +1,4 @@
-"""Real objects that stand for symbolic values where only types and sizes matter.
+"""Dummy operands: real objects in place of symbolic values where only types and sizes matter.
 
 What a wrong operation raises, and in which words, is Python's own affair and changes from version
 to version: `fail_as` has Python itself fail, on objects of the same types.
@@ -27,7 +27,7 @@ class _Item:
     """An item of a container: equal to nothing but itself."""
 
 
-def stand_in(value: Value) -> Any:
+def dummy_operand(value: Value) -> Any:
     """An object of the type of `value`: the constant itself, a container of as many items."""
     from dynamo.values.containers import DequeValue, SequenceValue
     from dynamo.values.ranges import SliceValue
@@ -42,7 +42,7 @@ def stand_in(value: Value) -> Any:
     if isinstance(value, SequenceValue):
         return (tuple if issubclass(cls, tuple) else list)(_Item() for _ in value.contents)
     if isinstance(value, SliceValue):
-        return slice(*map(stand_in, value.parts))
+        return slice(*map(dummy_operand, value.parts))
     if cls is range:
         return value.as_constant()
     if cls in _EMPTY:
@@ -62,11 +62,11 @@ _EMPTY = frozenset(
     [dict, set, frozenset, bytearray, collections.OrderedDict, collections.defaultdict]
 )
 _LONE: tuple[Any, ...] = (iter([]), iter(()), {}.keys(), {}.values(), {}.items(), zip())
-_MADE: dict[type, Any] = {type(made): made for made in (*_LONE, map(str, ()), stand_in)}
+_MADE: dict[type, Any] = {type(made): made for made in (*_LONE, map(str, ()), dummy_operand)}
 
 
 def fail_as(tx: Interpreter, function: Callable[..., Any], *values: Value) -> NoReturn:
     """Raise in the program what the real function raises for such values."""
-    call_real(tx, function, *map(stand_in, values))
+    call_real(tx, function, *map(dummy_operand, values))
     name = getattr(function, "__qualname__", repr(function))
     raise Unsupported(breaks.UncapturedCall(name))

@@ -1,15 +1,15 @@
-"""Stand-ins: frames that are on the stack, in place of the inlined ones, while an instruction runs.
+"""Shim frames: they are on the stack in place of the inlined ones while an instruction runs.
 
     def f(x):                 def f(x):                          # as rewritten
         return g(x) + 1           ... the graph, until the break in g
-                                  results = g_stand_in(*operands)       # on the line of the call
+                                  results = g_shim(*operands)       # on the line of the call
     def g(x):                     return the rest of f(the rest of g, *results, ...)
         y = x * 2
-        print(y)              def g_stand_in(*operands):         # g's name, file and line
+        print(y)              def g_shim(*operands):         # g's name, file and line
         return y                  return print(y)
 
 Whoever looks at the stack meanwhile (a traceback, a logger, warnings) sees the user's functions.
-Stand-ins are not compiled.
+Shim frames are not compiled.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BELOW_MERGED = (-3, -1) if versions.NULL_BELOW_CALLABLE else (-3, -1, -1)
 _made: CodeMap[bool] = CodeMap()
 
 
-def is_stand_in(code: CodeType) -> bool:
+def is_shim(code: CodeType) -> bool:
     return _made.get(code) is not None
 
 
@@ -55,7 +55,7 @@ def calling(
     callee: Callable[..., Any],
     count: int,
 ) -> FunctionType:
-    """Stands for a frame that is calling: hands its `count` arguments on, and the result back."""
+    """The shim of a frame that is calling: hands its `count` arguments on, and the result back."""
     emit = Emitter()
     emit.set_location(None, instr.positions)
     names = [f".argument{i}" for i in range(count)]
@@ -71,7 +71,7 @@ def calling(
 def handing_on(
     code: CodeType, namespace: dict[str, Any], instr: Instruction, count: int
 ) -> FunctionType:
-    """Stands for a frame that calls its first argument on the other ones, which are `count`."""
+    """The shim of a frame that calls its first argument on the other ones, which are `count`."""
     emit = Emitter()
     emit.set_location(None, instr.positions)
     names = [".function", *(f".argument{i}" for i in range(count))]
