@@ -12,8 +12,8 @@ from backends.autograd import OpByOp, under_autograd, whole_or_split
 from backends.registry import register_backend
 from fxgraph import GraphModule
 from fxgraph.aot import (
+    FreedGraphsCallable,
     FunctionalGraph,
-    SpentCallable,
     TrainingGraph,
     Unfunctionalizable,
     decompositions,
@@ -70,7 +70,7 @@ def compile_traced(
 ) -> Callable[..., Any]:
     """As that of backend="inductor", run op by op."""
     if isinstance(traced, FunctionalGraph):
-        return SpentCallable(lambda *inputs: run_functional(traced, inputs), traced.spent)
+        return FreedGraphsCallable(lambda *inputs: run_functional(traced, inputs), traced.spent)
     return training_callable(traced, run_flat(traced.forward), run_backward)
 
 

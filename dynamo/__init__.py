@@ -17,10 +17,7 @@ from dynamo.backend_lookup import (
 )
 from dynamo.break_regions import error_on_graph_break
 from dynamo.config import config
-from dynamo.explain import explain
-from dynamo.export import export
-from dynamo.logs import enable_from_environment as _enable_logs
-from dynamo.rules import (
+from dynamo.directives import (
     allow_in_graph,
     assume_constant_result,
     disallow_in_graph,
@@ -28,6 +25,9 @@ from dynamo.rules import (
     is_compiling,
     substitute_in_graph,
 )
+from dynamo.explain import explain
+from dynamo.export import export
+from dynamo.logs import enable_from_environment as _enable_logs
 from dynamo.saved.loading import load
 from dynamo.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
 from dynamo.static_graph import Graph

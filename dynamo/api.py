@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from dynamo import _hook, rules
+from dynamo import _hook, directives
 from dynamo.backend_lookup import resolve
 from dynamo.capture.convert import convert_frame
 from dynamo.config import config
@@ -154,10 +154,10 @@ def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -
         code = getattr(fn, "__code__", None)
         if code is None:
             raise TypeError("dynamo.disable(recursive=False) takes a Python function")
-        rules.SKIPPED_CODE.set(code, reason or "")
+        directives.SKIPPED_CODE.set(code, reason or "")
         return fn
     disabled = _hook.disabled(fn)
-    rules.DISABLED_REASONS[id(disabled)] = (disabled, reason or "")
+    directives.DISABLED_REASONS[id(disabled)] = (disabled, reason or "")
     return disabled
 
 

@@ -221,19 +221,19 @@ ReadsLocals = _reason(
     "{0} reads its own local variables by locals(), eval() or exec()",
     "do that in a function of its own, which is not captured",
 )
-BarrenFunction = _reason(
-    "BarrenFunction",
+NoGraphs = _reason(
+    "NoGraphs",
     "NO_GRAPHS",
     "{0} broke {1} times in a row without a tensor operation in between: its rest runs as it is",
-    "compile the functions that compute instead, or raise dynamo.config.barren_limit",
+    "compile the functions that compute instead, or raise dynamo.config.no_graph_limit",
 )
-ReadingLoop = _reason(
-    "ReadingLoop",
-    "READING_LOOP",
+DataDependentLoop = _reason(
+    "DataDependentLoop",
+    "DATA_DEPENDENT_LOOP",
     "a loop reads values of tensors in each turn, with few operations ({0}) in between: it runs as "
     "it is",
     "keep the values in tensors, set dynamo.config.capture_scalar_outputs, or, to have a graph for "
-    "each turn, lower dynamo.config.reading_loop_limit",
+    "each turn, lower dynamo.config.data_dependent_loop_limit",
 )
 RaisingCalls = _reason(
     "RaisingCalls",

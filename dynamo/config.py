@@ -29,8 +29,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
     "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
-    "barren_limit": (64, "after how many captures in a row without a graph a function is left"),
-    "reading_loop_limit": (
+    "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
+    "data_dependent_loop_limit": (
         16,
         "a loop that reads tensors in each turn runs as it is if a turn has no more operations",
     ),

@@ -28,6 +28,6 @@ class CompileContext:
     records: list[FrameRecord] = field(default_factory=list)
     history: History = field(default_factory=History)  # the sizes seen, by code object
     # How often in a row a function and its continuations were captured without a graph.
-    barren: CodeMap[int] = field(default_factory=CodeMap)
+    without_graph: CodeMap[int] = field(default_factory=CodeMap)
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph

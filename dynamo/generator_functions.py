@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from dynamo import _hook, rules
+from dynamo import _hook, directives
 from dynamo.capture.convert import convert_frame, leave_generator
 from dynamo.context import CompileContext
 
@@ -24,7 +24,7 @@ def _call(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-rules.SKIPPED_CODE.set(_call.__code__, "it only calls")
+directives.SKIPPED_CODE.set(_call.__code__, "it only calls")
 
 
 def makes_generators(fn: Any) -> bool:

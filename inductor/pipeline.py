@@ -33,8 +33,8 @@ import torch
 
 from fxgraph import effects, faults
 from fxgraph.aot import (
+    FreedGraphsCallable,
     FunctionalGraph,
-    SpentCallable,
     TrainingGraph,
     Unfunctionalizable,
     functionalize,
@@ -405,7 +405,7 @@ def compile_traced(
         c = new_compilation(training.graph_module, example_inputs, options)
         c.functional = training
         statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
-        return SpentCallable(_compiled(c), training.spent, statics)
+        return FreedGraphsCallable(_compiled(c), training.spent, statics)
     c = new_compilation(training.forward.graph_module, example_inputs, options)
     c.functional, c.inference = training.forward, False
     forward = _compiled(c)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dynamo import breaks, rules
+from dynamo import breaks, directives
 from dynamo.break_regions import break_is_error
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
@@ -181,7 +181,9 @@ class Checks:
         """Whether the frame draws random numbers before the checks."""
         nodes = [node for node in self.output.graph.nodes if node.op.startswith("call_")]
         does = [effects.of(node) for node in nodes if _name(node) not in STATE_FUNCTIONS]
-        return bool(self.output.made_first) or any(effect.random or effect.other for effect in does)
+        return bool(self.output.hoisted_modules) or any(
+            effect.random or effect.other for effect in does
+        )
 
     @property
     def changes_state(self) -> bool:
@@ -207,7 +209,7 @@ def leaves_trace(node: Node) -> bool:
         return True
     if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
         return False
-    return not (id(node.target) in rules.ALLOWED or effects.runs_functions(node.target))
+    return not (id(node.target) in directives.ALLOWED or effects.runs_functions(node.target))
 
 
 def _name(node: Node) -> str:
@@ -234,7 +236,7 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
     checks = tx.output.checks
     if jumps is None or not checks.can_be_made():
         return None
-    later = value.truth_later(tx)
+    later = value.deferred_truth(tx)
     if later is None:
         return None
     passes = jumps is (jump.op == "POP_JUMP_IF_TRUE")

@@ -54,7 +54,7 @@ class StartAgain(Exception):
 
 
 class TrialOver(BaseException):
-    """What a trial was for is known, or will not be (capture/reading_loops.py)."""
+    """What a trial was for is known, or will not be (capture/data_dependent_loops.py)."""
 
 
 class Arrived(BaseException):

@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._device import DeviceContext
 
-from dynamo import _hook, breaks, rules
+from dynamo import _hook, breaks, directives
 from dynamo.break_regions import enter_region, leave_region, set_regions
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap, when_gone
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import class_body, handlers_calls, handlers_data, handlers_flow  # noqa: F401
 from dynamo.capture.control import RestartAnalysis, SkipFrame, SpellOut, StartAgain, TrialOver
+from dynamo.capture.data_dependent_loops import trial_for
 from dynamo.capture.draws import preserved_draws
 from dynamo.capture.inlining import PACKED, RECURRENT, packed_argument
 from dynamo.capture.interpreter import refused_code
@@ -42,7 +43,6 @@ from dynamo.capture.lifetimes import uniquely_referenced
 from dynamo.capture.lookups import recording
 from dynamo.capture.output import OutputGraph
 from dynamo.capture.overwrite_guards import guard_overwrites
-from dynamo.capture.reading_loops import trial_for
 from dynamo.capture.relied_on import WHILE_REPLACED, something_is_replaced
 from dynamo.capture.rewrite import FrameRewriter, Rewritten, rewrite
 from dynamo.capture.root import (
@@ -120,7 +120,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         or not code.co_flags & inspect.CO_OPTIMIZED  # of a module, or a class body
         or id(code) in _LEFT_ALONE
         or METHODS.get(code) is not None
-        or rules.SKIPPED_CODE.get(code) is not None
+        or directives.SKIPPED_CODE.get(code) is not None
     ):
         return None
     if isinstance(module, str) and (_is_helper_module(module) or _makes_module(module, code)):
@@ -165,7 +165,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
             if rewritten.code is code:
                 return _keep_original(frame, context, rewritten, record, capture.only_now)
             guarded = finish(frame, rewritten, record)
-            _count_barren(code, context, record)
+            _count_without_graph(code, context, record)
         except SkipFrame:
             return None
         except (Unsupported, BackendCompilerFailed, ConstraintViolation, RecursionError):
@@ -268,9 +268,9 @@ def _left_as_it_is(frame: Any, context: CompileContext) -> breaks.Break | None:
     if _reads_locals(frame):
         return breaks.ReadsLocals(code.co_name)
     if origin(code) is not None:
-        barren = context.barren.get(_function_of(code)) or 0
-        if barren >= config.barren_limit:
-            return breaks.BarrenFunction(code.co_name, barren)
+        without_graph = context.without_graph.get(_function_of(code)) or 0
+        if without_graph >= config.no_graph_limit:
+            return breaks.NoGraphs(code.co_name, without_graph)
     return None
 
 
@@ -280,10 +280,12 @@ def _function_of(code: types.CodeType) -> types.CodeType:
     return code if made_by is None or made_by.code is None else made_by.code
 
 
-def _count_barren(code: types.CodeType, context: CompileContext, record: FrameRecord) -> None:
+def _count_without_graph(
+    code: types.CodeType, context: CompileContext, record: FrameRecord
+) -> None:
     function = _function_of(code)
-    before = context.barren.get(function) or 0
-    context.barren.set(function, 0 if record.graphs else before + 1)
+    before = context.without_graph.get(function) or 0
+    context.without_graph.set(function, 0 if record.graphs else before + 1)
 
 
 def _reads_locals(frame: Any) -> bool:
@@ -410,7 +412,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     for source in sources if statics else ():
         output.guards.add(source, "not_among", statics)
     guard_overwrites(output)
-    for group in (*output.side_effects.distinct_sources(), *output.told_apart()):
+    for group in (*output.side_effects.distinct_sources(), *output.distinct_groups()):
         output.guards.add(None, "not_aliased", group)
     _guard_symbols(output, record)
     _guard_marks(output)
@@ -481,11 +483,11 @@ class Capture:
         self.fits = -1
         self.too_late: int | None = None
         self.polyfilled: frozenset[int] = frozenset()  # see OutputGraph
-        self.trail: list[int] = []  # of the attempt that came furthest
+        self.step_log: list[int] = []  # of the attempt that came furthest
         # Unrolled, a loop is captured for the place where it stands: only the first time.
         older = _hook.cache_entries(frame.f_code, context)
         self.unrolls = not older
-        self.leaves_loops = True  # see capture/reading_loops.py
+        self.leaves_loops = True  # see capture/data_dependent_loops.py
         self.seen = context.history.frame(frame.f_code, fresh=not older)
         self.seen.general = self.seen.general or len(older) >= max(config.recompile_limit - 1, 1)
 
@@ -541,13 +543,13 @@ class Capture:
                 raise SkipFrame
             if self._leaves_loop(stop):
                 continue
-            if len(root.trail) > len(self.trail):
-                self.trail = root.trail
+            if len(root.step_log) > len(self.step_log):
+                self.step_log = root.step_log
             try:
                 if self._could_break_later(root, stop):
                     continue
                 rewritten = self._rewrite(root, stop)
-            except RestartAnalysis as restart:  # see values/unread.py
+            except RestartAnalysis as restart:  # see values/deferred_scalar.py
                 self.restart = restart
                 continue
             except Unsupported as error:
@@ -566,7 +568,7 @@ class Capture:
 
     def _start_over(self) -> None:
         """From the start, in another way: what earlier attempts found does not hold any more."""
-        self.restart, self.too_late, self.trail = None, None, []
+        self.restart, self.too_late, self.step_log = None, None, []
         self.polyfilled = frozenset()
         self.fits, self.backoff = -1, 1
 
@@ -583,7 +585,7 @@ class Capture:
             RootInterpreter(output, self.frame).execute()
         if not trial.says_whole:
             return False
-        reason = breaks.ReadingLoop(trial.operations)
+        reason = breaks.DataDependentLoop(trial.operations)
         self.restart = RestartAnalysis(trial.entered, reason, stop.user_stack, loop=trial.loop)
         return True
 
@@ -638,7 +640,7 @@ class Capture:
             self.context.records.append(self.record)
             raise SkipFrame
         self.backoff *= 2
-        self.restart = RestartAnalysis(root.trail[step], reason, stop.user_stack)
+        self.restart = RestartAnalysis(root.step_log[step], reason, stop.user_stack)
 
     def _could_break_later(self, root: RootInterpreter, stop: Stop) -> bool:
         """Having backed off, look for the latest place that fits; else Unsupported."""
@@ -650,7 +652,7 @@ class Capture:
         if self.too_late - here <= 1:
             return False
         step = (self.too_late + here) // 2
-        self.restart = RestartAnalysis(self.trail[step], stop.reason, stop.user_stack)
+        self.restart = RestartAnalysis(self.step_log[step], stop.reason, stop.user_stack)
         return True
 
     def _record_break(self, stop: Stop, graph_break: bool = True) -> None:

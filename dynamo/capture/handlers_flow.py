@@ -53,7 +53,7 @@ def _truth(tx: Interpreter, instr: Instruction) -> bool:
     """The truth of what a conditional jump pops."""
     value = tx.pop()
     tx.in_tail_position(value, "__bool__", [ReturnContinuation(checked_bool)])
-    if value.read_later:
+    if value.is_deferred:
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:
             return assumed

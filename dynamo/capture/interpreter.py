@@ -341,7 +341,7 @@ class Interpreter:
         try:
             while not (self.done or self.yielded):
                 self.began = output.steps
-                if self.began >= output.horizon:
+                if self.began >= output.next_event:
                     self.arrive()
                 output.steps += 1
                 self.step()
@@ -352,7 +352,7 @@ class Interpreter:
             output.running = caller
 
     def arrive(self) -> None:
-        """Step `output.horizon` comes next."""
+        """Step `output.next_event` comes next."""
         self.current = self.program[self.index][1]
         if self.output.trial is not None:
             self.output.trial.observe(self)

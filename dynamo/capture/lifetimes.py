@@ -133,7 +133,7 @@ class OutsideObject(Finalizable):
             return True
         if self.source is not None and self.output.values_by_source.get(self.source) is value:
             return True
-        return any(id(obj) in self.way for obj in value.unread())
+        return any(id(obj) in self.way for obj in value.unwrapped_objects())
 
     def end(self, tx: Interpreter) -> None:
         if tx.parent is not None or not tx.done:  # it ends by itself with the compiled frame
@@ -224,7 +224,7 @@ def _track_parts(output: OutputGraph, value: Value) -> None:
         if obj is not None and id(child) in output.plain_references:
             output.finalizable[id(obj)] = OutsideObject(output, id(obj), type(obj).__name__)
     objects = [child.outside for child in value.children() if child.outside is not None]
-    _track(output, [*value.unread(), *objects])
+    _track(output, [*value.unwrapped_objects(), *objects])
 
 
 def _track_overwritten(output: OutputGraph, owner: Value | dict, name: str) -> None:

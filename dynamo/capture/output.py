@@ -19,12 +19,12 @@ import torch
 
 from dynamo import breaks
 from dynamo.capture.checks import Checks
+from dynamo.capture.data_dependent_loops import Trial
 from dynamo.capture.devices import default_device
 from dynamo.capture.inference_blocks import InferenceBlocks
 from dynamo.capture.lifetimes import UniqueReferences
 from dynamo.capture.lookups import Lookups, is_trusted
 from dynamo.capture.order import can_fail
-from dynamo.capture.reading_loops import Trial
 from dynamo.capture.side_effects import SideEffects
 from dynamo.capture.subgraph import Subgraph, check_local, version_of
 from dynamo.config import config
@@ -104,7 +104,7 @@ class OutputGraph:
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
-        self.made_first: list[Callable[[], Any]] = []  # see values/made_first.py
+        self.hoisted_modules: list[Callable[[], Any]] = []  # see values/hoisted_modules.py
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.default_dtype = torch.get_default_dtype()
@@ -121,7 +121,7 @@ class OutputGraph:
         self.finalizable: dict[int, Finalizable] = {}
         # The steps of instructions that run as polyfills (values/polyfill_calls.py).
         self.polyfilled: frozenset[int] = frozenset()
-        self._told_apart: dict[int, Value] = {}  # by id
+        self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
         self.unique = UniqueReferences()  # what nothing else holds
@@ -135,7 +135,7 @@ class OutputGraph:
         self.unrolled: list[Any] = []
         self.regions_guarded = False  # see values/break_regions.py
         self.nesting_guarded = False  # whether the frame began inside of autocast
-        self.horizon = config.loop_limit  # no interpreter looks up before this step
+        self.next_event = config.loop_limit  # no interpreter looks up before this step
         self.handled_outside = sys.exception()  # what callers of the frame are handling
         self._nodes = 0
         self._last_placeholder: Node | None = None
@@ -173,11 +173,11 @@ class OutputGraph:
     def stop_before(self, step: int) -> None:
         """Have the interpreter that comes to this step raise Arrived."""
         self.stop_at = step
-        self.horizon = min(step, config.loop_limit)
+        self.next_event = min(step, config.loop_limit)
 
     def observe(self, trial: Trial) -> None:
         """Have the interpreters look up before every step."""
-        self.trial, self.horizon = trial, 0
+        self.trial, self.next_event = trial, 0
 
     @property
     def guesses(self) -> bool:
@@ -384,17 +384,17 @@ class OutputGraph:
             if not item.static and isinstance(item.example, torch.Tensor)
         ]
 
-    def tell_apart(self, value: Value) -> None:
+    def guard_distinct(self, value: Value) -> None:
         """The frame is about to tell this object from others, by identity."""
         if value.source is not None and not value.is_constant():
-            self._told_apart[id(value)] = value
+            self._distinct_groups[id(value)] = value
 
-    def told_apart(self) -> list[tuple[Source, ...]]:
+    def distinct_groups(self) -> list[tuple[Source, ...]]:
         """Groups of sources of one type that must stay different objects. Tensors are inputs."""
         from dynamo.values.tensor import TensorValue
 
         groups: dict[type, list[Source]] = {}
-        for value in self._told_apart.values():
+        for value in self._distinct_groups.values():
             known = _is_guarded_by_identity(value) or isinstance(value, TensorValue)
             if value.source is not None and not known:
                 groups.setdefault(value.python_type(), []).append(value.source)

@@ -27,8 +27,8 @@ import torch
 from dynamo import _hook, breaks
 from dynamo.bytecode.emit import Emitter
 from dynamo.bytecode.listing import format_code
-from dynamo.capture.breaking import BreakEmitter
-from dynamo.capture.check_emitter import CheckEmitter
+from dynamo.capture.break_codegen import BreakCodegen
+from dynamo.capture.check_codegen import CheckCodegen
 from dynamo.capture.checks import STATE_FUNCTIONS
 from dynamo.capture.order import can_fail
 from dynamo.capture.output import GraphInput, OutputGraph
@@ -80,11 +80,11 @@ class FrameRewriter:
         self.stop = stop
         self.record = record
         self.output = root.output
-        self.breaking: BreakEmitter | None = None
+        self.breaking: BreakCodegen | None = None
         if stop.instr is not None:
             if self.output.inference.open:
                 raise Unsupported(breaks.InferenceMode())
-            self.breaking = BreakEmitter(root, stop, stop.instr)
+            self.breaking = BreakCodegen(root, stop, stop.instr)
 
     def check(self) -> None:
         """Raises Unsupported where a value cannot be made again."""
@@ -98,7 +98,7 @@ class FrameRewriter:
             codegen = Codegen(self.root, Emitter())
             try:
                 self._emit_restore(codegen)
-                CheckEmitter(self.root).push_values(codegen)
+                CheckCodegen(self.root).push_values(codegen)
                 return codegen
             except (FillLater, HeldElsewhere):
                 continue
@@ -126,12 +126,12 @@ class FrameRewriter:
         emit.set_location(self.root.code.co_firstlineno)
         codegen = Codegen(self.root, emit, first)
         codegen.graph_outputs = dict(first.graph_outputs)
-        checking = CheckEmitter(self.root)
+        checking = CheckCodegen(self.root)
         if not self.output.context.export:
             inputs = [item.source for item in graph_call.inputs] if graph_call else []
             hold_targets(codegen, first.emit.loaded_targets, inputs, checking)
         with checking.graph_runs(codegen):
-            self._emit_made_first(codegen)
+            self._emit_hoisted_modules(codegen)
             if graph_call is not None:
                 self._emit_graph_call(codegen, graph_call)
         checking.emit(codegen)
@@ -159,7 +159,7 @@ class FrameRewriter:
             if call.function not in (hit, store)  # what a cache remembers is no result
         ]
         texts += ["changes torch's modes"] if self.root.state_changes else []
-        texts += ["makes objects before its graph"] if self.output.made_first else []
+        texts += ["makes objects before its graph"] if self.output.hoisted_modules else []
         texts += ["takes a lock"] if effects.locks else []
         changes += map(Change, texts)
 
@@ -276,10 +276,10 @@ class FrameRewriter:
             warnings.warn(f"{message}\nThe graph runs eagerly.", stacklevel=2)
             return module.forward
 
-    def _emit_made_first(self, codegen: Codegen) -> None:
+    def _emit_hoisted_modules(self, codegen: Codegen) -> None:
         from dynamo import _hook
 
-        for index, made in enumerate(self.output.made_first):
+        for index, made in enumerate(self.output.hoisted_modules):
             function = _hook.disabled(made)
             codegen.load_callable(lambda function=function: codegen.load_object(function, "make"))
             codegen.call(0)

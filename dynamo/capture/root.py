@@ -86,7 +86,7 @@ class RootInterpreter(Interpreter):
         self.state_changes: list[
             tuple
         ] = []  # (setter, *args) that leave torch as captured code did
-        self.trail: list[int] = []  # the steps at which the root's own instructions began
+        self.step_log: list[int] = []  # the steps at which the root's own instructions began
         if restart is not None:
             output.stop_before(restart.step)
         self.modes = read_modes()  # at the frame's entry
@@ -118,7 +118,7 @@ class RootInterpreter(Interpreter):
     @property
     def steps(self) -> int:
         """How many of its own instructions were executed to the end."""
-        return len(self.trail) - (not self.done)
+        return len(self.step_log) - (not self.done)
 
     def execute(self) -> Stop:
         """Run to the end, or to the instruction before which the frame breaks."""
@@ -163,10 +163,10 @@ class RootInterpreter(Interpreter):
         output = self.output
         stack, epoch, assumed = self.stack[:], output.epoch, len(output.guards)
         self.began = step = output.steps
-        self.trail.append(step)
+        self.step_log.append(step)
         guarded: list[tuple[Any, str, Any]] = []
         try:
-            if step >= output.horizon:
+            if step >= output.next_event:
                 self.arrive()
             output.steps += 1
             self.step()

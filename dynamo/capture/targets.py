@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dynamo.capture.check_emitter import CheckEmitter
+from dynamo.capture.check_codegen import CheckCodegen
 from dynamo.reconstruct import Codegen
 from dynamo.sources import Source, TargetSource
 
@@ -24,7 +24,7 @@ def hold_targets(
     codegen: Codegen,
     loaded: Iterable[TargetSource],
     inputs: Iterable[Source],
-    checking: CheckEmitter,
+    checking: CheckCodegen,
 ) -> None:
     """Take hold of what is `loaded`, or on the way to `inputs`, for as long as the frame runs."""
     found = [target for source in loaded for target in _on_the_way(source)]

@@ -33,7 +33,9 @@ def check_with(error_type, cond, message):
 
 
 def expected(cond):
-    """What torch._check asks; of data, capture takes it for granted (values/read_numbers.py)."""
+    """What torch._check asks; of data, capture takes it for granted
+    (values/captured_scalars.py).
+    """
     return cond
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dynamo import rules
+from dynamo import directives
 from dynamo.errors import GraphError
 from dynamo.static_graph import step
 from dynamo.static_graph.config import GraphConfig
@@ -87,7 +87,7 @@ class Graph:
         raise GraphError(f"{type(self).__name__} defines no build(self, ...)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if rules.is_compiling():
+        if directives.is_compiling():
             return step.nested(self, args, kwargs)
         return self._graph.run(self, args, kwargs)
 

@@ -36,8 +36,8 @@ class Value:
     # True: a new object of this kind is made empty, and filled by `replay` (attribute stores always
     # are).
     replays_when_new: bool = False
-    # The graph computes it: `truth_later` may say where its truth will be.
-    read_later: bool = False
+    # The graph computes it: `deferred_truth` may say where its truth will be.
+    is_deferred: bool = False
     # Whether the program can see if it is still there without holding it.
     is_weakly_held: bool = False
     left: Sequence[Any] = ()  # of an exception: what the frames hold that it left
@@ -148,7 +148,7 @@ class Value:
 
         return ConstantValue(self.truth(tx) is not negated)
 
-    def truth_later(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
         """A boolean tensor that has the value's truth, and the graph break that asking for it now
         would be. None: there is no such.
         """
@@ -271,7 +271,7 @@ class Value:
         """The real instance dict; None if there is none."""
         raise Unsupported(breaks.AttributeAccess(self.describe(), "__dict__"))
 
-    def unread(self) -> Iterable[Any]:
+    def unwrapped_objects(self) -> Iterable[Any]:
         """Objects from outside that it holds, and that may have no Value of their own."""
         return ()
 

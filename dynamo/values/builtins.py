@@ -39,8 +39,8 @@ from dynamo.values.operators import (
     binary_op,
     compare_op,
     contains_op,
+    guard_distinct,
     is_op,
-    tell_apart,
     unary_op,
 )
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
@@ -294,11 +294,11 @@ class BuiltinMethod(Value):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, BuiltinMethod):
             return None
-        same = self.name == other.name and tell_apart(tx, self.receiver, other.receiver)
+        same = self.name == other.name and guard_distinct(tx, self.receiver, other.receiver)
         return ConstantValue(same is (op == "=="))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        tx.output.tell_apart(self.receiver)
+        tx.output.guard_distinct(self.receiver)
         return self.python_type(), self.receiver.hash_key_by_identity(), self.name
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

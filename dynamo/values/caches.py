@@ -24,9 +24,9 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import SLOT_TYPES
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.function import UserFunctionValue
+from dynamo.values.hoisted_modules import can_be_first
 from dynamo.values.keys import IdentityKey, key_of
 from dynamo.values.lookup import class_lookup, type_holds
-from dynamo.values.made_first import can_be_first
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -105,7 +105,7 @@ class CellValue(Value):
     def children(self) -> Sequence[Value]:
         return (self.contents,) if isinstance(self.contents, Value) else ()
 
-    def unread(self) -> Sequence[Any]:
+    def unwrapped_objects(self) -> Sequence[Any]:
         return (self.contents.obj,) if isinstance(self.contents, Lazy) else ()
 
 

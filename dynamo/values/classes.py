@@ -347,7 +347,7 @@ def construct(
 
     cls = owner.cls
     if issubclass(cls, torch.nn.Module):
-        from dynamo.values.made_first import make_module
+        from dynamo.values.hoisted_modules import make_module
 
         made = make_module(tx, cls, args, kwargs)
         if made is not None:

@@ -77,7 +77,7 @@ class SequenceValue(BuiltinObject):
     def children(self) -> Sequence[Value]:
         return [v for v in self.contents if isinstance(v, Value)]
 
-    def unread(self) -> Iterable[Any]:
+    def unwrapped_objects(self) -> Iterable[Any]:
         return [v.real for v in self.contents if isinstance(v, Pending)]
 
     def item(self, tx: Interpreter, index: int) -> Value:
@@ -440,8 +440,8 @@ class ListValue(MutableSequence):
     def children(self) -> Sequence[Value]:
         return [v for v in self.known if isinstance(v, Value)]
 
-    def unread(self) -> Iterable[Any]:
-        return super().unread() if self.behind is None else list(self.behind[1])
+    def unwrapped_objects(self) -> Iterable[Any]:
+        return super().unwrapped_objects() if self.behind is None else list(self.behind[1])
 
     def py_append(self, tx, item):
         self.restructuring(tx)

@@ -71,7 +71,7 @@ class DictValue(BuiltinObject):
         held = [v for entry in self.entries.values() for v in entry if isinstance(v, Value)]
         return held if self.changes is None else [*held, *self.changes.values()]
 
-    def unread(self) -> Iterable[Any]:
+    def unwrapped_objects(self) -> Iterable[Any]:
         if self.real is not None:
             pairs = dict.items(self.real)
             kept = [v for k, v in pairs if not (is_literal(k) and k in self.entries)]

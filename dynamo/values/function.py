@@ -25,7 +25,7 @@ from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.lookup import type_holds
 from dynamo.values.managers import METHODS
-from dynamo.values.operators import same_object, tell_apart
+from dynamo.values.operators import guard_distinct, same_object
 from dynamo.values.reflection import no_attribute, read_attribute
 
 if TYPE_CHECKING:
@@ -507,12 +507,12 @@ class MethodValue(Value):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, MethodValue):
             return None
-        same = tell_apart(tx, self.receiver, other.receiver)
+        same = guard_distinct(tx, self.receiver, other.receiver)
         same = same and same_object(self.function, other.function)
         return ConstantValue(same is (op == "=="))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        tx.output.tell_apart(self.receiver)
+        tx.output.guard_distinct(self.receiver)
         parts = (self.receiver.hash_key_by_identity(), self.function.hash_key_by_identity())
         return (types.MethodType, *parts)
 

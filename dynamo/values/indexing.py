@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dynamo.values.base import Value
+from dynamo.values.captured_scalars import with_numbers
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.ranges import SliceValue
-from dynamo.values.read_numbers import with_numbers
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:

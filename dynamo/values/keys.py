@@ -58,13 +58,13 @@ class EqualityKey:
     def check_hash(self) -> None:
         """Raises Unsupported if the object hashes in another way than when it became a key."""
         output = self.output
-        horizon, output.horizon = output.horizon, config.loop_limit
+        next_event, output.next_event = output.next_event, config.loop_limit
         try:
             found: Any = self.value.hash_key(output.running)
         except RaisedException:
             found = None
         finally:
-            output.horizon = horizon
+            output.next_event = next_event
         if found is None or hash(found) != self.hashed:
             what = f"{self.value.describe()}, whose hash changed while it is a key,"
             raise Unsupported(breaks.CannotReconstruct(what))
@@ -130,7 +130,7 @@ def key_of(tx: Interpreter, value: Value) -> Hashable:
     key = value.hash_key(tx)
     told = key.value if isinstance(key, IdentityKey) else key
     if told is value or told is value.outside:
-        tx.output.tell_apart(value)
+        tx.output.guard_distinct(value)
     return key
 
 

@@ -20,7 +20,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.containers import TupleValue
 from dynamo.values.dicts import DictValue
-from dynamo.values.made_first import can_be_first
+from dynamo.values.hoisted_modules import can_be_first
 from dynamo.values.modules import ModuleValue
 from dynamo.values.tensor import TensorValue
 

@@ -110,11 +110,13 @@ class ObjectValue(Value):
         storage = () if self.storage is None else (self.storage,)
         return (*storage, *self.new_args)
 
-    def unread(self) -> Iterable[Any]:
+    def unwrapped_objects(self) -> Iterable[Any]:
         stored = {} if self.mutation is None else self.mutation.attrs
         own = (self.instance_dict() or {}) if _has_dict(self.cls) else {}
         attributes = [obj for name, obj in own.items() if name not in stored]
-        return attributes if self.storage is None else [*attributes, *self.storage.unread()]
+        return (
+            attributes if self.storage is None else [*attributes, *self.storage.unwrapped_objects()]
+        )
 
     def as_proxy(self) -> Any:
         if self.storage is not None:

@@ -242,7 +242,7 @@ def compare_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool =
     for value, dunder in ((left, COMPARE_DUNDERS[op]), (right, COMPARE_DUNDERS[SWAPPED[op]])):
         _must_know(value, "compare", dunder)
     if op in ("==", "!="):
-        return ConstantValue(tell_apart(tx, left, right) is (op == "=="))
+        return ConstantValue(guard_distinct(tx, left, right) is (op == "=="))
     raise_python(
         tx,
         TypeError,
@@ -350,7 +350,7 @@ def same_object(left: Value, right: Value) -> bool:
     return False
 
 
-def tell_apart(tx: Interpreter, left: Value, right: Value) -> bool:
+def guard_distinct(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`; that two objects of the program's from outside differ is guarded."""
     from dynamo.values.builtins import BuiltinMethod
     from dynamo.values.constant import ConstantMethodValue
@@ -360,14 +360,14 @@ def tell_apart(tx: Interpreter, left: Value, right: Value) -> bool:
     same = same_object(left, right)
     kinds = (ObjectValue, MethodValue, BuiltinMethod, ConstantMethodValue)
     if not same and isinstance(left, kinds) and isinstance(right, kinds):
-        tx.output.tell_apart(left)
-        tx.output.tell_apart(right)
+        tx.output.guard_distinct(left)
+        tx.output.guard_distinct(right)
     return same
 
 
 def equal(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right or left == right`: how containers compare their items."""
-    return tell_apart(tx, left, right) or compare_op(tx, "==", left, right).truth(tx)
+    return guard_distinct(tx, left, right) or compare_op(tx, "==", left, right).truth(tx)
 
 
 def as_index(tx: Interpreter, value: Value) -> int:

@@ -30,7 +30,7 @@ from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.generator import Resumable
 from dynamo.values.objects import ObjectValue
-from dynamo.values.operators import tell_apart
+from dynamo.values.operators import guard_distinct
 from dynamo.values.raised import ExceptionValue
 from dynamo.values.reflection import UNBOUND, check_new, check_receiver, is_overridden
 from dynamo.values.sets import SetValue
@@ -157,7 +157,7 @@ def _namespace_eq(tx: Interpreter, receiver: ObjectValue, other: Value) -> Value
 
 
 def _eq(tx, receiver, other):
-    return ConstantValue(True) if tell_apart(tx, receiver, other) else NOT_IMPLEMENTED
+    return ConstantValue(True) if guard_distinct(tx, receiver, other) else NOT_IMPLEMENTED
 
 
 def _ne(tx, receiver, other):

@@ -140,7 +140,7 @@ class TensorValue(Value):
     read there).
     """
 
-    read_later = True
+    is_deferred = True
 
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
         super().__init__(source)
@@ -330,15 +330,15 @@ class TensorValue(Value):
         raise Unsupported(breaks.DataDependentJump(self.describe()))
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
-        from dynamo.values.unread import tensor_truth_value
+        from dynamo.values.deferred_scalar import tensor_truth_value
 
         later = tensor_truth_value(tx, self, negated)
         return super().truth_value(tx, negated) if later is None else later
 
-    def truth_later(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
-        from dynamo.values.unread import tensor_truth_later
+    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+        from dynamo.values.deferred_scalar import deferred_tensor_truth
 
-        return tensor_truth_later(tx, self)
+        return deferred_tensor_truth(tx, self)
 
     def length_value(self, tx: Interpreter) -> Value:
         refuse_replacement(tx, self, "__len__")
@@ -505,7 +505,7 @@ def arguments_as_numbers(
     """The arguments of an operation that needs values of tensors, with those that are integers in
     tensors read; None: there are none, or they are not captured.
     """
-    from dynamo.values.read_numbers import with_numbers
+    from dynamo.values.captured_scalars import with_numbers
 
     owner = list(args[:1]) if op == "call_method" else []
     given = [*args[len(owner) :], *kwargs.values()]
@@ -730,7 +730,7 @@ def _requires_grad_(
 
 
 # Method without arguments that reads the tensor -> `(tx, tensor) -> Value | None`, None where it is
-# not captured as a number; values/read_numbers.py.
+# not captured as a number; values/captured_scalars.py.
 READ_METHODS: dict[str, Callable[..., Value | None]] = {}
 # Method -> `(tx, tensor, *args, **kwargs) -> Value`; values/tensor_methods.py adds to it.
 SPECIAL_METHODS: dict[str, Callable[..., Value]] = {

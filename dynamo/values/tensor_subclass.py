@@ -178,9 +178,9 @@ class SubclassTensorValue(TensorValue):
         self._refuse(tx, "__bool__")
         return super().truth_value(tx, negated)
 
-    def truth_later(self, tx: Interpreter) -> Any:
+    def deferred_truth(self, tx: Interpreter) -> Any:
         self._refuse(tx, "__bool__")
-        return super().truth_later(tx)
+        return super().deferred_truth(tx)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         self._refuse(tx, "__contains__")

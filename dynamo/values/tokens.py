@@ -52,16 +52,16 @@ class TokenValue(Value):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if op not in ("==", "!=") or not isinstance(other, TokenValue):
             raise Unsupported(breaks.NotConstant(f"{self.function.__name__}()"))
-        self._tell_apart(tx)
-        other._tell_apart(tx)
+        self._guard_distinct(tx)
+        other._guard_distinct(tx)
         return ConstantValue(self.is_same(other) is (op == "=="))
 
-    def _tell_apart(self, tx: Interpreter) -> None:
+    def _guard_distinct(self, tx: Interpreter) -> None:
         if self.subject is not None:
-            tx.output.tell_apart(self.subject)
+            tx.output.guard_distinct(self.subject)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        self._tell_apart(tx)
+        self._guard_distinct(tx)
         return tx.output.token_keys.add(TokenKey(tx, self))
 
     def reconstruct(self, codegen: Codegen) -> None:

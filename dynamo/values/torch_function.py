@@ -18,7 +18,7 @@ import torch
 import torch.overrides
 from torch.utils._device import _device_constructors
 
-from dynamo import breaks, rules
+from dynamo import breaks, directives
 from dynamo.capture.devices import default_device
 from dynamo.class_guards import MISSING
 from dynamo.errors import Unsupported
@@ -73,7 +73,7 @@ def _stays_outside(name: str) -> bool:
 
 def is_graph_function(obj: Any) -> bool:
     """True for functions whose call becomes one node."""
-    if id(obj) in graph_functions() or id(obj) in rules.ALLOWED:
+    if id(obj) in graph_functions() or id(obj) in directives.ALLOWED:
         return True
     # Looking a method of the class up makes a new object each time.
     return (
@@ -273,8 +273,8 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
     table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)
     table[id(inspect.signature)] = (inspect.signature, _signature)
-    table[id(rules.graph_break)] = (rules.graph_break, _graph_break)
-    table[id(rules.is_compiling)] = (rules.is_compiling, _answer(True))
+    table[id(directives.graph_break)] = (directives.graph_break, _graph_break)
+    table[id(directives.is_compiling)] = (directives.is_compiling, _answer(True))
     return table
 
 
@@ -395,16 +395,17 @@ def _build(tx: Interpreter, obj: Any, source: Source | None, make: Callable[[], 
 # What users said about a function goes before what is known of torch.
 def _rule_of(obj: Any) -> str | None:
     key = id(obj)
-    if key in rules.DISALLOWED or key in rules.DISABLED_REASONS:
+    if key in directives.DISALLOWED or key in directives.DISABLED_REASONS:
         return "break"
-    if key in rules.SUBSTITUTES:
+    if key in directives.SUBSTITUTES:
         return "substitute"
-    if key in rules.CONSTANT_RESULT:
+    if key in directives.CONSTANT_RESULT:
         return "constant"
     if _behind_torchs_own(obj) is not None:
         return "unwrapped"
     if type(obj) is types.FunctionType and (
-        "_torchdynamo_disable" in obj.__dict__ or rules.SKIPPED_CODE.get(obj.__code__) is not None
+        "_torchdynamo_disable" in obj.__dict__
+        or directives.SKIPPED_CODE.get(obj.__code__) is not None
     ):
         return "break"
     return None
@@ -432,7 +433,7 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     rule = _rule_of(obj)
     name = getattr(obj, "__qualname__", repr(obj))
     if rule == "substitute":
-        substitute = rules.SUBSTITUTES[id(obj)][1]
+        substitute = directives.SUBSTITUTES[id(obj)][1]
         return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
     if rule == "unwrapped":
         return _build(tx, obj, source, lambda: UserFunctionValue(_behind_torchs_own(obj)))

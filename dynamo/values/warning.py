@@ -73,7 +73,7 @@ def _assume_shown_late(tx: Interpreter, category: type) -> None:
         raise Unsupported(breaks.UncapturedCall("warnings.warn"))
     tx.guard(ModuleSource("warnings"), "predicate", may_come_late)
     if recorder is not None:
-        _assume_unread(tx, recorder)
+        _assume_unwrapped(tx, recorder)
 
 
 _UNKNOWN: Any = type("Unknown", (), {})()
@@ -91,7 +91,7 @@ def _recorder(module: Any) -> Any:
     return impl.__self__ if of_list else _UNKNOWN
 
 
-def _assume_unread(tx: Interpreter, recorder: list[Any]) -> None:
+def _assume_unwrapped(tx: Interpreter, recorder: list[Any]) -> None:
     """Break where the frame has the list, which may be read next; another call's may be another."""
     source = AttrSource(_IMPL, "__self__")
     root = tx

@@ -1,6 +1,7 @@
 """Torch-level graphs to functional aten graphs, and how to run those."""
 
 from fxgraph.aot import decompositions
+from fxgraph.aot.freed_graphs import FreedGraphsCallable
 from fxgraph.aot.functional import (
     FunctionalGraph,
     MutatedInput,
@@ -14,14 +15,13 @@ from fxgraph.aot.functional import (
 from fxgraph.aot.functionalize import functionalize
 from fxgraph.aot.joint import functionalize_training
 from fxgraph.aot.runtime import restore_outputs, run_functional
-from fxgraph.aot.spent import SpentCallable
 from fxgraph.aot.training import run_backward, run_flat, training_callable
 
 __all__ = [
+    "FreedGraphsCallable",
     "FunctionalGraph",
     "MutatedInput",
     "OutputSpec",
-    "SpentCallable",
     "TrainingGraph",
     "UndifferentiableHere",
     "Unfunctionalizable",

@@ -21,10 +21,10 @@ import torch
 
 from fxgraph import effects, faults
 from fxgraph.aot import decompositions as rules
-from fxgraph.aot.absent import sizes_are_known
 from fxgraph.aot.cuts import last_writes, replaced, used_outputs
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import symbolic_dispatch
+from fxgraph.aot.freed_graphs import undifferentiated
 from fxgraph.aot.functional import (
     FunctionalGraph,
     Segment,
@@ -42,8 +42,8 @@ from fxgraph.aot.functionalize import (
     tracing,
 )
 from fxgraph.aot.history import History
+from fxgraph.aot.partial_backward import sizes_are_known
 from fxgraph.aot.partition import Parts, partition
-from fxgraph.aot.spent import undifferentiated
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
 from fxgraph.graph_module import GraphModule
@@ -61,8 +61,8 @@ def functionalize_training(
 ) -> TrainingGraph | FunctionalGraph:
     """Trace `gm` with its backward; arguments as for `functionalize`.
 
-    A FunctionalGraph, to be run by SpentCallable, is given where nothing that leaves the graph can
-    be differentiated: as of a whole training step, which differentiates its loss itself.
+    A FunctionalGraph, to be run by FreedGraphsCallable, is given where nothing that leaves the
+    graph can be differentiated: as of a whole training step, which differentiates its loss itself.
 
     Raises Unfunctionalizable, also where gradients flow through a written input, and
     UndifferentiableHere where the program's own backward raises (a saved tensor was overwritten).

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot.absent import BackwardPart, alike, reached
 from fxgraph.aot.functional import TrainingGraph
 from fxgraph.aot.numbered import Numbered, sizes_of
+from fxgraph.aot.partial_backward import BackwardPart, alike, reached
 from fxgraph.args import map_aggregate
 from fxgraph.expressions import evaluate
 from fxgraph.interpreter import Interpreter

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from fxgraph import faults
-from fxgraph.aot.absent import BackwardPart, backward_part
 from fxgraph.aot.cuts import last_writes, replaced
+from fxgraph.aot.freed_graphs import FreedGraphsCallable
 from fxgraph.aot.functional import FunctionalGraph, OutputSpec, Segment, TrainingGraph
 from fxgraph.aot.numbered import Numbered
+from fxgraph.aot.partial_backward import BackwardPart, backward_part
 from fxgraph.aot.present import present_part
 from fxgraph.aot.runtime import run_writing
-from fxgraph.aot.spent import SpentCallable
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.extensions import require
 from fxgraph.graph_module import GraphModule
@@ -79,7 +79,7 @@ def training_callable(
     if frame.structure != tuple(range(len(frame.outputs))):
         step = _Nested(step, frame)
     if training.spent:
-        step = SpentCallable(step, training.spent, statics or (), grad_mode=True)
+        step = FreedGraphsCallable(step, training.spent, statics or (), grad_mode=True)
     return step
 
 

@@ -310,7 +310,7 @@ def names_locals(x):
 
 @program("NO_GRAPHS")
 def reports(x):
-    with dynamo.config.patch(barren_limit=2):
+    with dynamo.config.patch(no_graph_limit=2):
         time.sleep(0)
         time.sleep(0)
         time.sleep(0)
@@ -322,7 +322,7 @@ def does_not_report(x):
     return x + 1
 
 
-@program("READING_LOOP")
+@program("DATA_DEPENDENT_LOOP")
 def reads_in_a_loop(x):
     y = x + 1
     for i in range(3):
@@ -330,7 +330,7 @@ def reads_in_a_loop(x):
     return y * 2
 
 
-@mended("READING_LOOP")
+@mended("DATA_DEPENDENT_LOOP")
 def keeps_values_in_tensors(x):
     y = x + 1
     for i in range(3):

@@ -261,9 +261,9 @@ def test_allow_and_disallow_in_graph() -> None:
         compiled(torch.ones(2))
         assert len(counter.graphs) == 2
     finally:
-        from dynamo import rules
+        from dynamo import directives
 
-        del rules.DISALLOWED[id(torch.sin)]
+        del directives.DISALLOWED[id(torch.sin)]
 
 
 def test_export() -> None:

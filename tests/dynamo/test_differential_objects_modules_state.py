@@ -103,7 +103,7 @@ PROGRAMS = {
     ),
     "state_hooks": (
         1,
-        "READING_LOOP",
+        "DATA_DEPENDENT_LOOP",
         """
         m = nn.Linear(3, 3)
         m._register_state_dict_hook(lambda mod, sd, prefix, meta: sd.pop('bias') and None)

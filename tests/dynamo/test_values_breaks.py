@@ -10,7 +10,7 @@ import types
 import pytest
 import torch
 
-import dynamo.rules
+import dynamo.directives
 from dynamo.api import compile
 from tests.dynamo.test_values_objects import (
     Child,
@@ -29,7 +29,7 @@ def tensor():
     return torch.arange(4.0)
 
 
-cut = dynamo.rules.graph_break
+cut = dynamo.directives.graph_break
 Point = collections.namedtuple("Point", "x y")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _RANDOM = "__random"
 
 
-class CheckEmitter:
+class CheckCodegen:
     """`with graph_runs(codegen): ...` around what runs the graph, then `emit(codegen)`."""
 
     def __init__(self, root: RootInterpreter) -> None:

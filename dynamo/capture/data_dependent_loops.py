@@ -50,7 +50,7 @@ class Trial:
     @property
     def says_whole(self) -> bool:
         """Whether the loop is better left as it is."""
-        few = self.operations is not None and self.operations <= config.reading_loop_limit
+        few = self.operations is not None and self.operations <= config.data_dependent_loop_limit
         return few and self.whole
 
     def observe(self, tx: Interpreter) -> None:

@@ -30,10 +30,10 @@ _FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64
 _EXACT = 1 << 53  # ints up to here are float64s, too
 
 
-class UnreadNumber(Value):
+class DeferredScalar(Value):
     """The bool, int or float in a tensor of one element."""
 
-    read_later = True
+    is_deferred = True
 
     def __init__(self, tensor: TensorValue, kind: type, broken: RestartAnalysis) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class UnreadNumber(Value):
         return version_of(self.tensor.fake) == self.version
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
-        later = self.truth_later(tx) if tx.output.checks.can_be_made() else None
+        later = self.deferred_truth(tx) if tx.output.checks.can_be_made() else None
         if later is None:
             raise self.broken
         tensor = later[0]
@@ -67,9 +67,9 @@ class UnreadNumber(Value):
             result = call_in_graph(tx, "call_method", "logical_not", [tensor], {})
             assert isinstance(result, TensorValue)
             tensor = result
-        return UnreadNumber(tensor, bool, self.broken)
+        return DeferredScalar(tensor, bool, self.broken)
 
-    def truth_later(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
         if not self._is_current():
             return None
         return _as_boolean(tx, self.tensor), self.broken
@@ -83,7 +83,7 @@ class UnreadNumber(Value):
             raise self.broken
         result = call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [left, right], {})
         assert isinstance(result, TensorValue)
-        return UnreadNumber(result, bool, self.broken)
+        return DeferredScalar(result, bool, self.broken)
 
     def _number(self, tx: Interpreter) -> Value | None:
         """The tensor in a dtype that holds it and what it may be compared with."""
@@ -95,8 +95,8 @@ class UnreadNumber(Value):
         return call_in_graph(tx, "call_method", "to", [self.tensor, ConstantValue(wide)], {})
 
 
-def _operand(tx: Interpreter, number: UnreadNumber, other: Value) -> Value | None:
-    if isinstance(other, UnreadNumber):
+def _operand(tx: Interpreter, number: DeferredScalar, other: Value) -> Value | None:
+    if isinstance(other, DeferredScalar):
         both_float = number.kind is other.kind is float
         both_int = float not in (number.kind, other.kind)
         return other._number(tx) if both_float or both_int else None
@@ -110,7 +110,7 @@ def _operand(tx: Interpreter, number: UnreadNumber, other: Value) -> Value | Non
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
-    def refuse(self: UnreadNumber, *args: Any, **kwargs: Any) -> NoReturn:
+    def refuse(self: DeferredScalar, *args: Any, **kwargs: Any) -> NoReturn:
         raise self.broken
 
     refuse.__name__ = name
@@ -124,7 +124,7 @@ for _name in (
     + ["binary", "unary", "contains", "hash_key", "hash_key_by_identity", "unpack", "reconstruct"]
     + ["replay", "forwards", "tail_call"]
 ):
-    setattr(UnreadNumber, _name, _refusing(_name))
+    setattr(DeferredScalar, _name, _refusing(_name))
 
 
 def _as_boolean(tx: Interpreter, tensor: TensorValue) -> TensorValue:
@@ -140,29 +140,31 @@ def _has_one_value(value: Value) -> bool:
     return type(value) is TensorValue and value.fake.numel() == 1
 
 
-def tensor_truth_later(
+def deferred_tensor_truth(
     tx: Interpreter, tensor: TensorValue
 ) -> tuple[TensorValue, RestartAnalysis] | None:
-    """TensorValue.truth_later."""
+    """TensorValue.deferred_truth."""
     if not _has_one_value(tensor):
         return None
     broken = breaking_at(tx, breaks.DataDependentJump(tensor.describe()))
     return _as_boolean(tx, tensor), broken
 
 
-def unread(tx: Interpreter, tensor: Value, kind: type, reason: breaks.Break) -> Value | None:
+def deferred_scalar(
+    tx: Interpreter, tensor: Value, kind: type, reason: breaks.Break
+) -> Value | None:
     """The number in a tensor, if it may be for a check."""
     if not _has_one_value(tensor) or not may_be_checked(tx) or not tx.output.checks.can_be_made():
         return None
     assert isinstance(tensor, TensorValue)
-    return UnreadNumber(tensor, kind, breaking_at(tx, reason))
+    return DeferredScalar(tensor, kind, breaking_at(tx, reason))
 
 
 def _item(tx: Interpreter, tensor: TensorValue) -> Value:
     dtype, reason = tensor.fake.dtype, breaks.DataDependentValue("Tensor.item()")
     kind = bool if dtype is torch.bool else float if dtype in _FLOATS else int
     known = dtype is torch.bool or dtype in _FLOATS or dtype in _INTEGERS
-    number = unread(tx, tensor, kind, reason) if known else None
+    number = deferred_scalar(tx, tensor, kind, reason) if known else None
     if number is None:
         raise Unsupported(reason)
     return number
@@ -170,7 +172,7 @@ def _item(tx: Interpreter, tensor: TensorValue) -> Value:
 
 def tensor_truth_value(tx: Interpreter, tensor: TensorValue, negated: bool) -> Value | None:
     """TensorValue.truth_value, if it may be for a check."""
-    number = unread(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))
+    number = deferred_scalar(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))
     return None if number is None else number.truth_value(tx, negated)
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import dynamo
-from dynamo import rules
+from dynamo import directives
 from tests.dynamo.capturing import compiled, outcome, same
 
 X = torch.arange(4.0)
@@ -96,8 +96,8 @@ def registered():
     dynamo.allow_in_graph(opaque)
     dynamo.disallow_in_graph(unwanted)
     yield
-    rules.ALLOWED.pop(id(opaque), None)
-    rules.DISALLOWED.pop(id(unwanted), None)
+    directives.ALLOWED.pop(id(opaque), None)
+    directives.DISALLOWED.pop(id(unwanted), None)
 
 
 class Manager:
@@ -451,7 +451,7 @@ def test_substitute_in_graph(wrap):
         assert torch.equal(found, wrap(lambda y: replacement(y, 3))(X))
         assert len(captured.op_counts) == 1 and not captured.codes
     finally:
-        rules.SUBSTITUTES.pop(id(original))
+        directives.SUBSTITUTES.pop(id(original))
 
 
 @pytest.mark.parametrize("wrap", [through, looping, trying, lambda f: inside(f, Manager)])

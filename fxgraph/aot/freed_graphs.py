@@ -96,7 +96,7 @@ def _inputs_below(value: torch.Tensor, inputs: Inputs) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-class SpentCallable:
+class FreedGraphsCallable:
     """Runs a compiled graph without grad mode, and hands out what it went back through as tensors
     that autograd refuses.
 
@@ -133,12 +133,12 @@ class SpentCallable:
             if refusal is None:
                 return leaf
             with torch.enable_grad():
-                return _Spent.apply(leaf, refusal, *[every[i] for i in below])
+                return _FreedGraph.apply(leaf, refusal, *[every[i] for i in below])
 
         return map_aggregate(results, hand_out)
 
 
-class _Spent(torch.autograd.Function):
+class _FreedGraph(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, refusal: str, *inputs: torch.Tensor) -> Any:
         ctx.refusal = refusal

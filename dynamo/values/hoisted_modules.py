@@ -129,9 +129,9 @@ def _package(target: Any) -> str:
 def _input(tx: Interpreter, made: Callable[[], Any], example: Any) -> Value:
     """The object as a value from outside."""
     output = tx.output
-    output.made_first.append(made)
+    output.hoisted_modules.append(made)
     output.side_effects.touch()
-    return tx.wrap(example, MadeSource(len(output.made_first) - 1))
+    return tx.wrap(example, MadeSource(len(output.hoisted_modules) - 1))
 
 
 # -- parameters -----------------------------------------------------------------------------------

@@ -439,10 +439,10 @@ def both_sides(x):
 
 # function -> operations of each graph, and codes of the breaks
 GRAPHS = {
-    shifts: ([2, 1], ["READING_LOOP"]),
-    depends_on_data: ([1, 1], ["READING_LOOP"]),
-    inside_callee: ([3, 1, 3, 1], ["READING_LOOP", "READING_LOOP"]),
-    both_sides: ([1, 5, 3], ["READING_LOOP", "READING_LOOP"]),
+    shifts: ([2, 1], ["DATA_DEPENDENT_LOOP"]),
+    depends_on_data: ([1, 1], ["DATA_DEPENDENT_LOOP"]),
+    inside_callee: ([3, 1, 3, 1], ["DATA_DEPENDENT_LOOP", "DATA_DEPENDENT_LOOP"]),
+    both_sides: ([1, 5, 3], ["DATA_DEPENDENT_LOOP", "DATA_DEPENDENT_LOOP"]),
 }
 
 
@@ -457,10 +457,10 @@ def test_graphs(function):
 def test_long_turns_are_captured():
     fn, captured = compiled(long_turns)
     torch.testing.assert_close(fn(torch.arange(3.0)), long_turns(torch.arange(3.0)))
-    assert "READING_LOOP" not in captured.codes
+    assert "DATA_DEPENDENT_LOOP" not in captured.codes
     assert sum(count >= 20 for count in captured.op_counts) >= 1
     fn, captured = compiled(shifts)
-    with dynamo.config.patch(reading_loop_limit=0):
+    with dynamo.config.patch(data_dependent_loop_limit=0):
         torch.testing.assert_close(fn(torch.arange(3.0)), shifts(torch.arange(3.0)))
     assert captured.codes[0] == "DATA_DEPENDENT_VALUE"
 

@@ -40,7 +40,7 @@ Kept = tuple[Item, str]
 _KEEP_ALL = frozenset(["WITH_EXCEPT_START"])
 
 
-class BrokenFrame:
+class FrameState:
     """`callee` is the next inner frame; None: the instruction that breaks is this frame's.
 
     shown: by id, what may be held by others once the instruction has run.

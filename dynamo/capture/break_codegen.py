@@ -19,8 +19,8 @@ from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import shim_frames as shim_frames
-from dynamo.capture.broken_frame import BrokenFrame, Kept
 from dynamo.capture.control import SkipFrame
+from dynamo.capture.frame_state import FrameState, Kept
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.lifetimes import SuspendedGenerator, path_to, reachable
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 SideEffectsEmitter = Callable[[Sequence[Value]], None]
 # What a continuation is called with: what a local holds, or a function to be made.
-Argument = str | tuple[BrokenFrame, CodeType] | Exhausted | VirtualObject
+Argument = str | tuple[FrameState, CodeType] | Exhausted | VirtualObject
 _HANDLED = ".handled"
 # They call the program's functions, or raise exceptions, which find the one that is being handled.
 _SEES_HANDLED = frozenset(
@@ -83,7 +83,7 @@ _OF_CELLS = frozenset(
 _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "pop_jump_if_false"}
 
 
-class BreakEmitter:
+class BreakCodegen:
     """Emits everything after the graph call for a frame that breaks at `stop.instr`."""
 
     def __init__(self, root: RootInterpreter, stop: Stop, instr: Instruction) -> None:
@@ -93,7 +93,7 @@ class BreakEmitter:
         callees = [*stop.chain[1:], None]
         shown = reachable(stop.chain[-1].stack)
         self.frames = [
-            BrokenFrame(tx, level, callee, shown)
+            FrameState(tx, level, callee, shown)
             for level, (tx, callee) in enumerate(zip(stop.chain, callees))
         ]
         self.outer, self.inner = self.frames[0], self.frames[-1]
@@ -326,7 +326,7 @@ class BreakEmitter:
         """Whether what the instruction raises leaves the generator at `level`."""
         return all(frame.handler is None for frame in self.frames[level:])
 
-    def _between(self) -> list[BrokenFrame]:
+    def _between(self) -> list[FrameState]:
         """The frames that the user sees between the compiled one and the one that breaks."""
         return [frame for frame in self.frames[1:-1] if not frame.tx.hidden]
 
@@ -431,7 +431,7 @@ class BreakEmitter:
 
     @contextlib.contextmanager
     def _handled(
-        self, codegen: Codegen, frames: Sequence[BrokenFrame] | None = None
+        self, codegen: Codegen, frames: Sequence[FrameState] | None = None
     ) -> Iterator[None]:
         """The user's innermost exception handler (of `frames`) around what is emitted inside, and
         before it what catches exceptions of special methods.
@@ -467,7 +467,7 @@ class BreakEmitter:
         if falls_through:
             codegen.place(after)
 
-    def _ending(self, handling: BrokenFrame | None) -> list[str]:
+    def _ending(self, handling: FrameState | None) -> list[str]:
         """The locals of what ends with the stacks that an exception leaves."""
         if handling is None:
             return [local for frame in reversed(self.frames) for local in frame.ending(0)]
@@ -479,7 +479,7 @@ class BreakEmitter:
             *handling.ending(handler.depth),
         ]
 
-    def _handle(self, codegen: Codegen, frame: BrokenFrame) -> None:
+    def _handle(self, codegen: Codegen, frame: FrameState) -> None:
         """exception -- (goes on at the handler in `frame`)"""
         handler = frame.handler
         assert handler is not None
@@ -493,7 +493,7 @@ class BreakEmitter:
         stack.append((Item.VALUE, "__exception"))
         self._continue(codegen, handler.target, stack, frame, raised=True)
 
-    def _catch(self, codegen: Codegen, frame: BrokenFrame) -> None:
+    def _catch(self, codegen: Codegen, frame: FrameState) -> None:
         """exception -- exception; one that the call in `frame` catches goes on behind it."""
         caught, other = frame.caught, codegen.label()
         assert caught is not None
@@ -520,7 +520,7 @@ class BreakEmitter:
         codegen.place(other)
         codegen.load_fast_and_clear("__exception")
 
-    def _bound(self, frame: BrokenFrame) -> set[str]:
+    def _bound(self, frame: FrameState) -> set[str]:
         """Locals that have a value after the instruction."""
         bound = set(frame.locals)
         if self.instr.op == "STORE_FAST":
@@ -683,7 +683,7 @@ class BreakEmitter:
         codegen: Codegen,
         target: Instruction | None,
         stack: Sequence[Kept],
-        frame: BrokenFrame | None = None,
+        frame: FrameState | None = None,
         raised: bool = False,
     ) -> None:
         """return trampoline(continuation, *stack, *locals)
@@ -734,7 +734,7 @@ class BreakEmitter:
         leave_traceback(codegen)
 
     def _chain_code(
-        self, frame: BrokenFrame, target: Instruction, stack: Sequence[Kept], names: list[str]
+        self, frame: FrameState, target: Instruction, stack: Sequence[Kept], names: list[str]
     ) -> tuple[CodeType, list[Argument], Rematerialisations]:
         """The compiled frame's continuation, which continues its callees down to `frame`, its
         arguments: locals, or functions to be made; and what it makes.
@@ -777,7 +777,7 @@ class BreakEmitter:
         except TooManyKinds:
             self.virtual_objects.give_up()
 
-    def _left_by_exception(self, frame: BrokenFrame) -> dict[int, VirtualObject | Exhausted]:
+    def _left_by_exception(self, frame: FrameState) -> dict[int, VirtualObject | Exhausted]:
         """The generators that have ended where the break goes on in `frame`: by the exception that
         it handles.
         """
@@ -785,7 +785,7 @@ class BreakEmitter:
         return {id(generator): Exhausted(generator) for generator in left if generator is not None}
 
     @staticmethod
-    def _push_callee(codegen: Codegen, callee: BrokenFrame, code: CodeType) -> None:
+    def _push_callee(codegen: Codegen, callee: FrameState, code: CodeType) -> None:
         """A function over an inlined frame's continuation and cells."""
         if not code.co_freevars:
             callee.tx.output.continuation(code, callee.tx.f_globals).load(codegen.emit)
