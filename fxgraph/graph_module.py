@@ -63,6 +63,12 @@ class GraphModule(nn.Module):
                     value = root[node.target]
                 assign_attribute(self, node.target, value)
 
+    def with_graph(self, graph: Graph) -> GraphModule:
+        """A module of another graph, with the attributes that this one names, and its meta."""
+        module = GraphModule(self, graph)
+        module.meta.update(self.meta)
+        return module
+
     # -- graph and code ---------------------------------------------------------------------------
 
     @property

@@ -15,17 +15,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.lowering.symbolic import GraphSizes
+from inductor.panels import is_multiplied
 from inductor.sizes import Undecided, hint
 
 LEAST_QUERIES = 16
@@ -74,9 +73,7 @@ def generated_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, s
             new[node] = _attended(graph, node, found[node], new)
         elif node not in replaced:
             new[node] = graph.node_copy(node, new.__getitem__)
-    module = GraphModule(gm, graph)
-    module.meta.update(gm.meta)
-    return replace(functional, graph_module=module), f"attention: {len(found)} by generated code"
+    return functional.with_graph(graph), f"attention: {len(found)} by generated code"
 
 
 def _replaceable(result: Node) -> Node | None:
@@ -90,13 +87,11 @@ def _replaceable(result: Node) -> Node | None:
     q, k, v = (used.meta["val"] for used in node.args[:3])
     mask = settings["attn_mask"]
     used = [q, k, v, *([] if mask is None else [mask.meta["val"]])]
-    if settings["dropout_p"] != 0.0 or not all(map(_is_plain, used)):
+    if settings["dropout_p"] != 0.0 or not all(map(is_multiplied, used)):
         return None
     if not isinstance(q.shape[3], int) or not 1 <= q.shape[3] <= HEAD:
         return None
-    if any(
-        str((*one.shape[:2], one.shape[3])) != str((*q.shape[:2], q.shape[3])) for one in (k, v)
-    ):
+    if not _heads(q) == _heads(k) == _heads(v):
         return None
     try:
         queries = hint(GraphSizes().of(q.shape[2]))
@@ -105,9 +100,9 @@ def _replaceable(result: Node) -> Node | None:
     return node if queries >= LEAST_QUERIES else None
 
 
-def _is_plain(val: torch.Tensor) -> bool:
-    in_memory = val.device.type == "cpu" and val.layout is torch.strided
-    return val.dtype == torch.float32 and in_memory
+def _heads(val: torch.Tensor) -> str:
+    """Sequences, heads and the size of a head: as text, so that sizes that vary get no guard."""
+    return str((*val.shape[:2], val.shape[3]))
 
 
 def _settings(node: Node) -> Mapping[str, Any]:

@@ -25,13 +25,11 @@ and depthwise, of 3x3 but the last (µs):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import torch
 
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.derive import PREPARED, closure, room_for_copies
@@ -80,13 +78,11 @@ def generated_convolutions(
         return None
     for node in gm.graph.nodes:
         run.add(node)
-    module = GraphModule(gm, run.graph)
-    module.meta.update(gm.meta)
     note = (
         f"pack: generated code computes {len(run.of_pixels)} convolutions of one pixel, as "
         f"products, and {len(run.depthwise)} depthwise ones"
     )
-    return replace(functional, graph_module=module), note
+    return functional.with_graph(run.graph), note
 
 
 def _found(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -97,9 +96,7 @@ def floats_as_tensors(functional: FunctionalGraph) -> FunctionalGraph | None:
         graph = _Rewrite(gm).run()
     except _OtherUse:
         return None
-    module = GraphModule(gm, graph)
-    module.meta.update(gm.meta)
-    return replace(functional, graph_module=module)
+    return functional.with_graph(graph)
 
 
 class _OtherUse(Exception):

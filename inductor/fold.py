@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from inductor.derive import PREPARED, closure
 
@@ -47,12 +45,10 @@ def fold_batch_norms(
         run.add(node)
     if not run.folded and not run.scaled:
         return None
-    module = GraphModule(gm, run.graph)
-    module.meta.update(gm.meta)
     note = f"fold: {run.folded} batch norms in the weights before them"
     if run.scaled:
         note += f", {run.scaled} as one product and one sum"
-    return replace(functional, graph_module=module), note
+    return functional.with_graph(run.graph), note
 
 
 class _Fold:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +28,6 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 
 aten = torch.ops.aten
@@ -73,13 +71,11 @@ def channels_innermost(
         rewrite.add(node)
     if rewrite.saved <= rewrite.spent:
         return None
-    module = GraphModule(gm, rewrite.graph)
-    module.meta.update(gm.meta)
     note = (
         f"layout: channels innermost, which reorders {rewrite.spent} elements in a call "
         f"in place of the {rewrite.saved} around {rewrite.convolutions} convolutions"
     )
-    return replace(functional, graph_module=module), note
+    return functional.with_graph(rewrite.graph), note
 
 
 def _is_convolution(node: Node) -> bool:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -104,12 +103,10 @@ def pack_convolutions(
         return None
     for node in gm.graph.nodes:
         run.add(node)
-    module = GraphModule(gm, run.graph)
-    module.meta.update(gm.meta)
     note = f"pack: weights of {len(run.convolutions)} convolutions in the library's layout"
     if run.epilogues:
         note += f", which computes {run.epilogues} operators after them"
-    return replace(functional, graph_module=module), note
+    return functional.with_graph(run.graph), note
 
 
 def is_innermost(val: torch.Tensor) -> bool:

@@ -1,7 +1,7 @@
 """Generated products of sample sizes, for measuring (measure.py).
 
-One library holds the products of a few heights, of any width and depth, so that to measure another
-size takes no compiler.
+One library multiplies any sizes, so that to measure another takes no compiler. Heights are those of
+HEIGHTS, so that products of about equal height share a measurement.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from inductor.runtime.plan import BufferSpec, KernelStep, OutputSpec, PlanSpec, 
 from inductor.sizes import Extent
 
 HEIGHTS = (1, 2, 4, 8, 16, 32, panels.BLOCK_ROWS)  # and multiples of the last
-_ENTRY = """
-extern "C" void rows{height}(void* const* P, int64_t begin, int64_t end) {{
+_SOURCE = """#include "product.h"
+
+namespace fg {
+extern "C" void sample(void* const* P, int64_t begin, int64_t end) {
   const int64_t* const n = (const int64_t*)P[3];
   const float *x = (const float*)P[0], *w = (const float*)P[1];
-  const Product p = {{x, w, (float*)P[2], n[0], n[1], n[2], n[2], {height}, n[3]}};
-  product<{height}, 0>(p, begin, end, [](int64_t, int64_t, int64_t, int64_t) {{}});
-}}
+  const Product p = {x, w, (float*)P[2], n[0], n[1], n[2], n[2], n[3], n[4]};
+  product(p, {}, begin, end);
+}
+}
 """
 
 
@@ -39,11 +42,6 @@ def height(rows: int) -> int:
         if rows <= known:
             return known
     return -(-rows // HEIGHTS[-1]) * HEIGHTS[-1]
-
-
-def _source() -> str:
-    entries = "".join(_ENTRY.format(height=height) for height in HEIGHTS)
-    return f'#include "product.h"\n\nnamespace fg {{{entries}}}\n'
 
 
 def identity() -> str | None:
@@ -56,12 +54,12 @@ def identity() -> str | None:
 
 @functools.cache
 def _identity(compiler: toolchain.Compiler) -> str:
-    return toolchain.library_key([_source()], compiler)
+    return toolchain.library_key([_SOURCE], compiler)
 
 
 @functools.cache
 def _library(identity: str) -> Any:
-    return toolchain.load_library(_source())
+    return toolchain.load_library(_SOURCE)
 
 
 def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], object]:
@@ -74,18 +72,17 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], obj
     weight = in_panels(w)
     step = _step(rows, inner, columns)
     shape = panels.blocks(step)
-    sizes = torch.tensor([rows, columns, inner, shape.columns])
-    entry = f"rows{min(rows, HEIGHTS[-1])}"
+    sizes = torch.tensor([rows, columns, inner, shape.rows, shape.columns])
     args: list[tuple[str, Extent]] = [("x", 0), ("w", 0), ("out", 0), ("sizes", 0)]
     units, grain = panels.units(step, shape), panels.grain(step, shape)
     spec = PlanSpec(
         inputs=[
             TensorSpec("x", "float32", (rows, inner), (inner, 1)),
             TensorSpec("w", "float32", tuple(weight.shape), weight.stride()),
-            TensorSpec("sizes", "int64", (4,), (1,)),
+            TensorSpec("sizes", "int64", (5,), (1,)),
         ],
         buffers=[BufferSpec("out", "float32", (rows, columns), (columns, 1), kind="output")],
-        steps=[KernelStep(entry, args, ["out"], units, grain)],
+        steps=[KernelStep("sample", args, ["out"], units, grain)],
         outputs=[OutputSpec("buffer", "out")],
     )
     plan = link(spec, made)

@@ -97,6 +97,12 @@ class Builder:
         return weight
 
 
+def is_multiplied(val: torch.Tensor) -> bool:
+    """Whether generated products read such a tensor."""
+    in_memory = val.device.type == "cpu" and val.layout is torch.strided
+    return val.dtype == torch.float32 and in_memory
+
+
 def panel_bytes(val: torch.Tensor) -> int:
     """Of a weight (inner, columns) in panels."""
     inner, columns = val.shape

@@ -26,21 +26,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, Candidate, Choice, fastest
 from inductor.pack import NONE
-from inductor.panels import Builder, panel_bytes
+from inductor.panels import Builder, is_multiplied, panel_bytes
 from inductor.sizes import Undecided, hint
 
 aten = torch.ops.aten
@@ -93,7 +91,9 @@ def _product(node: Node) -> Product | None:
         return None
     val, left, right = (one.meta["val"] for one in (node, x, w))
     sizes = [*left.shape[1:], *left.stride(), *right.shape, *right.stride(), *val.stride()]
-    if not all(map(_is_plain, (val, left, right))) or not all(isinstance(n, int) for n in sizes):
+    if not all(map(is_multiplied, (val, left, right))) or not all(
+        isinstance(n, int) for n in sizes
+    ):
         return None
     if not _is_in_rows(val) or (bias is not None and not _is_row(bias.meta["val"], val)):
         return None
@@ -103,17 +103,12 @@ def _product(node: Node) -> Product | None:
         return None
 
 
-def _is_plain(val: torch.Tensor) -> bool:
-    in_memory = val.device.type == "cpu" and val.layout is torch.strided
-    return val.dtype == torch.float32 and in_memory
-
-
 def _is_in_rows(val: torch.Tensor) -> bool:
     return val.stride() == (max(1, val.shape[1]), 1)
 
 
 def _is_row(bias: torch.Tensor, result: torch.Tensor) -> bool:
-    return _is_plain(bias) and bias.shape == result.shape[1:] and bias.is_contiguous()
+    return is_multiplied(bias) and bias.shape == result.shape[1:] and bias.is_contiguous()
 
 
 # Operators and the kind of tensor that decides which of their kernels runs.
@@ -160,9 +155,7 @@ def choose_products(
     for node in gm.graph.nodes:
         run.add(node)
     run.graph.eliminate_dead_code()  # transposed weights
-    module = GraphModule(gm, run.graph)
-    module.meta.update(gm.meta)
-    return replace(functional, graph_module=module), choose.notes()
+    return functional.with_graph(run.graph), choose.notes()
 
 
 # --- which code -----------------------------------------------------------------------------------

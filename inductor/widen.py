@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +28,6 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
@@ -60,11 +58,9 @@ def widen(
     run = _Widen(chosen, closure(gm.graph.nodes, sources))
     for node in gm.graph.nodes:
         run.add(node)
-    module = GraphModule(gm, run.graph)
-    module.meta.update(gm.meta)
     dtypes = sorted({_dtype_name(kind) for kind in faster})
     note = f"widen: {len(chosen)} operators of {' and '.join(dtypes)} in float32, which is faster"
-    return replace(functional, graph_module=module), note
+    return functional.with_graph(run.graph), note
 
 
 def _dtype_name(kind: tuple[Any, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch.nn.modules._functions import BackwardHookFunction
 
 from fxgraph import effects
+from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import is_checkpoint
 from fxgraph.node import Node
@@ -94,6 +95,10 @@ class FunctionalGraph:
     same_inputs: list[tuple[int, int]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     spent: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def with_graph(self, graph: Graph) -> FunctionalGraph:
+        """The same with another graph of the same meaning."""
+        return replace(self, graph_module=self.graph_module.with_graph(graph))
 
     @cached_property
     def symbols(self) -> dict[Any, int]:

@@ -57,9 +57,7 @@ def numbers_as_tensors(gm: GraphModule, positions: list[int]) -> GraphModule | N
     for node in tensors:
         if node.target == "item" and not made[node].users:
             graph.erase_node(made[node])
-    module = GraphModule(gm, graph)
-    module.meta.update(gm.meta)
-    return module
+    return gm.with_graph(graph)
 
 
 def _tensor(graph: Graph, node: Node, made: dict[Node, Node], mode: Any) -> Node | None:

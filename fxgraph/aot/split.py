@@ -180,9 +180,7 @@ def _module(gm: GraphModule, part: Part) -> GraphModule:
             copy(given)
         made[node] = graph.node_copy(node, copy)
     graph.output(tuple(made[node] for node in part.outputs))
-    module = GraphModule(gm, graph)
-    module.meta.update(gm.meta)
-    return module
+    return gm.with_graph(graph)
 
 
 def _last_uses(gm: GraphModule, parts: list[Part]) -> list[list[Node]]:

@@ -1,8 +1,8 @@
-"""C++ for attention: a call of the function of attention.h.
+"""C++ for attention: a call of the function of attention.cpp.
 
     extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
       const Attention a = {(const float*)P[0] + 0, ..., 12, 128, 128, 64, {...}, ..., 0.125f, true};
-      attention<64>(a, begin, end);
+      attention(a, begin, end);
     }
 
 The range counts blocks of queries, of each head of each sequence.
@@ -19,7 +19,6 @@ from inductor.ir import Attention
 from inductor.sizes import Extent, ceil_div, hint, product
 
 QUERIES, UNIT_QUERIES = 48, 768  # of a block, and most of a unit (attention.h)
-ROOMS = (32, 64, 128)  # for the elements of a head: on the stack, 1 KiB each, twice
 UNITS = 2  # of work for each thread, at least
 
 
@@ -74,8 +73,7 @@ def body(
     steps = [f"{{{', '.join(number[name])}}}" for name in ("q", "k", "v", "out", "mask")]
     fields = [*pointers, *number["sizes"], *steps, *number["unit"]]
     fields += [f"(float){step.scale!r}", "true" if step.causal else "false"]
-    room = next(n for n in ROOMS if hint(step.q.size[3]) <= n)
     return [
         f"  const Attention a = {{{', '.join(fields)}}};",
-        f"  attention<{room}>(a, begin, end);",
+        "  attention(a, begin, end);",
     ]

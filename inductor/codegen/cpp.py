@@ -102,10 +102,8 @@ class CppModule:
         starts = [p.total for p in parts] if len(parts) > 1 else []
         if is_symbolic([*starts, *(n for p in parts for n in p.constants)]):
             pointers.append(SIZES)
-        if len(parts) == 1:
-            self._entries.append(self._entry(name, parts[0], pointers))
-        else:
-            self._entries.append(self._bundle(name, parts, pointers))
+        lines = self._alone(parts[0]) if len(parts) == 1 else self._bundle(parts, pointers)
+        self._entries.append(self._entry(name, pointers, lines))
         writes = list(dict.fromkeys(b for p in parts for b in p.writes))
         return {
             "symbol": name,
@@ -151,7 +149,7 @@ class CppModule:
         pointers = list(dict.fromkeys([*(part.buffers if part else []), *operands]))
         slots = [pointers.index(operand) for operand in operands]
         rows, columns = step.size
-        positions = follower.positions if follower and follower.positions is not None else 1
+        positions = follower.positions if follower and follower.positions is not None else -1
         numbers = [
             rows, columns, step.x.size[1], step.x.stride[0], step.x.offset, shape.columns, positions
         ]  # fmt: skip
@@ -159,17 +157,9 @@ class CppModule:
             pointers.append(SIZES)
         number = [self._number(n) for n in numbers]
         lines = panels.body(step, shape, (slots[0], slots[1], slots[2]), number, follower)
-        self._entries.append(
-            "\n".join(
-                [
-                    f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
-                    *self._sizes(pointers),
-                    *([self._table("int64_t n[]", part.constants)] if part else []),
-                    *lines,
-                    "}",
-                ]
-            )
-        )
+        if part is not None:
+            lines = [self._table("int64_t n[]", part.constants), *lines]
+        self._entries.append(self._entry(name, pointers, lines))
         writes = [step.target.name, *(part.writes if part else [])]
         inplace = self._in_place([part]) if part else []
         taken = self._place_of_result(step, part)
@@ -190,16 +180,8 @@ class CppModule:
         if is_symbolic([n for group in numbers.values() for n in group]):
             pointers.append(SIZES)
         text = {key: [self._number(n) for n in group] for key, group in numbers.items()}
-        self._entries.append(
-            "\n".join(
-                [
-                    f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
-                    *self._sizes(pointers),
-                    *attention.body(step, pointers.index, text),
-                    "}",
-                ]
-            )
-        )
+        lines = attention.body(step, pointers.index, text)
+        self._entries.append(self._entry(name, pointers, lines))
         return {
             "symbol": name,
             "args": [(b, 0) for b in pointers],
@@ -243,23 +225,19 @@ class CppModule:
     def _function(self, part: Emitted) -> str:
         return self._functions.setdefault(part.text, f"fn{len(self._functions)}")
 
-    def _entry(self, name: str, part: Emitted, pointers: list[str]) -> str:
-        """The symbol that the plan calls: the function with this kernel's sizes."""
-        return "\n".join(
-            [
-                f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
-                *self._sizes(pointers),
-                self._table("int64_t n[]", part.constants),
-                f"  {self._function(part)}(P, begin, end, n);",
-                "}",
-            ]
-        )
-
     @staticmethod
-    def _sizes(pointers: list[str]) -> list[str]:
-        if pointers[-1:] != [SIZES]:
-            return []
-        return [f"  const int64_t* const S = (const int64_t*)P[{len(pointers) - 1}];"]
+    def _entry(name: str, pointers: list[str], lines: list[str]) -> str:
+        """The symbol that the plan calls."""
+        sizes = []
+        if pointers[-1:] == [SIZES]:
+            sizes = [f"  const int64_t* const S = (const int64_t*)P[{len(pointers) - 1}];"]
+        head = f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{'
+        return "\n".join([head, *sizes, *lines, "}"])
+
+    def _alone(self, part: Emitted) -> list[str]:
+        """Lines of an entry: the function with the sizes of one kernel."""
+        sizes = self._table("int64_t n[]", part.constants)
+        return [sizes, f"  {self._function(part)}(P, begin, end, n);"]
 
     def _table(self, declared: str, values: Sequence[Extent]) -> str:
         """An array: static, unless a call brings some of its numbers."""
@@ -273,7 +251,7 @@ class CppModule:
             self.sizes.append(value)
         return f"S[{self.sizes.index(value)}]"
 
-    def _bundle(self, name: str, parts: list[Emitted], pointers: list[str]) -> str:
+    def _bundle(self, parts: list[Emitted], pointers: list[str]) -> list[str]:
         """Parts laid end to end in one range; each runs what of it falls in its stretch. As a
         table, since code for every part would take the compiler longer than the kernels do."""
         rows: list[str] = []
@@ -290,19 +268,14 @@ class CppModule:
             sizes += part.constants
             args += own
             start = stop
-        return "\n".join(
-            [
-                f'extern "C" void {name}(void* const* P, int64_t begin, int64_t end) {{',
-                *self._sizes(pointers),
-                self._table("int64_t n[]", sizes),
-                self._table("uint16_t a[]", args),
-                f"  {'' if pointers[-1] == SIZES else 'static '}const Stretch parts[] = {{",
-                *rows,
-                "  };",
-                f"  run_bundle(parts, {len(parts)}, P, begin, end);",
-                "}",
-            ]
-        )
+        return [
+            self._table("int64_t n[]", sizes),
+            self._table("uint16_t a[]", args),
+            f"  {'' if pointers[-1] == SIZES else 'static '}const Stretch parts[] = {{",
+            *rows,
+            "  };",
+            f"  run_bundle(parts, {len(parts)}, P, begin, end);",
+        ]
 
     def source(self) -> str:
         """All kernels as one translation unit; "" if there are none."""
@@ -336,7 +309,7 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
-        uses = {"attention.h": "attention<", "product.h": "product<", "vec.h": ""}
+        uses = {"attention.h": "attention(a", "product.h": "product(p", "vec.h": ""}
         header = next(h for h, call in uses.items() if any(call in entry for entry in entries))
         return "\n\n".join(
             [f'#include "{header}"\n\nnamespace fg {{', *functions, "\n".join(entries), "}\n"]

@@ -3,9 +3,7 @@
     extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
       static const int64_t n[] = {768};
       const Product p = {...};
-      product<48, 5>(p, begin, end, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
-        for (int64_t r = r0; r < r1; ++r) fn0(P, r * 768 + c0, r * 768 + c1, n);
-      });
+      product(p, {fn0, P, n, -1}, begin, end);
     }
 
 The range counts blocks of the result. A kernel that reads the result may follow block by block if
@@ -24,7 +22,7 @@ import torch
 
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ir import PanelProduct
-from inductor.sizes import Extent, ceil_div, hint, is_symbolic, known_le, known_lt, product
+from inductor.sizes import Extent, ceil_div, hint, known_le, known_lt, product
 
 BLOCK_ROWS = 48  # whole tiles of every processor (product.h)
 FEW_BLOCK_ROWS = 12  # of blocks of whole rows, where there are few
@@ -132,35 +130,15 @@ def body(
     follower: Follower | None,
 ) -> list[str]:
     """Lines of the entry. slots: where x, weight and the result are among the pointers. number:
-    rows, columns, inner, stride and offset of x, columns of a block and positions, as text.
+    rows, columns, inner, stride and offset of x, columns of a block and positions (-1: reads by
+    element), as text.
     """
     rows, columns, inner, stride, offset, width, positions = number
-    block, tail = rows_of_blocks(step.size[0], shape.rows)
     x, w, out = slots
-    sizes = ", ".join([rows, columns, inner, stride, str(block or shape.rows), width])
-    lines = [
+    sizes = ", ".join([rows, columns, inner, stride, str(shape.rows), width])
+    reader = "{}" if follower is None else f"{{{follower.function}, P, n, {positions}}}"
+    return [
         f"  const Product p = {{(const float*)P[{x}] + {offset}, (const float*)P[{w}], "
         f"(float*)P[{out}], {sizes}}};",
-        f"  product<{block}, {tail}>(p, begin, end, [&](int64_t r0, int64_t r1, int64_t c0, "
-        "int64_t c1) __attribute__((always_inline)) {",
+        f"  product(p, {reader}, begin, end);",
     ]
-    if follower is not None and follower.positions is not None:
-        lines.append(f"    {follower.function}(P, r0 * {positions}, r1 * {positions}, n);")
-    elif follower is not None:
-        lines += [
-            f"    if (c1 - c0 == {columns}) {{",
-            f"      {follower.function}(P, r0 * {columns}, r1 * {columns}, n);",
-            "      return;",
-            "    }",
-            "    for (int64_t r = r0; r < r1; ++r) {",
-            f"      {follower.function}(P, r * {columns} + c0, r * {columns} + c1, n);",
-            "    }",
-        ]
-    return [*lines, "  });"]
-
-
-def rows_of_blocks(rows: Extent, block: int) -> tuple[int, int]:
-    """Rows of a block and of the last one, if that is cut short; (0, 0) if only the call knows."""
-    if is_symbolic([rows]) or not isinstance(rows, int):
-        return 0, 0
-    return (rows, 0) if rows <= block else (block, rows % block)

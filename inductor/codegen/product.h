@@ -1,128 +1,17 @@
-// Products of a matrix and weights in panels: packed[panel][k][PANEL columns].
-//
-// A tile of the result, R rows and P panels, stays in registers while its sums walk along k. The weights of a panel stay
-// in the first cache for all tiles of a block of rows. What reads the result follows a block at a time, as long as the
-// block is in the cache.
+// Products of a matrix and weights in panels: packed[panel][k][PANEL columns]. Defined in product.cpp, which is compiled
+// once for a machine.
 #pragma once
 #include "vec.h"
+
+#define INTERNAL __attribute__((visibility("hidden")))
 
 namespace fg {
 
 constexpr int PANEL = 16;
-constexpr int PANEL_VECTORS = PANEL / FG_WIDE;
-// Vectors of the result that registers hold beside what is multiplied.
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int TILE_VECTORS = 24;
-#elif defined(__AVX__)
-constexpr int TILE_VECTORS = 12;
-#else
-constexpr int TILE_VECTORS = 8;
-#endif
-// Most rows of a tile: of two panels where a panel is one vector, else of one.
-constexpr int TILE_ROWS = TILE_VECTORS / (PANEL_VECTORS == 1 ? 2 : PANEL_VECTORS);
 constexpr int64_t DEPTH = 512;  // of a block: a panel of it takes 32 KiB
 
 typedef wide::vec<float> lane_vector;
 typedef float lane_vector_unaligned __attribute__((vector_size(4 * FG_WIDE), aligned(4)));
-
-// The sums of P panels for R rows, from this block of k; added to what `out` holds unless the block is the first.
-template <int R, int P>
-__attribute__((noinline)) void product_tile(const float* x, int64_t x_row, const float* w, int64_t panel, float* out,
-                                            int64_t out_row, int64_t depth, bool first) {
-  constexpr int N = P * PANEL_VECTORS;
-  lane_vector sum[R][N];
-  _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
-    _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
-      sum[r][c] = lane_vector{};
-      if (!first) sum[r][c] = *(const lane_vector_unaligned*)(out + r * out_row + c * FG_WIDE);
-    }
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    lane_vector b[N];
-    _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
-      b[c] = *(const lane_vector_unaligned*)(w + (c / PANEL_VECTORS) * panel + k * PANEL + (c % PANEL_VECTORS) * FG_WIDE);
-    }
-    _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
-      const lane_vector a = wide::splat(x[r * x_row + k]);
-      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = wide::mul_add(a, b[c], sum[r][c]);
-    }
-  }
-  _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
-    _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
-      *(lane_vector_unaligned*)(out + r * out_row + c * FG_WIDE) = sum[r][c];
-    }
-  }
-}
-
-// The last panel, of which only `columns` are the result's: by way of a tile that has room for all.
-template <int R>
-__attribute__((noinline)) void product_edge(const float* x, int64_t x_row, const float* w, float* out, int64_t out_row,
-                                            int64_t depth, int64_t columns, bool first) {
-  float tile[R * PANEL];
-  for (int r = 0; r < R && !first; ++r) {
-    for (int64_t c = 0; c < PANEL; ++c) tile[r * PANEL + c] = c < columns ? out[r * out_row + c] : 0;
-  }
-  product_tile<R, 1>(x, x_row, w, 0, tile, PANEL, depth, first);
-  for (int r = 0; r < R; ++r) {
-    for (int64_t c = 0; c < columns; ++c) out[r * out_row + c] = tile[r * PANEL + c];
-  }
-}
-
-constexpr int panels_of(int rows) {
-  const int most = TILE_VECTORS / (rows * PANEL_VECTORS);
-  return most < 1 ? 1 : most > 8 ? 8 : most;
-}
-
-// Tiles of R rows, `tiles` of them, for the columns [0, columns).
-template <int R>
-INLINE void product_tiles(int64_t tiles, const float* x, int64_t x_row, const float* w, int64_t panel, float* out,
-                          int64_t out_row, int64_t depth, int64_t columns, bool first) {
-  constexpr int P = panels_of(R);
-  const int64_t whole = columns / PANEL;
-  for (int64_t p = 0; p * PANEL < columns;) {
-    const int64_t step = p + P <= whole ? P : 1;
-    for (int64_t t = 0; t < tiles; ++t) {
-      const float *xt = x + t * R * x_row, *wt = w + p * panel;
-      float* const at = out + t * R * out_row + p * PANEL;
-      if (P > 1 && step == P) product_tile<R, P>(xt, x_row, wt, panel, at, out_row, depth, first);
-      else if (p < whole) product_tile<R, 1>(xt, x_row, wt, panel, at, out_row, depth, first);
-      else product_edge<R>(xt, x_row, wt, at, out_row, depth, columns - p * PANEL, first);
-    }
-    p += step;
-  }
-}
-
-// ROWS rows, in tiles of about equal height.
-template <int ROWS>
-INLINE void product_rows(const float* x, int64_t x_row, const float* w, int64_t panel, float* out, int64_t out_row,
-                         int64_t depth, int64_t columns, bool first) {
-  constexpr int tiles = (ROWS + TILE_ROWS - 1) / TILE_ROWS;
-  constexpr int R = (ROWS + tiles - 1) / tiles, LAST = ROWS - R * (tiles - 1);
-  constexpr int64_t before = LAST == R ? tiles : tiles - 1;
-  if (before > 0) product_tiles<R>(before, x, x_row, w, panel, out, out_row, depth, columns, first);
-  if constexpr (LAST != R) {
-    product_tiles<LAST>(1, x + before * R * x_row, x_row, w, panel, out + before * R * out_row, out_row, depth,
-                        columns, first);
-  }
-}
-
-// A number of rows that is known when the code runs: whole tiles, then a half of one, then row by row.
-INLINE void product_any_rows(int64_t rows, const float* x, int64_t x_row, const float* w, int64_t panel, float* out,
-                             int64_t out_row, int64_t depth, int64_t columns, bool first) {
-  constexpr int HALF = TILE_ROWS / 2;
-  int64_t done = rows / TILE_ROWS * TILE_ROWS;
-  if (done > 0) {
-    product_tiles<TILE_ROWS>(rows / TILE_ROWS, x, x_row, w, panel, out, out_row, depth, columns, first);
-  }
-  if (rows - done >= HALF) {
-    product_tiles<HALF>(1, x + done * x_row, x_row, w, panel, out + done * out_row, out_row, depth, columns, first);
-    done += HALF;
-  }
-  if (done < rows) {
-    product_tiles<1>(rows - done, x + done * x_row, x_row, w, panel, out + done * out_row, out_row, depth, columns,
-                     first);
-  }
-}
 
 struct Product {
   const float *x, *w;
@@ -130,31 +19,22 @@ struct Product {
   int64_t rows, columns, depth, x_row;
   int64_t block_rows, block_columns;  // of a unit of work
 };
-// Units [begin, end) of a product, columns of blocks one after another: first_row, last_row and the columns of each go
-// to `then` when the block is done. BLOCK: its rows, TAIL: those of the last one if it is cut short; 0: any number.
-template <int BLOCK, int TAIL, class F>
-INLINE void product(const Product& p, int64_t begin, int64_t end, F then) {
-  const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = p.depth * PANEL;
-  for (int64_t unit = begin; unit < end; ++unit) {
-    const int64_t row = unit % down * p.block_rows, column = unit / down * p.block_columns;
-    const int64_t rows = min(p.block_rows, p.rows - row), columns = min(p.block_columns, p.columns - column);
-    for (int64_t k = 0; k < p.depth; k += DEPTH) {
-      const float *x = p.x + row * p.x_row + k, *w = p.w + column / PANEL * panel + k * PANEL;
-      float* const out = p.out + row * p.columns + column;
-      const int64_t depth = min(DEPTH, p.depth - k);
-      const bool first = k == 0;
-      if constexpr (BLOCK == 0) {
-        product_any_rows(rows, x, p.x_row, w, panel, out, p.columns, depth, columns, first);
-      } else if constexpr (TAIL == 0) {
-        product_rows<BLOCK>(x, p.x_row, w, panel, out, p.columns, depth, columns, first);
-      } else if (rows == BLOCK) {
-        product_rows<BLOCK>(x, p.x_row, w, panel, out, p.columns, depth, columns, first);
-      } else {
-        product_rows<TAIL>(x, p.x_row, w, panel, out, p.columns, depth, columns, first);
-      }
-    }
-    then(row, row + rows, column, column + columns);
-  }
-}
+
+// The kernel that reads a product's result, if any: called with its pointers and sizes for what it can compute when a
+// block is done.
+struct Reader {
+  void (*run)(void* const*, int64_t, int64_t, const int64_t*);
+  void* const* pointers;
+  const int64_t* sizes;
+  int64_t positions;  // of its range, for each row of the result; -1 if it reads element e at position e
+};
+
+// Units [begin, end) of a product, columns of blocks one after another.
+INTERNAL void product(const Product& p, const Reader& reader, int64_t begin, int64_t end);
+
+// `rows` rows of a product of depth at most DEPTH, for the columns [0, columns): added to what `out` holds unless the
+// block of k is the first. x_row, out_row: elements from one row to the next; panel: from one panel to the next.
+INTERNAL void product_rows(int64_t rows, const float* x, int64_t x_row, const float* w, int64_t panel, float* out,
+                           int64_t out_row, int64_t depth, int64_t columns, bool first);
 
 }  // namespace fg

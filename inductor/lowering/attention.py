@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from inductor.attention import attention
-from inductor.index import contiguous_strides
 from inductor.ir import Attention, Tensor, Window
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import NotLowered, lower
@@ -28,7 +27,7 @@ def attended(
     if stride[-1] != 1:
         raise NotLowered("the layout of attention's result")
     scores = (*q.size[:3], k.size[2])
-    queries, keys, values = (_side_by_side(ctx, one) for one in (q, k, v))
+    queries, keys, values = map(ctx.realize_rows, (q, k, v))
     target = ctx.new_buffer(q.size, stride, q)
     name = f"attention{len(ctx.program.steps)}"
     seen = None if mask is None else _expanded(ctx, mask, scores)
@@ -37,23 +36,9 @@ def attended(
     return Tensor.of(target)
 
 
-def _side_by_side(ctx: Lowering, x: Tensor) -> Window:
-    """In memory, with the elements of a head side by side."""
-    window = ctx.realize(x)
-    if window.stride[-1] == 1 or x.size[-1] == 1:
-        return window
-    copied = ctx.copy(x, contiguous_strides(x.size)).window
-    assert copied is not None
-    return copied
-
-
 def _expanded(ctx: Lowering, mask: Tensor, size: tuple[Extent, ...]) -> Window:
     """The mask in memory as if of the scores' size."""
-    window = ctx.realize(mask)
-    if window.stride[-1] != 1 and mask.size[-1] != 1:
-        copied = ctx.copy(mask, contiguous_strides(mask.size)).window
-        assert copied is not None
-        window = copied
+    window = ctx.realize_rows(mask)
     missing = len(size) - len(mask.size)
     stride: list[Extent] = [0] * missing
     for n, wanted, step in zip(mask.size, size[missing:], window.stride, strict=True):

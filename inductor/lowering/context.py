@@ -212,6 +212,15 @@ class Lowering:
             return wanted
         return contiguous_strides(t.size)
 
+    def realize_rows(self, x: Tensor) -> Window:
+        """In memory, the elements of the last dimension side by side."""
+        window = self.realize(x)
+        if window.stride[-1] == 1 or x.size[-1] == 1:
+            return window
+        copied = self.copy(x, contiguous_strides(x.size)).window
+        assert copied is not None
+        return copied
+
     def copy(self, t: Tensor, stride: Sequence[Extent] | None = None) -> Tensor:
         """A tensor of the same values in a fresh buffer."""
         if t.dtype not in COMPUTE_TYPES:

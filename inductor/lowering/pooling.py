@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from inductor.convolutions import MAX_WINDOW
 from inductor.index import Index
 from inductor.ir import Indices, Split, Tensor, Value
 from inductor.lowering import reduction
@@ -19,9 +20,6 @@ from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.lowering.resizing import Axis, along_axes
 from inductor.ops import COMPUTE_TYPES, ops
 from inductor.sizes import Extent, exact, known_lt
-
-# Windows up to this many elements are written out in the loop body.
-MAX_WINDOW = 25
 
 
 def pair(value: Any, default: Sequence[int] = ()) -> list[int]:

@@ -54,11 +54,7 @@ def product_of_panels(ctx: Lowering, x: Tensor, weight: Tensor, columns: Extent)
     rows, inner = x.size
     if x.device.type != "cpu" or inner == 0:
         raise NotLowered("panel_mm")
-    window = ctx.realize(x)
-    if window.stride[1] != 1 and inner != 1:
-        copied = ctx.copy(x, contiguous_strides(x.size)).window
-        assert copied is not None
-        window = copied
+    window = ctx.realize_rows(x)
     size = (rows, columns)
     like = Tensor(size, x.dtype, x.device)
     target = ctx.new_buffer(size, contiguous_strides(size), like)

@@ -40,6 +40,12 @@ FLAGS = (
 TUNING = (("-march=native",), ("-mcpu=native",), ())
 CANDIDATES = ("g++", "clang++", "c++")
 INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
+# Functions that generated code calls, compiled once for a machine: the header that declares them
+# and the files that define them.
+DEFINED_IN = {
+    "product.h": ("product.cpp",),
+    "attention.h": ("attention.cpp", "product.cpp"),
+}
 
 
 class NoCompiler(RuntimeError):
@@ -129,9 +135,9 @@ def _accepts(compiler: Compiler, flags: Sequence[str]) -> bool:
 
 
 def library_key(sources: Sequence[str], compiler: Compiler) -> str:
-    headers = [path.read_text() for path in sorted(INCLUDE.glob("*.h"))]
+    ours = [path.read_text() for path in sorted(INCLUDE.iterdir()) if path.suffix in (".h", ".cpp")]
     return cache.digest(
-        *sources, *headers, repr(compiler.command), compiler.identity, repr(compiler.flags),
+        *sources, *ours, repr(compiler.command), compiler.identity, repr(compiler.flags),
         cache.machine(),
     )  # fmt: skip
 
@@ -187,27 +193,52 @@ def _compile_into(store: cache.Store, sources: list[str], compiler: Compiler) ->
             return path  # another process made it while we waited
         with store.workspace() as folder:
             started = time.perf_counter()
-            library = build(sources, compiler, folder)
+            library = build(sources, compiler, folder, store)
             log.debug("compiled %d units in %.2f s", len(sources), time.perf_counter() - started)
             return store.write("kernels", key, ".so", library.read_bytes())
 
 
-def build(sources: list[str], compiler: Compiler, folder: Path) -> Path:
-    """Compile the units in `folder` and return the library there."""
+def build(
+    sources: list[str], compiler: Compiler, folder: Path, store: cache.Store | None = None
+) -> Path:
+    """Compile the units in `folder` and return the library there. store: of objects of our own
+    functions, else made here.
+    """
+    units = [folder / f"unit{number}.cpp" for number in range(len(sources))]
+    for unit, text in zip(units, sources, strict=True):
+        unit.write_text(text)
+    files, known = list(units), []
+    for file in _definitions(sources):
+        data = store.read("kernels", _object_key(file, compiler), ".o") if store else None
+        if data is None:
+            files.append(file)
+            continue
+        known.append(folder / f"{file.stem}.o")
+        known[-1].write_bytes(data)
     library = folder / "kernels.so"
-    files = []
-    for number, text in enumerate(sources):
-        files.append(folder / f"unit{number}.cpp")
-        files[-1].write_text(text)
     base = [*compiler.command, *compiler.flags, "-I", str(INCLUDE)]
     if len(files) == 1:
-        _run([[*base, str(files[0]), "-o", str(library)]])
+        _run([[*base, str(files[0]), *map(str, known), "-o", str(library)]])
         return library
-    objects = [file.with_suffix(".o") for file in files]
-    units = [flag for flag in base if flag != "-shared"]
-    _run([[*units, "-c", str(f), "-o", str(o)] for f, o in zip(files, objects, strict=True)])
-    _run([[*base, *map(str, objects), "-o", str(library)]])
+    objects = [folder / f"{file.stem}.o" for file in files]
+    alone = [*(flag for flag in base if flag != "-shared"), "-c"]
+    _run([[*alone, str(f), "-o", str(o)] for f, o in zip(files, objects, strict=True)])
+    _run([[*base, *map(str, [*objects, *known]), "-o", str(library)]])
+    if store is not None:
+        for file, made in list(zip(files, objects, strict=True))[len(units) :]:
+            store.write("kernels", _object_key(file, compiler), ".o", made.read_bytes())
     return library
+
+
+def _object_key(file: Path, compiler: Compiler) -> str:
+    return library_key([f"the object of {file.name}"], compiler)
+
+
+def _definitions(sources: Sequence[str]) -> list[Path]:
+    """The files that define functions of ours that the units call."""
+    included = [h for h in DEFINED_IN if any(f'#include "{h}"' in text for text in sources)]
+    names = sorted({name for header in included for name in DEFINED_IN[header]})
+    return [INCLUDE / name for name in names]
 
 
 def _run(commands: list[list[str]]) -> None:

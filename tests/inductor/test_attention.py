@@ -71,7 +71,7 @@ def test_masks(size, kind):
         mask = torch.randn(*size[:-1], 2 * size[-1])[..., ::2]
     elif kind == "transposed":
         mask = torch.randn(*size[:-2], size[-1], size[-2]).transpose(-2, -1)
-    compared(lambda q, k, v, m: attend(q, k, v, attn_mask=m), q, k, v, mask)
+    assert compared(lambda q, k, v, m: attend(q, k, v, attn_mask=m), q, k, v, mask)
 
 
 def test_rows_that_see_nothing():

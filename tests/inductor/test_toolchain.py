@@ -13,6 +13,7 @@ import time
 import pytest
 import torch
 
+from inductor.panels import in_panels
 from inductor.runtime import cache, toolchain
 from tests.inductor.plan_kernels import SOURCE
 
@@ -74,6 +75,33 @@ def test_several_units(own_cache):
     library = toolchain.load_library(units)
     assert len({library.address(f"f{i}") for i in range(5)}) == 5
     assert not leftovers(own_cache)
+
+
+MULTIPLY = """#include "product.h"
+extern "C" void NAME(void* const* P, int64_t begin, int64_t end) {
+  const fg::Product p = {(const float*)P[0], (const float*)P[1], (float*)P[2], 2, 3, 4, 4, 2, 16};
+  fg::product(p, {}, begin, end);
+}
+"""
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_functions_of_our_own_are_compiled_once(damaged, own_cache, monkeypatch):
+    """Two libraries call them: the second is linked with what the first has left, if whole."""
+    commands = []
+    run = toolchain._run
+    monkeypatch.setattr(toolchain, "_run", lambda given: (commands.extend(given), run(given)))
+    weight = torch.randn(4, 3)
+    x, packed, out = torch.randn(2, 4), in_panels(weight), torch.zeros(2, 3)
+    for name in ("first", "second"):
+        library = toolchain.load_library(MULTIPLY.replace("NAME", name))
+        library.call(name, (x.data_ptr(), packed.data_ptr(), out.data_ptr()), 0, 1)
+        torch.testing.assert_close(out, x @ weight)
+        (made,) = [entry for entry in entries(own_cache) if entry.suffix == ".o"]
+        if damaged:
+            made.write_bytes(made.read_bytes()[:-1])
+    compiled = [part for command in commands for part in command if part.endswith("product.cpp")]
+    assert len(compiled) == 1 + damaged
 
 
 def test_generated_code_that_does_not_compile(own_cache):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -11,10 +12,6 @@ import dynamo
 from benchmarks.static_graph import SUBJECTS
 from dynamo.errors import Unsupported
 from tutorials.models import resnet18
-
-pytest.importorskip("onnx", reason="an extra")
-pytest.importorskip("onnxscript", reason="an extra")
-onnxruntime = pytest.importorskip("onnxruntime", reason="an extra")
 
 
 def session_of(path):
