@@ -17,6 +17,7 @@ CHANNELS = {
     "graph": ("dynamo.graph", "captured graphs as tables"),
     "graph_code": ("dynamo.graph_code", "captured graphs as Python"),
     "guards": ("dynamo.guards", "the guard tree of each compiled frame"),
+    "plans": ("dynamo.plans", "each attempt to capture a frame, and why the last one was given up"),
     "breaks": ("dynamo.breaks", "each graph break with its reason and place"),
     "recompiles": ("dynamo.recompiles", "which guard failed before each recompilation"),
     "bytecode": ("dynamo.bytecode", "each frame's bytecode before and after"),

@@ -15,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
+from dynamo.capture.plans import Retry
 from dynamo.errors import Unsupported
 from dynamo.sources import MadeSource, Source
 from dynamo.values.base import Value
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
     from dynamo.capture.interpreter import Interpreter
     from dynamo.values.tensor import TensorValue
-
-
-class FillLater(Exception):
-    """A container that cannot be made whole was found: it holds itself, or hashes its keys."""
 
 
 class Codegen:
@@ -84,7 +81,7 @@ class Codegen:
     def _reconstruct(self, value: Value) -> None:
         key = id(value)
         self._made.append(value)
-        later = key in self.output.filled_later
+        later = key in self.output.emission.filled_later
         if key in self._in_progress:
             ring = list(self._in_progress.values())
             self._fill_later(ring[list(self._in_progress).index(key) :], "it holds itself")
@@ -105,7 +102,9 @@ class Codegen:
             self._temporaries[key] = local
 
     def _fill_later(self, values: list[Value], why: str) -> NoReturn:
-        """One of these is to be made empty: emission starts again with that."""
+        """One of these (it holds itself, or hashes its keys) is to be made empty, and filled
+        later.
+        """
         effects = self.output.side_effects
         for value in values:
             if value.source is not None or value.emptied() is None:
@@ -113,8 +112,7 @@ class Codegen:
             if value.mutation is None:
                 effects.track_new(value)
             value.mutation.dirty = value.replays_when_new = True
-            self.output.filled_later.add(id(value))
-            raise FillLater
+            raise Retry(self.output.emission.filling(id(value)))
         raise Unsupported(breaks.CannotReconstruct(f"{values[0].describe()} ({why})"))
 
     def graph_output(self, value: TensorValue) -> None:

@@ -60,10 +60,6 @@ class CannotResume(Exception):
     """A continuation cannot start here (the start of a frame; a generator's loop)."""
 
 
-class TooManyKinds(Exception):
-    """Generators have gone on at one place in more ways than are worth a continuation each."""
-
-
 @dataclass(frozen=True)
 class Origin:
     """What a continuation was made from; `code` is None once the function's code is gone."""
@@ -75,7 +71,7 @@ class Origin:
 _JUMPS = frozenset(["POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"])
 SUSPENDING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _DROPPED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | versions.CO_HAS_DOCSTRING
-MOST_KINDS = 64  # see TooManyKinds
+MOST_KINDS = 64  # see has_room
 UNBOUND_LOCAL = ".unbound"  # a local that never has a value
 
 
@@ -233,7 +229,7 @@ def make_resume_code(
     parameters; what it is made of comes behind the others. own_cells: those that the continuation
     makes itself, empty.
 
-    Raises CannotResume where the frame has not started, TooManyKinds; ValueError where stack or
+    Raises CannotResume where the frame has not started; ValueError where stack or
     locals do not fit.
     """
     instr = normalize(code)[index]
@@ -245,7 +241,6 @@ def make_resume_code(
     known = template.made.get(key)
     if known is not None:
         return known
-    _count(template, place, made)
     parameters = parameter_names(stack, local_names)
     names = _parameters_with(made, parameters)
     shape = _shape(template.shape, names, local_names, own_cells)
@@ -337,7 +332,6 @@ def make_call_code(
     known = template.made.get(key)
     if known is not None:
         return known
-    _count(template, place, made)
     arguments = [f".argument{i}" for i in range(callee.arguments)]
     pushed = parameters_of(callee.pushed)
     function = [".callee"] if callee.code.co_freevars else []
@@ -378,12 +372,19 @@ def make_call_code(
     return resumed
 
 
-def _count(template: _Template, place: int, made: Rematerialisations) -> None:
-    if made:
-        kinds = template.kinds.setdefault(place, set())
-        kinds.add(made)
-        if len(kinds) > MOST_KINDS:
-            raise TooManyKinds
+def has_room(code: CodeType, index: int, made: Rematerialisations) -> bool:
+    """Whether a continuation there may rematerialise `made`: generators that have gone on at one
+    place in too many ways are not worth a continuation each.
+    """
+    if not made:
+        return True
+    instr = normalize(code)[index]
+    found = _continuations.get(code)
+    own_call = found is not None and _is_own_call(found, instr)
+    template, place = _locate_call(code, instr)[:2] if own_call else _locate(code, instr)
+    kinds = template.kinds.setdefault(place, set())
+    kinds.add(made)
+    return len(kinds) <= MOST_KINDS
 
 
 def _parameters_with(made: Rematerialisations, parameters: Sequence[str]) -> tuple[str, ...]:

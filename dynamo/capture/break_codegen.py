@@ -19,11 +19,11 @@ from dynamo import _hook
 from dynamo.bytecode.normalize import real_order
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
 from dynamo.capture import shim_frames as shim_frames
-from dynamo.capture.control import SkipFrame
 from dynamo.capture.frame_state import FrameState, Kept
 from dynamo.capture.handlers_flow import PreviousException
 from dynamo.capture.interpreter import NULL
 from dynamo.capture.lifetimes import SuspendedGenerator, path_to, reachable
+from dynamo.capture.plans import SkipFrame
 from dynamo.capture.shim_frames import TRUTH, calling, handing_on, performing, while_handling
 from dynamo.capture.tracebacks import drop_entries, leave_traceback
 from dynamo.capture.virtual_objects import Exhausted, VirtualObject, VirtualObjects
@@ -32,9 +32,9 @@ from dynamo.polyfills.rematerialise import left_generator
 from dynamo.reconstruct import Codegen
 from dynamo.resume import (
     CannotResume,
-    TooManyKinds,
     after_call,
     end_of_loop,
+    has_room,
     is_called,
     make_call_code,
     make_loop_code,
@@ -103,7 +103,8 @@ class BreakCodegen:
         self.virtual_objects = VirtualObjects(root.output, resumed, stop.reason, ends=simple)
         for frame in self.frames:
             frame.virtual_objects = self.virtual_objects
-        root.output.escaping.update(map(id, self._needed()))
+        output = root.output
+        output.emission = output.emission.materialising(map(id, self._needed()))
         self.nested = len(self.frames) > 1
         self.returns_next = origin(root.code) is not None and not is_called(root.code)
         handled = [frame.exception() for frame in self.frames]
@@ -771,11 +772,11 @@ class BreakCodegen:
             functions = [function] if code.co_freevars else []
             passed = [*own, *functions, *passed, *caller.pushed_locals()]
         made, arguments = self.virtual_objects.split(passed, rests)
-        try:
-            cells = frozenset(self.virtual_objects.own)
-            return make(made=made, own_cells=cells), arguments, made
-        except TooManyKinds:
+        code, index = make.args
+        if not has_room(code, index, made):
             self.virtual_objects.give_up()
+        cells = frozenset(self.virtual_objects.own)
+        return make(made=made, own_cells=cells), arguments, made
 
     def _left_by_exception(self, frame: FrameState) -> dict[int, VirtualObject | Exhausted]:
         """The generators that have ended where the break goes on in `frame`: by the exception that

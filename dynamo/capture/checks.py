@@ -26,7 +26,7 @@ import collections
 import traceback
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -34,8 +34,8 @@ from dynamo import breaks, directives
 from dynamo.break_regions import break_is_error
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.raising import good_side, may_be_caught, raises
-from dynamo.capture.control import RestartAnalysis
 from dynamo.capture.order import can_fail
+from dynamo.capture.plans import BreakBefore, Retry
 from dynamo.capture.subgraph import version_of
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
@@ -73,7 +73,7 @@ class Check:
 
     value: Any
     passes: bool
-    broken: RestartAnalysis
+    broken: BreakBefore
     version: int
 
 
@@ -85,7 +85,7 @@ class Checks:
         self.made: list[Check] = []
         self.promised = False  # the graph raises where the program's torch._check does
         # What breaks the graph where an operation may fail after which the frame must run again.
-        self.noticed: RestartAnalysis | None = None
+        self.noticed: BreakBefore | None = None
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
@@ -102,7 +102,7 @@ class Checks:
         self._looked_at = nodes[-1] if nodes else None
         return not self._input_written()
 
-    def make(self, value: Any, broken: RestartAnalysis, passes: bool) -> None:
+    def make(self, value: Any, broken: BreakBefore, passes: bool) -> None:
         """Go on as if `value` had this truth, which `can_be_made` allows."""
         self.made.append(Check(value, passes, broken, version_of(value.fake)))
         self.output.side_effects.touch()
@@ -149,6 +149,9 @@ class Checks:
         if self.noticed is None:
             self.noticed = breaking_at(tx, reason)
 
+    def _break_at(self, broken: BreakBefore) -> NoReturn:
+        raise Retry(self.output.plan.breaking(broken))
+
     def node_added(self, node: Node) -> None:
         """Break at a check instead where the frame could not run again after this node."""
         if self.promised and (leaves_trace(node) or self._input_written()):
@@ -158,14 +161,14 @@ class Checks:
             return
         does = effects.of(node)
         if leaves_trace(node):
-            raise broken
+            self._break_at(broken)
         if not (does.writes or does.other):
             return
         for check in self.made:
             if version_of(check.value.fake) != check.version:
-                raise check.broken
+                self._break_at(check.broken)
         if self._input_written():
-            raise broken
+            self._break_at(broken)
 
     def _input_written(self) -> bool:
         """Whether the graph wrote to a tensor that others may see."""
@@ -254,12 +257,12 @@ def may_be_checked(tx: Interpreter) -> bool:
     return False
 
 
-def breaking_at(tx: Interpreter, reason: breaks.Break) -> RestartAnalysis:
-    """What breaks the graph at the current instruction, whenever it is raised."""
+def breaking_at(tx: Interpreter, reason: breaks.Break) -> BreakBefore:
+    """The break of the graph at the current instruction, for a later plan."""
     from dynamo.capture.interpreter import breakable_chain
 
     step = breakable_chain(tx)[-1].began
-    return RestartAnalysis(step, reason, tx.user_stack(), forbidden=break_is_error())
+    return BreakBefore(step, reason, tx.user_stack(), forbidden=break_is_error())
 
 
 # -- what rewritten frames call ------------------------------------------------------------------

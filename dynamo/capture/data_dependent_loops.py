@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
-from dynamo.capture.control import TrialOver
+from dynamo.capture.plans import AttemptEnded
 from dynamo.config import config
 from dynamo.resume import origin
 
@@ -57,7 +57,7 @@ class Trial:
         """`tx` is about to execute an instruction."""
         output = tx.output
         if output.steps > self.read + _LONGEST:
-            raise TrialOver
+            raise AttemptEnded(tx)
         if tx.depth > self.depth:
             return
         index = tx.index if tx.depth == self.depth and tx.code is self.code else -1
@@ -65,7 +65,7 @@ class Trial:
         if self.is_behind(output) and (ends_turn or not self._inside):
             if index >= 0 and self._inside:
                 self.operations = _operations(output) - self._before
-            raise TrialOver  # also where the frame began in the middle of a turn
+            raise AttemptEnded(tx)  # also where the frame began in the middle of a turn
         if index == self.loop.head.index:
             self._before = _operations(output)
             if not self._inside:

@@ -30,9 +30,9 @@ from dynamo import breaks
 from dynamo.break_regions import break_is_error
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
-from dynamo.capture.control import Arrived
 from dynamo.capture.lifetimes import finalize_unreachable, left_by
 from dynamo.capture.lookups import is_trusted
+from dynamo.capture.plans import AttemptEnded
 from dynamo.capture.registry import HANDLERS, Handler, unhandled
 from dynamo.config import config
 from dynamo.errors import Unsupported
@@ -357,7 +357,7 @@ class Interpreter:
         if self.output.trial is not None:
             self.output.trial.observe(self)
         if self.began == self.output.stop_at:
-            raise Arrived(self)
+            raise AttemptEnded(self)
         if self.began >= config.loop_limit and self.current.op not in _WITH_THE_NEXT:
             raise Unsupported(breaks.LoopLimit(config.loop_limit))
 
@@ -558,7 +558,7 @@ def _in_the_way(tx: Interpreter, frames: list[Interpreter]) -> int | None:
     """
     caller = frames[-1]
     polyfill_step = caller is not tx and caller.polyfill_step == caller.began
-    return caller.began if polyfill_step and caller.began not in tx.output.polyfilled else None
+    return caller.began if polyfill_step and caller.began not in tx.output.plan.polyfilled else None
 
 
 def _frame_summary(code: types.CodeType, positions: Any, lineno: int) -> traceback.FrameSummary:

@@ -25,6 +25,7 @@ from dynamo.capture.inference_blocks import InferenceBlocks
 from dynamo.capture.lifetimes import UniqueReferences
 from dynamo.capture.lookups import Lookups, is_trusted
 from dynamo.capture.order import can_fail
+from dynamo.capture.plans import EmissionPlan, Plan
 from dynamo.capture.side_effects import SideEffects
 from dynamo.capture.subgraph import Subgraph, check_local, version_of
 from dynamo.config import config
@@ -87,11 +88,17 @@ class OutputGraph:
     """What capture of one frame has produced so far."""
 
     def __init__(
-        self, context: CompileContext, frame_globals: dict[str, Any], seen: SeenFrame | None = None
+        self,
+        context: CompileContext,
+        frame_globals: dict[str, Any],
+        seen: SeenFrame | None = None,
+        plan: Plan | None = None,
     ) -> None:
         from dynamo.values.tokens import TokenKeys
 
         self.context = context
+        self.plan = plan or Plan()
+        self.emission = EmissionPlan()
         self.symbols = FrameSymbols(self, context, seen or SeenFrame())
         self.frame_globals = frame_globals
         self.graph = Graph()
@@ -111,16 +118,11 @@ class OutputGraph:
         self.default_device = default_device()
         self.token_keys = TokenKeys()
         self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
-        self.filled_later: set[int] = set()  # ids of Values: see reconstruct.FillLater
-        # Ids of values that cannot stay virtual over the break (capture/virtual_objects.py).
         self.has_generators = False
-        self.escaping: set[int] = set()
         self.running: Any = None  # the interpreter whose instruction is being executed
         self.steps = 0  # instructions executed so far, over all interpreters
         # By id: objects whose end the program notices (capture/lifetimes.py).
         self.finalizable: dict[int, Finalizable] = {}
-        # The steps of instructions that run as polyfills (values/polyfill_calls.py).
-        self.polyfilled: frozenset[int] = frozenset()
         self._distinct_groups: dict[int, Value] = {}  # by id
         self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
         self.continues = False  # the frame is a continuation
@@ -128,14 +130,16 @@ class OutputGraph:
         self.inference = InferenceBlocks()
         self.checks = Checks(self)
         self.trial: Trial | None = None
-        self.stop_at = -1  # the number of steps after which capture stops, if it is to
-        # Whether loops that broke in an earlier turn may be captured to their end, and those that
-        # are (values/resumed_iterators.py).
-        self.unrolls = True
+        # The number of steps after which capture stops.
+        self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
+        # Loops that are captured to their end (values/resumed_iterators.py).
         self.unrolled: list[Any] = []
         self.regions_guarded = False  # see values/break_regions.py
         self.nesting_guarded = False  # whether the frame began inside of autocast
-        self.next_event = config.loop_limit  # no interpreter looks up before this step
+        # No interpreter looks up before this step.
+        self.next_event = config.loop_limit
+        if self.stop_at >= 0:
+            self.next_event = min(self.stop_at, self.next_event)
         self.handled_outside = sys.exception()  # what callers of the frame are handling
         self._nodes = 0
         self._last_placeholder: Node | None = None
@@ -169,11 +173,6 @@ class OutputGraph:
     @property
     def op_count(self) -> int:
         return sum(node.op.startswith("call_") for node in self.graph.nodes)
-
-    def stop_before(self, step: int) -> None:
-        """Have the interpreter that comes to this step raise Arrived."""
-        self.stop_at = step
-        self.next_event = min(step, config.loop_limit)
 
     def observe(self, trial: Trial) -> None:
         """Have the interpreters look up before every step."""

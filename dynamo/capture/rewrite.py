@@ -32,12 +32,12 @@ from dynamo.capture.check_codegen import CheckCodegen
 from dynamo.capture.checks import STATE_FUNCTIONS
 from dynamo.capture.order import can_fail
 from dynamo.capture.output import GraphInput, OutputGraph
+from dynamo.capture.plans import EmissionPlan, Retry
 from dynamo.capture.side_effects import DELETED, ReplayedCall
 from dynamo.capture.targets import hold_targets
-from dynamo.capture.virtual_objects import HeldElsewhere
 from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed, Unsupported
-from dynamo.reconstruct import Codegen, FillLater
+from dynamo.reconstruct import Codegen
 from dynamo.records import Change, FrameRecord, GraphRecord
 from dynamo.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.values.base import Value
@@ -100,8 +100,10 @@ class FrameRewriter:
                 self._emit_restore(codegen)
                 CheckCodegen(self.root).push_values(codegen)
                 return codegen
-            except (FillLater, HeldElsewhere):
-                continue
+            except Retry as retry:
+                if not isinstance(retry.plan, EmissionPlan):
+                    raise
+                self.output.emission = retry.plan
             except RecursionError:
                 what = "a value nested as deep as Python recurses"
                 raise Unsupported(breaks.CannotReconstruct(what)) from None

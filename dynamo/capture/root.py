@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 
 from dynamo import breaks
 from dynamo.break_regions import regions, set_regions
-from dynamo.capture.control import Arrived, RestartAnalysis, SkipFrame, SpellOut, StartAgain
 from dynamo.capture.devices import entered_devices, set_devices
 from dynamo.capture.interpreter import Interpreter, breakable_chain
 from dynamo.capture.lifetimes import track_arguments
+from dynamo.capture.plans import AttemptEnded, BreakBefore, Retry, SkipFrame
 from dynamo.capture.users_names import renamed
 from dynamo.errors import Unsupported
 from dynamo.resume import origin
@@ -75,20 +75,15 @@ class Stop:
 class RootInterpreter(Interpreter):
     """Interprets the frame until it returns or has to break."""
 
-    def __init__(
-        self, output: OutputGraph, frame: Any, restart: RestartAnalysis | None = None
-    ) -> None:
+    def __init__(self, output: OutputGraph, frame: Any) -> None:
         super().__init__(output, frame.f_code, frame.f_globals)
         output.root_frame = self
         output.running = self
         self.frame = frame
-        self.restart = restart
         self.state_changes: list[
             tuple
         ] = []  # (setter, *args) that leave torch as captured code did
         self.step_log: list[int] = []  # the steps at which the root's own instructions began
-        if restart is not None:
-            output.stop_before(restart.step)
         self.modes = read_modes()  # at the frame's entry
         self.nesting = autocast_nesting()
         self.arguments: dict[str, Lazy] = {}
@@ -136,28 +131,27 @@ class RootInterpreter(Interpreter):
                 stop = self._step()
                 if stop is not None:
                     return stop
-        except Arrived as arrived:
-            assert self.restart is not None, "who restarts says where to stop"
-            return self._stop_at_restart(self.restart, arrived.interpreter)
+        except AttemptEnded as ended:
+            planned = self.output.plan.stop
+            if planned is None:
+                raise  # of a trial
+            return self._planned_stop(planned, ended.interpreter)
         return Stop()
 
-    def _stop_at_restart(self, restart: RestartAnalysis, tx: Interpreter) -> Stop:
+    def _planned_stop(self, planned: BreakBefore, tx: Interpreter) -> Stop:
         chain = breakable_chain(tx)
         if chain[-1] is not tx:
-            raise RestartAnalysis(
-                chain[-1].began,
-                restart.reason,
-                restart.user_stack,
-                restart.forbidden,
-                assumed=restart.assumed,
-            )
-        for source, kind, payload in restart.assumed:
+            self._break_before(replace(planned, step=chain[-1].began, loop=None))
+        for source, kind, payload in planned.assumed:
             tx.guard(source, kind, payload)
-        terminal = isinstance(restart.reason, breaks.UncaughtException)
-        user_stack = restart.user_stack or tx.user_stack()
+        terminal = isinstance(planned.reason, breaks.UncaughtException)
+        user_stack = list(planned.user_stack) or tx.user_stack()
         return Stop(
-            tx.current, restart.reason, user_stack, terminal, chain, restart.forbidden, restart.loop
+            tx.current, planned.reason, user_stack, terminal, chain, planned.forbidden, planned.loop
         )
+
+    def _break_before(self, stop: BreakBefore) -> NoReturn:
+        raise Retry(self.output.plan.breaking(stop)) from None
 
     def _step(self) -> Stop | None:
         output = self.output
@@ -174,14 +168,14 @@ class RootInterpreter(Interpreter):
         except Unsupported as error:
             self.annotate(error)
             if error.polyfill is not None and not (error.forbidden or output.context.fullgraph):
-                raise SpellOut(error.polyfill) from None
+                raise Retry(output.plan.with_polyfill(error.polyfill)) from None
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
             guarded = error.assumed
             if error.forbidden:
                 return Stop(self.current, reason, user_stack, chain=[self], forbidden=True)
             if error.step is not None and error.step > step:
-                raise RestartAnalysis(error.step, reason, user_stack, assumed=guarded) from None
-        except (RestartAnalysis, SkipFrame, StartAgain):
+                self._break_before(BreakBefore(error.step, reason, user_stack, assumed=guarded))
+        except (Retry, SkipFrame):
             raise
         except RaisedException as error:
             # The program's own exception: the instruction runs natively and raises the real one.
@@ -211,7 +205,7 @@ class RootInterpreter(Interpreter):
             self.index = self.current.index
             self.done = False
             return Stop(self.current, reason, user_stack, terminal, [self])
-        raise RestartAnalysis(step, reason, user_stack, assumed=guarded)
+        self._break_before(BreakBefore(step, reason, user_stack, assumed=guarded))
 
 
 def read_modes() -> list[tuple]:

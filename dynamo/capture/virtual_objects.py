@@ -29,6 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo.capture.lifetimes import SuspendedGenerator
+from dynamo.capture.plans import Retry
 from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.polyfills.rematerialise import (
@@ -95,10 +96,6 @@ _PLAIN = (RangeIterator, SequenceIterator, DictIterator, ResumedIterator)
 _SEQUENCES: dict[type[Value], type] = {ListValue: list, TupleValue: tuple, DequeValue: deque}
 _KINDS: tuple[type[Value], ...] = (GeneratorValue, AsyncStep, IteratorValue, MethodValue)
 _KINDS += (ObjectValue, SequenceValue, DictValue, NestedFunctionValue, CellValue)
-
-
-class HeldElsewhere(Exception):
-    """Some values cannot stay virtual: emission starts again with them as objects."""
 
 
 @dataclass(frozen=True)
@@ -251,9 +248,9 @@ class VirtualObjects:
             return False
         if not isinstance(value, _KINDS) or value.source is not None:
             return False
-        if id(value) in output.escaping:
+        if id(value) in output.emission.escaping:
             return False
-        if id(value) in output.filled_later or value.holder is not None:
+        if id(value) in output.emission.filled_later or value.holder is not None:
             return False
         if isinstance(value, GeneratorValue):
             if value.resumed:
@@ -417,10 +414,9 @@ class VirtualObjects:
 
     def refuse(self, values: set[int]) -> NoReturn:
         """These ids escape: emission starts again with them as objects."""
-        if values & self.resumed or values <= self.output.escaping:
+        if values & self.resumed or values <= self.output.emission.escaping:
             raise Unsupported(self.reason)
-        self.output.escaping |= values
-        raise HeldElsewhere
+        raise Retry(self.output.emission.materialising(values))
 
 
 class _Order:

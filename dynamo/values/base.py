@@ -16,8 +16,8 @@ from dynamo.errors import Unsupported
 from dynamo.sources import Source
 
 if TYPE_CHECKING:
-    from dynamo.capture.control import RestartAnalysis
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.plans import BreakBefore
     from dynamo.reconstruct import Codegen
     from dynamo.values.tensor import TensorValue
 
@@ -148,7 +148,7 @@ class Value:
 
         return ConstantValue(self.truth(tx) is not negated)
 
-    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
         """A boolean tensor that has the value's truth, and the graph break that asking for it now
         would be. None: there is no such.
         """

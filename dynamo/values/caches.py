@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
-from dynamo.capture.control import StartAgain
 from dynamo.capture.draws import program_draws
+from dynamo.capture.plans import Retry
 from dynamo.errors import Unsupported
 from dynamo.sources import AttrSource, CallSource, SequenceItemSource, Source
 from dynamo.values import cache_entries
@@ -134,7 +134,7 @@ class LruCacheValue(Value):
                 call_real(tx, CallOf(*call), self.real)
             if held(self.real) is cache_entries.ABSENT:
                 raise
-        raise StartAgain
+        raise Retry(tx.output.plan.anew("a cache has remembered an answer"))
 
     def _call_of_values(
         self,

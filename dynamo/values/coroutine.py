@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
-from dynamo.capture.control import RestartAnalysis
 from dynamo.capture.lifetimes import SuspendedGenerator
+from dynamo.capture.plans import BreakBefore, Retry
 from dynamo.errors import Unsupported
 from dynamo.resume import SUSPENDING
 from dynamo.values.base import Value
@@ -54,7 +54,7 @@ class CoroutineValue(GeneratorValue):
     def drop(self, tx: Interpreter) -> None:
         if not self.started and not self.frame.done:
             reason = breaks.NeverAwaited(self.frame.code.co_qualname)
-            raise RestartAnalysis(self.made_at, reason, [])
+            raise Retry(tx.output.plan.breaking(BreakBefore(self.made_at, reason)))
         super().drop(tx)
 
     def iterate(self, tx: Interpreter) -> Value:

@@ -14,7 +14,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.capture.checks import breaking_at, may_be_checked
-from dynamo.capture.control import RestartAnalysis
+from dynamo.capture.plans import BreakBefore, Retry
 from dynamo.capture.subgraph import version_of
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
@@ -24,6 +24,7 @@ from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.output import OutputGraph
 
 _INTEGERS = frozenset([torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
 _FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -35,12 +36,19 @@ class DeferredScalar(Value):
 
     is_deferred = True
 
-    def __init__(self, tensor: TensorValue, kind: type, broken: RestartAnalysis) -> None:
+    def __init__(
+        self, output: OutputGraph, tensor: TensorValue, kind: type, broken: BreakBefore
+    ) -> None:
         super().__init__()
+        self.output = output
         self.tensor = tensor
         self.kind = kind
         self.broken = broken
         self.version = version_of(tensor.fake)
+
+    def refuse(self) -> NoReturn:
+        """The number is needed: the graph breaks where it was asked for."""
+        raise Retry(self.output.plan.breaking(self.broken))
 
     def python_type(self) -> type:
         return self.kind
@@ -61,15 +69,15 @@ class DeferredScalar(Value):
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
         later = self.deferred_truth(tx) if tx.output.checks.can_be_made() else None
         if later is None:
-            raise self.broken
+            self.refuse()
         tensor = later[0]
         if negated:
             result = call_in_graph(tx, "call_method", "logical_not", [tensor], {})
             assert isinstance(result, TensorValue)
             tensor = result
-        return DeferredScalar(tensor, bool, self.broken)
+        return DeferredScalar(tx.output, tensor, bool, self.broken)
 
-    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
         if not self._is_current():
             return None
         return _as_boolean(tx, self.tensor), self.broken
@@ -77,13 +85,13 @@ class DeferredScalar(Value):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         """Compared as Python compares: exactly."""
         if not tx.output.checks.can_be_made():
-            raise self.broken
+            self.refuse()
         left, right = self._number(tx), _operand(tx, self, other)
         if left is None or right is None:
-            raise self.broken
+            self.refuse()
         result = call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [left, right], {})
         assert isinstance(result, TensorValue)
-        return DeferredScalar(result, bool, self.broken)
+        return DeferredScalar(tx.output, result, bool, self.broken)
 
     def _number(self, tx: Interpreter) -> Value | None:
         """The tensor in a dtype that holds it and what it may be compared with."""
@@ -111,7 +119,7 @@ def _operand(tx: Interpreter, number: DeferredScalar, other: Value) -> Value | N
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
     def refuse(self: DeferredScalar, *args: Any, **kwargs: Any) -> NoReturn:
-        raise self.broken
+        self.refuse()
 
     refuse.__name__ = name
     return refuse
@@ -142,7 +150,7 @@ def _has_one_value(value: Value) -> bool:
 
 def deferred_tensor_truth(
     tx: Interpreter, tensor: TensorValue
-) -> tuple[TensorValue, RestartAnalysis] | None:
+) -> tuple[TensorValue, BreakBefore] | None:
     """TensorValue.deferred_truth."""
     if not _has_one_value(tensor):
         return None
@@ -157,7 +165,7 @@ def deferred_scalar(
     if not _has_one_value(tensor) or not may_be_checked(tx) or not tx.output.checks.can_be_made():
         return None
     assert isinstance(tensor, TensorValue)
-    return DeferredScalar(tensor, kind, breaking_at(tx, reason))
+    return DeferredScalar(tx.output, tensor, kind, breaking_at(tx, reason))
 
 
 def _item(tx: Interpreter, tensor: TensorValue) -> Value:

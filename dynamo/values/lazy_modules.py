@@ -13,8 +13,8 @@ from torch.nn.modules import module as _module_globals
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
-from dynamo.capture.control import StartAgain
 from dynamo.capture.draws import program_draws
+from dynamo.capture.plans import Retry
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
@@ -44,7 +44,7 @@ def _infer_parameters(
         raise Unsupported(
             breaks.UncapturedCall(f"the first call of a lazy module ({error})")
         ) from None
-    raise StartAgain
+    raise Retry(tx.output.plan.anew("a lazy module has made its parameters"))
 
 
 def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...] | None:

@@ -77,7 +77,7 @@ _HINTS = ("__len__", "__length_hint__")
 
 def wants_polyfill(tx: Interpreter) -> bool:
     """Whether the current instruction, which has a polyfill, is to run as that."""
-    if tx.began in tx.output.polyfilled:
+    if tx.began in tx.output.plan.polyfilled:
         return True
     tx.polyfill_step = tx.began
     return False

@@ -89,7 +89,7 @@ class ResumedIterator(IteratorValue):
         return [] if self.rest is None else [self.rest]
 
     def _open(self, tx: Interpreter) -> Value:
-        if not tx.output.unrolls or not _can_be_opened(self.real):
+        if not tx.output.plan.unrolls or not _can_be_opened(self.real):
             raise Unsupported(breaks.NotIterable(self.describe()))
         assert self.source is not None
         tx.output.unrolled.append(self)

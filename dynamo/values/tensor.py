@@ -54,8 +54,8 @@ from fxgraph.args import leaves
 from fxgraph.symbols import DataDependent, is_symbolic
 
 if TYPE_CHECKING:
-    from dynamo.capture.control import RestartAnalysis
     from dynamo.capture.interpreter import Interpreter
+    from dynamo.capture.plans import BreakBefore
     from dynamo.reconstruct import Codegen
 
 # Attributes that follow from the FakeTensor's metadata.
@@ -335,7 +335,7 @@ class TensorValue(Value):
         later = tensor_truth_value(tx, self, negated)
         return super().truth_value(tx, negated) if later is None else later
 
-    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, RestartAnalysis] | None:
+    def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
         from dynamo.values.deferred_scalar import deferred_tensor_truth
 
         return deferred_tensor_truth(tx, self)

@@ -15,6 +15,7 @@ EXPECTED = {
     "graph": ["shown", "mul"],
     "graph_code": ["def forward", "*"],
     "guards": ["L['x']", "L['n']"],
+    "plans": ["attempt 1: the first attempt"],
     "breaks": ["UNCAPTURED_CALL", "print", "test_logs.py"],
     "recompiles": ["shown", "L['n']"],
     "bytecode": ["before: ", "after: ", "BINARY_OP", "__compiled_"],
