@@ -115,7 +115,7 @@ def capture(system: str, name: str, mode: str) -> Capture:
 
 def compile_ours(model: Any, backend: Any) -> tuple[Any, Callable[[], list[str]]]:
     import dynamo
-    from dynamo.api import compile_fresh
+    from dynamo.api.compile import compile_fresh
 
     dynamo.reset()
     compiled, context = compile_fresh(model, backend=backend)

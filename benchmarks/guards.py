@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
-from dynamo.guards import GuardSet, GuardTree
-from dynamo.shape_guards import ShapePayload
-from dynamo.sources import (
+from dynamo.guards.kinds import GuardSet, GuardTree
+from dynamo.guards.shape_payload import ShapePayload
+from dynamo.guards.sources import (
     DictItemSource,
     GlobalSource,
     InstanceDictSource,

@@ -7,7 +7,9 @@ from fxgraph.extensions import require as _require
 _require("dynamo._guards")  # before anything below loads it
 
 from dynamo import errors
-from dynamo.api import compile, disable, reset, run, set_stance
+from dynamo.api.compile import compile, disable, reset, run, set_stance
+from dynamo.api.explain import explain
+from dynamo.api.export import export
 from dynamo.backend_lookup import (
     list_backends,
     list_mode_options,
@@ -25,11 +27,9 @@ from dynamo.directives import (
     is_compiling,
     substitute_in_graph,
 )
-from dynamo.explain import explain
-from dynamo.export import export
+from dynamo.guards.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
 from dynamo.logs import enable_from_environment as _enable_logs
 from dynamo.saved.loading import load
-from dynamo.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
 from dynamo.static_graph import Graph
 
 __version__ = "0.1.0"

@@ -41,7 +41,7 @@ struct Number {
   bool truth() const { return real ? d != 0 : i != 0; }
 };
 
-// Numbered as in dynamo/shape_guards.py.
+// Numbered as in dynamo/guards/shape_payload.py.
 enum Op {
   kRead, kInt, kFloat, kAdd, kSub, kMul, kPow, kFloorDiv, kMod, kMax, kMin, kEq, kNe, kLe, kGe, kLt, kGt,
   kAnd, kOr, kNot, kChoose, kBitAnd, kBitOr, kBitXor, kTrueDiv, kNeg, kToFloat, kLeftShift, kRightShift,

@@ -1,6 +1,6 @@
 // Conditions on sizes, strides and numbers: "2*x.size(0) <= y.size(1)", checked after all other guards.
 //
-// A condition is a program for a stack of numbers, made by dynamo/shape_guards.py: opcodes in order of
+// A condition is a program for a stack of numbers, made by dynamo/guards/shape_payload.py: opcodes in order of
 // evaluation, each with its operand. What would overflow, or divide by zero, fails the guard.
 #pragma once
 

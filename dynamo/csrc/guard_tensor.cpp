@@ -281,7 +281,7 @@ class StaticTensorLeaf : public Leaf {
   TensorCheck check_;
 };
 
-// What the user marked of a tensor's dimensions (dynamo/shapes.py), a bit for each.
+// What the user marked of a tensor's dimensions (dynamo/guards/shapes.py), a bit for each.
 struct Marks {
   uint64_t dynamic = 0, maybe = 0, fixed = 0;
 };

@@ -1,7 +1,7 @@
 """Generators and coroutines that the captured code has made, made again as objects.
 
 The rewritten frame calls these functions; or a continuation does, at its start, where they are
-captured like user code: the generator goes on in the graph (capture/virtual_objects.py).
+captured like user code: the generator goes on in the graph (framestate/virtual_objects.py).
 """
 
 from __future__ import annotations

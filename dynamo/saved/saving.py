@@ -16,10 +16,10 @@ import torch
 
 from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import ProgramError
+from dynamo.guards.sources import TensorSizeSource, TensorStrideSource
 from dynamo.saved import container
 from dynamo.saved.nests import nest_of
 from dynamo.saved.signature import CONSTANTS, Bound
-from dynamo.sources import TensorSizeSource, TensorStrideSource
 from dynamo.static_graph import Graph as StaticGraph
 from fxgraph import Graph, GraphModule
 from fxgraph.aot import (
@@ -43,7 +43,7 @@ from fxgraph.stored.tensors import tensor_to_data
 from fxgraph.symbols import expr_of, is_symbolic
 
 if TYPE_CHECKING:
-    from dynamo.export import Captured
+    from dynamo.api.export import Captured
 
 ALIGNMENT = 64  # of tensors, in bytes
 

@@ -14,16 +14,16 @@ import torch
 
 from dynamo.static_graph import step
 from dynamo.static_graph.signature import TensorSpec
+from dynamo.torch.modules import ModuleValue
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.builtin_object import Pending
 from dynamo.values.containers import SequenceValue, TupleValue
 from dynamo.values.dicts import DictValue
-from dynamo.values.modules import ModuleValue
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.static_graph.graph import Graph
     from dynamo.static_graph.state import GraphState
     from fxgraph import Node

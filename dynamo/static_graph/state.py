@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from dynamo.api import dispatcher, make_context
+from dynamo.api.compile import dispatcher, make_context
 from dynamo.errors import BackendCompilerFailed, GraphError, Unsupported
 from dynamo.static_graph import step
 from dynamo.static_graph.config import GraphConfig, blocks
@@ -19,7 +19,7 @@ from dynamo.static_graph.hooks import BuildHooks, OverLimit
 from dynamo.static_graph.signature import Signature, TensorSpec, specs_of
 
 if TYPE_CHECKING:
-    from dynamo.context import CompileContext
+    from dynamo.api.context import CompileContext
     from dynamo.static_graph.graph import Graph
 
 _numbers: Counter[str] = Counter()  # of the graphs of each class name

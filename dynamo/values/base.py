@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import Source
+from dynamo.guards.sources import Source
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.capture.plans import BreakBefore
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.plans import BreakBefore
     from dynamo.values.tensor import TensorValue
 
 
@@ -27,7 +27,7 @@ class Value:
 
     source: Source | None = None
     outside: Any = None  # the object that it stands for, if that came from outside
-    # The object to which mutations are recorded (capture/side_effects.py); None: immutable or not
+    # The object to which mutations are recorded (values/side_effects.py); None: immutable or not
     # tracked.
     mutation: Any = None
     serial: int = -1  # of one that is not tracked, but changes: as that of a Mutation
@@ -201,15 +201,17 @@ class Value:
         raise Unsupported(breaks.NotIterable(self.describe()))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        """What stands for the value as a key of a symbolic dict or set (see values/keys.py)."""
+        """What stands for the value as a key of a symbolic dict or set (see
+        values/hash_keys.py).
+        """
         if self.python_type().__hash__ is None:
-            from dynamo.values.keys import unhashable
+            from dynamo.values.hash_keys import unhashable
 
             return unhashable(tx, self)
         return self.hash_key_by_identity()
 
     def hash_key_by_identity(self) -> Hashable:
-        from dynamo.values.keys import IdentityKey
+        from dynamo.values.hash_keys import IdentityKey
 
         known, real = self.identity()
         if known and type(real).__hash__ is not object.__hash__ and not self.is_constant():
@@ -276,7 +278,7 @@ class Value:
         return ()
 
     def held(self) -> Sequence[Any]:
-        """Values (or Lazy ones) that do not end before this one does (capture/lifetimes.py)."""
+        """Values (or Lazy ones) that do not end before this one does (values/lifetimes.py)."""
         return (*self.children(), *self.left)
 
     def __repr__(self) -> str:

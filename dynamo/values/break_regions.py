@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dynamo.break_regions import enter_region, leave_region, regions
-from dynamo.sources import GlobalsSource
+from dynamo.guards.sources import GlobalsSource
 from dynamo.values.builtins import handles
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.base import Value
 
 

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import Source
+from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.lookup import reads_by_function
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 Builder = Callable[["Interpreter", Any, Source | None], Value]
 BUILDERS: dict[type, Builder] = {}
@@ -40,8 +40,8 @@ _FALLBACK: list[Builder] = []
 _REGISTERING_MODULES = [
     "dynamo.values.cell",
     "dynamo.values.function",
-    "dynamo.values.torch_function",
-    "dynamo.values.optimizers",
+    "dynamo.torch.torch_function",
+    "dynamo.torch.optimizers",
     "dynamo.values.tensor",
     "dynamo.values.containers",
     "dynamo.values.sets",
@@ -56,8 +56,8 @@ _REGISTERING_MODULES = [
     "dynamo.values.functional",
     "dynamo.values.super_objects",
     "dynamo.values.deferred_scalar",
-    "dynamo.values.numpy_values",
-    "dynamo.values.numpy_functions",
+    "dynamo.torch.numpy_values",
+    "dynamo.torch.numpy_functions",
     "dynamo.values.copying",
     "dynamo.values.printing",
     "dynamo.values.library",
@@ -69,24 +69,24 @@ _REGISTERING_MODULES = [
     "dynamo.values.classes",
     "dynamo.values.enums",
     "dynamo.values.instance_checks",
-    "dynamo.values.raised",
-    "dynamo.values.modules",
+    "dynamo.values.exception_objects",
+    "dynamo.torch.modules",
     "dynamo.values.hoisted_modules",
-    "dynamo.values.lazy_modules",
-    "dynamo.values.overrides",
-    "dynamo.values.tensor_subclass",
+    "dynamo.torch.lazy_modules",
+    "dynamo.torch.overrides",
+    "dynamo.torch.tensor_subclass",
     "dynamo.values.namespaces",
     "dynamo.values.coroutine",
     "dynamo.values.class_building",
-    "dynamo.values.threads",
-    "dynamo.values.autograd_function",
+    "dynamo.values.opaque_objects",
+    "dynamo.torch.autograd_function",
     "dynamo.values.captured_scalars",
-    "dynamo.values.transforms",
-    "dynamo.values.higher_order",
-    "dynamo.values.checkpoint",
-    "dynamo.values.functional_call",
-    "dynamo.values.autograd_calls",
-    "dynamo.values.backward",
+    "dynamo.torch.transforms",
+    "dynamo.torch.higher_order",
+    "dynamo.torch.checkpoint",
+    "dynamo.torch.functional_call",
+    "dynamo.torch.autograd_calls",
+    "dynamo.torch.backward",
     "dynamo.values.objects",
 ]
 _loaded = False

@@ -8,8 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynamo.capture.side_effects import SERIALS
-from dynamo.sources import Source
+from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.dummy_operands import dummy_operand, fail_as
@@ -17,10 +16,11 @@ from dynamo.values.exceptions import call_handler, call_real
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
 from dynamo.values.reflection import no_attribute
+from dynamo.values.side_effects import SERIALS
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class Pending:

@@ -49,7 +49,7 @@ from dynamo.values.sets import FrozenSetValue, SetValue
 from dynamo.values.sorting import sort_in_place
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 def new(tx: Interpreter, value: Value) -> Any:

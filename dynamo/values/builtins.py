@@ -2,7 +2,7 @@
 
 A handler is `(tx, *args, **kwargs) -> Value | None` (None stands for Python's None). What is
 simplest to say in Python is in
-polyfills.py; functions that are pure on constants are folded.
+polyfills/; functions that are pure on constants are folded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, Source
+from dynamo.guards.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
@@ -49,8 +49,8 @@ from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 Handler = Callable[..., "Value | None"]
 TABLE: dict[Any, Handler] = {}
@@ -392,7 +392,7 @@ class SlotValue(Value):
 # -- attributes and types -------------------------------------------------------------------------
 @handles(getattr)
 def _getattr(tx, owner, name, default=None):
-    from dynamo.values.raised import name_attribute
+    from dynamo.values.exception_objects import name_attribute
 
     try:
         text, kind = attribute_name(tx, name), _real_kind(owner)
@@ -539,14 +539,14 @@ def _vars(tx, owner):
 
 @handles(id)
 def _id(tx, owner):
-    from dynamo.values.tokens import TokenValue
+    from dynamo.values.identity_numbers import TokenValue
 
     return TokenValue(id, owner)
 
 
 @handles(_thread.get_ident)
 def _get_ident(tx):
-    from dynamo.values.tokens import TokenValue
+    from dynamo.values.identity_numbers import TokenValue
 
     return TokenValue(_thread.get_ident, None)
 
@@ -554,8 +554,8 @@ def _get_ident(tx):
 @handles(hash)
 def _hash(tx, owner):
     from dynamo.values.conversions import answer_of, is_nan
-    from dynamo.values.keys import hash_of, key_of
-    from dynamo.values.tokens import TokenValue
+    from dynamo.values.hash_keys import hash_of, key_of
+    from dynamo.values.identity_numbers import TokenValue
 
     if is_nan(owner):
         return TokenValue(hash, owner)
@@ -645,7 +645,7 @@ _register_operators()
 
 # -- builders -------------------------------------------------------------------------------------
 def build_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """A method descriptor of a C type (called by values/torch_function.py for what is not
+    """A method descriptor of a C type (called by torch/torch_function.py for what is not
     Tensor's).
     """
     tx.guard(source, "id", obj)

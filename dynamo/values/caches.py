@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
-from dynamo.capture.draws import program_draws
-from dynamo.capture.plans import Retry
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, CallSource, SequenceItemSource, Source
+from dynamo.guards.sources import AttrSource, CallSource, SequenceItemSource, Source
+from dynamo.plans import Retry
 from dynamo.values import cache_entries
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -24,14 +23,15 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import SLOT_TYPES
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.function import UserFunctionValue
+from dynamo.values.hash_keys import IdentityKey, key_of
 from dynamo.values.hoisted_modules import can_be_first
-from dynamo.values.keys import IdentityKey, key_of
 from dynamo.values.lookup import class_lookup, type_holds
+from dynamo.values.random_state import program_draws
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 _CACHE_METHODS = frozenset(["cache_info", "cache_clear", "cache_parameters"])
 

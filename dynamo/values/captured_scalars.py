@@ -22,7 +22,7 @@ from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 def _item(tx: Interpreter, tensor: TensorValue) -> Value | None:

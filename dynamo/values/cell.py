@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
-from dynamo.sources import CellContentsSource, ClosureCellSource, ClosureSource, Source
+from dynamo.guards.sources import CellContentsSource, ClosureCellSource, ClosureSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import is_literal
+from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class CellValue(Value):

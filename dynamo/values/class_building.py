@@ -36,8 +36,8 @@ from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 # Metaclasses that make a class of a namespace, and do nothing else that the program can see.
 _METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
@@ -106,7 +106,7 @@ def _new_class(tx: Interpreter, cls: type, make: Make, parts: Sequence[Value]) -
 # -- the statement --------------------------------------------------------------------------------
 @handles(builtins.__build_class__)
 def _build_class(tx, body, name, *bases, metaclass=None, **kwargs):
-    from dynamo.capture.class_body import run_body
+    from dynamo.interp.class_body import run_body
 
     label = name.as_constant()
     real_bases = tuple(_known(label, base) for base in bases)

@@ -9,7 +9,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 class StoredClassAttr:

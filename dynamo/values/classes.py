@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dynamo import breaks
-from dynamo.capture.side_effects import DELETED
-from dynamo.class_guards import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, ModuleSource, Source
+from dynamo.guards.classes import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
+from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.class_stores import stored_class_attr
@@ -33,6 +32,7 @@ from dynamo.values.descriptors import (
     is_trusted_class,
     reads_by_function,
 )
+from dynamo.values.exception_objects import ExceptionValue, init_keywords, make_natively
 from dynamo.values.exceptions import (
     RaisedException,
     call_handler,
@@ -41,18 +41,18 @@ from dynamo.values.exceptions import (
     raise_python,
 )
 from dynamo.values.metaclasses import MetaclassInstance
+from dynamo.values.monkey_patches import is_programs
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
-from dynamo.values.raised import ExceptionValue, init_keywords, make_natively
 from dynamo.values.reflection import C_DESCRIPTORS, read_attribute, type_name
-from dynamo.values.replaced import is_programs
+from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class ClassValue(MetaclassInstance):
@@ -214,7 +214,7 @@ class ClassValue(MetaclassInstance):
         return class_lookup(type(self.cls), name) is vars(enum.EnumType)[name]
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        from dynamo.capture.inlining import call_at_end
+        from dynamo.interp.inlining import call_at_end
 
         if self._is_enums_own("__getitem__"):
             try:
@@ -245,7 +245,7 @@ class ClassValue(MetaclassInstance):
     def _call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
-        from dynamo.capture.inlining import finish_call
+        from dynamo.interp.inlining import finish_call
         from dynamo.values.builtins import TABLE
 
         if any(arg.is_symbolic() for arg in args):
@@ -343,7 +343,7 @@ def construct(
 
     last: the current instruction does nothing else.
     """
-    from dynamo.capture.inlining import finish_call, returns_none
+    from dynamo.interp.inlining import finish_call, returns_none
 
     cls = owner.cls
     if issubclass(cls, torch.nn.Module):
@@ -429,7 +429,7 @@ def new_instance(
     if storage is None and not _makes_plain_objects(cls):
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
     if issubclass(cls, torch.nn.Module):
-        from dynamo.values.modules import ModuleValue
+        from dynamo.torch.modules import ModuleValue
 
         return tx.output.side_effects.track_new(ModuleValue(cls))
     excess = (args or kwargs) and builtin_base(cls) is object

@@ -13,12 +13,12 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import Source
+from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 LITERAL_TYPES: tuple[type, ...] = (
     int,

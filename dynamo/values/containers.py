@@ -19,14 +19,14 @@ import torch
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, ItemSource, SequenceItemSource, Source
+from dynamo.guards.sources import AttrSource, ItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.keys import key_of, unhashable
+from dynamo.values.hash_keys import key_of, unhashable
 from dynamo.values.lookup import type_holds
 from dynamo.values.named_tuples import field_names, is_named_tuple
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
@@ -34,8 +34,8 @@ from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sorting import sort_in_place
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class SequenceValue(BuiltinObject):

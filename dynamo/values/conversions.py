@@ -26,7 +26,7 @@ from dynamo.values.reflection import type_name
 from dynamo.values.tensor import READ_METHODS, TensorValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 def answer_of(tx: Interpreter, value: Value, method: str, *types: type) -> Value:
@@ -209,8 +209,8 @@ def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) ->
 def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
     """str(value) or repr(value)."""
     from dynamo.values.builtin_object import BuiltinObject
+    from dynamo.values.exception_objects import ExceptionValue
     from dynamo.values.functional import PureObjectValue
-    from dynamo.values.raised import ExceptionValue
     from dynamo.values.texts import Shown, shown
 
     own = _own_text(tx, value, method)

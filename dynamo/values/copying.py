@@ -12,10 +12,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.class_guards import is_trusted_class
 from dynamo.errors import Unsupported
+from dynamo.guards.classes import is_trusted_class
+from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import library as polyfills
-from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.constant import ConstantValue
@@ -25,7 +25,7 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 _COPY_RULES: dict[type, Any] = vars(copy)["_copy_dispatch"]
 _DEEP_RULES: dict[type, Any] = vars(copy)["_deepcopy_dispatch"]

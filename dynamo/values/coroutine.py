@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
-from dynamo.capture.lifetimes import SuspendedGenerator
-from dynamo.capture.plans import BreakBefore, Retry
+from dynamo.continuations.resume import SUSPENDING
 from dynamo.errors import Unsupported
-from dynamo.resume import SUSPENDING
+from dynamo.plans import BreakBefore, Retry
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
@@ -25,12 +24,13 @@ from dynamo.values.generator import (
     next_method,
     thrown,
 )
+from dynamo.values.lifetimes import SuspendedGenerator
 from dynamo.values.lookup import type_holds
 from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.function import FunctionValue
 
 

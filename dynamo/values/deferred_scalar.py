@@ -1,6 +1,6 @@
 """Python numbers that tensors hold, not read yet: x.item(), bool(x), not x.
 
-They serve checks (capture/checks.py): `assert lengths.max().item() <= size` is compared in the
+They serve checks (interp/checks.py): `assert lengths.max().item() <= size` is compared in the
 graph. For anything else the number has to be known, and the graph breaks where it was asked for.
 """
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from dynamo import breaks
-from dynamo.capture.checks import breaking_at, may_be_checked
-from dynamo.capture.plans import BreakBefore, Retry
-from dynamo.capture.subgraph import version_of
 from dynamo.errors import Unsupported
+from dynamo.interp.checks import breaking_at, may_be_checked
+from dynamo.plans import BreakBefore, Retry
+from dynamo.torch.subgraph import version_of
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.operators import COMPARE_FUNCTIONS
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.capture.output import OutputGraph
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.output import OutputGraph
 
 _INTEGERS = frozenset([torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
 _FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -14,12 +14,9 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
 from dynamo.bytecode import versions
-from dynamo.capture.inlining import finish_call
-from dynamo.capture.interpreter import RESULT, ReturnContinuation
-from dynamo.class_guards import is_special, is_trusted_class
 from dynamo.errors import Unsupported
-from dynamo.polyfills.protocols import keep_attribute
-from dynamo.sources import (
+from dynamo.guards.classes import is_special, is_trusted_class
+from dynamo.guards.sources import (
     AttrSource,
     CallSource,
     ItemSource,
@@ -27,6 +24,9 @@ from dynamo.sources import (
     Source,
     TypeSource,
 )
+from dynamo.interp.inlining import finish_call
+from dynamo.interp.interpreter import RESULT, ReturnContinuation
+from dynamo.polyfills.protocols import keep_attribute
 from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
@@ -35,7 +35,7 @@ from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_
 from dynamo.values.reflection import no_attribute
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 # Methods of C types (dict.get, object.__init__): no Python code to capture.
 SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)

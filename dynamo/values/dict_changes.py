@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.keys import calls_methods, check_hashes
+from dynamo.values.hash_keys import calls_methods, check_hashes
 
 if TYPE_CHECKING:
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
 
 
 class Change:

@@ -1,7 +1,7 @@
 """dict, OrderedDict, defaultdict, Counter's base, dict views, and the instance dict seen as a dict.
 
-A dict maps a hash key (values/keys.py) to an Entry. One from outside is read lazily: looking up a
-constant key guards that
+A dict maps a hash key (values/hash_keys.py) to an Entry. One from outside is read lazily: looking
+up a constant key guards that
 key alone; assigning to one guards only that nobody notices the end of what it replaces, so that a
 record that grows with every call does not recompile. Anything that depends on all keys (iteration,
 length, equality) guards the list of keys.
@@ -20,8 +20,8 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource, DictItemSource, DictKeySource, DictValueSource, Source
 from dynamo.polyfills.protocols import keep_item
-from dynamo.sources import AttrSource, DictItemSource, DictKeySource, DictValueSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
@@ -31,14 +31,14 @@ from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dict_changes import DictChanges
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, equal
 from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 Entry = tuple["Value | Pending", "Value | Pending"]
 _MISSING = object()
@@ -641,8 +641,8 @@ class DefaultDictValue(DictValue):
         if tx.tail_pushes(self, "__missing__") is None:
             value = tx.call_function(self.factory, [], {})
         else:
-            from dynamo.capture.inlining import finish_call
-            from dynamo.capture.interpreter import ReturnContinuation
+            from dynamo.interp.inlining import finish_call
+            from dynamo.interp.interpreter import ReturnContinuation
 
             kept = ReturnContinuation(keep_item, [self, key])
             value = finish_call(tx, self.factory, [], {}, (kept,))
@@ -814,7 +814,7 @@ def build_dict(tx: Interpreter, obj: dict, source: Source | None) -> Value:
 
 @builder(collections.defaultdict)
 def build_defaultdict(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    from dynamo.sources import AttrSource
+    from dynamo.guards.sources import AttrSource
 
     tx.guard(source, "type", collections.defaultdict)
     factory_source = None if source is None else AttrSource(source, "default_factory")

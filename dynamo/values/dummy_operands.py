@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from dynamo import breaks
-from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
+from dynamo.guards.classes import HEAP_TYPE
 from dynamo.values.base import Value
 from dynamo.values.exceptions import call_real
 from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 class _Item:

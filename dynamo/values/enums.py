@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, DictItemSource, InstanceDictSource, Source
+from dynamo.guards.sources import AttrSource, DictItemSource, InstanceDictSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
@@ -20,7 +20,7 @@ from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
 from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 @subclass_builder(enum.Enum)

@@ -16,12 +16,12 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.exception_objects import ExceptionValue, traceback_of
 from dynamo.values.exceptions import is_caught, raise_python
-from dynamo.values.raised import ExceptionValue, traceback_of
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 Matches = Callable[[Value], bool]
 NONE = ConstantValue(None)
@@ -116,7 +116,7 @@ def make_group(tx: Interpreter, cls: type, args: Sequence[Value]) -> Value:
 # -- splitting ------------------------------------------------------------------------------------
 def _condition(tx: Interpreter, value: Value) -> Matches:
     """What split() and subgroup() take: classes of exceptions, or a predicate."""
-    from dynamo.capture.handlers_flow import _classes
+    from dynamo.interp.opcodes.flow import _classes
 
     known, cls = value.identity()
     if (known and isinstance(cls, type)) or issubclass(value.python_type(), tuple):

@@ -22,7 +22,7 @@ from dynamo.values.arity import fits
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 @dataclass(eq=False, slots=True)
@@ -43,7 +43,7 @@ class RaisedException(Exception):
 
     def __init__(self, value: Value) -> None:
         super().__init__(value)
-        self.value: Any = value  # of one of the exception classes of values/raised.py
+        self.value: Any = value  # of one of the exception classes of values/exception_objects.py
         self.linked = False  # its __context__ was set where it was raised
         self.grew = False  # frames were added to its traceback on the way
 
@@ -58,7 +58,7 @@ def raise_python(
     besides (`name` of a NameError).
     """
     from dynamo.values.constant import ConstantValue
-    from dynamo.values.raised import make_exception
+    from dynamo.values.exception_objects import make_exception
 
     values = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
     known = {name: ConstantValue(field) for name, field in fields.items()}

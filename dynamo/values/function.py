@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo._hook import call_stealing_args
-from dynamo.capture.side_effects import DELETED
-from dynamo.class_guards import TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
-from dynamo.sources import (
+from dynamo.guards.classes import TRUSTED_PACKAGES
+from dynamo.guards.sources import (
     AttrSource,
     DictItemSource,
     GlobalSource,
@@ -19,18 +18,19 @@ from dynamo.sources import (
     Source,
     TypeSource,
 )
+from dynamo.torch.context_managers import METHODS
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.lookup import type_holds
-from dynamo.values.managers import METHODS
 from dynamo.values.operators import guard_distinct, same_object
 from dynamo.values.reflection import no_attribute, read_attribute
+from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 # A frame that calls them is not captured: what one wants to see there are its own lines and locals.
 DEBUGGERS = ("pdb", "bdb", "ipdb", "pudb", "IPython", "debugpy", "_pydevd_bundle", "pydevd")
@@ -63,7 +63,9 @@ OPAQUE_MODULES = (
     "tqdm",
     "numpy",
     "scipy",
-    "dynamo.capture",
+    "dynamo.framestate",
+    "dynamo.interp",
+    "dynamo.continuations",
     "dynamo.bytecode",
     "dynamo.values.iterators",
     "fxgraph",

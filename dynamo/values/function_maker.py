@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dynamo.guards.sources import Source
 from dynamo.polyfills.rematerialise import (
     FunctionMaker,
     accumulated,
@@ -16,7 +17,6 @@ from dynamo.polyfills.rematerialise import (
     pairs_from,
     zip_again,
 )
-from dynamo.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtins import handles, is_none
@@ -32,8 +32,8 @@ from dynamo.values.itertools_iterators import (
 )
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 # -- closures -------------------------------------------------------------------------------------

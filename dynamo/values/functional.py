@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
 from dynamo.polyfills import builtins as builtin_polyfills
-from dynamo.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import TABLE, fold, handles
@@ -33,8 +33,8 @@ from dynamo.values.lookup import type_holds
 from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class PartialValue(Value):
@@ -406,7 +406,7 @@ class SingleDispatchValue(LruCacheValue):
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if not wants_polyfill(tx):
             return self.call(tx, args, kwargs)
-        from dynamo.capture.inlining import finish_call
+        from dynamo.interp.inlining import finish_call
         from dynamo.values.function import UserFunctionValue
 
         function = UserFunctionValue(self.real, self.source)

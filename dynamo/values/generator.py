@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dynamo import breaks
 from dynamo.bytecode import versions
 from dynamo.bytecode.liveness import live_before
-from dynamo.capture.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
+from dynamo.continuations.generators import make_generator_code
+from dynamo.continuations.parts import Item
+from dynamo.continuations.resume import CannotResume, origin
 from dynamo.errors import Unsupported
-from dynamo.generator_resume import make_generator_code
 from dynamo.polyfills import rematerialise
-from dynamo.resume import CannotResume, origin
-from dynamo.resume_parts import Item
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue
@@ -32,11 +31,12 @@ from dynamo.values.exceptions import (
     new_raised,
     raise_python,
 )
+from dynamo.values.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
 from dynamo.values.lookup import class_lookup, type_of_bound
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.function import FunctionValue
 
 NONE = ConstantValue(None)
@@ -253,7 +253,7 @@ class GeneratorValue(Resumable):
 
     def _forbid(self, tx: Interpreter, raised: RaisedException) -> None:
         """PEP 479: StopIteration leaves a generator as RuntimeError."""
-        from dynamo.values.raised import make_exception
+        from dynamo.values.exception_objects import make_exception
 
         text = f"{self.noun} raised {raised.value.python_type().__name__}"
         error: Any = make_exception(tx, RuntimeError, [ConstantValue(text)])
@@ -377,8 +377,8 @@ class GeneratorFunction:
 
 
 def _item_of(value: Any) -> Item:
-    from dynamo.capture.handlers_flow import PreviousException
-    from dynamo.capture.interpreter import NULL, UNBOUND
+    from dynamo.interp.interpreter import NULL, UNBOUND
+    from dynamo.interp.opcodes.flow import PreviousException
 
     if value is NULL:
         return Item.NULL
@@ -475,7 +475,7 @@ def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
     """generator.name(*args), where the current instruction may be that call: what it is replaced by
     once a graph break stood in there.
     """
-    from dynamo.capture.interpreter import NULL
+    from dynamo.interp.interpreter import NULL
 
     if tx.current.op != "CALL" or not isinstance(generator, Resumable):
         return

@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import MadeSource
+from dynamo.guards.sources import MadeSource
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import is_literal
@@ -26,7 +26,7 @@ from dynamo.values.tensor import TensorValue, run_fake
 from fxgraph import Node
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 # Their arguments are modules: captured like user code.
 _CONTAINERS = (

@@ -20,7 +20,7 @@ from dynamo.values.ranges import SliceValue
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 def index_of(key: Value) -> Value:

@@ -15,9 +15,9 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from dynamo import breaks
-from dynamo.capture.inlining import call_at_end
-from dynamo.class_guards import HEAP_TYPE, TRUSTED_PACKAGES
 from dynamo.errors import Unsupported
+from dynamo.guards.classes import HEAP_TYPE, TRUSTED_PACKAGES
+from dynamo.interp.inlining import call_at_end
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
@@ -33,7 +33,7 @@ from dynamo.values.lookup import MISSING
 from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 _OBJECT_CLASS = vars(object)["__class__"]
 _ABC_CHECKS = {

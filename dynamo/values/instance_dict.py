@@ -7,16 +7,16 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
 from dynamo import breaks
-from dynamo.capture.side_effects import DELETED
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import class_lookup, plain_reader, reads_by_function
 from dynamo.values.dicts import DictValue
+from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.functional import PartialValue
     from dynamo.values.objects import ObjectValue
 

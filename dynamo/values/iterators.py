@@ -13,24 +13,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.inlining import call_at_end
-from dynamo.capture.interpreter import CatchContinuation
 from dynamo.errors import Unsupported
+from dynamo.interp.inlining import call_at_end
+from dynamo.interp.interpreter import CatchContinuation
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.rematerialise import chain_after, map_again, zip_again
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
-from dynamo.values.ended_iterators import NoItems, ended
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
+from dynamo.values.exhausted_iterators import NoItems, ended
 from dynamo.values.operators import binary_op
 from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.ranges import RangeValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.dicts import DictValue
     from dynamo.values.sets import FrozenSetValue
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.inlining import call_at_end
 from dynamo.config import config
 from dynamo.errors import Unsupported
+from dynamo.interp.inlining import call_at_end
 from dynamo.polyfills.rematerialise import accumulated, dropping_nothing, pairs_from
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
@@ -25,7 +25,7 @@ from dynamo.values.operators import binary_op
 from dynamo.values.ranges import SliceValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 class StarmapIterator(IteratorValue):

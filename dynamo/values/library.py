@@ -20,10 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
+from dynamo.guards.classes import HEAP_TYPE
+from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import library as polyfills
-from dynamo.sources import AttrSource, ModuleSource
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill
@@ -35,11 +35,11 @@ from dynamo.values.functional import PureObjectValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.operators import as_index, binary_op
-from dynamo.values.pure import twins
+from dynamo.values.pure_modules import twins
 from dynamo.values.ranges import RangeValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 # They make classes: natively, as a whole.
 _MAKE_CLASSES = (

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import Source
+from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 LOCK, RLOCK = type(threading.Lock()), type(threading.RLock())
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from dynamo.capture.lookups import in_mro, looked_up
-from dynamo.class_guards import MISSING
+from dynamo.guards.classes import MISSING
+from dynamo.guards.lookups import in_mro, looked_up
 
 
 def class_lookup(cls: type, name: str) -> Any:

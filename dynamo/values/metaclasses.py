@@ -15,7 +15,7 @@ from dynamo.values.base import Value
 from dynamo.values.descriptors import MISSING, class_attr_source, class_lookup
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 _OWN = (type, enum.EnumType)
 

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Sequence
 from typing import Any
 
-from dynamo.class_guards import is_special, is_trusted_class
+from dynamo.guards.classes import is_special, is_trusted_class
 
 _SAMPLE: Any = collections.namedtuple("_SAMPLE", "field")
 # Made anew for each class, or of its fields.

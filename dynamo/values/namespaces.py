@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynamo.capture.side_effects import DELETED
-from dynamo.sources import DictItemSource, GlobalSource, GlobalsSource, Source
+from dynamo.guards.sources import DictItemSource, GlobalSource, GlobalsSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_handler, raise_python
+from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class NamespaceValue(Value):

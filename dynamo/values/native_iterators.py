@@ -25,8 +25,8 @@ from dynamo.values.iterators import (
 )
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class TextIterator(SequenceIterator):

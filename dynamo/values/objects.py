@@ -15,16 +15,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.inlining import call_at_end, finish_call
-from dynamo.capture.side_effects import DELETED
-from dynamo.class_guards import HEAP_TYPE, IMMUTABLE_TYPE
 from dynamo.errors import Unsupported
-from dynamo.sources import (
+from dynamo.guards.classes import HEAP_TYPE, IMMUTABLE_TYPE
+from dynamo.guards.sources import (
     AttrSource,
     DictItemSource,
     InstanceDictSource,
     Source,
 )
+from dynamo.interp.inlining import call_at_end, finish_call
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
 from dynamo.values.constant import ConstantValue
@@ -54,10 +53,11 @@ from dynamo.values.exceptions import (
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
 from dynamo.values.real_iterators import REAL, RealIterator
 from dynamo.values.reflection import no_attribute, type_name
+from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 _MANAGED_DICT = 1 << 4
@@ -471,7 +471,13 @@ class ObjectValue(Value):
         return ConstantValue(False)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        from dynamo.values.keys import EqualityKey, hash_of, key_of, unhashable, without_effects
+        from dynamo.values.hash_keys import (
+            EqualityKey,
+            hash_of,
+            key_of,
+            unhashable,
+            without_effects,
+        )
 
         found = guarded_lookup(tx, self, "__hash__")
         if found is None:

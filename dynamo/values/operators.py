@@ -24,7 +24,7 @@ from dynamo.values.reflection import type_name
 from dynamo.values.symbolic_text import percent, sum_of
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 BINARY_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -208,7 +208,7 @@ def _end_with(
     right: Value,
 ) -> None:
     """The current instruction is done with the first method but for what `after` does."""
-    from dynamo.capture.interpreter import ReturnContinuation
+    from dynamo.interp.interpreter import ReturnContinuation
 
     operands = [ConstantValue(symbol), left, right, ConstantValue(tuple(methods[1:]))]
     tx.in_tail_position(value, methods[0][1], [ReturnContinuation(after, operands)])

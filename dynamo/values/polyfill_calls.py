@@ -27,7 +27,7 @@ from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 # What is called -> the function that says it in Python.
 CALLS: dict[Any, Callable[..., Any]] = {
@@ -97,8 +97,8 @@ def run_polyfill(
     """
     if not wants_polyfill(tx):
         return None
-    from dynamo.capture.inlining import finish_call
-    from dynamo.capture.interpreter import RESULT
+    from dynamo.interp.inlining import finish_call
+    from dynamo.interp.interpreter import RESULT
 
     wanted = (RESULT,) if pushed is None else pushed
     return finish_call(tx, tx.wrap(function), args, kwargs or {}, wanted)
@@ -109,7 +109,7 @@ def polyfill_call(
 ) -> Value | None:
     """function(*args, **kwargs), which is all that the current instruction does."""
     if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]) and wants_polyfill(tx):
-        from dynamo.capture.inlining import finish_call
+        from dynamo.interp.inlining import finish_call
         from dynamo.values.function import UserFunctionValue
 
         return finish_call(tx, UserFunctionValue(function), args, kwargs)
@@ -136,7 +136,7 @@ def polyfill_construct(
     tx: Interpreter, cls: Value, new: Value, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """type.__call__(cls, *args, **kwargs), where `new` is the class's __new__."""
-    from dynamo.capture.inlining import finish_call
+    from dynamo.interp.inlining import finish_call
     from dynamo.values.containers import TupleValue
     from dynamo.values.dicts import DictValue
 
@@ -194,7 +194,7 @@ def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value
 
 
 def _finished(function: Callable[..., Any], *operands: Value) -> Value:
-    from dynamo.capture.interpreter import ReturnContinuation
+    from dynamo.interp.interpreter import ReturnContinuation
 
     return ReturnContinuation(function, operands)
 

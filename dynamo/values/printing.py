@@ -2,8 +2,8 @@
 
 print: the text is made while capturing, and shown by the rewritten frame after the graph, in the
 order of the program's prints and warnings. Where that could be seen to be late (an operation that
-may fail follows, see capture/order.py), the graph breaks before that operation. What capture cannot
-turn into text (tensors), or what is written elsewhere than to sys.stdout, breaks.
+may fail follows, see interp/fallible_operations.py), the graph breaks before that operation. What
+capture cannot turn into text (tensors), or what is written elsewhere than to sys.stdout, breaks.
 
 logging: a call that the logger's level suppresses costs nothing, and that it does is guarded. One
 that is heard runs natively: handlers see the time, the line and the thread of a call.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, CallSource, ModuleSource, Source
+from dynamo.guards.sources import AttrSource, CallSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
 from dynamo.values.constant import ConstantValue
@@ -28,7 +28,7 @@ from dynamo.values.conversions import text_value
 from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 def show(text: str, flush: bool) -> None:

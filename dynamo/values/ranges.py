@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, Source
+from dynamo.guards.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real
-from dynamo.values.keys import key_of
+from dynamo.values.hash_keys import key_of
 from dynamo.values.operators import as_index, binary_op, compare_op
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class SliceValue(BuiltinObject):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource
+from dynamo.guards.sources import AttrSource
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.exceptions import call_real, raise_python
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
 C_DESCRIPTORS = (*UNBOUND, types.MemberDescriptorType, types.GetSetDescriptorType)

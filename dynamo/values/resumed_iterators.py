@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.bytecode.loops import in_loop
+from dynamo.continuations.parts import REMATERIALISED
 from dynamo.errors import Unsupported
-from dynamo.resume_parts import REMATERIALISED
-from dynamo.sources import CallSource, LocalSource, Source
+from dynamo.guards.sources import CallSource, LocalSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
@@ -34,9 +34,9 @@ from dynamo.values.iterators import (
 from dynamo.values.objects import build_object
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.capture.root import Stop
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.root import Stop
 
 _DICT_ITERATORS: dict[type, str] = {
     type(iter({}.keys())): "keys",

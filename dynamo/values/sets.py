@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import CallSource, Source
+from dynamo.guards.sources import CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import RaisedException, raise_python
-from dynamo.values.keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 Members = dict[Hashable, Value]

@@ -25,20 +25,20 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import MutableSequence
 from dynamo.values.descriptors import class_told
 from dynamo.values.dicts import DictValue
+from dynamo.values.exception_objects import ExceptionValue
 from dynamo.values.exceptions import call_handler
 from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.generator import Resumable
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import guard_distinct
-from dynamo.values.raised import ExceptionValue
 from dynamo.values.reflection import UNBOUND, check_new, check_receiver, is_overridden
 from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, past_override, storage_slot
 from dynamo.values.super_objects import SuperValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 _CALLABLES = (FunctionValue, MethodValue, BuiltinMethod, BuiltinValue, SlotValue)
 NOT_IMPLEMENTED = ConstantValue(NotImplemented)

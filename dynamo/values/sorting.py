@@ -8,7 +8,7 @@ from dynamo.values.base import Value
 from dynamo.values.operators import as_index, compare_op
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 def sort_in_place(

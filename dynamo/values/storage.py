@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.class_guards import HEAP_TYPE
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, CallSource, Source
+from dynamo.guards.classes import HEAP_TYPE
+from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
@@ -20,8 +20,8 @@ from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.objects import ObjectValue
 
 

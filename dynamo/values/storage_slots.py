@@ -25,7 +25,7 @@ from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_op
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.objects import ObjectValue
 
 # Special method -> (operator, reflected).

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, CallSource, Source
+from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.classes import ClassValue, class_by_name
@@ -27,8 +27,8 @@ from dynamo.values.objects import emit_class
 from dynamo.values.reflection import C_DESCRIPTORS, no_attribute
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class SuperValue(Value):

@@ -16,7 +16,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.sources import Source
+from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
@@ -26,9 +26,9 @@ from fxgraph.sym_node import sym_exp, sym_floordiv, sym_log, sym_log10
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.capture.output import OutputGraph
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.output import OutputGraph
 
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 _TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}

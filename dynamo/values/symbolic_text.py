@@ -19,8 +19,8 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.symbol import SymbolValue
 
 _SPEC = re.compile(r"[^{}cn]*")  # no nested field, nothing that depends on more than the number

@@ -13,13 +13,13 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.objects import ObjectValue
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] = ()) -> Value:
     """owner.name. above: what the instruction pushes behind that."""
-    from dynamo.capture.inlining import finish_call
-    from dynamo.capture.interpreter import RESULT, CatchContinuation
+    from dynamo.interp.inlining import finish_call
+    from dynamo.interp.interpreter import RESULT, CatchContinuation
 
     getter = owner.getter(tx, name)
     if getter is not None:
@@ -37,7 +37,7 @@ def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] =
 
 def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) -> None:
     """getattr(owner, name, default) follows."""
-    from dynamo.capture.interpreter import CatchContinuation
+    from dynamo.interp.interpreter import CatchContinuation
 
     if not isinstance(owner, ObjectValue):
         return

@@ -20,15 +20,23 @@ from torch._subclasses.fake_tensor import (
 )
 
 from dynamo import breaks
-from dynamo.class_guards import MISSING
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, Source
+from dynamo.guards.classes import MISSING
+from dynamo.guards.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.exceptions import call_handler, raise_python
+from dynamo.values.fake_mismatches import refuse_misfits, refuse_missing_device
 from dynamo.values.lookup import class_lookup, type_holds
-from dynamo.values.misfits import refuse_misfits, refuse_missing_device
+from dynamo.values.memory_overlap import refuse_partial_overlap
+from dynamo.values.monkey_patches import (
+    call_replacement,
+    inline_replaced,
+    is_original,
+    refuse_replacement,
+    replacement,
+)
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_DUNDERS,
@@ -37,15 +45,7 @@ from dynamo.values.operators import (
     UNARY_FUNCTIONS,
     binary_dunder,
 )
-from dynamo.values.overlap import refuse_partial_overlap
 from dynamo.values.reflection import no_attribute
-from dynamo.values.replaced import (
-    call_replacement,
-    inline_replaced,
-    is_original,
-    refuse_replacement,
-    replacement,
-)
 from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
@@ -54,9 +54,9 @@ from fxgraph.args import leaves
 from fxgraph.symbols import DataDependent, is_symbolic
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.capture.plans import BreakBefore
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.plans import BreakBefore
 
 # Attributes that follow from the FakeTensor's metadata.
 METADATA_ATTRIBUTES = frozenset(
@@ -455,7 +455,7 @@ def call_in_graph(
     if inlined is not None:
         return inlined
     if tx.output.has_overrides:
-        from dynamo.values.overrides import dispatch
+        from dynamo.torch.overrides import dispatch
 
         dispatched = dispatch(tx, op, target, args, kwargs)
         if dispatched is not None:
@@ -761,7 +761,7 @@ def tensor_has_symbols(fake: torch.Tensor) -> bool:
 
 
 def _is_known_subclass(cls: type) -> bool:
-    from dynamo.values.tensor_subclass import is_known_subclass
+    from dynamo.torch.tensor_subclass import is_known_subclass
 
     return is_known_subclass(cls)
 
@@ -776,7 +776,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(obj)
     plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
     if not plain and _is_known_subclass(type(obj)) and not transformed:
-        from dynamo.values.tensor_subclass import build_subclass_tensor
+        from dynamo.torch.tensor_subclass import build_subclass_tensor
 
         return build_subclass_tensor(tx, obj, source)
     strided = obj.layout is torch.strided and not obj.is_nested

@@ -18,7 +18,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.lookup import type_holds
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
+    from dynamo.interp.interpreter import Interpreter
 
 
 class Text:

@@ -13,9 +13,9 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.interpreter import Interpreter
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, GlobalsSource, ModuleSource
+from dynamo.guards.sources import AttrSource, GlobalsSource, ModuleSource
+from dynamo.interp.interpreter import Interpreter
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.builtins import handles

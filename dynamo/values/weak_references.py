@@ -7,21 +7,21 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
-from dynamo.capture.lifetimes import known_alive, track_weak_target
 from dynamo.errors import Unsupported
-from dynamo.sources import AttrSource, Source, TargetSource
+from dynamo.guards.sources import AttrSource, Source, TargetSource
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtins import handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.keys import EqualityKey
+from dynamo.values.hash_keys import EqualityKey
+from dynamo.values.lifetimes import known_alive, track_weak_target
 from dynamo.values.operators import compare_op
 from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
-    from dynamo.capture.interpreter import Interpreter
-    from dynamo.reconstruct import Codegen
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
 
 
 class WeakRefValue(Value):

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 import dynamo
-from dynamo.capture import convert, root
+from dynamo.api import convert
+from dynamo.interp import root
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["tests.cpython.hooked"])

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from dynamo import _hook
-from dynamo.capture.convert import convert_frame
-from dynamo.context import CompileContext
+from dynamo.api.context import CompileContext
+from dynamo.api.convert import convert_frame
 
 
 class Captured:

@@ -28,7 +28,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 import dynamo
-from dynamo.capture.root import autocast_nesting, change_autocast_nesting, read_modes
+from dynamo.interp.root import autocast_nesting, change_autocast_nesting, read_modes
 
 BACKENDS = ("eager", "aot_eager")
 _numbers = itertools.count()

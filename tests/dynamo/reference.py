@@ -12,8 +12,8 @@ import types
 from typing import Any
 
 from dynamo.bytecode import Instruction, normalize
-from dynamo.resume import make_resume_code, parameter_names
-from dynamo.resume_parts import Item
+from dynamo.continuations.parts import Item
+from dynamo.continuations.resume import make_resume_code, parameter_names
 
 NULL = type("Null", (), {"__repr__": lambda self: "NULL"})()
 UNBOUND = type("Unbound", (), {"__repr__": lambda self: "UNBOUND"})()

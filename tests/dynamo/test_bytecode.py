@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo.api import convert  # noqa: F401
 from dynamo.bytecode import (
     CANONICAL,
     FAMILIES,
@@ -25,9 +26,9 @@ from dynamo.bytecode.listing import format_code
 from dynamo.bytecode.liveness import live_before
 from dynamo.bytecode.normalize import UNSUPPORTED, canonical_ops
 from dynamo.bytecode.opcodes import NO_FALLTHROUGH, stack_effect
-from dynamo.capture import convert, handlers_calls  # noqa: F401
-from dynamo.capture.registry import HANDLERS
 from dynamo.errors import Unsupported
+from dynamo.interp.opcodes import calls as handlers_calls  # noqa: F401
+from dynamo.interp.registry import HANDLERS
 from tests.dynamo.bytecode_corpus import CASES
 from tests.dynamo.reassembly import all_codes, reassemble, reassemble_all
 from tests.dynamo.test_resume import arguments, outcome

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import dynamo
-from dynamo import resume
+from dynamo.continuations import resume
 from tests.dynamo.capturing import compiled, same
 from tests.dynamo.polyfill_support import LOG, X, broken, check, note, registry
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 import torch.utils._python_dispatch
 
-from dynamo import guards, sources
-from dynamo.guards import GlobalState, GuardSet
-from dynamo.sources import (
+from dynamo.guards import kinds as guards
+from dynamo.guards import sources
+from dynamo.guards.kinds import GlobalState, GuardSet
+from dynamo.guards.sources import (
     AttrSource,
     CallSource,
     CellContentsSource,

@@ -9,8 +9,8 @@ import weakref
 import torch
 
 from dynamo import _guards
-from dynamo.guards import GuardSet
-from dynamo.sources import (
+from dynamo.guards.kinds import GuardSet
+from dynamo.guards.sources import (
     AttrSource,
     DictItemSource,
     GlobalSource,

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from dynamo.guards import GuardSet
+from dynamo.guards.kinds import GuardSet
 
 
 def build(*rows):

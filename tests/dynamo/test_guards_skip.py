@@ -13,8 +13,8 @@ import types
 import pytest
 import torch
 
-from dynamo.guards import GuardSet
-from dynamo.sources import (
+from dynamo.guards.kinds import GuardSet
+from dynamo.guards.sources import (
     AttrSource,
     CellContentsSource,
     DictItemSource,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dynamo import _hook
-from dynamo.guards import GuardSet
-from dynamo.sources import GlobalSource, LocalSource
+from dynamo.guards.kinds import GuardSet
+from dynamo.guards.sources import GlobalSource, LocalSource
 from tests.dynamo.hook_support import Converter, compiled
 
 SCALE = 1

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import dynamo
-from dynamo.capture import attempts
-from dynamo.capture.plans import BreakBefore, Plan, Search
+from dynamo.framestate import attempts
+from dynamo.plans import BreakBefore, Plan, Search
 
 X = torch.arange(4.0)
 

@@ -17,7 +17,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import dynamo
-from dynamo.values.replaced import is_programs
+from dynamo.values.monkey_patches import is_programs
 
 cos = torch.cos
 Tensor = torch.Tensor

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 
 from dynamo.bytecode import normalize, versions
-from dynamo.resume import CannotResume, make_resume_code, origin
-from dynamo.resume_parts import Item, Rematerialised
+from dynamo.continuations.parts import Item, Rematerialised
+from dynamo.continuations.resume import CannotResume, make_resume_code, origin
 from tests.dynamo.bytecode_corpus import CASES, Manager, Point
 from tests.dynamo.reference import Frame, Handling
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributions as D
 from torch import nn
 
-from dynamo.api import compile
+from dynamo.api.compile import compile
 from tests.dynamo.torch_ops import check_program
 from tests.dynamo.values_support import CountingBackend
 

@@ -8,7 +8,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
-from dynamo.api import compile
+from dynamo.api.compile import compile
 from dynamo.errors import Unsupported
 from tests.dynamo.torch_ops import check_program
 from tests.dynamo.values_support import CountingBackend

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from dynamo.api import compile
+from dynamo.api.compile import compile
 from dynamo.errors import Unsupported
-from dynamo.values.numpy_functions import UFUNCS
+from dynamo.torch.numpy_functions import UFUNCS
 from tests.dynamo.values_support import CountingBackend
 
 PROGRAMS = []

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dynamo.directives
-from dynamo.api import compile
+from dynamo.api.compile import compile
 from tests.dynamo.test_values_objects import (
     Child,
     MyDict,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dynamo.api import compile
+from dynamo.api.compile import compile
 from tests.dynamo.values_support import CountingBackend
 
 

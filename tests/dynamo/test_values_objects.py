@@ -421,7 +421,7 @@ def test_class_attribute_is_guarded():
     def f(x, p):
         return x + p.k
 
-    from dynamo.api import compile
+    from dynamo.api.compile import compile
 
     g = compile(f, backend="eager", fullgraph=True)
     x = tensor()

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from dynamo.api import compile
+from dynamo.api.compile import compile
 from dynamo.errors import Unsupported
 from tests.dynamo.values_support import CountingBackend
 

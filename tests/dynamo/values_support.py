@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo.api import compile
+from dynamo.api.compile import compile
 
 
 class CountingBackend:

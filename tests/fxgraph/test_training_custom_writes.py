@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 
 
 @torch.library.custom_op("training_writes::accumulate", mutates_args=("total", "count"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 
 W = torch.linspace(-1, 1, 5)
 OTHER = torch.linspace(-2, 3, 20).view(4, 5)

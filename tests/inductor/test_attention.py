@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 from inductor.attention import HEAD, LEAST_QUERIES, attention
 from inductor.runtime import toolchain
 from tests.inductor.compiling import same_layout

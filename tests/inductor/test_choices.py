@@ -16,7 +16,7 @@ from torch.nn.utils import prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dynamo
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 from inductor import measure, products
 from inductor.measure import Budget, Choice
 from inductor.pipeline import fallbacks, report

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 from inductor.convolutions import depthwise_convolution
 from inductor.pipeline import fallbacks
 from inductor.runtime import toolchain

@@ -18,7 +18,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import dynamo
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 from inductor.pack import _has_kernels
 from inductor.runtime.link import Derived
 from inductor.runtime.plan import (

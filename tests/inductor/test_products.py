@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 from tests.inductor.compiling import check
 
 X, W, B = torch.randn(6, 4, 8), torch.randn(5, 8), torch.randn(5)

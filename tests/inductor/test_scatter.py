@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import dynamo
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 from inductor.ir import Loops
 from inductor.runtime import toolchain
 from tests.inductor.compiling import check, staged

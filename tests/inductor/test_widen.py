@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dynamo.api import compile_fresh
+from dynamo.api.compile import compile_fresh
 from inductor import measure
 from inductor.measure import Choice
 from tests.inductor.compiling import staged

@@ -1,0 +1,207 @@
+"""compile() and its relatives: from what users pass to a callable that the frame hook serves."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from dynamo import _hook, directives
+from dynamo.api.context import CompileContext
+from dynamo.api.convert import convert_frame
+from dynamo.api.generator_functions import CompiledGeneratorFunction, makes_generators
+from dynamo.api.module import CompiledModule, compile_module
+from dynamo.backend_lookup import resolve
+from dynamo.config import config
+from dynamo.guards.shapes import takes_symbols
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function, method or nn.Module; without `model`, a decorator.
+
+    fullgraph: the first graph break is an error (dynamo.errors.Unsupported) instead.
+    dynamic: None: sizes, ints and floats are constants of the compiled code until they are seen to
+        vary; then they become symbols (dynamo/guards/shapes.py). True: arguments' are symbols at
+        once. False: never. A backend that takes no symbols has them constant always; True warns.
+    backend: a name of dynamo.list_backends(), or a callable (gm, example_inputs) -> callable.
+    mode, options: see dynamo.list_mode_options() and dynamo.list_options(); one of them, not both.
+    disable: return `model` as it is.
+
+    Raises ValueError (InvalidBackend, InvalidOption) or TypeError at once for arguments that make
+    no sense. Nothing is compiled before the first call.
+    """
+    settings: dict[str, Any] = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": backend,
+        "mode": mode,
+        "options": options,
+    }
+    _check_flags(fullgraph=fullgraph, disable=disable)
+    if dynamic not in (None, True, False):
+        raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
+    found = resolve(backend, mode, options)  # errors show at the decorator, not at the first call
+    if dynamic and not takes_symbols(found):
+        warnings.warn(
+            "dynamic=True has no effect with this backend, which declares "
+            "`dynamic_shapes = False`: each new size compiles again "
+            "(up to dynamo.config.recompile_limit).",
+            stacklevel=2,
+        )
+    if model is None:
+        return lambda fn: compile(fn, **settings, disable=disable)
+    if isinstance(model, type) or not callable(model):
+        raise TypeError(f"dynamo.compile takes a function, a method or an nn.Module, not {model!r}")
+    if disable or config.disable:
+        return model
+    return _compile(model, make_context(settings))
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def make_context(settings: dict[str, Any]) -> CompileContext:
+    backend = settings["backend"]
+    return CompileContext(
+        backend=resolve(backend, settings["mode"], settings["options"]),
+        backend_name=backend
+        if isinstance(backend, str)
+        else getattr(backend, "__name__", "custom"),
+        fullgraph=settings["fullgraph"],
+        dynamic=settings["dynamic"],
+        settings=settings,
+    )
+
+
+def _compile(model: Any, context: CompileContext) -> Any:
+    if isinstance(model, torch.nn.Module):
+        return compile_module(model, context, dispatcher)
+    return dispatcher(model, context)
+
+
+def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
+    """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
+    fn = _original(fn)
+    return (
+        CompiledGeneratorFunction(fn, context)
+        if makes_generators(fn)
+        else _hook.compiled(fn, context, convert_frame)
+    )
+
+
+def _original(fn: Any) -> Any:
+    """Compiling a compiled function again compiles the function, as the new arguments say."""
+    compiled = isinstance(fn, (_hook.Compiled, CompiledGeneratorFunction))
+    return fn.__wrapped__ if compiled else fn
+
+
+def compile_fresh(
+    model: Any, *, export: bool = False, **overrides: Any
+) -> tuple[Callable[..., Any], CompileContext]:
+    """`model` compiled under a context of its own, as it was compiled before if it was; and the
+    context.
+    """
+    settings: dict[str, Any] = {
+        "fullgraph": False,
+        "dynamic": None,
+        "backend": "inductor",
+        "mode": None,
+        "options": None,
+    }
+    if isinstance(model, CompiledModule):
+        settings, model = {**model._dynamo_context.settings}, model._orig_mod
+    elif isinstance(model, _hook.Compiled):
+        settings = {**model.context.settings}
+    unknown = set(overrides) - set(settings)
+    if unknown:
+        raise TypeError(f"no such argument of dynamo.compile: {', '.join(sorted(unknown))}")
+    context = make_context({**settings, **overrides})
+    context.export = export
+    return _compile(model, context), context
+
+
+def reset() -> None:
+    """Forget everything compiled; functions stay decorated and compile again when called."""
+    _hook.reset_all()
+
+
+def disable(fn: Any = None, recursive: bool = True, reason: str | None = None) -> Any:
+    """Run `fn`, and with recursive=True all that it calls, without compiling; usable as a
+    decorator.
+
+    With recursive=False only `fn`'s own frame is left alone. `reason` is shown by explain.
+    """
+    if fn is None:
+        return lambda f: disable(f, recursive, reason)
+    if not callable(fn):
+        raise TypeError(f"dynamo.disable takes a callable, not {fn!r}")
+    if not recursive:
+        code = getattr(fn, "__code__", None)
+        if code is None:
+            raise TypeError("dynamo.disable(recursive=False) takes a Python function")
+        directives.SKIPPED_CODE.set(code, reason or "")
+        return fn
+    disabled = _hook.disabled(fn)
+    directives.DISABLED_REASONS[id(disabled)] = (disabled, reason or "")
+    return disabled
+
+
+def run(fn: Any) -> Any:
+    """Call `fn` using what is compiled already, and compile nothing new."""
+    return _hook.run_only(fn)
+
+
+class set_stance:
+    """How compiled functions behave from now on; also a context manager and a decorator.
+
+    "default": compile as needed. "force_eager": run the original functions. "eager_on_recompile":
+    use what is compiled, run anything else eagerly. "fail_on_recompile": an error where a
+    compilation would be needed again.
+    """
+
+    _POLICIES: dict[str, Literal["compile", "eager", "error", "force_eager"]] = {
+        "default": "compile",
+        "force_eager": "force_eager",
+        "eager_on_recompile": "eager",
+        "fail_on_recompile": "error",
+    }
+
+    def __init__(self, stance: str) -> None:
+        if stance not in self._POLICIES:
+            raise ValueError(f"no stance {stance!r}; the stances are: {', '.join(self._POLICIES)}")
+        self._previous = _hook.set_miss_policy(self._POLICIES[stance])
+        self._policy = self._POLICIES[stance]
+
+    def __enter__(self) -> None:
+        _hook.set_miss_policy(self._policy)
+
+    def __exit__(self, *exc: object) -> None:
+        _hook.set_miss_policy(self._previous)
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        _hook.set_miss_policy(self._previous)
+
+        @functools.wraps(fn)
+        def with_stance(*args: Any, **kwargs: Any) -> Any:
+            before = _hook.set_miss_policy(self._policy)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _hook.set_miss_policy(before)
+
+        return with_stance

@@ -1,0 +1,33 @@
+"""One `dynamo.compile(...)` configuration. Cache entries are keyed by (code object, context)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo.bytecode.cache import CodeMap
+from dynamo.guards.shapes import History
+from dynamo.records import FrameRecord
+
+
+@dataclass(eq=False)
+class CompileContext:
+    """`backend(gm, example_inputs) -> callable` is already resolved; records grow as frames are
+    compiled.
+    """
+
+    backend: Callable[..., Any]
+    backend_name: str = "custom"
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    export: bool = False
+    # The arguments of dynamo.compile that made it, to compile the same way again (explain,
+    # pickling).
+    settings: dict[str, Any] = field(default_factory=dict)
+    records: list[FrameRecord] = field(default_factory=list)
+    history: History = field(default_factory=History)  # the sizes seen, by code object
+    # How often in a row a function and its continuations were captured without a graph.
+    without_graph: CodeMap[int] = field(default_factory=CodeMap)
+    raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise
+    hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph

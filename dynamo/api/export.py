@@ -1,0 +1,192 @@
+"""export(): one whole graph of a function or module, or an error that names the break."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dynamo.errors import Unsupported
+from fxgraph import Graph, GraphModule
+
+
+class Number(int):
+    """A number that the graph returns, told from others by its identity."""
+
+
+class RealNumber(float):
+    """As Number."""
+
+
+@dataclass
+class Captured:
+    """What saving a program needs of its capture.
+
+    gm, examples: as the backend gets them. results: what the graph returned. returned: what the
+    user's function did. changes: what it did besides.
+    """
+
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    gm: GraphModule
+    examples: list[Any]
+    results: Sequence[Any]
+    returned: Any
+    changes: list[str]
+    grad: bool
+
+
+class Exported:
+    """A captured program: `.graph_module`, `.graph`, `.guards`; calling it takes the original's
+    arguments.
+
+    Parameters and buffers are attributes of the graph module, named after their path; its
+    placeholders are the user's tensors. A call whose arguments do not meet the guards raises
+    RecompileLimitExceeded with the guard that fails.
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        guards: list[str],
+        call: Callable[..., Any],
+        captured: Captured | None = None,
+    ):
+        self.graph_module = graph_module
+        self.graph = graph_module.graph
+        self.guards = guards
+        self._call = call
+        self._captured = captured
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write an ONNX file, weights inside; needs the packages of the extra `onnx`."""
+        from dynamo.onnx_file import write_onnx
+
+        write_onnx(self.graph_module, path)
+
+    def __str__(self) -> str:
+        return self.graph_module.code
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        weights: bool = True,
+        training: bool | None = None,
+        targets: Sequence[str] = (),
+    ) -> None:
+        """Write the program into one file that dynamo.load reads without the model's source.
+
+        weights: with the parameters and buffers, as they are now; or without, to be given at load.
+        training: with the backward; by default where the call was made in grad mode and something
+            of it requires grad.
+        targets: levels of the instruction set ("x86-64-v3", "x86-64-v4") to compile kernels for,
+            which dynamo.load(path, trust_kernels=True) uses where there is no compiler.
+
+        Raises ProgramError for what a file cannot hold, and where the file cannot be written.
+        """
+        from dynamo.saved.saving import save
+
+        assert self._captured is not None, "made by export"
+        save(self._captured, path, weights=weights, training=training, targets=targets)
+
+
+def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
+    """export(fn)(*args, **kwargs) -> Exported. Raises Unsupported, naming the place, where the
+    graph would break. fn is called once.
+
+    fn may be a dynamo.Graph: its step is exported, with its optimizers as they are (after a first
+    step, which makes their state).
+    """
+    from dynamo import _hook
+    from dynamo.api.compile import compile_fresh
+    from dynamo.api.module import CompiledModule
+    from dynamo.static_graph import Graph as StaticGraph
+
+    @functools.wraps(fn, updated=())
+    def inner(*args: Any, **kwargs: Any) -> Exported:
+        captured: list[tuple[GraphModule, list[Any]]] = []
+        results: list[Any] = []
+
+        def keep(gm: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+            captured.append((gm, list(example_inputs)))
+
+            def run(*inputs: Any) -> Any:
+                results[:] = map(_marked, gm.forward(*inputs))
+                return tuple(results)
+
+            return run
+
+        if isinstance(fn, StaticGraph):
+            compiled, context = fn._graph.exporter(fn, keep)
+        else:
+            settings: dict[str, Any] = {
+                "mode": None,
+                "options": None,
+                "fullgraph": True,
+                "export": True,
+            }
+            compiled, context = compile_fresh(fn, backend=keep, **settings)
+        grad = torch.is_grad_enabled()
+        returned = compiled(*args, **kwargs)
+        if len(captured) != 1:
+            name = getattr(fn, "__qualname__", type(fn).__name__)
+            raise Unsupported(f"{name} has no tensor operation to export")
+        gm, examples = captured[0]
+        guards = [guard for frame in context.records for guard in frame.guards]
+        noted = [change for frame in context.records for change in frame.changes]
+        changes = [change.text for change in noted if not change.is_none()]
+        original: Any = fn
+        if isinstance(fn, CompiledModule):
+            original = fn._orig_mod
+        elif isinstance(fn, _hook.Compiled):
+            original = fn.__wrapped__
+        about = Captured(original, args, kwargs, gm, examples, results, returned, changes, grad)
+        module = _with_parameters(_copied(gm), examples)
+        return Exported(module, guards, _hook.run_or_error(compiled), about)
+
+    return inner
+
+
+def _marked(value: Any) -> Any:
+    if type(value) is int:
+        return Number(value)
+    return RealNumber(value) if type(value) is float else value
+
+
+def _copied(gm: GraphModule) -> GraphModule:
+    graph = Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    module = GraphModule(gm, graph)
+    module.meta.update(gm.meta)
+    return module
+
+
+def _with_parameters(gm: GraphModule, example_inputs: list[Any]) -> GraphModule:
+    """Static placeholders become get_attr of parameters that the module holds."""
+    root = torch.nn.Module()
+    graph = gm.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, tensor in zip(placeholders, example_inputs, strict=True):
+        if not node.meta.get("static"):
+            continue
+        if isinstance(tensor, torch.nn.Parameter):
+            root.register_parameter(node.name, tensor)
+        else:
+            root.register_buffer(node.name, tensor)
+        with graph.inserting_before(node):
+            attr = graph.get_attr(node.name)
+        attr.meta = dict(node.meta)
+        node.replace_all_uses_with(attr)
+        graph.erase_node(node)
+    exported = GraphModule(root, graph)
+    exported.meta = dict(gm.meta)
+    return exported

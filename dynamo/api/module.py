@@ -1,0 +1,91 @@
+"""A compiled nn.Module: a wrapper that is the original in every respect but its call.
+
+The wrapper is an instance of a subclass of the module's class and shares the module's __dict__:
+attributes, parameters, hooks, state_dict keys and isinstance are the original's, whichever of the
+two is changed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.api.context import CompileContext
+
+
+class CompiledModule:
+    """Mixin of the wrapper classes; `isinstance(m, CompiledModule)` tells a compiled module."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _orig_mod: torch.nn.Module
+        _dynamo_context: CompileContext
+
+
+def call_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The frame that is captured for a compiled module: hooks and forward are inlined into it."""
+    return module(*args, **kwargs)
+
+
+def compile_module(
+    module: torch.nn.Module,
+    context: CompileContext,
+    dispatcher: Callable[[Callable[..., Any], CompileContext], Any],
+) -> torch.nn.Module:
+    """The wrapper of `module` whose call goes through `dispatcher(call_module, context)`."""
+    if isinstance(module, CompiledModule):
+        module = module._orig_mod
+    wrapper: Any = object.__new__(_wrapper_class(type(module)))
+    object.__setattr__(wrapper, "__dict__", module.__dict__)
+    object.__setattr__(wrapper, "_orig_mod", module)
+    object.__setattr__(wrapper, "_dynamo_context", context)
+    object.__setattr__(wrapper, "_dynamo_call", dispatcher(call_module, context))
+    return wrapper
+
+
+_classes: dict[type, type] = {}
+
+
+def _wrapper_class(cls: type) -> type:
+    if cls not in _classes:
+        _classes[cls] = type(cls)(
+            cls.__name__,
+            (CompiledModule, cls),
+            {
+                # Slots, so that they stay out of the shared __dict__.
+                "__slots__": ("_orig_mod", "_dynamo_context", "_dynamo_call"),
+                "__module__": cls.__module__,
+                "__qualname__": cls.__qualname__,
+                "__doc__": cls.__doc__,
+                "__call__": _call,
+                "__reduce_ex__": _reduce_ex,
+                "__deepcopy__": _deepcopy,
+                "__copy__": _copy,
+            },
+        )
+    return _classes[cls]
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self._dynamo_call(self._orig_mod, args, kwargs)
+
+
+def _rebuild(module: torch.nn.Module, settings: dict[str, Any]) -> Any:
+    from dynamo.api.compile import compile
+
+    return compile(module, **settings)
+
+
+def _reduce_ex(self: Any, protocol: int) -> Any:
+    return _rebuild, (self._orig_mod, self._dynamo_context.settings)
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    return _rebuild(copy.deepcopy(self._orig_mod, memo), self._dynamo_context.settings)
+
+
+def _copy(self: Any) -> Any:
+    return _rebuild(copy.copy(self._orig_mod), self._dynamo_context.settings)

@@ -1,0 +1,117 @@
+"""Cache entries: the guard tree and the new code of a frame, or the frame's own code to be kept."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sysconfig
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import _hook
+from dynamo.bytecode.cache import when_gone
+from dynamo.framestate.modes import asks_overrides
+from dynamo.framestate.overwrite_guards import guard_overwrites
+from dynamo.guards.sources import GlobalsSource
+
+if TYPE_CHECKING:
+    from dynamo.api.context import CompileContext
+    from dynamo.framestate.rewrite import Rewritten
+    from dynamo.interp.output import OutputGraph
+    from dynamo.records import FrameRecord
+
+log_guards = logging.getLogger("dynamo.guards")
+log_recompiles = logging.getLogger("dynamo.recompiles")
+
+LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+
+def keep_original(
+    frame: Any, context: CompileContext, rewritten: Rewritten, record: FrameRecord, only_now: bool
+) -> Any:
+    """A frame without tensor operations runs as it is for arguments like these; others may lead to
+    some. `only_now`: what sets these apart is not known.
+
+    Library frames below the compiled function are left alone for good: most of them are helpers.
+    """
+    if context.records and frame.f_code.co_filename.startswith(LIBRARIES):
+        return None
+    _guard_symbols(rewritten.output, record)
+    if rewritten.output.installed:  # guards lead through it
+        rewritten.output.publish()
+    if only_now:
+        rewritten.output.guards.add(GlobalsSource(), "predicate", _never)
+    _guard_lookups(rewritten.output)
+    tree = rewritten.output.guards.build()
+    return _hook.GuardedCode(frame.f_code, tree, True, record.compile_id)
+
+
+def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
+    """Build the guard tree, publish what the new code loads by name, and make the cache entry."""
+    start = time.perf_counter()
+    output = rewritten.output
+    output.guards.add(None, "globals")
+    output.guards.add(GlobalsSource(), "address", id(frame.f_globals))
+    if output.has_overrides:
+        output.guards.add(GlobalsSource(), "predicate", asks_overrides)
+    published = output.publish() if output.installed else None
+    sources = output.not_aliased_sources()
+    if len(sources) > 1:
+        output.guards.add(None, "not_aliased", tuple(sources))
+    statics = output.static_ids()
+    for source in sources if statics else ():
+        output.guards.add(source, "not_among", statics)
+    guard_overwrites(output)
+    for group in (*output.side_effects.distinct_sources(), *output.distinct_groups()):
+        output.guards.add(None, "not_aliased", group)
+    _guard_symbols(output, record)
+    _guard_marks(output)
+    _guard_lookups(output)
+    tree = output.guards.build()
+    record.guards = list(tree.describe())
+    record.times["guards"] = time.perf_counter() - start
+    if log_guards.isEnabledFor(logging.DEBUG):
+        log_guards.debug("%s %s\n%s", record.compile_id, record.name, "\n".join(record.guards))
+    if published is not None:
+        names = list(output.installed)
+        when_gone(rewritten.code, functools.partial(_unpublish, published, names))
+    return _hook.GuardedCode(rewritten.code, tree, rewritten.needs_hook, record.compile_id)
+
+
+def _guard_lookups(output: OutputGraph) -> None:
+    """What names of torch, the standard library and builtins led to."""
+    names = output.lookups.payload()
+    if names:
+        output.guards.add(None, "lookups", names)
+
+
+def _guard_marks(output: OutputGraph) -> None:
+    """Tensors that come later may be marked otherwise (mark_dynamic, mark_static)."""
+    for item in output.inputs:
+        if not item.static and isinstance(item.example, torch.Tensor):
+            answered = output.symbols.answered_marks(item.example, item.source)
+            if answered is not None:
+                output.guards.add(item.source, "marks", answered)
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def _guard_symbols(output: OutputGraph, record: FrameRecord) -> None:
+    """What was assumed of the sizes and numbers that vary."""
+    if not output.symbols.active:
+        return
+    output.symbols.check_marks()
+    output.guards.add(None, "shapes", output.symbols.guard_payload())
+    record.symbols = list(dict.fromkeys(output.symbols.reasons))
+    for text in record.symbols:
+        log_recompiles.debug("%s %s: %s", record.compile_id, record.name, text)
+
+
+def _unpublish(published: dict[str, Any], names: list[str]) -> None:
+    """The new code is gone: so is what only it loads."""
+    for name in names:
+        published.pop(name, None)

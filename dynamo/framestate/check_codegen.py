@@ -1,0 +1,184 @@
+"""The part of a rewritten frame that makes the graph's checks (see interp/checks.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from functools import partial
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from dynamo import _hook
+from dynamo.config import config
+from dynamo.framestate.materialise import Codegen
+from dynamo.framestate.tracebacks import leave_traceback
+from dynamo.guards.sources import LocalSource
+from dynamo.interp.checks import is_ordinary, restore_random, save_random, warn_of_failure
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Label
+    from dynamo.interp.root import RootInterpreter
+
+_RANDOM = "__random"
+
+
+class CheckCodegen:
+    """`with graph_runs(codegen): ...` around what runs the graph, then `emit(codegen)`."""
+
+    def __init__(self, root: RootInterpreter) -> None:
+        self.root = root
+        self.checks = root.output.checks
+        self._failed: Label | None = None
+        self._draws = self.checks.draws
+        self._again = False
+
+    def push_values(self, codegen: Codegen) -> None:
+        """For the run of emission that finds what the graph returns."""
+        for check in self.checks.made:
+            codegen(check.value)
+
+    @contextlib.contextmanager
+    def graph_runs(self, codegen: Codegen) -> Iterator[None]:
+        self._again = self.checks.may_run_again()
+        if not self._again:
+            yield
+            return
+        if self._draws:
+            self._push_call(codegen, save_random, self.checks.devices)
+            codegen.call(1)
+            codegen.store_fast(_RANDOM)
+        self._failed = codegen.label()
+        with codegen.exception_region(self._failed, depth=0):
+            yield
+
+    def emit(self, codegen: Codegen) -> None:
+        if not self._again:
+            return
+        again, passed, found = codegen.label(), codegen.label(), codegen.label()
+        for check in self.checks.made:
+            codegen(check.value)
+            (codegen.pop_jump_if_false if check.passes else codegen.pop_jump_if_true)(found)
+        codegen.jump(passed)
+        if self.checks.made:
+            codegen.place(found)
+            codegen.load_const(None)
+            codegen.store_fast("__exception")
+            codegen.jump(again)
+        assert self._failed is not None, "the graph ran before"
+        codegen.place(self._failed)
+        self.keep_only_exceptions(codegen, keep=True)
+        codegen.place(again)
+        self._run_again(codegen)
+        codegen.place(passed)
+        if self._draws:
+            codegen.delete_fast(_RANDOM)
+
+    @property
+    def _is_fault(self) -> bool:
+        """Whether the graph should not have failed if the program itself goes through."""
+        return not self.checks.any and self._catches_nothing
+
+    @property
+    def _is_caught(self) -> bool:
+        """Whether the program may go through because it catches what operations raise, or because
+        what shape rules assumed of sizes that only the call knows did not hold.
+        """
+        if config.capture_dynamic_output_shape_ops or config.capture_scalar_outputs:
+            return True
+        if self._catches_nothing:
+            return False
+        frames = self.root.output.frames
+        suppresses = any(i.op == "WITH_EXCEPT_START" for tx in frames for _, i in tx.program)
+        return self.checks.noticed is not None or self.checks.promised or suppresses
+
+    @property
+    def _catches_nothing(self) -> bool:
+        return not any(tx.code.co_exceptiontable for tx in self.root.output.frames)
+
+    @staticmethod
+    def keep_only_exceptions(codegen: Codegen, keep: bool = False) -> None:
+        """exception -- ; what no operation raised (KeyboardInterrupt) goes on its way. keep: in the
+        variable __exception.
+        """
+        ordinary = codegen.label()
+        codegen.store_fast("__exception")
+        codegen.load_callable(lambda: codegen.load_object(is_ordinary, "is_ordinary"))
+        codegen.load_fast("__exception")
+        codegen.call(1)
+        codegen.pop_jump_if_true(ordinary)
+        codegen.load_fast("__exception")
+        codegen.reraise()
+        codegen.place(ordinary)
+        if not keep:
+            codegen.delete_fast("__exception")
+
+    def _run_again(self, codegen: Codegen) -> None:
+        """Undo what the graph did to torch's state, and start once more."""
+        if self._draws:
+            self._push_call(codegen, restore_random, self.checks.devices)
+            codegen.load_fast(_RANDOM)
+            codegen.call(2)
+            codegen.pop_top()
+        if self.checks.changes_state:
+            for setter, *args in self.root.modes:
+                self._push_call(codegen, setter, *args)
+                codegen.call(len(args))
+                codegen.pop_top()
+        self.run_original(codegen, "raise" if self._is_fault else "warn")
+
+    def run_original(self, codegen: Codegen, then: str = "") -> None:
+        """return the function as it was, of the same arguments, with the hook off. then: if that
+        raises nothing, "raise" what is in the variable __exception, or "warn" of it.
+        """
+        code, raised = _of_positional(self.root.code), codegen.label()
+        names = code.co_varnames[: code.co_argcount]
+        cells = frozenset(code.co_cellvars)
+        with codegen.exception_region(raised, depth=0):
+            codegen.load_callable(lambda: self._load_function(codegen, code))
+            for index, name in enumerate(names):
+                codegen.load_source(LocalSource(name, index, name in cells))
+            codegen.call(len(names))
+        if then == "raise":
+            codegen.pop_top()
+            codegen.load_fast_and_clear("__exception")
+            codegen.reraise()
+        else:
+            if then == "warn":
+                warn = partial(warn_of_failure, self.root.code, self._is_caught)
+                codegen.load_callable(lambda: codegen.load_object(warn, "warn_of_failure"))
+                codegen.load_fast_and_clear("__exception")
+                codegen.call(1)
+                codegen.pop_top()
+            codegen.return_value()
+        codegen.place(raised)
+        leave_traceback(codegen)
+
+    @staticmethod
+    def _push_call(codegen: Codegen, function: Any, *args: Any) -> None:
+        codegen.load_callable(lambda: codegen.load_object(function, function.__name__))
+        for arg in args:
+            codegen.load_const(arg)
+
+    def _load_function(self, codegen: Codegen, code: CodeType) -> None:
+        if not code.co_freevars:
+            function = FunctionType(code, self.root.f_globals)
+            codegen.load_object(_hook.disabled(function), code.co_name)
+            return
+        codegen.load_callable(lambda: codegen.load_const(_hook.disabled))
+        codegen.make_function(code, code.co_freevars)
+        codegen.call(1)
+
+
+def _of_positional(code: CodeType) -> CodeType:
+    """The same code with all of its parameters positional: `*args` takes a tuple, `**kwargs` a
+    dict.
+    """
+    stars = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    count = code.co_argcount + code.co_kwonlyargcount + (code.co_flags & stars).bit_count()
+    return code.replace(
+        co_argcount=count,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~stars,
+    )

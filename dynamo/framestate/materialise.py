@@ -1,0 +1,162 @@
+"""Values back to bytecode.
+
+A Codegen wraps an Emitter (all of its methods can be called on the Codegen) and knows how to push
+any Value:
+from its source, from the graph's outputs, from a temporary local if it was made before, or by
+`Value.reconstruct`.
+A frame's code is emitted twice: the first run finds which tensors the graph must return and which
+values are needed more
+than once; only the second is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import MadeSource, Source
+from dynamo.plans import Retry
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+from dynamo.values.constant import is_constant_type, is_literal
+from dynamo.values.symbolic_text import SymbolicText
+
+if TYPE_CHECKING:
+    from dynamo.bytecode.emit import Emitter
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.values.tensor import TensorValue
+
+
+class Codegen:
+    """Pushes Values. `first_run` is the Codegen of the first run over the same code, or None in
+    that run.
+    """
+
+    def __init__(self, tx: Interpreter, emit: Emitter, first_run: Codegen | None = None) -> None:
+        self.tx = tx
+        self.output = tx.output
+        self.emit = emit
+        self.first_run = first_run
+        self.uses: Counter[int] = Counter()  # id(value) -> how often it is pushed
+        self.graph_outputs: dict[int, TensorValue] = {}  # in the order of first use
+        self._temporaries: dict[int, str] = {}  # id(value) -> local that holds it
+        self._in_progress: dict[int, Value] = {}
+        self._made: list[Value] = []  # alive, so that no other gets the id of one made for emission
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.emit, name)
+
+    # -- values ---------------------------------------------------------------------------------
+    def __call__(self, value: Value | Lazy) -> None:
+        """Push a value."""
+        if isinstance(value, Lazy):
+            self.pending(value.obj, value.source)
+            return
+        value = value.holder or value
+        key = id(value)
+        self.uses[key] += 1
+        local = self._temporaries.get(key)
+        if local is not None:
+            self.emit.load_fast(local)
+        elif value.is_constant() and _is_plain(value):
+            self.emit.load_const(value.as_constant())
+        elif value.source is not None and not self._by_graph(value):
+            value.source.load(self.emit)
+        else:
+            self._reconstruct(value)
+
+    def _by_graph(self, value: Value) -> bool:
+        """Whether the graph returns it although it could be loaded: a program is all there is."""
+        return self.output.context.export and value.is_symbolic()
+
+    def pending(self, obj: Any, source: Source | None) -> None:
+        """Push an outside object that capture did not look at."""
+        if source is not None:
+            source.load(self.emit)
+        else:
+            self.constant(obj)
+
+    def _reconstruct(self, value: Value) -> None:
+        key = id(value)
+        self._made.append(value)
+        later = key in self.output.emission.filled_later
+        if key in self._in_progress:
+            ring = list(self._in_progress.values())
+            self._fill_later(ring[list(self._in_progress).index(key) :], "it holds itself")
+        elif not later and value.hashes_objects():
+            self._fill_later([value], "its keys are hashed by methods")
+        self._in_progress[key] = value
+        made = value.emptied() if later else value
+        assert made is not None, "a container"
+        made.reconstruct(self)
+        del self._in_progress[key]
+        # Something mutable is made once; what else is needed twice is cheaper from a local, too.
+        if key in self.graph_outputs:
+            return
+        if self.first_run is None or self.first_run.uses[key] > 1:
+            local = self.new_local()
+            self.emit.copy(1)
+            self.emit.store_fast(local)
+            self._temporaries[key] = local
+
+    def _fill_later(self, values: list[Value], why: str) -> NoReturn:
+        """One of these (it holds itself, or hashes its keys) is to be made empty, and filled
+        later.
+        """
+        effects = self.output.side_effects
+        for value in values:
+            if value.source is not None or value.emptied() is None:
+                continue
+            if value.mutation is None:
+                effects.track_new(value)
+            value.mutation.dirty = value.replays_when_new = True
+            raise Retry(self.output.emission.filling(id(value)))
+        raise Unsupported(breaks.CannotReconstruct(f"{values[0].describe()} ({why})"))
+
+    def graph_output(self, value: TensorValue) -> None:
+        """Push a tensor that the graph computes."""
+        self.graph_outputs.setdefault(id(value), value)
+        self.emit.load_fast(self.output_local(value))
+
+    def output_local(self, value: TensorValue) -> str:
+        """The local in which the rewritten frame keeps a result of the graph."""
+        return f"__out_{list(self.graph_outputs).index(id(value))}"
+
+    def new_local(self) -> str:
+        return f"__tmp_{len(self._temporaries)}"
+
+    @property
+    def output_locals(self) -> list[str]:
+        """The locals of the graph's results."""
+        return [f"__out_{i}" for i in range(len(self.graph_outputs))]
+
+    @property
+    def temporaries(self) -> list[str]:
+        """Locals that hold values made here, for clearing."""
+        made = [MadeSource(index).local for index in range(len(self.output.hoisted_modules))]
+        return [*self._temporaries.values(), *made, *self.emit.targets.values()]
+
+    # -- objects --------------------------------------------------------------------------------
+    def load_source(self, source: Source) -> None:
+        source.load(self.emit)
+
+    def constant(self, obj: Any) -> None:
+        """Push a real object: a literal of the code, or an installed one."""
+        if is_literal(obj):
+            self.emit.load_const(obj)
+        else:
+            self.load_object(obj, type(obj).__name__)
+
+    def load_object(self, obj: Any, name: str = "object") -> None:
+        """Push an object that exists already (a class, a function)."""
+        self.output.install(name, obj).load(self.emit)
+
+    def load_globals(self, namespace: dict[str, Any]) -> None:
+        """Push a globals dict."""
+        self.load_object(namespace, "globals")
+
+
+def _is_plain(value: Value) -> bool:
+    return type(value) is not SymbolicText and is_constant_type(type(value.as_constant()))

@@ -1,0 +1,79 @@
+"""torch's modes around a frame, and around its capture."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+from dynamo.interp.root import change_autocast_nesting, read_modes
+from dynamo.torch.autocast import autocast_nesting
+from dynamo.torch.inference import leave_all
+from dynamo.values.random_state import preserved_draws
+
+_fake_log = logging.getLogger("torch._subclasses.fake_tensor")
+# The flag that redispatch_function sets, since torch 2.13.
+_skips_overrides: Any = getattr(torch._C, "_peek_should_skip_torch_function", lambda: False)
+
+
+def inside_transform() -> bool:
+    """A transform of torch.func, or forward-mode autograd, is at work around the frame."""
+    transforms = torch._C._functorch.peek_interpreter_stack() is not None
+    return transforms or torch.autograd.forward_ad._current_level >= 0
+
+
+def inside_mode(_: Any = None) -> bool:
+    """A torch function or dispatch mode is active, other than that of `with torch.device(...)`; or
+    the next call of torch that asks an override is not to ask it, which no other call may use up.
+    """
+    if torch._C._len_torch_dispatch_stack() or _skips_overrides():
+        return True
+    count = torch._C._len_torch_function_stack()
+    modes = (torch._C._get_function_stack_at(i) for i in range(count))
+    return any(type(mode) is not DeviceContext for mode in modes)
+
+
+def asks_overrides(_: Any = None) -> bool:
+    """The next call of torch asks the overrides of its arguments: redispatch_function has it skip
+    them.
+    """
+    return not _skips_overrides()
+
+
+@contextlib.contextmanager
+def restored_state() -> Iterator[None]:
+    """Undo what captured code does to torch's modes while it is captured."""
+    modes, nesting = read_modes(), autocast_nesting()
+    try:
+        yield
+    finally:
+        leave_all()
+        change_autocast_nesting(nesting - autocast_nesting())
+        for setter, *args in modes:
+            setter(*args)
+
+
+@contextlib.contextmanager
+def preserved_state() -> Iterator[None]:
+    """Compilation leaves no trace in torch's random numbers, and errors on fake tensors none in the
+    log. The garbage collector waits: a full collection in a process with torch in it takes longer
+    than capturing a frame.
+    """
+    disabled, _fake_log.disabled = _fake_log.disabled, True
+    # The user's hooks for saved tensors, and a checkpoint's, are for what runs.
+    deferred = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with preserved_draws():
+            yield
+    finally:
+        if collecting:
+            gc.enable()
+        _fake_log.disabled = disabled
+        torch._C._autograd._saved_tensors_hooks_set_tracing(deferred)

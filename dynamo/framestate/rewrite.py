@@ -1,0 +1,431 @@
+"""The rewritten frame: call the compiled graph, replay side effects, and return or go on in a
+continuation.
+
+    (arguments)
+    out = compiled_graph(inputs)                 one call, for all tensor operations
+    result = ... from out, sources, constants    values made again
+    obj.attr = ..., list[:] = ...                side effects, in order
+    return result
+
+or, where the graph breaks, instead of the return: locals and operands are restored, the instruction
+runs natively,
+and a continuation function gets the rest of the stack and the live locals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import _hook, breaks
+from dynamo.bytecode.emit import Emitter
+from dynamo.bytecode.listing import format_code
+from dynamo.config import config
+from dynamo.errors import BackendCompilerFailed, Unsupported
+from dynamo.framestate.break_codegen import BreakCodegen
+from dynamo.framestate.check_codegen import CheckCodegen
+from dynamo.framestate.materialise import Codegen
+from dynamo.framestate.weak_targets import hold_targets
+from dynamo.guards.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
+from dynamo.interp.checks import STATE_FUNCTIONS
+from dynamo.interp.fallible_operations import can_fail
+from dynamo.interp.output import GraphInput, OutputGraph
+from dynamo.plans import EmissionPlan, Retry
+from dynamo.records import Change, FrameRecord, GraphRecord
+from dynamo.torch.inference import compile_inside
+from dynamo.values.base import Value
+from dynamo.values.cache_entries import hit, store
+from dynamo.values.side_effects import DELETED, ReplayedCall
+from fxgraph import GraphModule, Node, verify
+
+if TYPE_CHECKING:
+    from dynamo.interp.root import RootInterpreter, Stop
+
+log_graph = logging.getLogger("dynamo.graph")
+log_graph_code = logging.getLogger("dynamo.graph_code")
+log_bytecode = logging.getLogger("dynamo.bytecode")
+
+_graph_counter = itertools.count()
+
+
+@dataclass
+class Rewritten:
+    """New code for a frame; what it loads by global name is in the frame's globals already."""
+
+    code: Any  # the frame's own where there is nothing to gain
+    needs_hook: bool
+    output: OutputGraph
+
+
+def rewrite(root: RootInterpreter, stop: Stop, record: FrameRecord) -> Rewritten:
+    """Compile the graph and assemble the frame's new code.
+
+    Raises Unsupported where a value cannot be made again, SkipFrame where the frame cannot go on.
+    """
+    return FrameRewriter(root, stop, record).rewrite()
+
+
+class FrameRewriter:
+    """One frame's rewriting; see the module's text for the order."""
+
+    def __init__(self, root: RootInterpreter, stop: Stop, record: FrameRecord) -> None:
+        self.root = root
+        self.stop = stop
+        self.record = record
+        self.output = root.output
+        self.breaking: BreakCodegen | None = None
+        if stop.instr is not None:
+            if self.output.inference.open:
+                raise Unsupported(breaks.InferenceMode())
+            self.breaking = BreakCodegen(root, stop, stop.instr)
+
+    def check(self) -> None:
+        """Raises Unsupported where a value cannot be made again."""
+        self._first_run()
+
+    def _first_run(self) -> Codegen:
+        """Emission that finds what is needed: again for each container that is to be filled
+        later.
+        """
+        while True:
+            codegen = Codegen(self.root, Emitter())
+            try:
+                self._emit_restore(codegen)
+                CheckCodegen(self.root).push_values(codegen)
+                return codegen
+            except Retry as retry:
+                if not isinstance(retry.plan, EmissionPlan):
+                    raise
+                self.output.emission = retry.plan
+            except RecursionError:
+                what = "a value nested as deep as Python recurses"
+                raise Unsupported(breaks.CannotReconstruct(what)) from None
+
+    def rewrite(self) -> Rewritten:
+        start = time.perf_counter()
+        first = self._first_run()
+        if self.output.context.export:
+            self._note_changes()
+        results = list(first.graph_outputs.values())
+        graph = self.output.graph
+        unused = self._unused_that_may_fail([value.node for value in results])
+        graph.output((*(value.node for value in results), *unused))
+        graph.eliminate_dead_code()
+        has_graph = self._has_operations()
+        if not has_graph and not self._worth_rewriting():
+            return Rewritten(self.root.code, True, self.output)
+        spent_in_backend = time.perf_counter()
+        graph_call = self._compile_graph(len(results), len(unused)) if has_graph else None
+        self.record.times["backend"] = time.perf_counter() - spent_in_backend
+        emit = Emitter()
+        emit.set_location(self.root.code.co_firstlineno)
+        codegen = Codegen(self.root, emit, first)
+        codegen.graph_outputs = dict(first.graph_outputs)
+        checking = CheckCodegen(self.root)
+        if not self.output.context.export:
+            inputs = [item.source for item in graph_call.inputs] if graph_call else []
+            hold_targets(codegen, first.emit.loaded_targets, inputs, checking)
+        with checking.graph_runs(codegen):
+            self._emit_hoisted_modules(codegen)
+            if graph_call is not None:
+                self._emit_graph_call(codegen, graph_call)
+        checking.emit(codegen)
+        self._emit_state(codegen)
+        self._emit_restore(codegen)
+        code = emit.assemble(self.root.code)
+        self._log_bytecode(code)
+        total = time.perf_counter() - start
+        self.record.times["codegen"] = total - self.record.times["backend"]
+        return Rewritten(code, self.stop.instr is not None, self.output)
+
+    def _note_changes(self) -> None:
+        """What a program without Python could not do."""
+        effects, result = self.output.side_effects, self.root.result
+        changes = self.record.changes
+        for value in effects.pending([result] if result is not None else []):
+            if not value.mutation.new:
+                names = ", ".join(value.mutation.attrs)
+                text = f"changes {value.describe()}{f' ({names})' if names else ''}"
+                changes.append(Change(text, value.outside))
+        texts = [f"changes the global {name}" for _, name in effects.globals]
+        texts += [
+            f"calls {call.function.__name__}"
+            for call in effects.calls
+            if call.function not in (hit, store)  # what a cache remembers is no result
+        ]
+        texts += ["changes torch's modes"] if self.root.state_changes else []
+        texts += ["makes objects before its graph"] if self.output.hoisted_modules else []
+        texts += ["takes a lock"] if effects.locks else []
+        changes += map(Change, texts)
+
+    # -- the graph ------------------------------------------------------------------------------
+    def _has_operations(self) -> bool:
+        return any(
+            node.op.startswith("call_")
+            and getattr(node.target, "__name__", "") not in STATE_FUNCTIONS
+            for node in self.output.graph.nodes
+        )
+
+    def _worth_rewriting(self) -> bool:
+        """A frame without tensor operations is rewritten to go on after a break.
+
+        With fullgraph=True it is rewritten anyway: skipped, the functions it calls would each have
+        to be whole.
+        """
+        if self.breaking is None or self.stop.terminal:
+            return self.output.context.fullgraph or config.rewrite_all_frames
+        return True
+
+    def _unused_that_may_fail(self, results: list[Node]) -> list[Node]:
+        """Nodes that nothing needs but the program, which hears of it where they fail: as outputs
+        they stay in the graph through all of its stages.
+        """
+        if self.output.context.export:
+            return []
+        nodes = [n for n in self.output.graph.nodes if n.op.startswith("call_")]
+        returned = _reached(nodes, results)
+        used = _reached(nodes, [*results, *(node for node in nodes if node.is_impure())])
+        found: list[Node] = []
+        for node in nodes:
+            if not can_fail(node.target, node.args):
+                continue
+            stored_in = node.args[0] if node.args and node.is_impure() else None
+            if node not in used:
+                found.append(node)
+            elif isinstance(stored_in, Node) and stored_in not in returned:
+                found.append(stored_in)  # later stages drop the store with it
+        kept = [node for node in found if isinstance(node.meta.get("val"), torch.Tensor)]
+        return [n for n in dict.fromkeys(kept) if n.op != "placeholder" and n not in results]
+
+    def _compile_graph(self, results: int, unused: int) -> _GraphCall:
+        output, context = self.output, self.output.context
+        graph = output.graph
+        inputs = self._used_inputs()
+        output.symbols.close()
+        output.compiled = True
+        module = GraphModule(output.root, graph)
+        if config.verify_graphs:
+            verify(graph)
+        module.meta["fake_mode"] = output.fake_mode
+        module.meta["compile_id"] = self.record.compile_id
+        module.meta["name"] = self.record.name
+        if log_graph.isEnabledFor(logging.DEBUG):
+            log_graph.debug("%s %s\n%s", self.record.compile_id, self.record.name, graph)
+        if log_graph_code.isEnabledFor(logging.DEBUG):
+            log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
+        examples = [item.example for item in inputs]
+        compiled = compile_inside(
+            output, lambda: self._call_backend(context.backend, module, examples)
+        )
+        op_count = output.op_count
+        entry = GraphRecord(module, op_count, getattr(compiled, "compile_report", None) or {})
+        self.record.graphs.append(entry)
+        if getattr(compiled, "binds_static", False):
+            inputs = [item for item in inputs if not item.static]
+        name = f"__compiled_{next(_graph_counter)}"
+        output.installed[name] = self._guarded_from_hook(compiled)
+        return _GraphCall(name, inputs, results, unused)
+
+    def _guarded_from_hook(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """Where the rewritten frame runs with the hook on, the backend's own Python must not be
+        captured.
+        """
+        if self.stop.instr is None:
+            return compiled
+        return _hook.disabled(compiled)
+
+    def _used_inputs(self) -> list[GraphInput]:
+        """Drop placeholders that nothing uses; their guards stay."""
+        used: list[GraphInput] = []
+        tensors = [item for item in self.output.inputs if item.node.users]
+        sizes = self.output.symbols.used_by(item.node.meta["val"] for item in tensors)
+        for item in self.output.inputs:
+            if item.node.users or item.node in sizes:
+                used.append(item)
+            else:
+                self.output.graph.erase_node(item.node)
+        return used
+
+    def _call_backend(
+        self, backend: Callable[..., Any], module: GraphModule, examples: list[torch.Tensor]
+    ) -> Callable[..., Any]:
+        try:
+            # A debugger may step into a backend of the user's own, not into one that has a name.
+            named = isinstance(self.output.context.settings.get("backend"), str)
+            compiled = (
+                backend(module, examples)
+                if named
+                else _hook.with_tracing(backend, module, examples)
+            )
+            if not callable(compiled):
+                raise TypeError(f"the backend returned {compiled!r}, which cannot be called")
+            return compiled
+        except Exception as error:
+            message = (
+                f"backend {self.output.context.backend_name!r} failed on the graph of "
+                f"{self.record.name} ({self.record.filename}:{self.record.lineno}): "
+                f"{type(error).__name__}: {error}\n{_user_lines(module)}{module.code}"
+            )
+            if not config.suppress_errors:
+                raise BackendCompilerFailed(message) from error
+            warnings.warn(f"{message}\nThe graph runs eagerly.", stacklevel=2)
+            return module.forward
+
+    def _emit_hoisted_modules(self, codegen: Codegen) -> None:
+        from dynamo import _hook
+
+        for index, made in enumerate(self.output.hoisted_modules):
+            function = _hook.disabled(made)
+            codegen.load_callable(lambda function=function: codegen.load_object(function, "make"))
+            codegen.call(0)
+            codegen.store_fast(MadeSource(index).local)
+
+    def _emit_graph_call(self, codegen: Codegen, call: _GraphCall) -> None:
+        codegen.load_callable(lambda: codegen.load_source(InstalledSource(call.name)))
+        emit = codegen.emit
+        share_loads([item.source for item in call.inputs], emit)
+        for item in call.inputs:
+            load_shared(item.source, emit)
+        emit.shared_loads = {}
+        codegen.call(len(call.inputs))
+        for local in emit.stored_loads:
+            codegen.delete_fast(local)
+        if call.results == 0:
+            codegen.pop_top()
+            return
+        codegen.unpack_sequence(call.results + call.unused)
+        for i in range(call.results):
+            codegen.store_fast(f"__out_{i}")
+        for _ in range(call.unused):
+            codegen.pop_top()
+
+    def _emit_state(self, codegen: Codegen) -> None:
+        """Leave torch's modes as the captured code left them."""
+        for function, *args in self.root.state_changes:
+            codegen.load_callable(
+                lambda function=function: codegen.load_object(function, function.__name__)
+            )
+            for arg in args:
+                codegen.load_const(arg)
+            codegen.call(len(args))
+            codegen.pop_top()
+
+    # -- the rest of the frame ------------------------------------------------------------------
+    def _emit_restore(self, codegen: Codegen) -> None:
+        if self.breaking is not None:
+            self.breaking.emit(codegen, lambda roots: self._emit_side_effects(codegen, roots))
+            return
+        result = self.root.result
+        assert result is not None, "the frame returned"
+        codegen(result)
+        self._emit_side_effects(codegen, [result])
+        codegen.return_value()
+
+    def _emit_side_effects(self, codegen: Codegen, roots: Sequence[Value]) -> None:
+        """Push everything that the writes need, then write in order (the first write's operands are
+        on top).
+        """
+        effects = self.output.side_effects
+        for call in reversed(effects.calls):
+            self._push_call(codegen, call)
+            roots = [*roots, *call.values()]
+        writes = []
+        for key, (_, source, value) in reversed(effects.globals.items()):
+            writes.append(self._push_global(codegen, key[1], source, value))
+            if key in effects.moved_globals and value is not DELETED:
+                writes.append(self._push_global(codegen, key[1], source, DELETED))
+        writes += [value.replay(codegen) for value in reversed(effects.pending(roots))]
+        for lock in effects.locks:
+            lock.emit_taking(codegen)
+        for write in reversed(writes):
+            write()
+        for call in effects.calls:
+            codegen.call(len(call.args))
+            codegen.pop_top()
+        for lock in reversed(effects.locks):
+            lock.emit_release(codegen)
+
+    @staticmethod
+    def _push_call(codegen: Codegen, call: ReplayedCall) -> None:
+        codegen.load_callable(lambda: codegen.load_const(call.function))
+        for arg in call.args:
+            if isinstance(arg, Value):
+                codegen(arg)
+            elif isinstance(arg, Source):
+                codegen.load_source(arg)
+            else:
+                codegen.constant(arg)
+
+    def _push_global(
+        self, codegen: Codegen, name: str, source: Source | None, value: Any
+    ) -> Callable[[], None]:
+        if value is DELETED:
+            return self._delete_global(codegen, name, source)
+        codegen(value)
+        if source is None:
+            return lambda: codegen.store_global(name)
+        codegen.load_source(source)
+        codegen.load_const(name)
+        return codegen.store_subscr
+
+    @staticmethod
+    def _delete_global(codegen: Codegen, name: str, source: Source | None) -> Callable[[], None]:
+        """Whether it exists now or not: the captured code may have made it first."""
+
+        def delete_own() -> None:
+            codegen.store_global(name)
+            codegen.delete_global(name)
+
+        def delete_item() -> None:
+            codegen.store_subscr()
+            codegen.delete_subscr()
+
+        def push_place() -> None:
+            if source is not None:
+                codegen.load_source(source)
+                codegen.load_const(name)
+
+        push_place()
+        codegen.load_const(None)
+        push_place()
+        return delete_own if source is None else delete_item
+
+    def _log_bytecode(self, code: Any) -> None:
+        if not log_bytecode.isEnabledFor(logging.DEBUG):
+            return
+        before, after = format_code(self.root.code), format_code(code)
+        log_bytecode.debug(
+            "%s %s\nbefore: %s\nafter: %s", self.record.compile_id, self.record.name, before, after
+        )
+
+
+@dataclass
+class _GraphCall:
+    """How the rewritten frame calls the graph."""
+
+    name: str
+    inputs: list[GraphInput]
+    results: int
+    unused: int  # results behind those, which nobody takes
+
+
+def _reached(nodes: Sequence[Node], ends: Sequence[Node]) -> set[Node]:
+    """`ends`, and what they are computed from."""
+    found = set(ends)
+    for node in reversed(nodes):
+        if node in found:
+            found.update(node.all_input_nodes)
+    return found
+
+
+def _user_lines(module: GraphModule) -> str:
+    """The user's stack at the graph's last operation."""
+    traces = [node.stack_trace for node in module.graph.nodes if node.op.startswith("call_")]
+    return f"The graph ends at\n{traces[-1]}" if traces and traces[-1] else ""

@@ -1,0 +1,1 @@
+"""Where values came from, and what was assumed of them."""

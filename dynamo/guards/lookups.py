@@ -1,0 +1,143 @@
+"""Lookups of names in modules and classes that change rarely: those of torch, of the standard
+library, and builtins.
+
+Such a name has no guard of its own. One guard of the kind "lookups" covers all names of a frame,
+at the cost of a comparison while none of these modules and classes has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo.guards.classes import (
+    HEAP_TYPE,
+    MISSING,
+    MODULE,
+    NAMESPACE,
+    TRUSTED_PACKAGES,
+    is_trusted_class,
+)
+from dynamo.guards.sources import AttrSource, ModuleSource, Source
+
+# Data that classes hold, which captured code may change.
+_DATA = (bool, int, float, complex, str, bytes, type(None))
+
+
+def is_trusted(source: Source) -> bool:
+    """A name in a module of torch or the standard library, read by attribute access only."""
+    while isinstance(source, AttrSource):
+        source = source.origin
+    return isinstance(source, ModuleSource) and source.module.split(".")[0] in TRUSTED_PACKAGES
+
+
+class Lookups:
+    """The names that one capture has looked up, and the objects found."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str], tuple[Any, ...]] = {}
+        self._led_to: dict[Source, Any] = {}
+        self._lasting: dict[int, bool] = {}  # by the id of a class
+        # id of a function of torch -> whether it runs the program's code
+        # (values/monkey_patches.py).
+        self.analyzed: dict[int, bool] = {}
+
+    def add(self, holder: Any, name: str, found: Any = MISSING) -> None:
+        """`name` in a dict, or looked up through the MRO of a class."""
+        row = (holder, name) if found is MISSING else (holder, name, found)
+        self._found.setdefault((id(holder), name), row)
+
+    def add_in_class(self, cls: type, name: str, found: Any = MISSING) -> None:
+        """`name` in a class that the source code of a trusted package defines; no other class."""
+        if type(found) not in _DATA and self._lasts(cls):
+            self.add(cls, name, found)
+
+    def _lasts(self, cls: type) -> bool:
+        known = self._lasting.get(id(cls))
+        if known is None:
+            known = bool(cls.__flags__ & HEAP_TYPE) and _is_named(cls)
+            self._lasting[id(cls)] = known
+        return known
+
+    def add_source(self, source: Source) -> Any:
+        """The names by which a trusted source leads to its object; that object, or MISSING where
+        more than names decides.
+        """
+        if source in self._led_to:
+            return self._led_to[source]
+        if isinstance(source, ModuleSource):
+            found = sys.modules.get(source.module, MISSING)
+            self.add(sys.modules, source.module, found)
+        else:
+            assert isinstance(source, AttrSource), "a trusted source has no other steps"
+            found = self._attribute(self.add_source(source.origin), source.attr)
+        self._led_to[source] = found
+        return found
+
+    def _attribute(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, types.ModuleType):
+            return self._of_module(owner, name)
+        if not isinstance(owner, type):
+            return MISSING
+        found = in_mro(owner, name)
+        self.add_in_class(owner, name, found)
+        return found if isinstance(found, (types.FunctionType, type)) else MISSING
+
+    def _of_module(self, module: types.ModuleType, name: str) -> Any:
+        if type(module) is not types.ModuleType:
+            descriptor = in_mro(type(module), name)
+            if hasattr(type(descriptor), "__set__"):
+                self.add_in_class(type(module), name, descriptor)
+                return MISSING
+        namespace = vars(module)
+        found = namespace.get(name, MISSING)
+        self.add(namespace, name, found)
+        return found
+
+    def payload(self) -> tuple[tuple[Any, ...], ...]:
+        """The payload of the guard of kind "lookups"."""
+        return tuple(self._found.values())
+
+
+def in_mro(cls: type, name: str) -> Any:
+    """The object under `name` in the first class of the MRO that has the name, or MISSING."""
+    for owner in cls.__mro__ or ():
+        namespace = NAMESPACE.__get__(owner)
+        if name in namespace:
+            return namespace[name]
+    return MISSING
+
+
+def _is_named(cls: type) -> bool:
+    """Whether the module of a trusted class holds the class under its name, and keeps it alive."""
+    if not is_trusted_class(cls):
+        return False
+    found: Any = sys.modules.get(MODULE.__get__(cls))
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found is cls
+
+
+_recording = threading.local()
+
+
+@contextlib.contextmanager
+def recording(lookups: Lookups) -> Iterator[None]:
+    """Lookups through classes in this block are added to `lookups`."""
+    before = getattr(_recording, "lookups", None)
+    _recording.lookups = lookups
+    try:
+        yield
+    finally:
+        _recording.lookups = before
+
+
+def looked_up(cls: type, name: str, found: Any = MISSING) -> None:
+    """Capture has looked `name` up through the MRO of `cls`."""
+    lookups = getattr(_recording, "lookups", None)
+    if lookups is not None:
+        lookups.add_in_class(cls, name, found)

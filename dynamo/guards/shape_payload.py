@@ -1,0 +1,190 @@
+"""What was assumed about symbols, as programs that csrc/guard_shapes.cpp evaluates.
+
+x.size(0) == y.size(1), asked in line 7      ->     READ 0, READ 1, EQ
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from sympy import Integer
+from sympy.logic.boolalg import Boolean
+
+from dynamo.guards.sources import Source, TensorSizeSource, TensorStrideSource, readable_name
+from fxgraph import expressions
+from fxgraph.expressions import (
+    BIT_FUNCTIONS,
+    REAL_FUNCTIONS,
+    ROUNDINGS,
+    difference_of,
+    is_integral,
+    relation,
+)
+from fxgraph.symbols import ShapeEnv, ShapeGuard
+
+if TYPE_CHECKING:
+    from dynamo.guards.shapes import FrameSymbols
+
+# Numbered as in csrc/guard_shapes.cpp.
+_NAMES = (
+    ["read", "int", "float", "add", "sub", "mul", "pow", "floordiv", "mod", "max", "min"]
+    + ["eq", "ne", "le", "ge", "lt", "gt", "and", "or", "not", "choose"]
+    + ["bitand", "bitor", "bitxor", "truediv", "neg", "tofloat", "lshift", "rshift"]
+    + ["abs", "sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sinh", "cosh"]
+    + ["asin", "acos", "atan", "floor", "ceil", "trunc", "round"]
+)
+_OPS = {name: number for number, name in enumerate(_NAMES)}
+_READS = {"int": 0, "float": 1, "size": 2, "stride": 3}
+_OF_TYPES: dict[Any, str] = {
+    sympy.Add: "add",
+    sympy.Mul: "mul",
+    sympy.Pow: "pow",
+    expressions.FloorDiv: "floordiv",
+    expressions.Mod: "mod",
+    expressions.Max: "max",
+    expressions.Min: "min",
+    expressions.Choose: "choose",
+    sympy.Eq: "eq",
+    sympy.Ne: "ne",
+    sympy.Le: "le",
+    sympy.Ge: "ge",
+    sympy.Lt: "lt",
+    sympy.Gt: "gt",
+    sympy.And: "and",
+    sympy.Or: "or",
+    sympy.Not: "not",
+}
+_OF_NAMES = {
+    "and": "bitand",
+    "or": "bitor",
+    "xor": "bitxor",
+    "float": "tofloat",
+    **{
+        name: name
+        for name in (*REAL_FUNCTIONS, *ROUNDINGS, *BIT_FUNCTIONS)
+        if name in _OPS and name not in ("and", "or")
+    },
+}
+_UNARY = frozenset(["not", "neg", "tofloat", *_NAMES[_NAMES.index("abs") :]])
+Code = list[tuple[int, int]]
+
+
+class ShapePayload:
+    """The payload of a "shapes" guard.
+
+    reads: (source of the tensor or number, kind, dimension, readable name).
+    conditions: (code, text).
+    """
+
+    def __init__(self, symbols: FrameSymbols) -> None:
+        self.env = symbols.env
+        self.reads: list[tuple[Source, int, int, str]] = []
+        self.conditions: list[tuple[Code, str]] = []
+        self._read_of: dict[sympy.Symbol, int] = {}
+        self._add_reads(symbols.read)
+        for guard in needed(self.env):
+            self._add(guard.condition, _asked(guard))
+
+    def __bool__(self) -> bool:
+        return bool(self.conditions)
+
+    def _add_reads(self, reads: Iterable[tuple[Any, Source]]) -> None:
+        later = []
+        for value, source in reads:
+            expr = value.node._expr
+            index = len(self.reads)
+            self.reads.append(_read(source, self.env))
+            if expr.is_Symbol and expr not in self._read_of:
+                self._read_of[expr] = index
+                self._add_range(expr)
+            else:
+                later.append((index, expr, source))
+        for index, expr, source in later:
+            text = f"{readable_name(source)} == {self.env.describe(expr)}"
+            code = [(_OPS["read"], index), *self._code(expr), (_OPS["eq"], 0)]
+            self.conditions.append((code, text))
+
+    def _add_range(self, symbol: sympy.Symbol) -> None:
+        info = self.env.symbols[symbol]
+        low, high = info.declared
+        if low is not None:
+            why = " (0 and 1 are compiled for themselves)" if low == 2 else ""
+            self._add(relation("ge", symbol, Integer(low)), why)
+        if high is not None:
+            self._add(relation("le", symbol, Integer(high)), " (given to mark_dynamic)")
+
+    def _add(self, condition: Boolean, why: str) -> None:
+        try:
+            self.conditions.append((self._code(condition), f"{self.env.describe(condition)}{why}"))
+        except KeyError:  # a function that guards do not know: of these very numbers
+            for symbol in sorted(condition.free_symbols, key=str):
+                value = sympy.sympify(self.env.symbols[symbol].hint)
+                self._add(sympy.Eq(symbol, value, evaluate=False), why)
+
+    def _code(self, expr: Any) -> Code:
+        if expr.is_Symbol:
+            return [(_OPS["read"], self._read_of[expr])]
+        if expr.is_Integer:
+            return [(_OPS["int"], int(expr))]
+        if expr.is_Float:
+            return [(_OPS["float"], struct.unpack("q", struct.pack("d", float(expr)))[0])]
+        if expr in (sympy.true, sympy.false):
+            return [(_OPS["int"], int(bool(expr)))]
+        if isinstance(expr, expressions.Truth):
+            return [*self._code(expr.args[0]), (_OPS["int"], 0), (_OPS["ne"], 0)]
+        name, args = _OF_TYPES.get(type(expr)), list(expr.args)
+        if name is None:
+            name, args = _OF_NAMES[args[0].name], args[1:]
+        code = self._code(args[0])
+        if name in _UNARY:
+            return [*code, (_OPS[name], 0)]
+        if name == "choose":
+            return [*code, *self._code(args[1]), *self._code(args[2]), (_OPS[name], 0)]
+        for arg in args[1:]:
+            code += [*self._code(arg), (_OPS[name], 0)]
+        return code
+
+
+def _read(source: Source, env: ShapeEnv) -> tuple[Source, int, int, str]:
+    name = readable_name(source)
+    if isinstance(source, TensorSizeSource):
+        return source.origin, _READS["size"], source.dim, name
+    if isinstance(source, TensorStrideSource):
+        return source.origin, _READS["stride"], source.dim, name
+    known = next(info for info in env.symbols.values() if info.source == source)
+    return source, _READS["float" if known.is_float else "int"], 0, name
+
+
+def _asked(guard: ShapeGuard) -> str:
+    if guard.where is None:
+        return ""
+    return f" (asked at {guard.where}{': ' + guard.line if guard.line else ''})"
+
+
+def needed(env: ShapeEnv) -> list[ShapeGuard]:
+    """The guards without those that follow from others."""
+    kept: dict[Boolean, ShapeGuard] = {}
+    for guard in env.guards:
+        condition = guard.condition
+        if condition in kept or _follows(env, condition):
+            continue
+        kept[condition] = guard
+    return list(kept.values())
+
+
+def _follows(env: ShapeEnv, condition: Boolean) -> bool:
+    if not isinstance(condition, sympy.Le | sympy.Ge) or not is_integral(condition):
+        return False
+    _, difference = difference_of(condition)
+    constant, rest = difference.as_coeff_Add()
+    tightest = env.tightest(rest)
+    if tightest is not None and tightest < -int(constant):
+        return True
+    # Of a symbol that has become a constant.
+    return env.simplify(condition) == sympy.true
+
+
+__all__ = ["ShapePayload", "needed"]

@@ -1,0 +1,522 @@
+"""Which sizes and numbers are symbols, and what is assumed of them.
+
+A dimension of an input, or an int or float from outside, becomes a symbol
+
+    at once             with compile(dynamic=True) (arguments, and what they hold), or
+                        mark_dynamic(t, dim, min, max)
+    at the second size  that is seen for it, by code object and source name (a code object is
+                        compiled for the sizes it meets first)
+    never               with compile(dynamic=False), mark_static(t, dim), for parameters and
+                        buffers, for the sizes 0 and 1, or for a backend that takes no symbols
+
+A tensor that is marked otherwise than the compiled code takes it is compiled for (a guard).
+Sizes that are equal while compiling share a symbol ("duck shaping"), which is guarded; if that
+turns out wrong, the next compilation sees other sizes and gives each its own. What the captured
+code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never asks stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from dynamo import breaks
+from dynamo.bytecode.cache import CodeMap
+from dynamo.config import config
+from dynamo.errors import ConstraintViolation, Unsupported
+from dynamo.guards.shape_payload import ShapePayload
+from dynamo.guards.sources import (
+    AttrSource,
+    InstanceDictSource,
+    LocalSource,
+    Source,
+    TensorSizeSource,
+    TensorStrideSource,
+    readable_name,
+)
+from fxgraph import Node
+from fxgraph.expression_nodes import ExpressionNodes, function_of
+from fxgraph.fake_results import make_fake
+from fxgraph.symbols import ShapeEnv, SymbolInfo
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from dynamo.api.context import CompileContext
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.output import OutputGraph
+
+_MARKED = "_dynamo_dynamic_indices"  # torch's names: what is marked for torch.compile is for us
+_MAYBE = "_dynamo_weak_dynamic_indices"
+_STATIC = "_dynamo_static_indices"
+_RANGES = "_framegraph_ranges"
+
+
+# -- marks ----------------------------------------------------------------------------------------
+def mark_dynamic(
+    t: torch.Tensor, dim: int | tuple[int, ...] | list[int], min: int | None = None,
+    max: int | None = None,
+) -> None:  # fmt: skip
+    """Compile for any size of dimension `dim` of this tensor (in [min, max]) at once.
+
+    Captured code that needs one certain size of it is an error (dynamo.errors.ConstraintViolation).
+    Raises IndexError for a dimension that the tensor does not have, ValueError for an empty range.
+    """
+    for one in _dims(t, dim):
+        if min is not None and max is not None and min > max:
+            raise ValueError(f"mark_dynamic: min {min} is more than max {max}")
+        _mark(t, _MARKED, one)
+        ranges = t.__dict__.setdefault(_RANGES, {})
+        ranges[one] = (min, max)
+
+
+def maybe_mark_dynamic(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) -> None:
+    """As mark_dynamic; but captured code may make the size a constant again."""
+    for one in _dims(t, dim):
+        _mark(t, _MAYBE, one)
+
+
+def mark_static(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None = None) -> None:
+    """Never compile for any size of this dimension (all: None), but for the one that it has."""
+    for one in _dims(t, dim):
+        _mark(t, _STATIC, one)
+
+
+def _dims(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None) -> list[int]:
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"a tensor is marked, not {type(t).__name__}")
+    if dim is None:
+        return list(range(t.dim()))
+    dims = list(dim) if isinstance(dim, tuple | list) else [dim]
+    for one in dims:
+        if not -t.dim() <= one < t.dim():
+            raise IndexError(f"the tensor has {t.dim()} dimensions, none of them is {one}")
+    return [one % t.dim() for one in dims]
+
+
+def _mark(t: torch.Tensor, name: str, dim: int) -> None:
+    marks = getattr(t, name, None)
+    if marks is None:
+        marks = set()
+        setattr(t, name, marks)
+    marks.add(dim)
+
+
+# -- what was seen --------------------------------------------------------------------------------
+@dataclass
+class SeenTensor:
+    """Sizes and strides of one source in earlier compilations; None: it has varied."""
+
+    sizes: list[int | None]
+    strides: list[int | None]
+    order: tuple[int, ...]  # of the strides
+    why: dict[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> SeenTensor:
+        return SeenTensor(list(tensor.shape), list(tensor.stride()), _order(tensor))
+
+    def update(self, tensor: torch.Tensor) -> None:
+        """One more compilation, for this tensor."""
+        same_order = _order(tensor) == self.order
+        for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+            before = self.sizes[dim]
+            if before is not None and before != size:
+                self.sizes[dim] = None
+                self.why[dim] = f"was {before}, then {size}"
+            if same_order and self.strides[dim] != stride:
+                self.strides[dim] = None
+        if not same_order:
+            self.strides, self.order = list(tensor.stride()), _order(tensor)
+
+
+def _order(tensor: torch.Tensor) -> tuple[int, ...]:
+    strides = tensor.stride()
+    return tuple(sorted(range(tensor.dim()), key=lambda dim: (strides[dim], -dim)))
+
+
+@dataclass
+class SeenFrame:
+    """One code object's history, by source name."""
+
+    tensors: dict[str, SeenTensor] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)  # the value, or VARIES
+    why: dict[str, str] = field(default_factory=dict)
+    general: bool = False  # the most general form was compiled
+
+
+class _Varies:
+    """In place of a number that was seen with several values."""
+
+
+VARIES = _Varies()
+
+
+class History:
+    """What one CompileContext has seen."""
+
+    def __init__(self) -> None:
+        self._frames: CodeMap[SeenFrame] = CodeMap()
+
+    def frame(self, code: CodeType, fresh: bool) -> SeenFrame:
+        """The history of a code object; `fresh`: nothing compiled for it is left."""
+        seen = self._frames.get(code)
+        return self._frames.set(code, SeenFrame()) if seen is None or fresh else seen
+
+
+# -- one frame ------------------------------------------------------------------------------------
+class FrameSymbols:
+    """The symbols of one attempt to capture a frame: decisions, placeholders, guards."""
+
+    def __init__(self, output: OutputGraph, context: CompileContext, seen: SeenFrame) -> None:
+        self.output = output
+        self.seen = seen
+        takes = takes_symbols(context.backend)
+        self.automatic = (
+            takes and context.dynamic is not False and config.automatic_dynamic_shapes
+        ) or (takes and context.dynamic is True)
+        self.at_once = self.automatic and (context.dynamic is True or seen.general)
+        self.allowed = takes and context.dynamic is not False
+        self.root: Any = None  # the frame's own interpreter
+        self._env: ShapeEnv | None = None
+        self._nodes: ExpressionNodes | None = None
+        self._by_hint: dict[int, torch.SymInt] = {}
+        self._numbers: dict[Source, Any] = {}
+        self.inputs: dict[sympy.Symbol, Node] = {}
+        # What is read of the inputs: (what it is equal to, source); guarded in the end.
+        self.read: list[tuple[Any, Source]] = []
+        self.strict: dict[sympy.Symbol, str] = {}  # marked by the user: may not become constants
+        self.reasons: list[str] = []
+        self._functions: dict[Any, Callable[..., Any]] = {}
+
+    @property
+    def active(self) -> bool:
+        return self._env is not None
+
+    @property
+    def env(self) -> ShapeEnv:
+        """The ShapeEnv; made with the first symbol, so that frames without any are as ever."""
+        if self._env is None:
+            env = self._env = ShapeEnv()
+            env.locate = self._locate
+            mode: Any = self.output.fake_mode
+            mode.shape_env, mode.cache_enabled = env, False
+            self._nodes = ExpressionNodes(env, self._placeholder, self._create)
+        return self._env
+
+    def _locate(self) -> tuple[str | None, str]:
+        tx = self.output.running or self.root
+        if tx is None:
+            return None, ""
+        frame = tx.user_stack()[-1]
+        return f"{frame.filename}:{frame.lineno} in {frame.name}", (frame.line or "").strip()
+
+    # -- tensors ----------------------------------------------------------------------------------
+    def fake_input(self, tensor: torch.Tensor, source: Source) -> FakeTensor | None:
+        """The fake tensor with symbolic sizes for an input; None: all its sizes are constants."""
+        if not self.allowed or source.made_by_frame or not _can_vary(tensor):
+            return None
+        name = source.name
+        seen = self.seen.tensors.get(name)
+        if seen is None or len(seen.sizes) != tensor.dim():
+            seen = self.seen.tensors[name] = SeenTensor.of(tensor)
+        else:
+            seen.update(tensor)
+        varying = {dim: why for dim in range(tensor.dim()) if (why := self._why(tensor, dim, seen))}
+        if varying and self._is_full() and not getattr(tensor, _MARKED, ()):
+            self._say_full(readable_name(source))
+            return None
+        strides = [dim for dim, stride in enumerate(seen.strides) if stride is None]
+        if not varying and not (strides and self.automatic):
+            return None
+        sizes = [
+            self._size(tensor, source, dim, varying[dim]) if dim in varying else size
+            for dim, size in enumerate(tensor.shape)
+        ]
+        return self._fake(tensor, source, sizes, strides)
+
+    def _is_full(self) -> bool:
+        """Whether the frame has as many symbols as it may: guards and algebra grow with them."""
+        return self._env is not None and len(self._env.symbols) >= config.symbol_limit
+
+    def _say_full(self, name: str) -> None:
+        self.reasons.append(f"{name} is constant: the frame has config.symbol_limit symbols")
+
+    def _why(self, tensor: torch.Tensor, dim: int, seen: SeenTensor) -> str | None:
+        """Why the size is a symbol; None: it is a constant."""
+        size = tensor.shape[dim]
+        if dim in getattr(tensor, _STATIC, ()):
+            return None
+        if dim in getattr(tensor, _MARKED, ()):
+            return "marked by mark_dynamic" if size > 1 else None
+        if size < 2:
+            return None
+        if dim in getattr(tensor, _MAYBE, ()):
+            return "marked by maybe_mark_dynamic"
+        if self.automatic and seen.sizes[dim] is None:
+            return seen.why[dim]
+        if not self.at_once:
+            return None
+        return "the most general form is compiled" if self.seen.general else "dynamic=True"
+
+    def _size(self, tensor: torch.Tensor, source: Source, dim: int, why: str) -> torch.SymInt:
+        size = tensor.shape[dim]
+        where = TensorSizeSource(source, dim)
+        name = readable_name(where)
+        low, high = getattr(tensor, _RANGES, {}).get(dim, (None, None))
+        self.reasons.append(f"{name} is a symbol: {why}")
+        if low is not None or high is not None or size not in self._by_hint:
+            symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
+            if low is None and high is None:
+                self._by_hint[size] = symbol
+        else:
+            symbol = self._by_hint[size]
+        if dim in getattr(tensor, _MARKED, ()):
+            self.strict.setdefault(symbol.node.expr, name)
+        self.read.append((symbol, where))
+        return symbol
+
+    def _fake(
+        self, tensor: torch.Tensor, source: Source, sizes: list[Any], varying: list[int]
+    ) -> FakeTensor:
+        env = self.env
+        strides: list[Any] = list(tensor.stride())
+        done: list[int] = []
+        for dim in _order(tensor):
+            stride = strides[dim]
+            inner = [d for d in done if tensor.stride(d) * tensor.shape[d] == stride]
+            where = TensorStrideSource(source, dim)
+            if (
+                stride > 1
+                and inner
+                and not isinstance(made := strides[inner[-1]] * sizes[inner[-1]], int)
+            ):
+                strides[dim] = made
+                self.read.append((made, where))
+            elif stride > 1 and dim in varying:
+                strides[dim] = env.new_symbol(stride, readable_name(where), 2, None, where)
+                self.read.append((strides[dim], where))
+            done.append(dim)
+        offset = int(tensor.storage_offset())
+        meta = tensor.dtype, tuple(sizes), tuple(strides), offset, tensor.device
+        fake = make_fake(self.output.fake_mode, *meta)
+        if tensor.requires_grad:
+            fake.requires_grad_()
+            if not tensor.is_leaf:
+                with torch.enable_grad(), self.output.fake_mode:
+                    return fake.view_as(fake)  # type: ignore[return-value]
+        return fake
+
+    # -- numbers ----------------------------------------------------------------------------------
+    def number(self, value: Any, source: Source) -> Any:
+        """The torch.SymInt or SymFloat for an int or float from outside; None: a constant."""
+        if not self.allowed or source.made_by_frame:
+            return None
+        known = self._numbers.get(source)
+        if known is not None or not _fits(value):
+            return known
+        name = source.name
+        before = self.seen.numbers.setdefault(name, value)
+        kind = type(value)
+        if before is not VARIES and (type(before) is not kind or before != value):
+            self.seen.numbers[name] = VARIES if type(before) is kind else value
+            self.seen.why[name] = f"was {before}, then {value}"
+        varies = self.automatic and self.seen.numbers[name] is VARIES
+        if not varies and not (self.at_once and _is_argument(source) and value not in (0, 1)):
+            return None
+        if self._is_full():
+            self._say_full(readable_name(source))
+            return None
+        why = self.seen.why.get(name) or "dynamic=True"
+        self.reasons.append(f"{readable_name(source)} is a symbol: {why}")
+        text = readable_name(source)
+        if kind is int:
+            made: Any = self.env.new_symbol(value, text, None, None, source)
+        else:
+            made = self.env.new_float(value, text, source)
+        self._numbers[source] = made
+        self.read.append((made, source))
+        return made
+
+    # -- the graph --------------------------------------------------------------------------------
+    def node(self, value: Any) -> Any:
+        """What stands for a torch.SymInt or SymFloat in the graph: a node, or a number."""
+        assert self._nodes is not None, "a symbol exists"
+        return self._nodes.of(value)
+
+    # -- numbers that only the call knows ---------------------------------------------------------
+    def reads_captured(self) -> bool:
+        """Whether a number that is read from a tensor becomes a symbol."""
+        wanted = config.capture_scalar_outputs or self.output.guesses
+        return wanted and self.allowed and not self.output.bodies
+
+    def allow_data(self) -> None:
+        """Have fake tensors give symbols for data, where config says so."""
+        scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
+        if self.output.guesses:
+            scalars = sizes = True
+        if self.allowed and (scalars or sizes):
+            self.env.allow_scalar_outputs = scalars
+            self.env.allow_dynamic_output_shape_ops = sizes
+            self.env.pending_fresh_unbacked_symbols.clear()  # of an operation that failed
+
+    def has_fresh(self) -> bool:
+        """Whether the last operation made symbols for data."""
+        return self._env is not None and bool(self._env.pending_fresh_unbacked_symbols)
+
+    def bind_fresh(self, node: Node, result: Any) -> None:
+        """The symbols that `node` made are read from what it gives."""
+        assert self._nodes is not None, "a symbol exists"
+        fresh = self.env.pending_fresh_unbacked_symbols
+        if isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
+            self._nodes.known[result.node.expr] = node
+        elif isinstance(result, torch.Tensor):
+            for dim, size in enumerate(result.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr in fresh:
+                    made = self._create(torch.ops.aten.sym_size.int, (node, dim))
+                    made.meta["val"] = made.meta["example_value"] = size
+                    self._nodes.known[size.node.expr] = made
+        fresh.clear()
+
+    def check_in_graph(self, tx: Interpreter, condition: Any) -> None:
+        """Have the graph check a condition on data, which the program or an operator asked for."""
+        assert self._nodes is not None, "a symbol exists"
+        node = self._nodes.of_expression(condition)
+        if isinstance(node, Node):
+            self.output.checks.promise()
+            self.output.create_node("call_function", torch._check, (node,), {}, None, tx)
+
+    def assumptions(self) -> int:
+        """How many conditions on data were assumed so far."""
+        return 0 if self._env is None else len(self._env.assertions)
+
+    def check_assumed(self, tx: Interpreter, start: int) -> None:
+        """What shape rules assumed of data since `start`, the graph checks before what it was
+        assumed for.
+        """
+        if self._env is None or self._nodes is None or self.output.bodies:
+            return
+        for assumed in self._env.assertions[start:]:
+            unread = assumed.condition.free_symbols - self._nodes.known.keys()
+            # What an operator says of the data that it gives itself needs no check.
+            if not any(self._env.symbols[symbol].hint is None for symbol in unread):
+                self.check_in_graph(tx, assumed.condition)
+
+    def close(self) -> None:
+        """Capture is over: in a backend, data has no symbols."""
+        if self._env is not None:
+            self._env.allow_scalar_outputs = False
+            self._env.allow_dynamic_output_shape_ops = False
+
+    def _placeholder(self, symbol: sympy.Symbol) -> Node:
+        known = self.inputs.get(symbol)
+        if known is None:
+            if self.env.symbols[symbol].source is None:
+                raise Unsupported(breaks.DataDependentValue(f"the number {symbol}"))
+            known = self.inputs[symbol] = self.output.add_symbol(self.env.symbols[symbol])
+        return known
+
+    def _create(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+        return self.output.graph.call_function(function, args)
+
+    def function(self, expr: Any, symbols: Sequence[sympy.Symbol]) -> Callable[..., Any]:
+        """The Python function that computes `expr`; the same one for the same expression."""
+        known = self._functions.get(expr)
+        if known is None:
+            known = self._functions[expr] = function_of(expr, symbols)
+        return known
+
+    def check_marks(self) -> None:
+        """Raises ConstraintViolation if a size that the user marked has become a constant."""
+        for symbol, name in self.strict.items():
+            value = self.env.simplify(symbol)
+            if value == symbol or not value.is_Integer:
+                continue
+            asked = next((g for g in self.env.guards if symbol in g.condition.free_symbols), None)
+            where = f"\n  at {asked.where}\n    {asked.line}" if asked and asked.where else ""
+            raise ConstraintViolation(
+                f"{name} was marked by mark_dynamic, and the captured code needs it to be "
+                f"{value}:{where}\n  hint: mark it with maybe_mark_dynamic, or change this line"
+            )
+
+    def answered_marks(self, tensor: torch.Tensor, source: Source) -> tuple[int, int, int] | None:
+        """The dimensions, as bits, of which the code is what mark_dynamic, maybe_mark_dynamic and
+        mark_static ask for; None: marks change nothing.
+        """
+        if not self.allowed or source.made_by_frame or not _can_vary(tensor):
+            return None
+        symbols = {
+            where.dim: value
+            for value, where in self.read
+            if isinstance(where, TensorSizeSource) and where.origin == source
+        }
+        kept = [dim for dim, size in symbols.items() if not size.node.expr.is_number]
+        fixed = [dim for dim in range(tensor.dim()) if dim not in symbols]
+        answers = ((_MARKED, kept), (_MAYBE, symbols), (_STATIC, fixed))
+        # What this very tensor asks for was considered.
+        dynamic, maybe, static = (
+            sum(1 << dim for dim in {*dims, *getattr(tensor, mark, ())}) for mark, dims in answers
+        )
+        return dynamic, maybe, static
+
+    def guard_payload(self) -> ShapePayload:
+        """What the frame assumed about its symbols."""
+        return ShapePayload(self)
+
+    def used_by(self, values: Iterable[Any]) -> set[Node]:
+        """The placeholders, made if need be, of all symbols in the sizes of these tensors."""
+        found: set[sympy.Symbol] = set()
+        for value in values:
+            parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+            for part in parts:
+                if isinstance(part, torch.SymInt | torch.SymFloat):
+                    found |= part.node.expr.free_symbols
+        return {self._placeholder(symbol) for symbol in sorted(found, key=str)}
+
+
+def takes_symbols(backend: Any) -> bool:
+    """Whether its graphs may have symbols: unless the backend declares `dynamic_shapes = False`."""
+    function = getattr(backend, "func", backend)  # of a functools.partial
+    return bool(getattr(function, "dynamic_shapes", True))
+
+
+def _can_vary(tensor: torch.Tensor) -> bool:
+    """Whether a fake tensor with other sizes can be made: plain memory, no lazy conjugation."""
+    plain = not tensor.is_conj() and not tensor.is_neg() and tensor.layout is torch.strided
+    history = tensor.requires_grad and tensor._is_view()
+    return plain and tensor.dim() > 0 and not history
+
+
+def _is_argument(source: Source) -> bool:
+    """An argument of the frame, or an item in one (not the attribute of an object)."""
+    step: Source | None = source
+    while step is not None:
+        if isinstance(step, AttrSource | InstanceDictSource):
+            return False
+        if isinstance(step, LocalSource):
+            return True
+        step = step.base
+    return False
+
+
+def _fits(value: Any) -> bool:
+    """An int in 63 bits, or a float that sympy can stand for: zero has a sign in Python only."""
+    if type(value) is int:
+        return -(2**62) < value < 2**62
+    return value == value and value not in (0.0, float("inf"), float("-inf"))
+
+
+__all__ = [
+    "FrameSymbols",
+    "History",
+    "SymbolInfo",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
+    "takes_symbols",
+]

@@ -1,0 +1,1 @@
+"""The symbolic interpreter: frames, the output graph, inlined calls."""

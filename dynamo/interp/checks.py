@@ -1,0 +1,305 @@
+"""Checks: exceptions that depend on the values of tensors.
+
+    assert (x > 0).all()               out, ok = compiled_graph(x)
+    log.append(x)               ->     if not ok:
+    return x.log()                         return <the function as it was>(x)
+                                       log.append(x)
+                                       return out
+
+Capture goes on as if the check held. The rewritten frame looks at the real value behind the graph
+and before any effect; where it is not as it should be, or an operation of the graph fails, nothing
+has happened yet, and the frame runs from its start once more, eagerly: it raises eager's exception,
+with what came before it done and nothing behind it.
+
+An operation that fails on the values of tensors (an index out of range) is handled in the same way,
+so that `except` and `finally` around it, and what was printed before it, are as in eager.
+
+That needs a graph that leaves no trace: it writes to nothing from outside, and random numbers are
+given back. Any other breaks at the last check, as every other branch on a tensor does, or at the
+operation that may fail, if anybody would notice.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import traceback
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from dynamo import breaks, directives
+from dynamo.break_regions import break_is_error
+from dynamo.bytecode.cache import CodeMap
+from dynamo.bytecode.raising import good_side, may_be_caught, raises
+from dynamo.errors import Unsupported
+from dynamo.interp.fallible_operations import can_fail
+from dynamo.plans import BreakBefore, Retry
+from dynamo.torch.subgraph import version_of
+from dynamo.values.base import Value
+from fxgraph import Node, effects
+from fxgraph.args import leaves
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from dynamo.bytecode import Instruction
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.output import OutputGraph
+
+# Nodes that only change torch's state, which the rewritten frame sets again.
+STATE_FUNCTIONS = frozenset(
+    [
+        "_set_grad_enabled",
+        "set_autocast_enabled",
+        "set_autocast_dtype",
+        "set_autocast_cache_enabled",
+        "clear_autocast_cache",
+    ]
+)
+# What operations raise that fail on the values of tensors.
+_FAILURES = (RuntimeError, IndexError, torch.linalg.LinAlgError)
+_ASSERTIONS = frozenset(["_assert", "_assert_async", "_check"])
+
+
+@dataclass(frozen=True)
+class Check:
+    """`value`, a tensor, is to have the truth `passes`; else the frame runs eagerly.
+
+    broken: what breaks the graph here instead. version: of the tensor, when it was looked at.
+    """
+
+    value: Any
+    passes: bool
+    broken: BreakBefore
+    version: int
+
+
+class Checks:
+    """The checks of one graph, in the program's order."""
+
+    def __init__(self, output: OutputGraph) -> None:
+        self.output = output
+        self.made: list[Check] = []
+        self.promised = False  # the graph raises where the program's torch._check does
+        # What breaks the graph where an operation may fail after which the frame must run again.
+        self.noticed: BreakBefore | None = None
+        self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
+
+    def can_be_made(self) -> bool:
+        """Whether the frame could run again after the graph as it is now."""
+        output = self.output
+        if output.bodies or output.has_overrides or output.context.export:
+            return False
+        nodes = list(output.graph.nodes)
+        for node in reversed(nodes):
+            if node is self._looked_at:
+                break
+            if node.op.startswith("call_") and leaves_trace(node):
+                return False
+        self._looked_at = nodes[-1] if nodes else None
+        return not self._input_written()
+
+    def make(self, value: Any, broken: BreakBefore, passes: bool) -> None:
+        """Go on as if `value` had this truth, which `can_be_made` allows."""
+        self.made.append(Check(value, passes, broken, version_of(value.fake)))
+        self.output.side_effects.touch()
+
+    def promise(self) -> None:
+        """What the graph is about to check itself, the frame raises as the program does."""
+        if self.can_be_made():
+            self.promised = True
+            self.output.side_effects.touch()
+
+    @property
+    def any(self) -> bool:
+        """Whether the frame has to run again where the graph fails."""
+        return bool(self.made) or self.promised or self.noticed is not None
+
+    def may_run_again(self) -> bool:
+        """Whether the frame runs again where its finished graph fails, so that eager's exception
+        and effects are those of the program, too.
+        """
+        if self.any:
+            return True
+        fails = any(
+            node.op.startswith("call_") and can_fail(node.target, node.args)
+            for node in self.output.graph.nodes
+        )
+        return fails and self.can_be_made()
+
+    def node_may_fail(self, target: Any, tx: Interpreter) -> None:
+        """Break before an operation that may fail where the program would notice that the frame did
+        not run again: it catches the exception, or has shown something to the user before.
+        """
+        output = self.output
+        if output.bodies or output.context.export:
+            return
+        name = getattr(target, "__name__", target)
+        if output.side_effects.shown:
+            reason: breaks.Break = breaks.ShownBefore(name)
+        elif _is_caught(tx):
+            reason = breaks.CaughtFailure(name)
+        else:
+            return
+        if not self.can_be_made():
+            raise Unsupported(reason)
+        if self.noticed is None:
+            self.noticed = breaking_at(tx, reason)
+
+    def _break_at(self, broken: BreakBefore) -> NoReturn:
+        raise Retry(self.output.plan.breaking(broken))
+
+    def node_added(self, node: Node) -> None:
+        """Break at a check instead where the frame could not run again after this node."""
+        if self.promised and (leaves_trace(node) or self._input_written()):
+            self.promised = False  # the graph's own error has to do
+        broken = self.made[-1].broken if self.made else self.noticed
+        if broken is None:
+            return
+        does = effects.of(node)
+        if leaves_trace(node):
+            self._break_at(broken)
+        if not (does.writes or does.other):
+            return
+        for check in self.made:
+            if version_of(check.value.fake) != check.version:
+                self._break_at(check.broken)
+        if self._input_written():
+            self._break_at(broken)
+
+    def _input_written(self) -> bool:
+        """Whether the graph wrote to a tensor that others may see."""
+        tensors = [
+            item.node.meta
+            for item in self.output.inputs
+            if isinstance(item.example, torch.Tensor) and not item.source.made_by_frame
+        ]
+        return any(version_of(meta["example_value"]) != meta["version"] for meta in tensors)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the frame draws random numbers before the checks."""
+        nodes = [node for node in self.output.graph.nodes if node.op.startswith("call_")]
+        does = [effects.of(node) for node in nodes if _name(node) not in STATE_FUNCTIONS]
+        return bool(self.output.hoisted_modules) or any(
+            effect.random or effect.other for effect in does
+        )
+
+    @property
+    def changes_state(self) -> bool:
+        return any(_name(node) in STATE_FUNCTIONS for node in self.output.graph.nodes)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The accelerators whose random numbers the graph may draw."""
+        fakes = [node.meta.get("example_value") for node in self.output.graph.nodes]
+        found = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
+        return tuple({device.index or 0 for device in found if device.type == "cuda"})
+
+
+def leaves_trace(node: Node) -> bool:
+    """Whether a node does something that running the frame again would do twice.
+
+    Writes to inputs show in the versions of their fake tensors, but for those of batch_norm.
+    """
+    does = effects.of(node)
+    if does.writes and _name(node) in ("batch_norm", "instance_norm"):
+        return True
+    if any(isinstance(leaf, torch.Generator) for leaf in leaves((node.args, node.kwargs))):
+        return True
+    if not does.other or _name(node) in STATE_FUNCTIONS or _name(node) in _ASSERTIONS:
+        return False
+    return not (id(node.target) in directives.ALLOWED or effects.runs_functions(node.target))
+
+
+def _name(node: Node) -> str:
+    target = node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", "").split(".")[0]
+
+
+def _is_caught(tx: Interpreter) -> bool:
+    """Whether a frame on the stack may go on with what the current instruction raises."""
+    frame: Interpreter | None = tx
+    while frame is not None:
+        names = collections.ChainMap(frame.f_globals, vars(builtins))
+        if may_be_caught(frame.code, frame.current, names.get, _FAILURES):
+            return True
+        frame = frame.parent
+    return False
+
+
+def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | None:
+    """The truth of `value` with which a conditional jump goes on, made sure later: that which does
+    not lead to an exception. None: it has to be known.
+    """
+    jumps = good_side(tx.code, jump)
+    checks = tx.output.checks
+    if jumps is None or not checks.can_be_made():
+        return None
+    later = value.deferred_truth(tx)
+    if later is None:
+        return None
+    passes = jumps is (jump.op == "POP_JUMP_IF_TRUE")
+    checks.make(*later, passes)
+    return passes
+
+
+def may_be_checked(tx: Interpreter) -> bool:
+    """Whether a frame on the stack raises anything, so that a value may be for a check."""
+    frame: Interpreter | None = tx
+    while frame is not None:
+        if raises(frame.code):
+            return True
+        frame = frame.parent
+    return False
+
+
+def breaking_at(tx: Interpreter, reason: breaks.Break) -> BreakBefore:
+    """The break of the graph at the current instruction, for a later plan."""
+    from dynamo.interp.interpreter import breakable_chain
+
+    step = breakable_chain(tx)[-1].began
+    return BreakBefore(step, reason, tx.user_stack(), forbidden=break_is_error())
+
+
+# -- what rewritten frames call ------------------------------------------------------------------
+def is_ordinary(error: BaseException) -> bool:
+    """Whether an operation may have raised it: where the program's hooks pack what is saved, they
+    may have (to end a checkpoint's recomputation), and have done whatever else they do.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return isinstance(error, Exception) and hooks is None
+
+
+_warned: CodeMap[bool] = CodeMap()
+
+
+def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -> None:
+    """The graph of `code` failed (None: it did not), and the function as it was went through: told
+    once. caught: that may be, if an operation has failed.
+    """
+    if error is None or _warned.get(code) or (caught and isinstance(error, _FAILURES)):
+        return
+    _warned.set(code, True)
+    failed = "".join(traceback.format_exception_only(error)).strip()
+    warnings.warn(
+        f"the graph of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) failed where "
+        f"eager execution does not, whose result is used: a fault in framegraph or in the backend. "
+        f"Please report it.\n{failed}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def save_random(devices: tuple[int, ...]) -> list[torch.Tensor]:
+    """The states of torch's random numbers: the CPU's, and each device's."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(d) for d in devices)]
+
+
+def restore_random(devices: tuple[int, ...], states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:]):
+        torch.cuda.set_rng_state(state, device)

@@ -1,0 +1,98 @@
+"""Loops that read the values of tensors in each turn, with few operations in between.
+
+    for i in range(k):                        a graph
+        x = x.roll(int(delays[i]))     ->     the loop, as it is
+    return x * 2                              a graph
+
+Captured, every turn would be a graph of these few operations. (Where a function's first graph would
+begin with the loop, they are what there is to capture.) What a turn has is found out in a trial: an
+attempt to capture the frame whose result is thrown away. Behind the read that breaks the graph,
+numbers are symbols in it, and what depends on data goes either way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dynamo.bytecode.loops import Loop, in_loop, keeps_bound, loop_around
+from dynamo.config import config
+from dynamo.continuations.resume import origin
+from dynamo.plans import AttemptEnded
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.output import OutputGraph
+    from dynamo.interp.root import Stop
+
+_CODES = frozenset(["DATA_DEPENDENT_VALUE", "DATA_DEPENDENT_JUMP", "DYNAMIC_SHAPE_OP"])
+_LONGEST = 20_000  # instructions
+
+
+class Trial:
+    """What is found out of the loop around the read at which `stop` stands."""
+
+    def __init__(self, frame: Interpreter, loop: Loop, read: int) -> None:
+        self.code, self.depth = frame.code, frame.depth
+        self.loop = loop
+        self.read = read  # the step of the instruction that reads
+        self.entered = -1  # the step at which the loop is entered
+        self.whole = False  # whether it can run as a whole, between two graphs
+        self.operations: int | None = None  # of a turn
+        self._inside = False
+        self._before = 0  # operations before the turn
+
+    def is_behind(self, output: OutputGraph) -> bool:
+        """Whether numbers that are read are symbols."""
+        return output.steps > self.read
+
+    @property
+    def says_whole(self) -> bool:
+        """Whether the loop is better left as it is."""
+        few = self.operations is not None and self.operations <= config.data_dependent_loop_limit
+        return few and self.whole
+
+    def observe(self, tx: Interpreter) -> None:
+        """`tx` is about to execute an instruction."""
+        output = tx.output
+        if output.steps > self.read + _LONGEST:
+            raise AttemptEnded(tx)
+        if tx.depth > self.depth:
+            return
+        index = tx.index if tx.depth == self.depth and tx.code is self.code else -1
+        ends_turn = self._inside and index not in self.loop.body
+        if self.is_behind(output) and (ends_turn or not self._inside):
+            if index >= 0 and self._inside:
+                self.operations = _operations(output) - self._before
+            raise AttemptEnded(tx)  # also where the frame began in the middle of a turn
+        if index == self.loop.head.index:
+            self._before = _operations(output)
+            if not self._inside:
+                self.entered = tx.began
+                bound = keeps_bound(tx.code, self.loop, tx.locals.keys())
+                begins = self._before == 0 and origin(tx.code) is None
+                self.whole = bound and not begins
+            self._inside = True
+        elif ends_turn:
+            self._inside = False
+
+
+def _operations(output: OutputGraph) -> int:
+    """How many operations on tensors there are so far."""
+    results = (n.meta["example_value"] for n in output.graph.nodes if n.op.startswith("call_"))
+    return sum(isinstance(result, torch.Tensor) for result in results)
+
+
+def trial_for(stop: Stop) -> Trial | None:
+    """A trial of the loop in which the break stands, if it reads a tensor."""
+    if not stop.is_break or stop.loop or stop.reason.code not in _CODES:
+        return None
+    for frame in reversed(stop.chain):
+        index = frame.current.index
+        loop = loop_around(frame.code, index)
+        if loop is not None:
+            return Trial(frame, loop, stop.chain[-1].began)
+        if in_loop(frame.code, index):
+            return None
+    return None

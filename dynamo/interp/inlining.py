@@ -1,0 +1,235 @@
+"""Calls of Python functions, interpreted in a child interpreter of the caller's."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+
+from dynamo import break_regions, breaks
+from dynamo.bytecode import normalize
+from dynamo.config import config
+from dynamo.errors import Unsupported
+from dynamo.interp.interpreter import RESULT, Interpreter
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+from dynamo.values.exceptions import raise_python
+
+if TYPE_CHECKING:
+    from dynamo.values.function import FunctionValue
+
+
+# A function that names one of these may look at its own frame.
+SEES_ITS_FRAME = frozenset(["locals", "vars", "dir", "eval", "exec"])
+# Ours, but in the place of Python functions.
+_CONTINUED = frozenset(
+    [break_regions.__name__, "dynamo.polyfills.module_calls", "dynamo.polyfills.builtins"]
+    + ["dynamo.polyfills.rematerialise"]
+)
+
+
+def _can_be_continued(function: FunctionValue) -> bool:
+    """Whether the rest of a call can be a function of its own.
+
+    Not so what we trace instead of a builtin: a break there is one of the builtin's. And what
+    changes the filters of warnings has to do so in one go: captured warnings are given later.
+    """
+    module = function.globals.get("__name__") or ""
+    if module in _CONTINUED:
+        return True
+    package = module.partition(".")[0]
+    return package not in ("dynamo", "warnings") and SEES_ITS_FRAME.isdisjoint(
+        function.code.co_names
+    )
+
+
+def push_call(
+    tx: Interpreter, function: Value, args: Sequence[Value], kwargs: dict[str, Value]
+) -> None:
+    """Push function(*args, **kwargs), which is all that is left of the current instruction."""
+    tx.push(finish_call(tx, function, args, kwargs))
+
+
+def finish_call(
+    tx: Interpreter,
+    function: Value,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    pushed: Sequence[Value] = (RESULT,),
+) -> Value:
+    """function(*args, **kwargs), after which the current instruction only pushes `pushed`."""
+    while True:
+        step = function.forwards(tx, args, kwargs)
+        if step is None:
+            break
+        function, args, kwargs = step
+    if function.is_plain_function():
+        return inline_call(tx, function, args, kwargs, pushed)  # type: ignore[arg-type]
+    if tuple(pushed) == (RESULT,):
+        return function.tail_call(tx, args, kwargs)
+    return function.call(tx, args, kwargs)
+
+
+def call_at_end(
+    tx: Interpreter, value: Value, name: str, method: Value, args: Sequence[Value]
+) -> Value:
+    """method(*args), which may be all that is left of the instruction that asks `value` for `name`
+    (Interpreter.in_tail_position).
+    """
+    pushed = tx.tail_pushes(value, name)
+    if pushed is None:
+        return tx.call_function(method, args, {})
+    return finish_call(tx, method, args, {}, pushed)
+
+
+def returns_none(code: types.CodeType) -> bool:
+    """Whether a function returns nothing but None."""
+    program = normalize(code)
+    returns = [i.index for i in program if i.op == "RETURN_VALUE"]
+    before = [program[index - 1] for index in returns]
+    return all(i.op == "LOAD_CONST" and i.argval is None for i in before)
+
+
+def inline_call(
+    tx: Interpreter,
+    function: FunctionValue,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    pushed: Sequence[Value] | None = None,
+) -> Value:
+    """function(*args, **kwargs); of a generator or coroutine function, a suspended GeneratorValue.
+
+    pushed: see Interpreter.pushed.
+    """
+    from dynamo.values.coroutine import generator_class
+
+    if tx.depth >= config.inline_depth_limit:
+        raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
+    _refuse_packed(tx, function, args, kwargs)
+    code = function.code
+    child = Interpreter(tx.output, code, function.globals, tx, function.source)
+    child.locals.update(bind_arguments(tx, function, args, kwargs))
+    child.cells.update(zip(code.co_freevars, function.closure(tx)))
+    suspending = generator_class(code)
+    if suspending is not None:
+        tx.output.has_generators = True
+        return tx.output.side_effects.track_new(suspending(child, (function, args, kwargs)))
+    if pushed is not None and _can_be_continued(function):
+        child.pushed = pushed
+    hooks = tx.output.context.hooks
+    with hooks.call(child) if hooks is not None else contextlib.nullcontext():
+        child.run()
+    assert child.result is not None, "the frame returned"
+    return child.result
+
+
+RECURRENT = "torch.nn.modules.rnn"
+PACKED = torch.nn.utils.rnn.PackedSequence
+
+
+def packed_argument(namespace: dict, code: types.CodeType) -> int | None:
+    """Which argument of a recurrent layer's forward may be a packed sequence. Its sizes are data:
+    what the layer does then stays outside of graphs.
+    """
+    recurrent = namespace.get("__name__") == RECURRENT and code.co_name == "forward"
+    return code.co_varnames.index("input") if recurrent and "input" in code.co_varnames else None
+
+
+def _refuse_packed(
+    tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> None:
+    index = packed_argument(function.globals, function.code)
+    if index is None:
+        return
+    value: Value | Lazy | None = args[index] if index < len(args) else kwargs.get("input")
+    if isinstance(value, Lazy):
+        value = value.realize(tx)
+    if value is not None and value.python_type_is(PACKED):
+        raise Unsupported(breaks.DynamicShapeOp(f"{function.name} of a packed sequence"))
+
+
+def bind_arguments(
+    tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> dict[str, Value]:
+    """The callee's locals at entry, by Python's rules; a wrong call raises TypeError in the
+    captured code.
+    """
+    from dynamo.values.containers import TupleValue
+    from dynamo.values.dicts import DictValue
+
+    code = function.code
+    n_args, n_kwonly = code.co_argcount, code.co_kwonlyargcount
+    positional = code.co_varnames[:n_args]
+    kwonly = code.co_varnames[n_args : n_args + n_kwonly]
+    bound: dict[str, Value] = dict(zip(positional, args))
+    extra_names = list(code.co_varnames[n_args + n_kwonly :])
+    if code.co_flags & inspect.CO_VARARGS:
+        bound[extra_names.pop(0)] = TupleValue(list(args[n_args:]))
+    elif len(args) > n_args:
+        _raise_wrong_call(tx, function, args, kwargs)
+    by_keyword = {*positional[code.co_posonlyargcount :], *kwonly}
+    rest: dict[str, Value] = {}
+    for key, value in kwargs.items():
+        if key not in by_keyword:
+            rest[key] = value
+        elif key in bound:
+            _raise_wrong_call(tx, function, args, kwargs)
+        else:
+            bound[key] = value
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        bound[extra_names[0]] = DictValue.of(tx, rest)
+    elif rest:
+        _raise_wrong_call(tx, function, args, kwargs)
+    if not _fill_defaults(tx, function, bound, positional, kwonly):
+        _raise_wrong_call(tx, function, args, kwargs)
+    return bound
+
+
+def _fill_defaults(
+    tx: Interpreter,
+    function: FunctionValue,
+    bound: dict[str, Value],
+    positional: Sequence[str],
+    kwonly: Sequence[str],
+) -> bool:
+    """False if an argument is missing."""
+    missing = [i for i, name in enumerate(positional) if name not in bound]
+    if missing:
+        first_default = len(positional) - function.default_count(tx)
+        if missing[0] < first_default:
+            return False
+        for i in missing:
+            bound[positional[i]] = function.default(tx, i - first_default)
+    for name in kwonly:
+        if name in bound:
+            continue
+        value = function.keyword_default(tx, name)
+        if value is None:
+            return False
+        bound[name] = value
+    return True
+
+
+def _raise_wrong_call(
+    tx: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> NoReturn:
+    """The TypeError of a call that does not fit, in this Python's words: a function of the same
+    code fails in the same way before it runs.
+    """
+    code = function.code
+    kwonly = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    defaults = (None,) * function.default_count(tx)
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    same = types.FunctionType(code, {}, code.co_name, defaults, cells)
+    same.__qualname__ = function.name
+    with_default = [name for name in kwonly if function.keyword_default(tx, name) is not None]
+    same.__kwdefaults__ = dict.fromkeys(with_default)
+    try:
+        same(*[None] * len(args), **dict.fromkeys(kwargs))
+    except TypeError as error:
+        raise_python(tx, TypeError, str(error))
+    raise AssertionError(f"{function.name} accepts the call")

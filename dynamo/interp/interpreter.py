@@ -1,0 +1,586 @@
+"""The symbolic interpreter: executes canonical instructions of one frame over Values.
+
+An Interpreter is a frame: code, stack, locals, cells, exception state. The root interpreter belongs
+to the frame that is
+being compiled; calls to Python functions run in child interpreters (interp/inlining.py), which
+share the root's
+OutputGraph. State is explicit, so a generator is an Interpreter that is resumed.
+
+What Values use of it (`tx` in their methods):
+  tx.wrap(obj, source)                 real object -> Value (builder)
+  tx.guard(source, kind, payload)      assume something about an outside value
+  tx.call_function(fn, args, kwargs)   fn(*args, **kwargs) for Values
+  tx.inline(fn, args, kwargs)          the same for a FunctionValue, always by interpreting its code
+  tx.raise_exception(value)            raise a symbolic exception in the captured code
+  tx.output                            OutputGraph: create_node, side_effects, install, ...
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from dynamo import breaks
+from dynamo.break_regions import break_is_error
+from dynamo.bytecode import Instruction, normalize
+from dynamo.bytecode.cache import CodeMap
+from dynamo.config import config
+from dynamo.errors import Unsupported
+from dynamo.guards.lookups import is_trusted
+from dynamo.guards.sources import (
+    AttrSource,
+    DictItemSource,
+    GlobalSource,
+    GlobalsSource,
+    ModuleSource,
+    Source,
+)
+from dynamo.interp.registry import HANDLERS, Handler, unhandled
+from dynamo.plans import AttemptEnded
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy, build
+from dynamo.values.exceptions import Entry, RaisedException
+from dynamo.values.lifetimes import finalize_unreachable, left_by
+
+if TYPE_CHECKING:
+    from dynamo.interp.output import OutputGraph
+    from dynamo.values.cell import CellValue
+
+# The modules whose functions stand for C functions: the user has no such frames.
+_HIDDEN = frozenset(
+    ["dynamo.polyfills.builtins", "dynamo.polyfills.protocols", "dynamo.polyfills.rematerialise"]
+)
+# How many frames deep a break stands at most.
+CHAIN_LIMIT = 32
+# What these do they do to their own frame: no other can do it in its place.
+_BOUND_TO_FRAME = frozenset(
+    ["LOAD_FAST", "LOAD_FAST_AND_CLEAR", "STORE_FAST", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF"]
+    + ["DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL", "COPY_FREE_VARS", "NOP"]
+    + ["RETURN_VALUE", "JUMP", "PUSH_EXC_INFO", "POP_EXCEPT", "RESUME", "PUSH_NULL", "LOAD_CONST"]
+    + ["RETURN_GENERATOR", "YIELD_VALUE", "SEND", "LOAD_LOCALS", "WITH_EXCEPT_START", "RERAISE"]
+    + ["LOAD_SUPER_METHOD", "LOAD_FROM_DICT_OR_DEREF", "CHECK_EG_MATCH"]
+)
+
+# What an except clause may name.
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+Program = list[tuple[Handler, "Instruction"]]
+
+
+class NullValue(Value):
+    """The NULL that PUSH_NULL and LOAD_METHOD put on the stack."""
+
+    def describe(self) -> str:
+        return "NULL"
+
+
+NULL = NullValue()
+RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
+
+
+class ReturnContinuation(NullValue):
+    """Stands for function(what a call returns, *operands), see Interpreter.pushed."""
+
+    def __init__(
+        self, function: Callable[..., Any] | None, operands: Sequence[Value | Lazy] = ()
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.operands = operands
+
+    def children(self) -> Sequence[Value]:
+        return [operand for operand in self.operands if isinstance(operand, Value)]
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """See dynamo.resume_parts.Pushed."""
+        return self.function, len(self.operands)
+
+
+class CatchContinuation(ReturnContinuation):
+    """Stands for what a call returns, or function(*operands) where it raises `error`; without a
+    function, that ends the loop whose FOR_ITER it is.
+    """
+
+    def __init__(
+        self,
+        error: Errors,
+        function: Callable[..., Any] | None = None,
+        operands: Sequence[Value | Lazy] = (),
+    ) -> None:
+        super().__init__(function, operands)
+        self.error = error
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        return (*super().form, self.error)
+
+
+UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
+
+
+class Resumption(NamedTuple):
+    """See Interpreter.resumes."""
+
+    resumed: Value  # the generator, or an iterator that asks it
+    operands: Sequence[Value]
+    generator: Value | None = None
+
+
+# Of code that programs write; generated code (a named tuple of 100,000 fields) goes beyond.
+_MOST_VARIABLES = 10_000
+
+
+def refused_code(code: types.CodeType) -> breaks.Break | None:
+    """Why code is not captured at all, if it is not."""
+    if not {*code.co_cellvars}.isdisjoint(code.co_freevars):  # a table of names holds one cell each
+        name = "MAKE_CELL (of a name that is also free: a comprehension's own variable)"
+        return breaks.UnsupportedOpcode(name)
+    if code.co_nlocals > _MOST_VARIABLES:  # which are live where takes memory of their square
+        return breaks.UnsupportedOpcode(f"RESUME (of a function with {code.co_nlocals} variables)")
+    return None
+
+
+_programs: CodeMap[Program] = CodeMap()
+
+
+def program_of(code: types.CodeType) -> Program:
+    """The canonical instructions of `code`, each with its handler."""
+    known = _programs.get(code)
+    if known is not None:
+        return known
+    refused = refused_code(code)
+    if refused is not None:
+        raise Unsupported(refused)
+    program = [(HANDLERS.get(instr.op, unhandled), instr) for instr in normalize(code)]
+    return _programs.set(code, program)
+
+
+# Not to be executed apart from what follows: a function without its closure yet, and entries of the
+# stack that are no values.
+_WITH_THE_NEXT = frozenset(["MAKE_FUNCTION", "SWAP", "COPY", "PUSH_EXC_INFO", "POP_EXCEPT"])
+
+
+class Interpreter:
+    """One symbolic frame."""
+
+    def __init__(
+        self,
+        output: OutputGraph,
+        code: types.CodeType,
+        f_globals: dict[str, Any],
+        parent: Interpreter | None = None,
+        function_source: Source | None = None,
+    ) -> None:
+        self.output = output
+        output.frames.add(self)
+        self.code = code
+        self.program = program_of(code)
+        self.f_globals = f_globals
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.function_source = function_source  # the function's own source, for its globals
+        self.index = 0  # of the next instruction
+        self.current: Instruction = self.program[0][1]
+        self.stack: list[Value | Lazy] = []
+        self.locals: dict[str, Value | Lazy] = {}
+        self.cells: dict[str, CellValue] = {}  # cell and free variables
+        self.exc_info: Value | None = None  # the exception being handled here (sys.exc_info)
+        self.entry: Entry | None = None  # of the last exception that was raised here
+        self.began = output.steps  # the step at which the current instruction began
+        # What the caller's current instruction pushes for this call, bottom first, where it does
+        # nothing else: RESULT, ReturnContinuation, or Values. None: it does more, so that a break
+        # cannot stand in here.
+        self.pushed: Sequence[Value] | None = None
+        # (step, value, special method -> what is pushed): the instruction is done with one of them.
+        self._tail_calls: tuple[int, Value, dict[str, Sequence[Value]]] | None = None
+        # Of a generator's frame: what resumes it, if a break can stand in here. See `resumes`.
+        self.resumption: Resumption | None = None
+        self._resumption: tuple[int, Resumption] | None = None
+        self.polyfill_step = -1  # the step of an instruction that can be said in Python
+        self.done = False
+        self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
+        self.result: Value | None = None
+
+    # -- what values use ------------------------------------------------------------------------
+    def wrap(self, obj: Any, source: Source | None = None) -> Value:
+        """The Value for a real object reached through `source` (None: a constant of the code, or of
+        ours).
+        """
+        return build(self, obj, source)
+
+    def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
+        """Assume `kind` (see dynamo.guards.KINDS) about the value at `source`; no-op if source is
+        None.
+        """
+        self.output.guard(source, kind, payload)
+
+    def call_function(
+        self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None
+    ) -> Value:
+        """function(*args, **kwargs)."""
+        return function.call(self, args, kwargs or {})
+
+    def inline(
+        self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None
+    ) -> Value:
+        """Interpret the body of a function value (see interp/inlining.py)."""
+        from dynamo.interp.inlining import inline_call
+
+        return inline_call(self, function, args, kwargs or {})  # type: ignore[arg-type]
+
+    def raise_exception(self, value: Value) -> NoReturn:
+        """Raise the exception that `value` stands for in the captured code."""
+        raise RaisedException(value)
+
+    def in_tail_position(
+        self, value: Value, name: str, pushed: Sequence[Value] = (RESULT,)
+    ) -> None:
+        """If the current instruction calls this special method of `value` (or the getter of this
+        property), it does nothing behind it but to push `pushed`.
+        """
+        if (
+            self._tail_calls is None
+            or self._tail_calls[0] != self.began
+            or self._tail_calls[1] is not value
+        ):
+            self._tail_calls = (self.began, value, {})
+        self._tail_calls[2][name] = pushed
+
+    def tail_pushes(self, value: Value, name: str) -> Sequence[Value] | None:
+        """What `in_tail_position` said of this call, once."""
+        if (
+            self._tail_calls is None
+            or self._tail_calls[0] != self.began
+            or self._tail_calls[1] is not value
+        ):
+            return None
+        return self._tail_calls[2].pop(name, None)
+
+    def resumes(self, resumed: Value, operands: Sequence[Value] = ()) -> None:
+        """If the current instruction resumes a generator, or an iterator that asks one, it can be
+        executed again to go on with what is left, with these operands on what is left of the stack.
+        """
+        self._resumption = self.began, Resumption(resumed, operands)
+
+    def resumed_by(self, tx: Interpreter, generator: Value) -> None:
+        """The current instruction of `tx` resumes this frame, that of `generator`."""
+        step, resumption = tx._resumption or (-1, None)
+        if step != tx.began or resumption is None:
+            self.resumption = None
+            return
+        asked: Value | None = resumption.resumed
+        while asked is not generator and asked is not None:
+            asked = asked.asking
+        self.resumption = None if asked is None else resumption._replace(generator=generator)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the frame is one of ours that stands for a C function."""
+        return self.f_globals.get("__name__") in _HIDDEN
+
+    def release(self) -> None:
+        """Let go of all values: capture has ended."""
+        vars(self).clear()
+
+    # -- stack ----------------------------------------------------------------------------------
+    def push(self, value: Value | Lazy) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Value:
+        value = self.stack.pop()
+        return value.realize(self) if isinstance(value, Lazy) else value
+
+    def popn(self, n: int) -> list[Value]:
+        """The top n values, deepest first."""
+        if n == 0:
+            return []
+        values = [v.realize(self) if isinstance(v, Lazy) else v for v in self.stack[-n:]]
+        del self.stack[-n:]
+        return values
+
+    def peek(self, n: int = 1) -> Value:
+        """The n-th value from the top."""
+        value = self.stack[-n]
+        if isinstance(value, Lazy):
+            value = self.stack[-n] = value.realize(self)
+        return value
+
+    def jump(self, instr: Instruction) -> None:
+        assert instr.target is not None, "jumps have targets"
+        self.index = instr.target.index
+
+    # -- execution ------------------------------------------------------------------------------
+    def step(self) -> None:
+        """Execute one instruction; a symbolic exception goes to the frame's handler, if it has
+        one.
+        """
+        handler, instr = self.program[self.index]
+        self.current = instr
+        self.index += 1
+        try:
+            handler(self, instr)
+            if self.output.finalizable:
+                finalize_unreachable(self)
+        except RaisedException as error:
+            self.trace(error, instr)
+            self.unwind(error, instr)
+            if self.output.finalizable:
+                finalize_unreachable(self)
+
+    def run(self) -> None:
+        """Execute until the frame returns or yields. Unsupported gets the user's stack attached."""
+        output = self.output
+        self.yielded = False
+        caller, output.running = output.running, self
+        try:
+            while not (self.done or self.yielded):
+                self.began = output.steps
+                if self.began >= output.next_event:
+                    self.arrive()
+                output.steps += 1
+                self.step()
+        except Unsupported as error:
+            self.annotate(error)
+            raise
+        finally:
+            output.running = caller
+
+    def arrive(self) -> None:
+        """Step `output.next_event` comes next."""
+        self.current = self.program[self.index][1]
+        if self.output.trial is not None:
+            self.output.trial.observe(self)
+        if self.began == self.output.stop_at:
+            raise AttemptEnded(self)
+        if self.began >= config.loop_limit and self.current.op not in _WITH_THE_NEXT:
+            raise Unsupported(breaks.LoopLimit(config.loop_limit))
+
+    def annotate(self, error: Unsupported) -> None:
+        """Remember where an Unsupported was raised: the innermost frame comes first."""
+        if error.user_stack is None:
+            error.user_stack = self.user_stack()
+        if error.step is None:
+            error.forbidden = break_is_error() and not isinstance(error.reason, breaks.NextTurn)
+            frames = _resumable_frames(self)
+            error.polyfill = _in_the_way(self, frames)
+            error.step = _seen(frames)[-1].began
+
+    def trace(self, error: RaisedException, instr: Instruction) -> None:
+        """Set the exception's __context__, and add this frame to its traceback."""
+        value: Any = error.value  # an ObjectValue
+        raised_again = instr.op == "RERAISE" or (instr.op == "RAISE_VARARGS" and instr.arg == 0)
+        if not raised_again:
+            if not error.linked:
+                value.link_context(self, self.handled_exception())
+            if self.hidden:
+                error.linked = True
+                return
+            positions = self.current.positions
+            self.entry = Entry(self.code, self.f_globals, positions, positions[0])
+            value.frames = (self.entry, *value.frames)
+            error.grew = True
+        elif value.frames and value.frames[0] is self.entry:
+            self.entry.left = self.line_left(instr)
+        error.linked = True
+
+    def line_left(self, instr: Instruction, above: int = 0) -> int | None:
+        """The line at which the frame is left by what `instr` raises again."""
+        lasti = self.raised_at(instr, above)
+        if lasti == instr.offset // 2:
+            return instr.positions[0]
+        # A continuation that was handed a place in another code does not know the line.
+        place = next(itertools.islice(self.code.co_positions(), lasti, None), instr.positions)
+        return place[0]
+
+    def raised_at(self, instr: Instruction, above: int = 0) -> int:
+        """The place of the instruction that raised what `instr` raises: as Python has it, not that
+        of the RERAISE of a clean-up, which belongs to no line. above: how many of its operands are
+        still on the stack.
+        """
+        lasti = self.peek(instr.arg + above) if instr.op == "RERAISE" and instr.arg else None
+        if lasti is None or lasti.source is not None or not lasti.is_constant():
+            return instr.offset // 2
+        return lasti.as_constant()
+
+    def unwind(self, error: RaisedException, instr: Instruction) -> None:
+        """Go to the handler of `instr`, or leave the frame with the exception."""
+        handler = instr.handler
+        if handler is None:
+            self.done = True
+            error.value.left = (*error.value.left, *left_by(self))
+            try:
+                raise error
+            finally:
+                del error  # whose traceback holds this frame: no cycle keeps arguments alive
+        if error.grew and not self.output.side_effects.is_new(error.value):
+            # Whoever catches an exception from outside may look at its traceback.
+            value: Any = error.value
+            raise Unsupported(breaks.AttributeMutation(value.describe(), "__traceback__"))
+        lasti = self.raised_at(instr) if handler.push_lasti else None
+        del self.stack[handler.depth :]
+        if lasti is not None:
+            from dynamo.values.constant import ConstantValue
+
+            self.push(ConstantValue(lasti))
+        self.push(error.value)
+        self.index = handler.target.index
+
+    def handled_exception(self) -> Value | None:
+        """What a bare `raise` raises: the exception being handled here or in a caller."""
+        tx: Interpreter | None = self
+        while tx is not None:
+            if tx.exc_info is not None:
+                return tx.exc_info
+            tx = tx.parent
+        self.output.assume_nothing_handled()
+        return None
+
+    # -- names ----------------------------------------------------------------------------------
+    def global_source(self, name: str) -> Source:
+        """The source of a global of this frame."""
+        if self.f_globals is self.output.frame_globals:
+            return GlobalSource(name)
+        module = self.f_globals.get("__name__")
+        if isinstance(module, str) and getattr(sys.modules.get(module), "__dict__", None) is (
+            self.f_globals
+        ):
+            return AttrSource(ModuleSource(module), name)
+        namespace = self.globals_dict_source()
+        assert namespace is not None, "the frame's own globals have a source of their own"
+        return DictItemSource(namespace, name)
+
+    def globals_dict_source(self) -> Source | None:
+        """The source of the globals dict itself; None for the compiled frame's own."""
+        if self.f_globals is self.output.frame_globals:
+            return None
+        module = self.f_globals.get("__name__")
+        if isinstance(module, str) and getattr(sys.modules.get(module), "__dict__", None) is (
+            self.f_globals
+        ):
+            return AttrSource(ModuleSource(module), "__dict__")
+        if self.function_source is not None:
+            return AttrSource(self.function_source, "__globals__")
+        return self.output.install("globals", self.f_globals)
+
+    def guard_no_global(self, name: str) -> None:
+        """Assume that no global hides the builtin (or the NameError) behind `name`."""
+        source = self.globals_dict_source() or GlobalsSource()
+        if is_trusted(source):
+            self.output.lookups.add(self.f_globals, name)
+        else:
+            self.guard(source, "contains", (name, False))
+
+    # -- where we are ---------------------------------------------------------------------------
+    @property
+    def lineno(self) -> int:
+        positions = self.current.positions
+        return (positions and positions[0]) or self.code.co_firstlineno
+
+    def user_stack(self) -> list[traceback.FrameSummary]:
+        """The frames of the captured code from the root to here; the last is where we stand."""
+        frames: list[traceback.FrameSummary] = []
+        tx: Interpreter | None = self
+        while tx is not None:
+            if not tx.hidden:
+                frames.append(_frame_summary(tx.code, tx.current.positions, tx.lineno))
+            tx = tx.parent
+        frames.reverse()
+        return frames
+
+    def stack_trace(self) -> str:
+        """The user's stack as text, innermost line last (node.meta["stack_trace"])."""
+        parts: list[str] = []
+        tx: Interpreter | None = self
+        while tx is not None:
+            if not tx.hidden:
+                parts.append(_frame_text(tx.code, tx.lineno))
+            tx = tx.parent
+        return "".join(reversed(parts))
+
+
+def _is_bound_to_frame(tx: Interpreter) -> bool:
+    instr = tx.current
+    is_super = instr.op == "CALL" and instr.arg == 0 and instr.index > 1
+    is_super = is_super and tx.program[instr.index - 2][1].argval == "super"
+    return is_super or instr.op in _BOUND_TO_FRAME
+
+
+def breakable_chain(tx: Interpreter) -> list[Interpreter]:
+    """The frames from the root on, to the innermost in which a break can stand instead of in `tx`.
+
+    The callers in between can go on behind their calls: all they do is to push what comes back.
+    """
+    return _seen(_resumable_frames(tx))
+
+
+def _resumable_frames(tx: Interpreter) -> list[Interpreter]:
+    frames: list[Interpreter] = []
+    frame: Interpreter | None = tx
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.parent
+    frames.reverse()
+    end = 1
+    while end < min(len(frames), CHAIN_LIMIT) and _can_go_on(frames[end]):
+        resumes = end + 1 < len(frames) and frames[end + 1].resumption is not None
+        if _is_bound_to_frame(frames[end]) and not resumes:
+            break
+        end += 1
+    frames = frames[:end]
+    while len(frames) > 1 and _is_bound_to_frame(frames[-1]):
+        frames.pop()
+    return frames
+
+
+def _can_go_on(callee: Interpreter) -> bool:
+    """Whether the caller can, behind its call or (a generator's) with the call again."""
+    return callee.pushed is not None or callee.resumption is not None
+
+
+def _seen(frames: list[Interpreter]) -> list[Interpreter]:
+    """What hidden frames call they call in place of C: there, they stay whole. Only an iterator is
+    asked without a frame.
+    """
+    while frames[-1].hidden and frames[-1].current.op != "FOR_ITER":
+        frames.pop()
+    return frames
+
+
+def _in_the_way(tx: Interpreter, frames: list[Interpreter]) -> int | None:
+    """The step of the instruction that keeps a break in `tx` out of what it calls, if it can be
+    run as a polyfill (values/polyfill_calls.py).
+    """
+    caller = frames[-1]
+    polyfill_step = caller is not tx and caller.polyfill_step == caller.began
+    return caller.began if polyfill_step and caller.began not in tx.output.plan.polyfilled else None
+
+
+def _frame_summary(code: types.CodeType, positions: Any, lineno: int) -> traceback.FrameSummary:
+    end_lineno, colno, end_colno = positions[1:4] if positions else (None, None, None)
+    return traceback.FrameSummary(
+        code.co_filename,
+        lineno,
+        display_name(code),
+        lookup_line=False,
+        end_lineno=end_lineno,
+        colno=colno,
+        end_colno=end_colno,
+    )
+
+
+def display_name(code: types.CodeType) -> str:
+    """The name of the user's function, for continuations of it too."""
+    return code.co_name
+
+
+@lru_cache(maxsize=8192)
+def _frame_text(code: types.CodeType, lineno: int) -> str:
+    line = linecache.getline(code.co_filename, lineno).strip()
+    text = f'  File "{code.co_filename}", line {lineno}, in {display_name(code)}\n'
+    return f"{text}    {line}\n" if line else text

@@ -1,0 +1,1 @@
+"""Handlers of opcodes, by family."""

@@ -1,0 +1,266 @@
+"""Opcodes that decide where execution goes: jumps, loops, with blocks, exceptions, return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.classes import HEAP_TYPE
+from dynamo.guards.sources import LocalSource
+from dynamo.interp.checks import assume_truth
+from dynamo.interp.inlining import finish_call, push_call
+from dynamo.interp.interpreter import RESULT, CatchContinuation, ReturnContinuation
+from dynamo.interp.registry import handler
+from dynamo.polyfills.protocols import checked_bool, checked_iterator
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import MISSING, class_lookup
+from dynamo.values.exceptions import is_caught, new_raised, raise_python
+from dynamo.values.iterators import ItemProtocolIterator
+from dynamo.values.lookup import type_holds
+from dynamo.values.objects import ObjectValue
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.interp.interpreter import Interpreter
+
+
+# -- jumps ----------------------------------------------------------------------------------------
+@handler
+def JUMP(tx: Interpreter, instr: Instruction) -> None:
+    tx.jump(instr)
+
+
+CONDITIONAL_JUMPS = frozenset(
+    ["POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"]
+)
+
+
+@handler
+def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
+    """A following conditional jump asks for the truth itself, so that a break stands at the
+    jump.
+    """
+    if tx.program[tx.index][1].op in CONDITIONAL_JUMPS:
+        return
+    value = tx.pop()
+    tx.in_tail_position(value, "__bool__", [ReturnContinuation(checked_bool)])
+    tx.push(value.truth_value(tx))
+
+
+def _truth(tx: Interpreter, instr: Instruction) -> bool:
+    """The truth of what a conditional jump pops."""
+    value = tx.pop()
+    tx.in_tail_position(value, "__bool__", [ReturnContinuation(checked_bool)])
+    if value.is_deferred:
+        assumed = assume_truth(tx, instr, value)
+        if assumed is not None:
+            return assumed
+    return value.truth(tx)
+
+
+@handler
+def POP_JUMP_IF_TRUE(tx: Interpreter, instr: Instruction) -> None:
+    if _truth(tx, instr):
+        tx.jump(instr)
+
+
+@handler
+def POP_JUMP_IF_FALSE(tx: Interpreter, instr: Instruction) -> None:
+    if not _truth(tx, instr):
+        tx.jump(instr)
+
+
+def is_none(value: Value) -> bool:
+    return value.is_constant() and value.as_constant() is None
+
+
+@handler
+def POP_JUMP_IF_NONE(tx: Interpreter, instr: Instruction) -> None:
+    if is_none(tx.pop()):
+        tx.jump(instr)
+
+
+@handler
+def POP_JUMP_IF_NOT_NONE(tx: Interpreter, instr: Instruction) -> None:
+    if not is_none(tx.pop()):
+        tx.jump(instr)
+
+
+@handler
+def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
+    if tx.peek().truth(tx):
+        tx.jump(instr)
+    else:
+        tx.pop()
+
+
+@handler
+def JUMP_IF_FALSE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
+    if not tx.peek().truth(tx):
+        tx.jump(instr)
+    else:
+        tx.pop()
+
+
+@handler
+def RETURN_VALUE(tx: Interpreter, instr: Instruction) -> None:
+    tx.result = tx.pop()
+    tx.done = True
+
+
+# -- loops ----------------------------------------------------------------------------------------
+
+
+@handler
+def GET_ITER(tx: Interpreter, instr: Instruction) -> None:
+    value = tx.pop()
+    tx.in_tail_position(value, "__iter__", [ReturnContinuation(checked_iterator)])
+    try:
+        iterator = value.iterate(tx)
+    except Unsupported:
+        kind = value.python_type()
+        if not type_holds(kind, "__next__") or kind.__flags__ & HEAP_TYPE:
+            raise
+        iterator = value  # iterators that C defines are their own; the loop asks for the items
+    if isinstance(iterator, ItemProtocolIterator) and iterator is not value:
+        iterator.of_loop = True
+    tx.push(iterator)
+
+
+@handler
+def FOR_ITER(tx: Interpreter, instr: Instruction) -> None:
+    iterator = tx.peek()
+    tx.in_tail_position(iterator, "__next__", [CatchContinuation(StopIteration)])
+    tx.resumes(iterator)
+    try:
+        item = iterator.next_value(tx)
+    except Unsupported as error:
+        if iterator.source is None or getattr(error, "user_stack", None) is not None:
+            raise
+        of_break = isinstance(iterator.source, LocalSource) and iterator.source.local[0] == "."
+        reason = breaks.NextTurn if of_break else breaks.OutsideIterator
+        raise Unsupported(reason(iterator.describe())) from error
+    if item is None:
+        tx.pop()
+        tx.jump(instr)
+    else:
+        tx.push(item)
+
+
+# -- with -----------------------------------------------------------------------------------------
+@handler
+def BEFORE_WITH(tx: Interpreter, instr: Instruction) -> None:
+    """manager -- exit entered: special methods are looked up on the type."""
+    manager = tx.pop()
+    kind = manager.python_type()
+    for name in ("__enter__", "__exit__"):
+        if class_lookup(kind, name) is MISSING:  # Python has words for each
+            raise Unsupported(breaks.UncapturedCall(f"{kind.__name__}.{name}"))
+    if isinstance(manager, ObjectValue):
+        enter, leave = (manager.special_method(tx, name) for name in ("__enter__", "__exit__"))
+        assert enter is not None and leave is not None, "the class has both"
+        entered = finish_call(tx, enter, [], {}, (leave, RESULT))
+    else:
+        leave = manager.getattr(tx, "__exit__")
+        tx.in_tail_position(manager, "__enter__", (leave, RESULT))
+        entered = manager.call_method(tx, "__enter__", [], {})
+    tx.push(leave)
+    tx.push(entered)
+
+
+@handler
+def WITH_EXCEPT_START(tx: Interpreter, instr: Instruction) -> None:
+    """exit lasti previous exception -- ... result of exit(type, exception, traceback)."""
+    exception = tx.peek()
+    leave = tx.peek(4)
+    kind = tx.wrap(exception.python_type())
+    traceback = exception.getattr(tx, "__traceback__")
+    push_call(tx, leave, [kind, exception, traceback], {})
+
+
+# -- exceptions -----------------------------------------------------------------------------------
+class PreviousException(Value):
+    """What PUSH_EXC_INFO puts below the exception: the one that was being handled before, or
+    None.
+    """
+
+    def __init__(self, exception: Value | None, handled: Value) -> None:
+        super().__init__()
+        self.exception = exception
+        self.handled = handled  # the one that is being handled from here on
+
+    def children(self) -> list[Value]:
+        return [value for value in (self.exception, self.handled) if value is not None]
+
+
+@handler
+def PUSH_EXC_INFO(tx: Interpreter, instr: Instruction) -> None:
+    exception = tx.pop()
+    tx.push(PreviousException(tx.exc_info, exception))
+    tx.push(exception)
+    tx.exc_info = exception
+
+
+@handler
+def POP_EXCEPT(tx: Interpreter, instr: Instruction) -> None:
+    previous = tx.pop()
+    tx.exc_info = previous.exception  # type: ignore[attr-defined]
+
+
+def _classes(tx: Interpreter, value: Value) -> tuple[type, ...]:
+    """The classes of an except clause."""
+    known, cls = value.identity()
+    if known and isinstance(cls, type):
+        if not issubclass(cls, BaseException):
+            raise_python(
+                tx,
+                TypeError,
+                "catching classes that do not inherit from BaseException is not allowed",
+            )
+        return (cls,)
+    if issubclass(value.python_type(), tuple):
+        return tuple(cls for item in value.unpack(tx) for cls in _classes(tx, item))
+    raise Unsupported(breaks.UnknownType(value.describe()))
+
+
+@handler
+def CHECK_EXC_MATCH(tx: Interpreter, instr: Instruction) -> None:
+    classes = _classes(tx, tx.pop())
+    tx.push(ConstantValue(is_caught(tx.peek().python_type(), classes)))
+
+
+@handler
+def RERAISE(tx: Interpreter, instr: Instruction) -> None:
+    tx.raise_exception(tx.pop())
+
+
+@handler
+def RAISE_VARARGS(tx: Interpreter, instr: Instruction) -> None:
+    if instr.arg == 0:
+        handled = tx.handled_exception()
+        if handled is None:
+            raise_python(tx, RuntimeError, "No active exception to reraise")
+        tx.raise_exception(handled)
+    cause = tx.pop() if instr.arg == 2 else None
+    exception = _instance(tx, tx.pop())
+    if cause is not None:
+        if not is_none(cause):
+            cause = _instance(tx, cause, "exception causes must derive from BaseException")
+        exception.setattr(tx, "__cause__", cause)
+    tx.raise_exception(exception)
+
+
+def _instance(
+    tx: Interpreter, value: Value, otherwise: str = "exceptions must derive from BaseException"
+) -> Value:
+    """raise E and raise E(...) both raise an instance."""
+    known, cls = value.identity()
+    if known and isinstance(cls, type):
+        if issubclass(cls, BaseException):
+            return new_raised(tx, value)
+        raise_python(tx, TypeError, otherwise)
+    if not issubclass(value.python_type(), BaseException):
+        raise_python(tx, TypeError, otherwise)
+    return value

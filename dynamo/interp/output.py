@@ -1,0 +1,435 @@
+"""The graph being built for one frame, with its inputs, guards, side effects and installed globals.
+
+One OutputGraph serves the root interpreter of a frame and every interpreter inlined below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import sys
+import types
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.config import config
+from dynamo.errors import Unsupported
+from dynamo.guards.kinds import GuardSet
+from dynamo.guards.lookups import Lookups, is_trusted
+from dynamo.guards.shapes import FrameSymbols, SeenFrame
+from dynamo.guards.sources import (
+    INSTALLED,
+    GlobalSource,
+    GlobalsSource,
+    InstalledSource,
+    Source,
+    readable_name,
+)
+from dynamo.interp.checks import Checks
+from dynamo.interp.data_dependent_loops import Trial
+from dynamo.interp.fallible_operations import can_fail
+from dynamo.plans import EmissionPlan, Plan
+from dynamo.torch.devices import default_device
+from dynamo.torch.inference_blocks import InferenceBlocks
+from dynamo.torch.subgraph import Subgraph, check_local, version_of
+from dynamo.values.lifetimes import UniqueReferences
+from dynamo.values.side_effects import SideEffects
+from fxgraph import Graph, Node
+from fxgraph.expression_nodes import value_of
+from fxgraph.symbols import SymbolInfo
+from fxgraph.torch_fx import fake_tensor_mode
+
+if TYPE_CHECKING:
+    from dynamo.api.context import CompileContext
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.root import RootInterpreter
+    from dynamo.values.base import Value
+    from dynamo.values.exception_objects import TracebackValue
+    from dynamo.values.lifetimes import Finalizable
+    from dynamo.values.tensor import TensorValue
+
+# What is certain of an object that compilation put into the globals.
+_OF_INSTALLED = frozenset(["id", "address", "constant", "none", "static_tensor"])
+_installed_counter = itertools.count()
+
+
+class Installed(dict[str, Any]):
+    """What the rewritten frames of one dict of globals load: it dies with that dict, which may be
+    copied.
+    """
+
+    __slots__ = ("__weakref__", "owner")
+
+    def __init__(self, owner: int) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return "what compiled code loads"
+
+
+@dataclass
+class GraphInput:
+    """A placeholder and where its tensor, or its number (a symbol), comes from."""
+
+    node: Node
+    source: Source
+    example: Any
+    static: bool
+
+
+class OutputGraph:
+    """What capture of one frame has produced so far."""
+
+    def __init__(
+        self,
+        context: CompileContext,
+        frame_globals: dict[str, Any],
+        seen: SeenFrame | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        from dynamo.values.identity_numbers import TokenKeys
+
+        self.context = context
+        self.plan = plan or Plan()
+        self.emission = EmissionPlan()
+        self.symbols = FrameSymbols(self, context, seen or SeenFrame())
+        self.frame_globals = frame_globals
+        self.graph = Graph()
+        self.compiled = False  # a backend has got the graph
+        self.root = torch.nn.Module()  # holds the captured bodies that nodes of the graph run
+        self.bodies: list[Subgraph] = []  # those being captured, innermost last
+        self.fake_mode = fake_tensor_mode(allow_non_fake_inputs=False)
+        self.guards = GuardSet()
+        self.lookups = Lookups()
+        self.side_effects = SideEffects()
+        self.inputs: list[GraphInput] = []
+        self.installed: dict[str, Any] = {}
+        self.hoisted_modules: list[Callable[[], Any]] = []  # see values/hoisted_modules.py
+        self.has_overrides = False  # a value whose class has __torch_function__ was seen
+        self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
+        self.default_dtype = torch.get_default_dtype()
+        self.default_device = default_device()
+        self.token_keys = TokenKeys()
+        self.plain_references: dict[int, Value] = {}  # id(target) -> its weak reference
+        self.has_generators = False
+        self.running: Any = None  # the interpreter whose instruction is being executed
+        self.steps = 0  # instructions executed so far, over all interpreters
+        # By id: objects whose end the program notices (values/lifetimes.py).
+        self.finalizable: dict[int, Finalizable] = {}
+        self._distinct_groups: dict[int, Value] = {}  # by id
+        self.classes_known: list[Value] = []  # of lazy modules whose class the program knows
+        self.continues = False  # the frame is a continuation
+        self.unique = UniqueReferences()  # what nothing else holds
+        self.inference = InferenceBlocks()
+        self.checks = Checks(self)
+        self.trial: Trial | None = None
+        # The number of steps after which capture stops.
+        self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
+        # Loops that are captured to their end (values/resumed_iterators.py).
+        self.unrolled: list[Any] = []
+        self.regions_guarded = False  # see values/break_regions.py
+        self.nesting_guarded = False  # whether the frame began inside of autocast
+        # No interpreter looks up before this step.
+        self.next_event = config.loop_limit
+        if self.stop_at >= 0:
+            self.next_event = min(self.stop_at, self.next_event)
+        self.handled_outside = sys.exception()  # what callers of the frame are handling
+        self._nodes = 0
+        self._last_placeholder: Node | None = None
+        # One Value per outside object and per source; the objects are kept alive so that ids stay
+        # theirs.
+        self.values_by_source: dict[Source, Value] = {}
+        self.values_by_id: dict[int, tuple[Any, Value]] = {}
+        self.root_frame: RootInterpreter  # that of the compiled frame
+        self.frames: weakref.WeakSet[Interpreter] = weakref.WeakSet()  # all of them
+        self.tracebacks: dict[int, TracebackValue] = {}  # by the identity of their frames
+        self.guarded_class_attrs: set[tuple[int, str]] = set()  # id of the class, name
+        self._tensor_values: dict[int, TensorValue] = {}  # id(FakeTensor) -> its value
+
+    # -- state ----------------------------------------------------------------------------------
+    def release(self) -> None:
+        """Let go of everything outside the frame: capture of it has ended."""
+        for tx in self.frames:
+            tx.release()
+        if not self.compiled:
+            self.graph.discard()
+        # What stands for the program's objects, which may hold each other.
+        for value in (*self.side_effects.tracked, *(v for _, v in self.values_by_id.values())):
+            vars(value).clear()
+        vars(self).clear()
+
+    @property
+    def epoch(self) -> int:
+        """Grows with everything that cannot be done twice: nodes and side effects (not guards)."""
+        return self._nodes + self.side_effects.epoch
+
+    @property
+    def op_count(self) -> int:
+        return sum(node.op.startswith("call_") for node in self.graph.nodes)
+
+    def observe(self, trial: Trial) -> None:
+        """Have the interpreters look up before every step."""
+        self.trial, self.next_event = trial, 0
+
+    @property
+    def guesses(self) -> bool:
+        """Whether this is a trial, in which data may be anything."""
+        return self.trial is not None and self.trial.is_behind(self)
+
+    # -- guards ---------------------------------------------------------------------------------
+    def assume_nothing_handled(self) -> None:
+        """Assume that no caller of the frame is handling an exception."""
+        if self.handled_outside is not None:
+            raise Unsupported(breaks.HandledOutside(repr(self.handled_outside)))
+        self.guards.add(GlobalsSource(), "predicate", nothing_handled)
+
+    def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
+        """Assume `kind` about the value at `source`; no-op for values that the frame made (source
+        None).
+        """
+        if source is None or (kind in _OF_INSTALLED and isinstance(source, InstalledSource)):
+            return
+        if kind in _IDENTITY_KINDS and is_trusted(source):
+            self.lookups.add_source(source)
+            return
+        self.guards.add(source, kind, payload)
+
+    # -- nodes ----------------------------------------------------------------------------------
+    def create_node(
+        self,
+        op: str,
+        target: Any,
+        args: tuple,
+        kwargs: dict[str, Any],
+        example: Any,
+        tx: Interpreter | None = None,
+    ) -> Node:
+        """Append a node. `args` and `kwargs` hold Nodes and constants; `example` is the fake
+        result.
+        """
+        if tx is not None and can_fail(target, args):
+            self.checks.node_may_fail(target, tx)
+        self.inference.check(op, target)
+        self._nodes += 1
+        graph = self.graph
+        if self.bodies:
+            graph = self.bodies[-1].graph
+            args, kwargs = self.bodies[-1].local(args), self.bodies[-1].local(kwargs)
+        elif self.root._modules:
+            check_local((args, kwargs), graph)
+        node = graph.create_node(op, target, args, kwargs)
+        node.meta["val"] = node.meta["example_value"] = example
+        if tx is not None:
+            node.meta["stack_trace"] = tx.stack_trace()
+        self.checks.node_added(node)
+        if self.context.hooks is not None:
+            self.context.hooks.node_created(node)
+        return node
+
+    def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:
+        """A placeholder for an outside tensor, named after its source."""
+        with torch.inference_mode(False) if self.inference.open else contextlib.nullcontext():
+            fake = None if static else self.symbols.fake_input(tensor, source)
+            if fake is None:
+                fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        name = _placeholder_name(source)
+        with self._at_placeholders():
+            node = self._placeholder(name)
+        self._last_placeholder = node
+        self._nodes += 1
+        version = version_of(fake)
+        node.meta.update(val=fake, example_value=fake, source=source.name, version=version)
+        if static:
+            node.meta["static"] = True
+        self.inputs.append(GraphInput(node, source, tensor, static))
+        return node
+
+    def add_symbol(self, info: SymbolInfo) -> Node:
+        """A placeholder for the number of a symbol, in front of the tensors."""
+        first = next(iter(self.graph.nodes), None)
+        after = [item.node for item in self.inputs if not isinstance(item.example, torch.Tensor)]
+        with self.graph.inserting_after(after[-1]) if after else self.graph.inserting_before(first):
+            node = self._placeholder(info.symbol.name)
+        value = value_of(self.symbols.env, info.symbol)
+        node.meta.update(val=value, example_value=value, source=readable_name(info.source))
+        if self._last_placeholder is None:
+            self._last_placeholder = node
+        self.inputs.insert(len(after), GraphInput(node, info.source, value, False))
+        return node
+
+    def _placeholder(self, name: str) -> Node:
+        """Sources may be alike in their names: the graph's function takes each name once."""
+        taken = {item.node.target for item in self.inputs}
+        while name in taken:
+            name += "_"
+        return self.graph.placeholder(name)
+
+    def let_vary(self, source: Source) -> None:
+        """The captured code replaces this buffer: from call to call it is another tensor."""
+        for item in self.inputs:
+            if item.static and item.source == source:
+                item.static = False
+                item.node.meta.pop("static", None)
+                self.guards.weaken(source, "static_tensor", "tensor")
+
+    def _at_placeholders(self):
+        if self._last_placeholder is not None:
+            return self.graph.inserting_after(self._last_placeholder)
+        first = next(iter(self.graph.nodes), None)
+        if first is None:
+            return self.graph.inserting_before(None)
+        return self.graph.inserting_before(first)
+
+    def tensor_value(self, node: Node, fake: torch.Tensor, make: type[TensorValue]) -> TensorValue:
+        """The Value of a fake tensor: the same one for the same tensor object (in-place ops return
+        their input).
+        """
+        known = self._tensor_values.get(id(fake))
+        if known is None:
+            known = self._tensor_values[id(fake)] = make(node, fake)
+        return known
+
+    def adopt(self, fake: torch.Tensor, value: TensorValue) -> None:
+        """`value` is the Value of this fake tensor from now on, and of no other."""
+        self._tensor_values.pop(id(value.fake), None)
+        value.fake = fake
+        self._tensor_values[id(fake)] = value
+
+    def fake_value(self, fake: torch.Tensor) -> TensorValue | None:
+        """The Value that a fake tensor already has."""
+        return self._tensor_values.get(id(fake))
+
+    def tensor_values(self) -> Collection[TensorValue]:
+        """The Values of all fake tensors so far."""
+        return self._tensor_values.values()
+
+    # -- installed objects ----------------------------------------------------------------------
+    def install(self, prefix: str, obj: Any) -> InstalledSource:
+        """Give `obj` a unique name among what is installed in the frame's globals; it is written
+        there when compilation succeeds.
+        """
+        for name, known in self.installed.items():
+            if known is obj:
+                return InstalledSource(name)
+        name = f"__framegraph_{_identifier(prefix)}_{next(_installed_counter)}"
+        self.installed[name] = obj
+        return InstalledSource(name)
+
+    def publish(self) -> Installed:
+        """Put what is installed where the new code loads it from, and assume that it is there: the
+        same code may be run in other globals, too.
+        """
+        published = self.frame_globals.get(INSTALLED)
+        if type(published) is not Installed or published.owner != id(self.frame_globals):
+            published = self.frame_globals[INSTALLED] = Installed(id(self.frame_globals))
+        published.update(self.installed)
+        self.guards.add(GlobalSource(INSTALLED), "id", published)
+        return published
+
+    def continuation(self, code: types.CodeType, namespace: dict[str, Any]) -> InstalledSource:
+        """The function over a continuation's code, installed once."""
+        for name, known in self.installed.items():
+            if isinstance(known, types.FunctionType) and known.__code__ is code:
+                return InstalledSource(name)
+        return self.install(f"resume_{code.co_name}", types.FunctionType(code, namespace))
+
+    # -- identity -------------------------------------------------------------------------------
+    def known_value(self, obj: Any, source: Source | None) -> Value | None:
+        """The Value that `obj` or `source` already has. A second way to the same object is guarded
+        as an alias.
+        """
+        if source is not None and (value := self.values_by_source.get(source)) is not None:
+            return value
+        entry = self.values_by_id.get(id(obj))
+        if entry is None:
+            return None
+        value = entry[1]
+        by_identity = _is_guarded_by_identity(value)
+        if source is not None and value.source is None and by_identity:
+            self.guard(source, "id", obj)
+            self.values_by_source[source] = value
+        if source is not None and value.source is not None and value.source != source:
+            if by_identity:
+                self.guard(source, "id", obj)
+            else:
+                self.guard(source, "aliased", value.source)
+            self.values_by_source[source] = value
+            if value.source.weak and not source.weak:
+                value.source = source  # by which it is loaded
+        return value
+
+    def remember(self, obj: Any, source: Source | None, value: Value) -> Value:
+        """`value` stands for `obj` from now on, wherever it is reached."""
+        if source is not None:
+            self.values_by_source[source] = value
+        self.values_by_id[id(obj)] = (obj, value)
+        value.outside = obj
+        return value
+
+    def not_aliased_sources(self) -> Sequence[Source]:
+        """Sources of the inputs that must stay different tensors (static ones are guarded by
+        identity).
+        """
+        return [
+            item.source
+            for item in self.inputs
+            if not item.static and isinstance(item.example, torch.Tensor)
+        ]
+
+    def guard_distinct(self, value: Value) -> None:
+        """The frame is about to tell this object from others, by identity."""
+        if value.source is not None and not value.is_constant():
+            self._distinct_groups[id(value)] = value
+
+    def distinct_groups(self) -> list[tuple[Source, ...]]:
+        """Groups of sources of one type that must stay different objects. Tensors are inputs."""
+        from dynamo.values.tensor import TensorValue
+
+        groups: dict[type, list[Source]] = {}
+        for value in self._distinct_groups.values():
+            known = _is_guarded_by_identity(value) or isinstance(value, TensorValue)
+            if value.source is not None and not known:
+                groups.setdefault(value.python_type(), []).append(value.source)
+        return [tuple(sources) for sources in groups.values() if len(sources) > 1]
+
+    def static_ids(self) -> tuple[int, ...]:
+        """ids of the parameters and buffers, which the other inputs must not be."""
+        return tuple(sorted(id(item.example) for item in self.inputs if item.static))
+
+
+_GUARDED_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+_IDENTITY_KINDS = frozenset(["id", "function_code"])
+
+
+def _is_guarded_by_identity(value: Value) -> bool:
+    """Not a bound method of C, whose guards another method of the same object passes."""
+    known = issubclass(type(value.outside), _GUARDED_BY_IDENTITY)
+    return known and not hasattr(value, "receiver")
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W+", "_", text).strip("_") or "value"
+
+
+def _placeholder_name(source: Source) -> str:
+    """L['self'].layers[0].weight -> self_layers_0_weight."""
+    text = re.sub(r"\b[LGC]\[|_modules\[|_parameters\[|_buffers\[|__dict__", " ", source.name)
+    name = _identifier(text)
+    if name == "self":  # the graph's function has one of its own
+        return "self_tensor"
+    return name if not name[0].isdigit() else f"input_{name}"
+
+
+__all__ = ["GlobalSource", "GraphInput", "OutputGraph"]
+
+
+def nothing_handled(_: Any = None) -> bool:
+    """Whether no exception is being handled here."""
+    return sys.exception() is None

@@ -1,0 +1,137 @@
+"""Plans: the directives of one attempt to capture a frame, and of one emission of its new code.
+
+A frame is captured in attempts (framestate/attempts.py). Each follows an immutable Plan, and either
+succeeds, leaves the frame as it is (SkipFrame), or asks for another attempt: `raise Retry(plan)`
+with the changed plan and the cause of the change. Emission of the rewritten frame does the same
+with an EmissionPlan, within one attempt.
+
+(Exceptions of the captured program travel as dynamo.values.exceptions.RaisedException.)
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+MOST_ATTEMPTS = 2000  # at one frame: a net under capture, not a limit of programs
+
+
+@dataclass(frozen=True)
+class BreakBefore:
+    """The graph breaks before instruction number `step`, counted over all interpreters.
+
+    forbidden: inside of dynamo.error_on_graph_break(True). loop: begins there and runs natively as
+    a whole. assumed: guards of the break, see dynamo.errors.Unsupported.
+    """
+
+    step: int
+    reason: Any
+    user_stack: Sequence[traceback.FrameSummary] = ()
+    forbidden: bool = False
+    loop: Any = None
+    assumed: Sequence[tuple[Any, str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for the latest instruction before which a break can stand, where the values at the
+    first break cannot be made again.
+
+    fits: the last of the frame's own steps at which a break is known to fit. too_late: the first at
+    which it does not; None: nothing is searched. stride: how far to go back next. step_log: the
+    steps at which the frame's own instructions began, in the attempt that came furthest.
+    """
+
+    fits: int = -1
+    too_late: int | None = None
+    stride: int = 1
+    step_log: Sequence[int] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The directives of one attempt.
+
+    stop: where the graph breaks; None: nowhere, as far as is known. polyfilled: the steps of
+    instructions that run as polyfills (values/polyfill_calls.py). unrolls: loops that broke in an
+    earlier turn may be captured to their end (values/resumed_iterators.py). leaves_loops: loops
+    that read tensors may run natively (interp/data_dependent_loops.py). cause: of this attempt.
+    """
+
+    stop: BreakBefore | None = None
+    search: Search = Search()
+    polyfilled: frozenset[int] = frozenset()
+    unrolls: bool = True
+    leaves_loops: bool = True
+    cause: str = "the first attempt"
+
+    def breaking(self, stop: BreakBefore, search: Search | None = None) -> Plan:
+        """The same, with a break before an instruction."""
+        cause = f"break before step {stop.step}: {stop.reason}"
+        return replace(self, stop=stop, search=search or self.search, cause=cause)
+
+    def with_polyfill(self, step: int) -> Plan:
+        """From the start, with one more instruction run as a polyfill."""
+        cause = f"the instruction at step {step} runs as a polyfill"
+        return replace(self.anew(cause), polyfilled=self.polyfilled | {step})
+
+    def without_unrolling(self) -> Plan:
+        return replace(self.anew("an unrolled loop breaks in each turn"), unrolls=False)
+
+    def capturing_loops(self) -> Plan:
+        return replace(self.anew("a loop cannot run natively as a whole"), leaves_loops=False)
+
+    def anew(self, cause: str) -> Plan:
+        """From the start: what earlier attempts found does not hold any more."""
+        return Plan(unrolls=self.unrolls, leaves_loops=self.leaves_loops, cause=cause)
+
+    def after(self, step_log: Sequence[int]) -> Plan:
+        """The plan once its attempt has executed these steps."""
+        if len(step_log) <= len(self.search.step_log):
+            return self
+        return replace(self, search=replace(self.search, step_log=tuple(step_log)))
+
+
+@dataclass(frozen=True)
+class EmissionPlan:
+    """The directives of one emission, by the ids of values.
+
+    filled_later: containers that are made empty, and filled once all values are made. escaping:
+    values that cannot stay virtual over the break (framestate/virtual_objects.py).
+    """
+
+    filled_later: frozenset[int] = frozenset()
+    escaping: frozenset[int] = frozenset()
+
+    def filling(self, value: int) -> EmissionPlan:
+        return replace(self, filled_later=self.filled_later | {value})
+
+    def materialising(self, values: Iterable[int]) -> EmissionPlan:
+        return replace(self, escaping=self.escaping.union(values))
+
+
+class Retry(Exception):
+    """The attempt, or the emission, is given up: the next one follows `plan`."""
+
+    def __init__(self, plan: Plan | EmissionPlan) -> None:
+        super().__init__(plan)
+        self.plan = plan
+
+
+class AttemptEnded(BaseException):
+    """The attempt ends before the next instruction of `interpreter`: there its plan breaks the
+    graph, or a trial has seen enough (interp/data_dependent_loops.py).
+    """
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        super().__init__()
+        self.interpreter = interpreter
+
+
+class SkipFrame(Exception):
+    """Nothing to gain in this frame: it runs as it is."""

@@ -1,0 +1,1 @@
+"""torch as captured programs see it: calls, modes, modules, autograd, transforms, numpy."""

@@ -1,0 +1,48 @@
+"""torch.autograd.grad inside a frame: a node, which differentiates what the graph computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils import _pytree as pytree
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.torch.bodies import opened, proxies, wrap_nest
+from dynamo.values.builtins import handles
+from dynamo.values.tensor import TensorValue, run_fake
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+@handles(torch.autograd.grad)
+def _grad(tx, *args, **kwargs):
+    nest = tuple(opened(tx, value) for value in args)
+    named = {key: opened(tx, value) for key, value in kwargs.items()}
+    for leaf in pytree.tree_leaves((nest, named)):
+        if not (isinstance(leaf, TensorValue) or leaf.is_constant()):
+            raise Unsupported(breaks.NotGraphArgument(leaf.describe()))
+    _check_history(tx)
+    call = torch.autograd.grad, proxies(nest), proxies(named)
+    result = run_fake(tx, "call_function", *call)
+    node = tx.output.create_node("call_function", *call, result, tx)
+    return wrap_nest(tx, node, result)
+
+
+def _check_history(tx: Interpreter) -> None:
+    """Break where gradients may flow through what happened before the graph: whether one is None
+    cannot be told from the graph then, and hooks of the user's may run.
+    """
+    for item in tx.output.inputs:
+        if not item.example.requires_grad:
+            continue
+        if not has_no_history(item.example):
+            raise Unsupported(breaks.OutsideHistory(item.source.name))
+        tx.guard(item.source, "predicate", has_no_history)
+
+
+def has_no_history(tensor: torch.Tensor) -> bool:
+    """Autograd has nothing to do for the tensor but to give it its gradient."""
+    return tensor.grad_fn is None and not tensor._backward_hooks

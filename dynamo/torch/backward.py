@@ -1,0 +1,183 @@
+"""loss.backward() inside a frame: a node computes the gradients of the leaves, and what eager's
+autograd does with them is captured: the first is stored in `.grad`, others are added in place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.kinds import accumulates
+from dynamo.polyfills import torch_functions as torch_polyfills
+from dynamo.torch.bodies import opened, wrap_nest
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, run_fake
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_NONE = ConstantValue(None)
+_FALSE = ConstantValue(False)
+
+
+@handles(torch.autograd.backward)
+def _backward(
+    tx,
+    tensors,
+    grad_tensors=_NONE,
+    retain_graph=_NONE,
+    create_graph=_FALSE,
+    grad_variables=_NONE,
+    inputs=_NONE,
+):
+    if not _is_none(grad_variables):
+        raise _refuse("grad_variables is given")
+    return _differentiate(tx, tensors, grad_tensors, retain_graph, create_graph, inputs)
+
+
+def _tensor_backward(
+    tx, tensor, gradient=_NONE, retain_graph=_NONE, create_graph=_FALSE, inputs=_NONE
+):
+    return _differentiate(tx, tensor, gradient, retain_graph, create_graph, inputs)
+
+
+SPECIAL_METHODS["backward"] = _tensor_backward
+
+
+def _refuse(text: str) -> Unsupported:
+    return Unsupported(breaks.UncapturedCall(f"Tensor.backward(), where {text}"))
+
+
+def _is_none(value: Value) -> bool:
+    return value.is_constant() and value.as_constant() is None
+
+
+def _differentiate(
+    tx: Interpreter,
+    tensors: Value,
+    gradients: Value,
+    retain_graph: Value,
+    create_graph: Value,
+    inputs: Value,
+) -> Value:
+    if tx.output.bodies or tx.output.has_overrides:
+        raise _refuse("a transform or a tensor subclass is at work")
+    if create_graph.as_constant():
+        raise _refuse("create_graph is True")
+    if tx.call_function(tx.wrap(torch.is_anomaly_enabled), [], {}).as_constant():
+        raise _refuse("anomaly mode is on")
+    hooks = tx.output.context.hooks
+    if hooks is not None:
+        tensors, gradients = hooks.before_backward(tx, tensors, gradients)
+    outputs = _tensors(tx, tensors)
+    given = None if _is_none(gradients) else _tensors(tx, gradients, allow_none=True)
+    leaves = _leaves_below(tx, outputs)
+    if not _is_none(inputs):
+        chosen = _tensors(tx, inputs)
+        if not all(one in leaves for one in chosen):
+            raise _refuse("inputs are no leaves, or do not take part")
+        leaves = chosen
+    if not leaves:
+        raise _refuse("there is no leaf, or autograd raises")
+    for leaf in leaves:
+        tx.guard(leaf.source, "accumulates", None)
+    settings = {"retain_graph": retain_graph.as_constant(), "allow_unused": True}
+    if given is not None:
+        settings["grad_outputs"] = tuple(_proxy(one) for one in given)
+    places = tuple(_proxy(one) for one in outputs), tuple(leaf.as_proxy() for leaf in leaves)
+    found = run_fake(tx, "call_function", torch.autograd.grad, places, settings)
+    node = tx.output.create_node("call_function", torch.autograd.grad, places, settings, found, tx)
+    copies = _copied_strides(tx, leaves, found)
+    ours = wrap_nest(tx, node, found)
+    assert isinstance(ours, TupleValue)
+    pairs = zip(leaves, ours.items(tx), copies, strict=True)
+    kept = [TupleValue([*pair, tx.wrap(copy)]) for *pair, copy in pairs if not _is_none(pair[1])]
+    tx.inline(tx.wrap(torch_polyfills.accumulate_gradients), [TupleValue(kept)], {})
+    return _NONE
+
+
+def _tensors(tx: Interpreter, value: Value, allow_none: bool = False) -> list[Any]:
+    """One tensor, or a sequence of them."""
+    items = list(opened(tx, value)) if isinstance(value, (TupleValue, ListValue)) else [value]
+    if isinstance(value, SequenceValue) and not isinstance(value, (TupleValue, ListValue)):
+        raise _refuse(f"{value.describe()} is given")
+    for item in items:
+        fits = isinstance(item, TensorValue) or (allow_none and _is_none(item))
+        if not fits:
+            raise _refuse(f"{item.describe()} is given")
+    return items
+
+
+def _proxy(value: Value) -> Any:
+    return value.as_proxy() if isinstance(value, TensorValue) else None
+
+
+def _leaves_below(tx: Interpreter, outputs: Sequence[TensorValue]) -> list[TensorValue]:
+    """The leaves that get a gradient, as the fake tensors' own autograd has it. Breaks where
+    gradients would flow to what happened before the graph.
+    """
+    outside = {}
+    for item in tx.output.inputs:
+        fake = item.node.meta["example_value"]
+        if isinstance(fake, torch.Tensor) and fake.grad_fn is not None:
+            outside[fake.grad_fn] = item.source.name
+    todo = [one.fake.grad_fn for one in outputs if one.fake.grad_fn is not None]
+    leaves = [one for one in outputs if one.fake.is_leaf and one.fake.requires_grad]
+    seen = set(todo)
+    while todo:
+        function = todo.pop()
+        if function in outside:
+            raise Unsupported(breaks.OutsideHistory(outside[function]))
+        variable = getattr(function, "variable", None)
+        if variable is not None:
+            leaf = tx.output.fake_value(variable)
+            if leaf is None:
+                raise _refuse("a leaf is not of the graph")
+            leaves.append(leaf)
+        for following, _ in function.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                todo.append(following)
+    for leaf in leaves:
+        if leaf.real is not None and not accumulates(leaf.real):
+            raise Unsupported(breaks.OutsideHistory(leaf.describe()))
+    return list(dict.fromkeys(leaves))
+
+
+def _copied_strides(
+    tx: Interpreter, leaves: Sequence[TensorValue], found: Any
+) -> list[tuple[int, ...] | None]:
+    """For each gradient, the strides of the copy that autograd stores of it, or None: it stores the
+    gradient itself, since its memory is its alone and it is laid out like the leaf.
+    """
+    known = {value.fake.untyped_storage()._cdata for value in tx.output.tensor_values()}
+    owners = Counter(one.untyped_storage()._cdata for one in found if one is not None)
+    copies: list[tuple[int, ...] | None] = []
+    for leaf, gradient in zip(leaves, found, strict=True):
+        if gradient is None:
+            copies.append(None)
+            continue
+        wanted = torch.empty_like(leaf.fake).stride()
+        if wanted != leaf.fake.stride():  # the leaf has gaps
+            wanted = _contiguous(gradient.shape)
+        strides = zip(gradient.shape, gradient.stride(), wanted, strict=True)
+        fits = all(size == 1 or mine == its for size, mine, its in strides)
+        memory = gradient.untyped_storage()._cdata
+        alone = memory not in known and owners[memory] == 1
+        copies.append(None if fits and alone else wanted)
+    return copies
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides))[: len(shape)]

@@ -1,0 +1,56 @@
+"""Context managers of torch whose methods are not looked into: what they mean while capturing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo import breaks
+from dynamo.bytecode.cache import CodeMap
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import ModuleSource
+from dynamo.torch.inference import enter_inference, leave_inference
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+Method = Callable[["Interpreter", Sequence[Value]], Value]
+
+
+def profiler_is_off(module: Any) -> bool:
+    """No profiler is running"""
+    return not module.autograd._profiler_enabled()
+
+
+def _start_range(tx: Interpreter, args: Sequence[Value]) -> Value:
+    """A named range shows nothing where no profiler runs. Left natively, after a graph break, it
+    must not look for what it would have recorded. A static graph, which cannot break, has none of
+    its ranges in a profile.
+    """
+    manager = args[0]
+    if tx.output.context.hooks is None:
+        if torch.autograd._profiler_enabled():
+            raise Unsupported(breaks.UncapturedCall("torch.profiler.record_function"))
+        tx.guard(ModuleSource("torch"), "predicate", profiler_is_off)
+    manager.setattr(tx, "run_callbacks_on_exit", ConstantValue(False))
+    return manager
+
+
+def _end_range(tx: Interpreter, args: Sequence[Value]) -> Value:
+    records = args[0].getattr(tx, "run_callbacks_on_exit").as_constant()
+    if records:
+        raise Unsupported(breaks.UncapturedCall("torch.profiler.record_function"))
+    args[0].setattr(tx, "run_callbacks_on_exit", ConstantValue(True))
+    return ConstantValue(None)
+
+
+_RANGE = torch.autograd.profiler.record_function
+METHODS: CodeMap[Method] = CodeMap()
+METHODS.set(torch.inference_mode.__enter__.__code__, enter_inference)
+METHODS.set(torch.inference_mode.__exit__.__code__, leave_inference)
+METHODS.set(_RANGE.__enter__.__code__, _start_range)
+METHODS.set(_RANGE.__exit__.__code__, _end_range)

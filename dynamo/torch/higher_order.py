@@ -1,0 +1,296 @@
+"""Control flow on tensors: torch.cond, while_loop, scan, map. Branches and bodies are captured as
+graphs; the node calls torch's own operator on them.
+
+torch's Python around the operators (checks, pytrees, dimensions) is captured like user code. What
+does not fit the rules of the operators breaks the graph, and torch itself says what is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import Source
+from dynamo.polyfills import torch_functions as torch_polyfills
+from dynamo.torch.bodies import Body, closed, opened, trace_body, wrap_nest
+from dynamo.torch.subgraph import version_of
+from dynamo.torch.substitutes import inline
+from dynamo.torch.torch_function import FoldedFunctionValue
+from dynamo.values.base import Value
+from dynamo.values.builder import subclass_builder
+from dynamo.values.builtins import TABLE
+from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
+from dynamo.values.generator import GeneratorValue
+from dynamo.values.iterators import IteratorValue
+from dynamo.values.tensor import TensorValue, run_fake
+from fxgraph import Node
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# The functions that users call.
+FRONTS = (
+    (importlib.import_module("torch._higher_order_ops.cond"), "cond"),
+    (importlib.import_module("torch._higher_order_ops.while_loop"), "while_loop"),
+    (importlib.import_module("torch._higher_order_ops.scan"), "scan"),
+    (importlib.import_module("torch._higher_order_ops.map"), "map"),
+    (importlib.import_module("torch._higher_order_ops.associative_scan"), "associative_scan"),
+    (importlib.import_module("torch.nn.attention.flex_attention"), "flex_attention"),
+)
+_OPERATORS = torch.ops.higher_order
+
+
+class _Refused(Unsupported):
+    """The call does not keep a rule of the operator."""
+
+    def __init__(self, operator: str, text: str) -> None:
+        super().__init__(breaks.OpError(operator, text))
+
+
+# -- bodies that may run never, or often ----------------------------------------------------------
+def _trace(tx: Interpreter, operator: str, function: Value, inputs: Sequence[Value]) -> Body:
+    """Capture a branch or body on tensors like `inputs`. It must neither write its inputs nor
+    return them.
+    """
+    _check_closure(tx, operator, function)
+    body = trace_body(tx, function, tuple(inputs), {}, _alone)
+    given = [*body.inputs, *(node.meta["example_value"] for node in body.lifted)]
+    if not all(isinstance(fake, torch.Tensor) for fake in given):
+        raise _Refused(operator, "a branch or body uses a function from outside")
+    if any(version_of(fake) for fake in body.inputs):
+        raise _Refused(operator, "a branch or body writes its input")
+    memory = {fake.untyped_storage()._cdata for fake in given}
+    for value in pytree.tree_leaves(opened(tx, body.result)):
+        if not isinstance(value, TensorValue):
+            raise _Refused(operator, "a branch or body returns something that is no tensor")
+        storage = value.fake.untyped_storage()._cdata
+        if storage in memory:
+            raise _Refused(operator, "a branch or body returns an input, or one tensor twice")
+        memory.add(storage)
+    return body
+
+
+def _alone(number: int, fake: torch.Tensor) -> torch.Tensor:
+    """In memory of its own, so that what aliases it inside the body can be told."""
+    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+    return made.requires_grad_(fake.requires_grad)
+
+
+def _check_closure(tx: Interpreter, operator: str, function: Value) -> None:
+    """An iterator from outside would have moved on although the branch did not run."""
+    if not isinstance(function, FunctionValue):
+        return
+    for cell in function.closure(tx):
+        if isinstance(cell.contents, (IteratorValue, GeneratorValue)):
+            raise _Refused(operator, "a branch or body uses an iterator from outside")
+
+
+def _unchanged_outside(tx: Interpreter, operator: str, trace: Callable[[], list[Body]]) -> Any:
+    """Run `trace`; break if a tensor from outside the bodies was written meanwhile."""
+    versions = _versions(tx)
+    bodies = trace()
+    for body in bodies:
+        for node in body.lifted:
+            fake = node.meta["example_value"]
+            if versions.get(id(fake), node.meta.get("version", 0)) != version_of(fake):
+                raise _Refused(operator, "a branch or body writes a tensor from outside")
+    return bodies
+
+
+def _versions(tx: Interpreter) -> dict[int, int]:
+    known = tx.output._tensor_values.values()
+    return {id(value.fake): version_of(value.fake) for value in known}
+
+
+def _share_inputs(first: Body, second: Body) -> tuple[Node, ...]:
+    """Both bodies take the same lifted tensors, in one order."""
+    first.graph.lift_all(second.lifted)
+    second.graph.lift_all(first.lifted)
+    order = list(first.lifted)
+    if list(second.lifted) != order:
+        second.graph.reorder(order)
+    return tuple(order)
+
+
+def _tensors(operator: str, values: Sequence[Value]) -> list[TensorValue]:
+    if not all(isinstance(value, TensorValue) for value in values):
+        raise _Refused(operator, "an operand is no tensor")
+    return list(values)  # type: ignore[arg-type]
+
+
+def _flat(tx: Interpreter, body: Body) -> list[TensorValue]:
+    """Have the body return a flat tuple; its leaves."""
+    leaves = pytree.tree_leaves(opened(tx, body.result))
+    body.result = closed(tx, tuple(leaves))
+    return leaves
+
+
+def _check_alike(operator: str, left: Sequence[TensorValue], right: Sequence[TensorValue]) -> None:
+    if [_metadata(v) for v in left] != [_metadata(v) for v in right]:
+        raise _Refused(operator, "results differ in number, shape, strides, dtype or device")
+
+
+def _metadata(value: TensorValue) -> tuple[Any, ...]:
+    fake = value.fake
+    return fake.shape, fake.stride(), fake.dtype, fake.device
+
+
+def _record(tx: Interpreter, operator: Any, args: tuple[Any, ...]) -> Any:
+    """The node, and the fake result."""
+    result = run_fake(tx, "call_function", operator, args, {})
+    return tx.output.create_node("call_function", operator, args, {}, result, tx), result
+
+
+# -- the operators --------------------------------------------------------------------------------
+def _cond(tx: Interpreter, pred: Value, true_fn: Value, false_fn: Value, operands: Value) -> Value:
+    given = opened(tx, operands)
+    if pred.is_constant() and isinstance(pred.as_constant(), (bool, int, float)):
+        return tx.call_function(true_fn if pred.as_constant() else false_fn, operands.unpack(tx))
+    if not isinstance(pred, TensorValue) or pred.fake.numel() != 1:
+        raise _Refused("cond", "the predicate is no single boolean")
+    if not isinstance(given, (tuple, list)):
+        raise _Refused("cond", "the operands are no tuple")
+    leaves = _tensors("cond", pytree.tree_leaves(given))
+
+    def both() -> list[Body]:
+        return [_trace(tx, "cond", function, tuple(given)) for function in (true_fn, false_fn)]
+
+    true, false = _unchanged_outside(tx, "cond", both)
+    nests = [opened(tx, body.result) for body in (true, false)]
+    _, spec = pytree.tree_flatten(nests[0])
+    if spec != pytree.tree_flatten(nests[1])[1]:
+        raise _Refused("cond", "the branches return different structures")
+    _check_alike("cond", _flat(tx, true), _flat(tx, false))
+    lifted = _share_inputs(true, false)
+    arguments = (*[leaf.node for leaf in leaves], *lifted)
+    call = (pred.node, true.attach(tx), false.attach(tx), arguments)
+    node, result = _record(tx, _OPERATORS.cond, call)
+    return _unflatten(tx, wrap_nest(tx, node, tuple(result)), spec)
+
+
+def _unflatten(tx: Interpreter, flat: Value, spec: Any) -> Value:
+    return closed(tx, pytree.tree_unflatten(flat.unpack(tx), spec))
+
+
+def _while_loop(
+    tx: Interpreter, cond_fn: Value, body_fn: Value, carried: Value, additional: Value
+) -> Value:
+    leaves = _tensors("while_loop", carried.unpack(tx))
+    if additional.unpack(tx):
+        raise _Refused("while_loop", "there are additional inputs")
+
+    def both() -> list[Body]:
+        return [_trace(tx, "while_loop", function, leaves) for function in (cond_fn, body_fn)]
+
+    cond, body = _unchanged_outside(tx, "while_loop", both)
+    condition = cond.result
+    single = isinstance(condition, TensorValue) and condition.fake.shape == ()
+    if not single or condition.fake.dtype is not torch.bool:  # type: ignore[attr-defined]
+        raise _Refused("while_loop", "the condition is no single boolean")
+    _, spec = pytree.tree_flatten(opened(tx, body.result))
+    _check_alike("while_loop", _flat(tx, body), leaves)
+    lifted = _share_inputs(cond, body)
+    if torch.is_grad_enabled() and any(leaf.fake.requires_grad for leaf in leaves):
+        raise _Refused("while_loop", "a carried tensor needs gradients")
+    arguments = tuple(leaf.node for leaf in leaves)
+    call = (cond.attach(tx), body.attach(tx), arguments, lifted)
+    with tx.output.fake_mode:
+        result = tuple(torch.empty_like(leaf.fake) for leaf in leaves)
+    node = tx.output.create_node("call_function", _OPERATORS.while_loop, call, {}, result, tx)
+    return _unflatten(tx, wrap_nest(tx, node, result), spec)
+
+
+def _first_slices(tx: Interpreter, values: Sequence[TensorValue]) -> list[Value]:
+    """Values that stand for one step's slices; the nodes that make them are not used."""
+    from dynamo.values.constant import ConstantValue
+
+    return [value.getitem(tx, ConstantValue(0)) for value in values]
+
+
+def _scan(
+    tx: Interpreter, combine_fn: Value, init: Value, xs: Value, additional_inputs: Value
+) -> Value:
+    starts = _tensors("scan", init.unpack(tx))
+    sequences = _tensors("scan", xs.unpack(tx))
+    if additional_inputs.unpack(tx):
+        raise _Refused("scan", "there are additional inputs")
+    slices = _first_slices(tx, sequences)
+
+    def one() -> list[Body]:
+        return [_trace(tx, "scan", combine_fn, [*starts, *slices])]
+
+    (body,) = _unchanged_outside(tx, "scan", one)
+    _check_alike("scan", _flat(tx, body)[: len(starts)], starts)
+    nodes = [tuple(value.node for value in values) for values in (starts, sequences)]
+    node, result = _record(tx, _OPERATORS.scan, (body.attach(tx), *nodes, body.lifted))
+    return wrap_nest(tx, node, tuple(result))
+
+
+def _map(tx: Interpreter, f: Value, xs: Value, pos_args: Value) -> Value:
+    sequences = _tensors("map", xs.unpack(tx))
+    others = _tensors("map", pos_args.unpack(tx))
+    slices = _first_slices(tx, sequences)
+
+    def one() -> list[Body]:
+        return [_trace(tx, "map", f, [*slices, *others])]
+
+    (body,) = _unchanged_outside(tx, "map", one)
+    _, spec = pytree.tree_flatten(opened(tx, body.result))
+    _flat(tx, body)
+    arguments = (*[value.node for value in others], *body.lifted)
+    call = (body.attach(tx), tuple(value.node for value in sequences), arguments)
+    node, result = _record(tx, _OPERATORS.map_impl, call)
+    return _unflatten(tx, wrap_nest(tx, node, tuple(result)), spec)
+
+
+def _flex_attention(tx: Interpreter, *args: Value) -> Value:
+    return inline(tx, torch_polyfills.flex_attention, *args)
+
+
+_HANDLERS: dict[str, Callable[..., Value]] = {
+    "cond": _cond,
+    "while_loop": _while_loop,
+    "scan": _scan,
+    "map_impl": _map,
+    "flex_attention": _flex_attention,
+}
+
+
+def _inlined(function: Any) -> Any:
+    """Capture torch's Python around an operator; a break stands at the call, which torch then
+    answers by itself.
+    """
+
+    def handler(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        return tx.inline(UserFunctionValue(function), args, kwargs)
+
+    return handler
+
+
+for _module, _name in FRONTS:
+    _function = getattr(_module, _name)
+    TABLE[_function] = _inlined(_function)
+
+
+@subclass_builder(torch._ops.HigherOrderOperator)
+def build_higher_order(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """An operator that runs functions."""
+    tx.guard(source, "id", obj)
+    name = obj.name()
+    handler = _HANDLERS.get(name)
+    value: Value
+    if handler is None:
+        value = OpaqueFunctionValue(obj, breaks.UncapturedCall(name), source)
+    else:
+
+        def call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+            return handler(tx, *args, **kwargs)
+
+        value = FoldedFunctionValue(obj, call, source)
+    return tx.output.remember(obj, source, value)

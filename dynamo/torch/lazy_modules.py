@@ -1,0 +1,96 @@
+"""Lazy modules of torch.nn, which get their parameters when they are first called.
+
+No graph can do that. Where it is the same as doing it in place, it is done while capturing, and
+capture starts again: the frame then finds the module as it is from now on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as _module_globals
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.plans import Retry
+from dynamo.torch.modules import ModuleValue
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.containers import TupleValue
+from dynamo.values.dicts import DictValue
+from dynamo.values.hoisted_modules import can_be_first
+from dynamo.values.random_state import program_draws
+from dynamo.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dynamo.guards.sources import Source
+    from dynamo.interp.interpreter import Interpreter
+
+
+@handles(LazyModuleMixin._infer_parameters)
+def _infer_parameters(
+    tx: Interpreter, owner: Value, module: Value, args: Value, *rest: Value
+) -> Any:
+    inputs = _inputs(args, *rest)
+    if inputs is None or module is not owner or not _is_as_before(tx, module):
+        raise Unsupported(breaks.UncapturedCall("the first call of a lazy module"))
+    real: Any = module.real  # type: ignore[attr-defined]
+    try:
+        with program_draws():
+            real._infer_parameters(real, inputs)
+    except Exception as error:
+        raise Unsupported(
+            breaks.UncapturedCall(f"the first call of a lazy module ({error})")
+        ) from None
+    raise Retry(tx.output.plan.anew("a lazy module has made its parameters"))
+
+
+def _inputs(args: Value, kwargs: Value | None = None) -> tuple[torch.Tensor, ...] | None:
+    """Tensors like the arguments: only their shapes matter."""
+    if kwargs is not None and not (isinstance(kwargs, DictValue) and not kwargs.entries):
+        return None
+    if not isinstance(args, TupleValue):
+        return None
+    fakes = [value.fake for value in args.wrapped() if isinstance(value, TensorValue)]
+    if len(fakes) != len(args.contents):
+        return None
+    if not all(type(size) is int for fake in fakes for size in fake.shape):
+        return None
+    return tuple(torch.empty(fake.shape, dtype=fake.dtype, device="meta") for fake in fakes)
+
+
+def _is_as_before(tx: Interpreter, module: Value) -> bool:
+    """A module of torch's own, from before the frame, which has not changed it; nothing that was
+    captured draws random numbers or sees the module as it was.
+    """
+    if not isinstance(module, ModuleValue) or module.real is None or module.source is None:
+        return False
+    if module.source.made_by_frame or tx.output.side_effects.is_dirty(module):
+        return False
+    cls = type(module.real)
+    if not cls.__module__.startswith("torch.nn.modules."):
+        return False
+    if _module_globals._global_forward_pre_hooks:
+        return False
+    if any(known is module for known in tx.output.classes_known):
+        return False
+    if any(_tells_of_it(guard.source, module.source.name) for guard in tx.output.guards):
+        return False
+    first = next(iter(module.real._forward_pre_hooks), None)
+    return first == module.real._initialize_hook.id and can_be_first(tx, None)
+
+
+# What a module of torch's has otherwise once it has its parameters.
+_CHANGED = (
+    *("in_features", "in_channels", "num_features", "weight", "bias", "running_", "num_batches"),
+    *("_parameters", "_buffers", "_initialize_hook", "_load_hook"),
+)
+
+
+def _tells_of_it(source: Source | None, module: str) -> bool:
+    """Whether the frame has seen what changes."""
+    if source is None or not source.name.startswith(module):
+        return False
+    return any(name in source.name.removeprefix(module) for name in _CHANGED)

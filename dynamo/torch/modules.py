@@ -1,0 +1,353 @@
+"""nn.Module: parameters, buffers and children through the module's own tables; calls without the
+detour of `_call_impl`.
+
+What nn.Module's Python methods do in many lines (attribute lookup, attribute stores, construction,
+calls) is known here and
+put into the builtins table; every other method of a module is captured like user code.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as module_globals
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import (
+    AttrSource,
+    ModuleItemSource,
+    ModuleSource,
+    Source,
+)
+from dynamo.polyfills import module_calls
+from dynamo.values.base import Value
+from dynamo.values.builder import subclass_builder
+from dynamo.values.builtin_object import Pending
+from dynamo.values.builtins import handles, polyfill
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import TupleValue, from_constant
+from dynamo.values.descriptors import MISSING, guarded_lookup
+from dynamo.values.dicts import DictValue, OrderedDictValue
+from dynamo.values.exceptions import raise_python
+from dynamo.values.function import UserFunctionValue
+from dynamo.values.objects import ObjectValue
+from dynamo.values.side_effects import DELETED
+from dynamo.values.tensor import TensorValue, wrap_tensor
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# Methods of nn.Module that are known here; what takes their place later is captured.
+_OWN = {name: vars(torch.nn.Module)[name] for name in ("__call__", "_call_impl", "__getattr__")}
+TABLES = ("_parameters", "_buffers", "_modules")
+FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+BACKWARD_HOOKS = ("_backward_pre_hooks", "_backward_hooks")
+GLOBAL_FORWARD_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks")
+GLOBAL_BACKWARD_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks")
+
+
+# Buffers that forward was seen to replace (`self.state = new`): their identity is not guarded.
+REPLACED_BUFFERS: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
+
+
+class StaticPending(Pending):
+    """A parameter or buffer that was not used yet."""
+
+    __slots__ = ()
+
+    def wrap(self) -> Value:
+        if isinstance(self.real, torch.Tensor):
+            return wrap_tensor(self.tx, self.real, self.source, static=True)
+        return super().wrap()
+
+
+class ModuleTable(DictValue):
+    """_parameters, _buffers or _modules of a module from outside."""
+
+    def __init__(
+        self, real: dict, source: Source | None, kind: type[DictValue], varying: set[str]
+    ) -> None:
+        super().__init__({}, source, real)
+        self.cls = kind.cls
+        self.varying = varying
+
+    def pending(self, tx: Interpreter, real: Any, source: Source | None) -> Pending:
+        if isinstance(source, ModuleItemSource) and source.key in self.varying:
+            return Pending(tx, real, source)
+        return StaticPending(tx, real, source)
+
+    def item_source(self, key: Any) -> Source | None:
+        return None if self.source is None else ModuleItemSource(self.source, key)
+
+    def fresh(self, entries: dict) -> DictValue:
+        return (OrderedDictValue if self.cls is not dict else DictValue)(entries)
+
+
+class ModuleValue(ObjectValue):
+    """An nn.Module."""
+
+    def describe(self) -> str:
+        where = f" {self.source.name}" if self.source is not None else ""
+        return f"module {self.cls.__name__}{where}"
+
+    def table(self, tx: Interpreter, name: str) -> Any:
+        """_parameters, _buffers or _modules; None in a module whose __init__ has not run."""
+        stored = tx.output.side_effects.load_attr(self, name)
+        if isinstance(stored, DictValue):
+            return stored
+        own = self.instance_dict()
+        if own is None or name not in own:
+            return None
+        real, source = own[name], super().own_source(name)
+        known = tx.output.known_value(real, source)
+        if known is not None:
+            return known
+        kind = DictValue if type(real) is dict else OrderedDictValue
+        value = ModuleTable(real, source, kind, REPLACED_BUFFERS.get(self.real, set()))
+        tx.output.side_effects.track_existing(value)
+        return tx.output.remember(real, source, value)
+
+    def own_attr(self, tx: Interpreter, name: str) -> Value | None:
+        if name in TABLES:
+            return self.table(tx, name)
+        stored = tx.output.side_effects.load_attr(self, name)
+        if stored is None and self._in_a_table(name):
+            # Registered names are not in the instance dict: nn.Module.__setattr__ sees to that.
+            return None
+        return super().own_attr(tx, name)
+
+    def _in_a_table(self, name: str) -> bool:
+        own = self.instance_dict()
+        if own is None or name in own:
+            return False
+        return any(name in own.get(table, ()) for table in TABLES)
+
+    def getattr_or_fallback(self, tx: Interpreter, name: str) -> Value:
+        if guarded_lookup(tx, self, "__getattr__") is not _OWN["__getattr__"]:
+            return super().getattr_or_fallback(tx, name)
+        if self._in_a_table(name) and guarded_lookup(tx, self, name) is MISSING:
+            found = self.registered(tx, name)
+            if found is not None:
+                return found
+        return super().getattr_or_fallback(tx, name)
+
+    def registered(self, tx: Interpreter, name: str) -> Value | None:
+        """A parameter, buffer or child."""
+        key = ConstantValue(name)
+        for table_name in TABLES:
+            own = self.instance_dict()
+            if own is not None and tx.output.side_effects.load_attr(self, table_name) is None:
+                real = own.get(table_name, {})
+                if name not in real and not self._table_changed(tx, table_name):
+                    continue
+            table = self.table(tx, table_name)
+            found = None if table is None else table.lookup(tx, key)
+            if found is not None:
+                return found
+        return None
+
+    def _table_changed(self, tx: Interpreter, name: str) -> bool:
+        table = self.table(tx, name)
+        return table is not None and tx.output.side_effects.is_dirty(table)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not _calls_as_torch(tx, self):
+            return super().call(tx, args, kwargs)
+        replacement = self._replacement(tx)
+        if replacement is not None:
+            return polyfill(tx, replacement, *_packed(tx, self, args, kwargs))
+        return call_module(tx, self, args, kwargs)
+
+    def _replacement(self, tx: Interpreter) -> Callable[..., Any] | None:
+        """What a static graph captures instead of a call of this module."""
+        hooks = tx.output.context.hooks
+        return None if hooks is None else hooks.replaces_call(self)
+
+    def forwards(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, Sequence[Value], dict[str, Value]] | None:
+        if not _calls_as_torch(tx, self):
+            return super().forwards(tx, args, kwargs)
+        replacement = self._replacement(tx)
+        if replacement is not None:
+            return tx.wrap(replacement), _packed(tx, self, args, kwargs), {}
+        if _calls_hooks(tx, self):
+            return tx.wrap(module_calls.call_with_hooks), _packed(tx, self, args, kwargs), {}
+        return self.getattr(tx, "forward"), args, kwargs
+
+
+def _calls_as_torch(tx: Interpreter, module: ModuleValue) -> bool:
+    """A call of the module is nn.Module's: nothing has taken the place of that."""
+    return all(
+        guarded_lookup(tx, module, name) is _OWN[name] for name in ("__call__", "_call_impl")
+    )
+
+
+# -- calls ----------------------------------------------------------------------------------------
+def call_module(
+    tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """module(*args, **kwargs): forward itself, when there are no hooks (which is guarded)."""
+    if _calls_hooks(tx, module):
+        return polyfill(tx, module_calls.call_with_hooks, *_packed(tx, module, args, kwargs))
+    forward = module.getattr(tx, "forward")
+    return tx.call_function(forward, args, kwargs)
+
+
+def _packed(
+    tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> list[Value]:
+    """The arguments of a function that stands for a call: (module, args, kwargs)."""
+    return [module, TupleValue(list(args)), DictValue.of(tx, dict(kwargs))]
+
+
+def _calls_hooks(tx: Interpreter, module: ModuleValue) -> bool:
+    """Whether a call of the module calls forward hooks, too; backward hooks break the graph."""
+    if torch.is_grad_enabled() and (
+        has_hooks(tx, module, BACKWARD_HOOKS) or _global_hooks(tx, GLOBAL_BACKWARD_HOOKS)
+    ):
+        raise Unsupported(breaks.UncapturedCall(f"{module.describe()}, which has backward hooks"))
+    return has_hooks(tx, module, FORWARD_HOOKS) or _global_hooks(tx, GLOBAL_FORWARD_HOOKS)
+
+
+def has_hooks(tx: Interpreter, module: ModuleValue, names: Sequence[str]) -> bool:
+    """Whether hooks of these kinds are registered on the module (which is guarded)."""
+    found = False
+    own = module.instance_dict()
+    for name in names:
+        stored = tx.output.side_effects.load_attr(module, name)
+        if isinstance(stored, Value):
+            found |= stored.length(tx) != 0
+            continue
+        hooks = (own or {}).get(name)
+        if hooks is None:
+            continue
+        known = tx.output.known_value(hooks, module.own_source(name))
+        if known is not None:
+            found |= known.length(tx) != 0
+            continue
+        tx.guard(module.own_source(name), "length", len(hooks))
+        found |= len(hooks) != 0
+    return found
+
+
+def _global_hooks(tx: Interpreter, names: Sequence[str]) -> bool:
+    source = ModuleSource(module_globals.__name__)
+    for name in names:
+        tx.guard(AttrSource(source, name), "length", len(getattr(module_globals, name)))
+    return any(getattr(module_globals, name) for name in names)
+
+
+@handles(torch.nn.Module.__call__)
+def _call(tx, module, *args, **kwargs):
+    if isinstance(module, ModuleValue) and not _calls_as_torch(tx, module):
+        return tx.inline(UserFunctionValue(_OWN["__call__"]), [module, *args], kwargs)
+    return call_module(tx, module, args, kwargs)
+
+
+@handles(torch.nn.Module._call_impl)
+def _call_impl(tx, module, *args, **kwargs):
+    return call_module(tx, module, args, kwargs)
+
+
+# -- attributes -----------------------------------------------------------------------------------
+@handles(torch.nn.Module.__getattr__)
+def _module_getattr(tx, module, name):
+    found = module.registered(tx, name.as_constant())
+    if found is None:
+        text = f"{module.cls.__name__!r} object has no attribute {name.as_constant()!r}"
+        raise_python(tx, AttributeError, text)
+    return found
+
+
+@handles(torch.nn.Module.__setattr__)
+def _module_setattr(tx, module, name, value):
+    attr = name.as_constant()
+    if isinstance(value, TensorValue) and issubclass(value.python_type(), torch.nn.Parameter):
+        _register(tx, module, "_parameters", name, value)
+        return
+    if isinstance(value, ModuleValue):
+        _register(tx, module, "_modules", name, value)
+        return
+    if isinstance(value, TensorValue) and issubclass(value.python_type(), torch.nn.Buffer):
+        _register(tx, module, "_buffers", name, value)
+        return
+    for table_name in TABLES:
+        if _holds(tx, module, table_name, attr):
+            if table_name == "_parameters" and not value.is_constant():
+                text = f"cannot assign as parameter {attr!r} (torch.nn.Parameter or None expected)"
+                raise_python(tx, TypeError, text)
+            table = module.table(tx, table_name)
+            if table_name == "_buffers" and module.real is not None and table.source is not None:
+                REPLACED_BUFFERS.setdefault(module.real, set()).add(attr)
+                tx.output.let_vary(ModuleItemSource(table.source, attr))
+            table.setitem(tx, name, value)
+            return
+    module.generic_setattr(tx, attr, value)
+
+
+def _holds(tx: Interpreter, module: ModuleValue, table_name: str, name: str) -> bool:
+    table = module.table(tx, table_name)
+    if table is None:
+        return False
+    if table.real is not None:
+        return name in table.real or name in table.entries
+    return name in table.entries
+
+
+def _register(
+    tx: Interpreter, module: ModuleValue, table_name: str, name: Value, value: Value
+) -> None:
+    attr = name.as_constant()
+    table = module.table(tx, table_name)
+    if table is None:
+        text = "cannot assign module before Module.__init__() call"
+        raise_python(tx, AttributeError, text)
+    stored = tx.output.side_effects.load_attr(module, attr)
+    if (stored is not None and stored is not DELETED) or attr in (module.instance_dict() or {}):
+        tx.output.side_effects.delete_attr(module, attr)
+    for other in TABLES:
+        if other != table_name and _holds(tx, module, other, attr):
+            module.table(tx, other).delitem(tx, name)
+    table.setitem(tx, name, value)
+
+
+@handles(torch.nn.Module.__delattr__)
+def _module_delattr(tx, module, name):
+    for table_name in TABLES:
+        if _holds(tx, module, table_name, name.as_constant()):
+            module.table(tx, table_name).delitem(tx, name)
+            return
+    module.generic_delattr(tx, name.as_constant())
+
+
+@handles(torch.nn.Module.__init__)
+def _module_init(tx, module, *args, **kwargs):
+    """A fresh module's attributes."""
+    kind = module.python_type()
+    if not issubclass(kind, torch.nn.Module) or ((args or kwargs) and not kind.call_super_init):
+        raise Unsupported(breaks.UncapturedCall("torch.nn.Module.__init__"))
+    side_effects = tx.output.side_effects
+    for name, value in vars(torch.nn.Module()).items():
+        if type(value) is OrderedDict:
+            fresh: Value = OrderedDictValue({})
+        else:
+            fresh = from_constant(value) if type(value) in (dict, set) else tx.wrap(value)
+        if fresh.mutation is None and not fresh.is_constant():
+            side_effects.track_new(fresh)
+        side_effects.store_attr(module, name, fresh)
+
+
+@subclass_builder(torch.nn.Module)
+def build_module(tx: Interpreter, obj: torch.nn.Module, source: Source | None) -> Value:
+    if source is None:
+        source = tx.output.install(type(obj).__name__, obj)
+    tx.guard(source, "type", type(obj))
+    value = ModuleValue(type(obj), source, obj)
+    tx.output.side_effects.track_existing(value)
+    return tx.output.remember(obj, source, value)

@@ -1,0 +1,576 @@
+"""What of numpy is traced to torch: functions that give the same dtype and the same bits.
+
+Elementwise arithmetic that IEEE rounds exactly, comparisons, bits, reductions of integers and those
+that only choose, shapes, indices, copies. Sums of floats (pairwise in numpy), square roots (torch's
+are not rounded exactly where MKL makes them), transcendental functions, linear algebra and random
+numbers are left to numpy, and so are operands that are not in row-major order, where the layout of
+results differs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import Source
+from dynamo.torch.numpy_values import (
+    METHODS,
+    OPERATORS,
+    TO_TORCH,
+    ArrayValue,
+    alias_of,
+    array_of,
+    refuse,
+    result,
+)
+from dynamo.values.base import Value
+from dynamo.values.builder import special_builder
+from dynamo.values.builtins import TABLE, BuiltinValue, is_none
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import SequenceValue
+from dynamo.values.exceptions import call_real
+from dynamo.values.function import OpaqueFunctionValue
+from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# ufunc -> (torch function, whether it computes in the dtype of the result or of its operands)
+_RESULT, _OPERANDS = "result", "operands"
+UFUNCS: dict[Any, tuple[Callable[..., Any], str]] = {
+    np.add: (torch.add, _RESULT),
+    np.subtract: (torch.sub, _RESULT),
+    np.multiply: (torch.mul, _RESULT),
+    np.true_divide: (torch.true_divide, _RESULT),
+    np.negative: (torch.neg, _RESULT),
+    np.absolute: (torch.abs, _RESULT),
+    np.floor: (torch.floor, _RESULT),
+    np.ceil: (torch.ceil, _RESULT),
+    np.trunc: (torch.trunc, _RESULT),
+    np.rint: (torch.round, _RESULT),
+    np.maximum: (torch.maximum, _RESULT),
+    np.minimum: (torch.minimum, _RESULT),
+    np.bitwise_and: (torch.bitwise_and, _RESULT),
+    np.bitwise_or: (torch.bitwise_or, _RESULT),
+    np.bitwise_xor: (torch.bitwise_xor, _RESULT),
+    np.invert: (torch.bitwise_not, _RESULT),
+    np.logical_and: (torch.logical_and, _OPERANDS),
+    np.logical_or: (torch.logical_or, _OPERANDS),
+    np.logical_xor: (torch.logical_xor, _OPERANDS),
+    np.logical_not: (torch.logical_not, _OPERANDS),
+    np.isnan: (torch.isnan, _OPERANDS),
+    np.isinf: (torch.isinf, _OPERANDS),
+    np.isfinite: (torch.isfinite, _OPERANDS),
+    np.equal: (torch.eq, _OPERANDS),
+    np.not_equal: (torch.ne, _OPERANDS),
+    np.less: (torch.lt, _OPERANDS),
+    np.less_equal: (torch.le, _OPERANDS),
+    np.greater: (torch.gt, _OPERANDS),
+    np.greater_equal: (torch.ge, _OPERANDS),
+}
+# dtype.kind of what they are the same for: torch has no abs of bool, and which of two zeros is the
+# larger is for numpy to say.
+_KINDS: dict[Any, str] = {
+    np.maximum: "biu",
+    np.minimum: "biu",
+    **dict.fromkeys([np.absolute, np.floor, np.ceil, np.trunc], "iuf"),
+}
+_SYMBOLS = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide,
+    "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
+    "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal,
+    ">": np.greater, ">=": np.greater_equal, "-x": np.negative, "~x": np.invert,
+}  # fmt: skip
+FUNCTIONS: dict[Any, Callable[..., Value]] = {}
+
+
+def _graph(tx: Interpreter, target: Any, *args: Any, **kwargs: Any) -> Value:
+    """Call torch's function on tensors and constants."""
+    wrapped = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
+    named = {k: v if isinstance(v, Value) else ConstantValue(v) for k, v in kwargs.items()}
+    kind = "call_method" if isinstance(target, str) else "call_function"
+    return call_in_graph(tx, kind, target, wrapped, named)
+
+
+def _plain(array: Value, what: str) -> ArrayValue:
+    """An array in row-major order."""
+    if not isinstance(array, ArrayValue) or not array.tensor.fake.is_contiguous():
+        raise refuse(what)
+    return array
+
+
+def _sample(value: Value, what: str) -> Any:
+    """What tells numpy the dtype of an operand: numbers of Python are weak."""
+    if isinstance(value, ArrayValue):
+        return np.ones(1, value.dtype)
+    if value.is_constant() and isinstance(value.as_constant(), (bool, int, float, np.generic)):
+        return value.as_constant()
+    raise refuse(what)
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value:
+    """ufunc(*operands), in the dtype that numpy computes in."""
+    name = f"numpy.{ufunc.__name__}"
+    if all(v.is_constant() for v in operands):
+        answer = call_real(tx, ufunc, *[v.as_constant() for v in operands])
+        if isinstance(answer, np.ndarray):
+            raise refuse(f"{name} of a sequence")  # a new array at each call
+        return tx.wrap(answer)
+    if ufunc not in UFUNCS or len(operands) != ufunc.nin:
+        raise refuse(name)
+    function, computes_in = UFUNCS[ufunc]
+    samples = [_sample(v, name) for v in operands]
+    try:
+        answer = ufunc(*samples).dtype
+        loop = answer if computes_in == _RESULT else np.result_type(*samples)
+    except Exception as error:
+        raise refuse(name) from error
+    if not {answer, loop} <= TO_TORCH.keys() or loop.kind not in _KINDS.get(ufunc, "biuf"):
+        raise refuse(f"{name} of {loop}")
+    tensors = [_operand(tx, v, loop, name) for v in operands]
+    return result(tx, _graph(tx, function, *tensors), answer)
+
+
+def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:
+    if isinstance(value, ArrayValue):
+        return _converted(tx, _plain(value, f"{name} of an array that is not row-major"), loop)
+    real = loop.type(value.as_constant()).item()
+    if name in _OF_TENSORS_ONLY:
+        return _graph(tx, torch.full, (), real, dtype=TO_TORCH[loop])
+    return ConstantValue(real)
+
+
+# torch takes no numbers here.
+_OF_TENSORS_ONLY = frozenset(
+    f"numpy.{name}" for name in ("maximum", "minimum", "logical_and", "logical_or", "logical_xor")
+)
+
+
+def _converted(tx: Interpreter, array: ArrayValue, dtype: Any) -> Value:
+    if array.dtype == dtype:
+        return array.tensor
+    return _graph(tx, "to", array.tensor, TO_TORCH[dtype])
+
+
+def _operator(tx: Interpreter, symbol: str, operands: list[Value]) -> Value:
+    """An operator of arrays; `+=` and the like write into the array."""
+    if symbol.endswith("=") and symbol not in _SYMBOLS:
+        return _in_place(tx, symbol, *operands)
+    if symbol == "**" and operands[1].is_constant() and operands[1].as_constant() == 2:
+        return elementwise(tx, np.multiply, [operands[0], operands[0]])
+    if symbol not in _SYMBOLS:
+        raise refuse(f"the operator {symbol} of arrays")
+    return elementwise(tx, _SYMBOLS[symbol], operands)
+
+
+def _in_place(tx: Interpreter, symbol: str, array: Value, other: Value) -> Value:
+    if not isinstance(array, ArrayValue) or array.scalar:
+        return _operator(tx, symbol[:-1], [array, other])
+    value = _operator(tx, symbol[:-1], [array, other])
+    assert isinstance(value, ArrayValue)
+    if value.dtype != array.dtype or value.shape != array.shape:
+        raise refuse(f"the operator {symbol} with a result of another form")
+    _graph(tx, "copy_", array.tensor, value.tensor)
+    return array
+
+
+OPERATORS.append(_operator)
+
+
+def _with_known_arguments(name: str, handler: Callable[..., Value]) -> Callable[..., Value]:
+    """Arguments that the handler does not know (out, order, dtype, ...) are left to numpy."""
+    signature = inspect.signature(handler)
+
+    @functools.wraps(handler)
+    def checked(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        try:
+            signature.bind(tx, *args, **kwargs)
+        except TypeError as error:
+            raise refuse(f"{name} with these arguments") from error
+        if "array" in signature.parameters and not (args and isinstance(args[0], ArrayValue)):
+            raise refuse(f"{name} of what is not an array")
+        return handler(tx, *args, **kwargs)
+
+    return checked
+
+
+# -- registration ----------------------------------------------------------------------------------
+def _known(*names: str, method: bool = True, function: bool = True) -> Callable[..., Any]:
+    """Decorator: the handler of numpy.name(array, ...) and of array.name(...)."""
+
+    def register(handler: Callable[..., Value]) -> Callable[..., Value]:
+        for name in names:
+            checked = _with_known_arguments(f"numpy.{name}", handler)
+            if method and hasattr(np.ndarray, name):
+                METHODS[name] = checked
+            if function and hasattr(np, name):
+                FUNCTIONS[getattr(np, name)] = checked
+        return handler
+
+    return register
+
+
+def _constant(value: Value | None, default: Any = None) -> Any:
+    return default if value is None else value.as_constant()
+
+
+# -- reductions ------------------------------------------------------------------------------------
+def _reduction(name: str, torch_function: Callable[..., Any], kinds: str) -> None:
+    """`kinds`: dtype.kind of what reduces to the same bits."""
+
+    @_known(name)
+    def reduce(tx, array, axis=None, *rest, keepdims=None, **kwargs):
+        array = _plain(array, f"numpy.{name}")
+        if rest or kwargs or array.dtype.kind not in kinds:
+            raise refuse(f"numpy.{name} of {array.dtype}")
+        tensor = array.tensor
+        if name in ("any", "all"):
+            tensor = _converted(tx, array, np.dtype(bool))
+        answer = getattr(np, name)(np.ones(1, array.dtype)).dtype
+        dim, keep = _constant(axis), bool(_constant(keepdims, False))
+        if dim is None and (keep or not array.shape):
+            raise refuse(f"numpy.{name} of all dimensions, kept")
+        if dim is None:
+            tensor, dim = _graph(tx, "reshape", tensor, -1), 0
+        if type(dim) is not int:
+            raise refuse(f"numpy.{name} over several dimensions")
+        return result(tx, _graph(tx, torch_function, tensor, dim, keep), answer)
+
+
+_reduction("sum", torch.sum, "bi")
+_reduction("prod", torch.prod, "bi")
+_reduction("max", torch.amax, "biuf")
+_reduction("min", torch.amin, "biuf")
+_reduction("any", torch.any, "biuf")
+_reduction("all", torch.all, "biuf")
+_reduction("argmax", torch.argmax, "iuf")
+_reduction("argmin", torch.argmin, "iuf")
+
+
+@_known("cumsum")
+def _cumsum(tx, array, axis=None):
+    array = _plain(array, "numpy.cumsum")
+    if array.dtype.kind not in "bi":
+        raise refuse(f"numpy.cumsum of {array.dtype}")
+    tensor = array.tensor if axis is not None else _graph(tx, "reshape", array.tensor, -1)
+    return result(tx, _graph(tx, torch.cumsum, tensor, _constant(axis, 0)), np.dtype(np.int64))
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+def _sizes(args: Sequence[Value]) -> tuple[int, ...]:
+    """f(2, 3) and f((2, 3))."""
+    if len(args) == 1:
+        given = args[0].as_constant()
+        return tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    return tuple(a.as_constant() for a in args)
+
+
+def _view(tensor: Value) -> ArrayValue:
+    """A view stays an array, also without dimensions."""
+    assert isinstance(tensor, TensorValue)
+    return ArrayValue(tensor)
+
+
+@_known("reshape")
+def _reshape(tx, array, *shape):
+    array = _plain(array, "reshape of an array that is not row-major")
+    return _view(_graph(tx, "view", array.tensor, _sizes(shape)))
+
+
+@_known("ravel")
+def _ravel(tx, array):
+    return _view(_graph(tx, "view", _plain(array, "numpy.ravel").tensor, -1))
+
+
+@_known("flatten")
+def _flatten(tx, array):
+    flat = _graph(tx, "view", _plain(array, "ndarray.flatten").tensor, -1)
+    return _view(_graph(tx, "clone", flat))
+
+
+@_known("transpose")
+def _transpose(tx, array, *axes):
+    order = _sizes(axes) if axes else tuple(range(len(array.shape)))[::-1]
+    return _view(_graph(tx, "permute", array.tensor, order))
+
+
+@_known("swapaxes")
+def _swapaxes(tx, array, first, second):
+    return _view(_graph(tx, "transpose", array.tensor, first, second))
+
+
+@_known("expand_dims")
+def _expand_dims(tx, array, axis):
+    return _view(_graph(tx, "unsqueeze", array.tensor, axis))
+
+
+@_known("squeeze")
+def _squeeze(tx, array, axis=None):
+    return _view(_graph(tx, "squeeze", array.tensor, *([] if axis is None else [axis])))
+
+
+@_known("copy")
+def _copy(tx, array):
+    return _view(_graph(tx, "clone", array.tensor, memory_format=torch.contiguous_format))
+
+
+@_known("astype")
+def _astype(tx, array, dtype):
+    array = _plain(array, "astype of an array that is not row-major")
+    wanted = np.dtype(_dtype_of(dtype))
+    if wanted not in TO_TORCH:
+        raise refuse(f"astype({wanted})")
+    return result_like(array, _graph(tx, "to", array.tensor, TO_TORCH[wanted], copy=True))
+
+
+def result_like(array: ArrayValue, tensor: Value) -> ArrayValue:
+    made = _view(tensor)
+    made.scalar = array.scalar
+    return made
+
+
+def _dtype_of(value: Value) -> Any:
+    known, real = value.identity()
+    return real if known else value.as_constant()
+
+
+def _joined(name: str, torch_function: Callable[..., Any], default: int | None) -> None:
+    @_known(name, method=False)
+    def join(tx, arrays, axis=None):
+        if not isinstance(arrays, SequenceValue):
+            raise refuse(f"numpy.{name}")
+        parts = [_plain(a, f"numpy.{name}") for a in arrays.wrapped()]
+        dtype = np.result_type(*[p.dtype for p in parts])
+        if dtype not in TO_TORCH or not all(p.shape for p in parts):
+            raise refuse(f"numpy.{name} of {dtype}")
+        from dynamo.values.containers import ListValue
+
+        tensors = ListValue([_converted(tx, p, dtype) for p in parts])
+        dims = [] if default is None else [_constant(axis, default)]
+        return _view(_graph(tx, torch_function, tensors, *dims))
+
+
+_joined("concatenate", torch.cat, 0)
+_joined("stack", torch.stack, 0)
+_joined("vstack", torch.vstack, None)
+_joined("hstack", torch.hstack, None)
+
+
+@_known("where", method=False)
+def _where(tx, condition, *choices):
+    if len(choices) != 2:
+        raise Unsupported(breaks.DynamicShapeOp("numpy.where"))
+    condition = _plain(condition, "numpy.where")
+    if condition.dtype != np.dtype(bool):
+        raise refuse("numpy.where of a condition that is not bool")
+    dtype = np.result_type(*[_sample(c, "numpy.where") for c in choices])
+    if dtype not in TO_TORCH:
+        raise refuse(f"numpy.where of {dtype}")
+    parts = [_chosen(tx, c, dtype) for c in choices]
+    return result(tx, _graph(tx, torch.where, condition.tensor, *parts), dtype)
+
+
+def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
+    if isinstance(value, ArrayValue):
+        return _converted(tx, _plain(value, "numpy.where"), dtype)
+    real = dtype.type(value.as_constant()).item()
+    return _graph(tx, torch.full, (), real, dtype=TO_TORCH[dtype])
+
+
+@_known("clip")
+def _clip(tx, array, low, high):
+    for bound, ufunc in ((low, np.maximum), (high, np.minimum)):
+        if not is_none(bound):
+            array = elementwise(tx, ufunc, [array, bound])
+    return array
+
+
+# -- items -----------------------------------------------------------------------------------------
+def _key(tx: Interpreter, key: Value, alone: bool = True) -> Value:
+    """A key as torch reads it: index arrays are int64; a mask is one dimension or more."""
+    if isinstance(key, ArrayValue):
+        if not alone or not key.shape:
+            raise refuse("an index array among other indices")
+        if key.dtype.kind in "iu":
+            return _converted(tx, key, np.dtype(np.int64))
+        return key.tensor
+    if isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple):
+        from dynamo.values.containers import TupleValue
+
+        return TupleValue([_key(tx, part, alone=False) for part in key.wrapped()])
+    if isinstance(key, SequenceValue) and not alone:
+        raise refuse("an index list among other indices")
+    return key
+
+
+def _picks_one(array: ArrayValue, key: Value) -> bool:
+    """All dimensions are indexed by numbers: the result is a scalar, not a view."""
+    parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
+    numbers = [p for p in parts if p.is_constant() and _is_index(p.as_constant())]
+    return len(numbers) == len(parts) == len(array.shape)
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
+    tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, _key(tx, key)], {})
+    if _picks_one(array, key):
+        return result(tx, _graph(tx, "clone", tensor))
+    return _view(tensor)
+
+
+def _setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
+    if isinstance(value, ArrayValue):
+        stored: Value = value.tensor
+    elif value.is_constant() and isinstance(value.as_constant(), (bool, int, float, np.generic)):
+        stored = value
+    else:
+        raise refuse("a store of a sequence into an array")
+    array.tensor.setitem(tx, _key(tx, key), stored)
+    return ConstantValue(None)
+
+
+# -- new arrays ------------------------------------------------------------------------------------
+def _new(name: str) -> None:
+    @_known(name, method=False)
+    def make(tx, *args, dtype=None):
+        if len(args) != 1:
+            raise refuse(f"numpy.{name} of {len(args)} arguments by position")
+        wanted = np.dtype(float if dtype is None else _dtype_of(dtype))
+        if wanted not in TO_TORCH:
+            raise refuse(f"numpy.{name} of {wanted}")
+        function = getattr(torch, name)
+        return _view(_graph(tx, function, _sizes(args), dtype=TO_TORCH[wanted], device="cpu"))
+
+
+_new("zeros")
+_new("ones")
+
+
+def _new_like(name: str) -> None:
+    @_known(name, method=False)
+    def make(tx, array, dtype=None):
+        array = _plain(array, f"numpy.{name}")
+        wanted = np.dtype(array.dtype if dtype is None else _dtype_of(dtype))
+        if wanted not in TO_TORCH:
+            raise refuse(f"numpy.{name} of {wanted}")
+        return _view(_graph(tx, getattr(torch, name), array.tensor, dtype=TO_TORCH[wanted]))
+
+
+_new_like("zeros_like")
+_new_like("ones_like")
+
+
+@_known("arange", method=False)
+def _arange(tx, *args, dtype=None):
+    limits = [a.as_constant() for a in args]
+    if dtype is not None or not all(map(_is_index, limits)):
+        raise refuse("numpy.arange of floats, or of a dtype")
+    limits = [int(limit) for limit in limits]
+    return _view(_graph(tx, torch.arange, *limits, dtype=torch.int64, device="cpu"))
+
+
+@_known("array", "asarray", method=False)
+def _array(tx, data, dtype=None):
+    """A copy for both, where the data is not an array or a tensor; else asarray shares memory."""
+    if isinstance(data, (ArrayValue, TensorValue)):
+        raise refuse("numpy.array of an array")
+    real = np.array(data.as_constant(), None if dtype is None else _dtype_of(dtype))
+    if real.dtype not in TO_TORCH:
+        raise refuse(f"numpy.array of {real.dtype}")
+    from dynamo.values.containers import from_constant
+
+    nest = from_constant(real.tolist())
+    made = _graph(tx, torch.tensor, nest, dtype=TO_TORCH[real.dtype], device="cpu")
+    return _view(made)
+
+
+def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
+    if isinstance(data, ArrayValue) and dtype is None:
+        return data
+    if isinstance(data, TensorValue) and dtype is None:
+        return array_of(tx, data)
+    return _array(tx, data, dtype)
+
+
+def _copied_array(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
+    if isinstance(data, TensorValue):
+        data = array_of(tx, data)
+    if isinstance(data, ArrayValue) and dtype is None and data.tensor.fake.is_contiguous():
+        return _copy(tx, data)
+    return _array(tx, data, dtype)
+
+
+def _expose() -> None:
+    """What is known here is called through the table of builtins."""
+    METHODS["__getitem__"], METHODS["__setitem__"] = _getitem, _setitem
+    METHODS["__abs__"] = lambda tx, array: elementwise(tx, np.absolute, [array])
+    for name, handler in (("asarray", _asarray), ("array", _copied_array)):
+        FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", handler)
+    TABLE.update(FUNCTIONS)
+    for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc]:
+        TABLE[ufunc] = _ufunc_handler(ufunc)  # of constants, any is known
+    for kind in {dtype.type for dtype in TO_TORCH}:
+        TABLE[kind] = _scalar_constructor(kind)
+    TABLE[np.dtype] = lambda tx, *args: tx.wrap(call_real(tx, np.dtype, *map(_dtype_of, args)))
+    SPECIAL_METHODS["numpy"] = _tensor_numpy
+
+
+def _ufunc_handler(ufunc: Any) -> Callable[..., Value]:
+    def call(tx: Interpreter, *operands: Value, **kwargs: Value) -> Value:
+        if kwargs:
+            raise refuse(f"numpy.{ufunc.__name__} with keywords")
+        return elementwise(tx, ufunc, operands)
+
+    return call
+
+
+def _scalar_constructor(kind: type) -> Callable[..., Value]:
+    """np.float32(2.5)."""
+
+    def make(tx: Interpreter, *args: Value) -> Value:
+        if not all(a.is_constant() for a in args):
+            raise refuse(f"numpy.{kind.__name__}() of what is not a number")
+        return tx.wrap(call_real(tx, kind, *[a.as_constant() for a in args]))
+
+    return make
+
+
+def _tensor_numpy(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
+    if args or kwargs:
+        raise refuse("Tensor.numpy() with arguments")
+    return array_of(tx, tensor)
+
+
+def from_numpy(tx: Interpreter, array: Value) -> Value:
+    """torch.from_numpy."""
+    if not isinstance(array, ArrayValue) or array.scalar:
+        raise refuse("torch.from_numpy of what is not an array")
+    return alias_of(tx, array)
+
+
+TABLE[torch.from_numpy] = from_numpy
+_expose()
+
+
+@special_builder(lambda obj: type(obj) in (np.ufunc, type(np.sum)))
+def build_numpy_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A function of numpy: known, or left to it by name."""
+    tx.guard(source, "id", obj)
+    value: Value
+    if obj in TABLE:
+        value = BuiltinValue(obj, source)
+    else:
+        value = OpaqueFunctionValue(obj, breaks.NumpyConversion(f"numpy.{obj.__name__}"), source)
+    return tx.output.remember(obj, source, value)

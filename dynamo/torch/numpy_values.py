@@ -1,0 +1,257 @@
+"""numpy arrays and scalars in captured code: arrays are tensors of the graph that share memory.
+
+An array from outside is a graph input (torch.from_numpy of it); one that leaves the frame is
+`tensor.numpy()`. What is traced, and where numpy and torch agree to the last bit, stands in
+numpy_functions.py; everything else breaks the graph and runs in numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import CallSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.constant import ConstantValue
+from dynamo.values.tensor import TensorValue, call_in_graph, wrap_tensor
+
+if TYPE_CHECKING:
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+
+# The dtypes that both have; complex and half ones are left to numpy.
+_NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
+TO_TORCH: dict[Any, torch.dtype] = {np.dtype(name): getattr(torch, name) for name in _NAMES}
+TO_NUMPY = {ours: theirs for theirs, ours in TO_TORCH.items()}
+# name -> (tx, array, *args, **kwargs); filled by numpy_functions.py, which says what is known.
+METHODS: dict[str, Callable[..., Value]] = {}
+# What operators mean: (tx, symbol, operands) -> Value.
+OPERATORS: list[Callable[..., Value]] = []
+
+
+def refuse(what: str) -> Unsupported:
+    """The break at what is left to numpy."""
+    return Unsupported(breaks.NumpyConversion(what))
+
+
+class ArrayValue(Value):
+    """An array; `scalar`: a numpy scalar (what numpy makes of a 0-dimensional result)."""
+
+    def __init__(self, tensor: TensorValue, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.tensor = tensor
+        self.real: Any = None
+        self.scalar = False
+
+    @property
+    def dtype(self) -> Any:
+        return TO_NUMPY[self.tensor.fake.dtype]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.fake.shape)
+
+    def python_type(self) -> type:
+        return self.dtype.type if self.scalar else np.ndarray
+
+    def describe(self) -> str:
+        where = f" {self.source.name}" if self.source is not None else ""
+        return f"array{where} of shape {self.shape}"
+
+    def children(self) -> Sequence[Value]:
+        return (self.tensor,)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in _METADATA:
+            return tx.wrap(_METADATA[name](self))
+        if name == "T":
+            return METHODS["transpose"](tx, self)
+        if name in METHODS or name in _READS_VALUES:
+            return ArrayMethodValue(self, name)
+        raise refuse(f"ndarray.{name}")
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if name in _READS_VALUES:
+            raise Unsupported(breaks.DataDependentValue(f"ndarray.{name}()"))
+        if name not in METHODS:
+            raise refuse(f"ndarray.{name}()")
+        return METHODS[name](tx, self, *args, **kwargs)
+
+    def truth(self, tx: Interpreter) -> bool:
+        raise Unsupported(breaks.DataDependentJump(self.describe()))
+
+    def length(self, tx: Interpreter) -> int:
+        if not self.shape:
+            raise refuse("len() of an array without dimensions")
+        return self.shape[0]
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return METHODS["__getitem__"](tx, self, key)
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        METHODS["__setitem__"](tx, self, key, value)
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return [self.getitem(tx, ConstantValue(i)) for i in range(self.length(tx))]
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from dynamo.values.containers import TupleValue
+
+        return TupleValue(self.unpack(tx)).iterate(tx)
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        raise Unsupported(breaks.DataDependentValue(f"hash() of {self.describe()}"))
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        raise Unsupported(breaks.DataDependentValue("item in array"))
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        return OPERATORS[0](tx, op, [other, self] if reflected else [self, other])
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        return OPERATORS[0](tx, op, [self, other])
+
+    def unary(self, tx: Interpreter, op: str) -> Value | None:
+        return OPERATORS[0](tx, f"{op}x", [self])
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        make = to_scalar if self.scalar else to_array
+        codegen.load_callable(lambda: codegen.load_const(make))
+        codegen(self.tensor)
+        codegen.call(1)
+
+
+class DtypeValue(ConstantValue):
+    """A numpy dtype; it equals the scalar type and the name of the same."""
+
+    def as_proxy(self) -> Any:
+        raise Unsupported(breaks.NotGraphArgument(self.describe()))
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        known, real = other.identity()
+        if not known or op not in ("==", "!="):
+            raise refuse("a comparison of dtypes")
+        return ConstantValue((self.value == real) is (op == "=="))
+
+
+class ArrayMethodValue(Value):
+    """array.method, not yet called."""
+
+    def __init__(self, array: ArrayValue, name: str) -> None:
+        super().__init__()
+        self.array = array
+        self.name = name
+
+    def describe(self) -> str:
+        return f"ndarray.{self.name}"
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.array.call_method(tx, self.name, args, kwargs)
+
+    def children(self) -> Sequence[Value]:
+        return (self.array,)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen(self.array)
+        codegen.load_attr(self.name)
+
+
+_METADATA: dict[str, Callable[[ArrayValue], Any]] = {
+    "shape": lambda a: a.shape,
+    "ndim": lambda a: len(a.shape),
+    "size": lambda a: a.tensor.fake.numel(),
+    "dtype": lambda a: a.dtype,
+    "itemsize": lambda a: a.dtype.itemsize,
+    "nbytes": lambda a: a.tensor.fake.numel() * a.dtype.itemsize,
+    "strides": lambda a: _strides(a),
+}
+
+
+def _strides(array: ArrayValue) -> tuple[int, ...]:
+    """In bytes; those of dimensions of size 1 or less are numpy's own."""
+    if min(array.shape, default=2) < 2:
+        raise refuse("the strides of an array with a dimension of size 1")
+    return tuple(s * array.dtype.itemsize for s in array.tensor.fake.stride())
+
+
+_READS_VALUES = frozenset(["item", "tolist", "__float__", "__int__", "__bool__", "__index__"])
+
+
+def to_array(tensor: torch.Tensor) -> Any:
+    """The array with the memory of a tensor of the graph."""
+    return tensor.numpy()
+
+
+def to_scalar(tensor: torch.Tensor) -> Any:
+    return tensor.numpy()[()]
+
+
+def view_of_array(array: Any) -> Any:
+    """The tensor with the memory of an array; None where there is none, for guards to fail."""
+    plain = array.flags.writeable and array.dtype in TO_TORCH and min(array.strides, default=0) >= 0
+    whole = all(stride % array.itemsize == 0 for stride in array.strides)
+    return torch.from_numpy(array) if plain and whole else None
+
+
+def array_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:
+    """What numpy sees of a tensor: the same memory."""
+    fake = tensor.fake
+    if fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg():
+        raise refuse("Tensor.numpy() of a tensor with a gradient, on a device, or conjugated")
+    if fake.dtype not in TO_NUMPY:
+        raise refuse(f"Tensor.numpy() of {fake.dtype}")
+    return ArrayValue(tensor)
+
+
+def result(tx: Interpreter, tensor: Value, dtype: Any = None) -> ArrayValue:
+    """The array, or scalar, that a function of numpy returns."""
+    assert isinstance(tensor, TensorValue)
+    found = TO_NUMPY.get(tensor.fake.dtype)
+    if found is None or dtype not in (None, found):
+        raise refuse(f"a result of {tensor.fake.dtype}")
+    array = ArrayValue(tensor)
+    array.scalar = tensor.fake.ndim == 0
+    return array
+
+
+def alias_of(tx: Interpreter, array: ArrayValue) -> Value:
+    """torch.from_numpy(array): another tensor with its memory."""
+    return call_in_graph(tx, "call_method", "detach", [array.tensor], {})
+
+
+@builder(np.ndarray)
+def build_array(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """An array of a dtype that torch has: its memory is an input of the graph."""
+    view = view_of_array(obj)
+    if view is None:
+        raise Unsupported(breaks.UnknownObject("ndarray"))
+    if source is None:
+        source = tx.output.install("array", obj)
+    tx.guard(source, "type", np.ndarray)
+    tensor = wrap_tensor(tx, view, CallSource(source, view_of_array, "view_of_array"), False)
+    assert isinstance(tensor, TensorValue)
+    value = ArrayValue(tensor, source)
+    value.real = obj
+    return tx.output.remember(obj, source, value)
+
+
+@subclass_builder(np.dtype, np.number, np.bool_)
+def build_numpy_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """dtypes and scalars are immutable."""
+    if isinstance(obj, np.generic) and obj.dtype not in TO_TORCH:
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    tx.guard(source, "type", type(obj))
+
+    def numpy_constant_unchanged(value: Any) -> bool:
+        return repr(value) == repr(obj)
+
+    tx.guard(source, "predicate", numpy_constant_unchanged)
+    return DtypeValue(obj, source) if isinstance(obj, np.dtype) else ConstantValue(obj, source)

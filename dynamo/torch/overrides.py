@@ -1,0 +1,382 @@
+"""__torch_function__: calls of torch with arguments whose classes override them.
+
+What torch hands to the method (the function, the arguments in their places) is found by making
+the same call with dummy operands in place of the arguments, whose own __torch_function__ records
+it. The method is then captured like user code; torch.Tensor's own, which most end in, is known
+here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.overrides
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles
+from dynamo.values.constant import ConstantValue
+from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_class_source
+from dynamo.values.exceptions import call_real
+from dynamo.values.reflection import read_attribute
+from dynamo.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+
+DEFAULT = class_lookup(torch.Tensor, "__torch_function__").__func__
+_DISABLED = torch._C._disabled_torch_function_impl
+
+
+def override_of(cls: type) -> Any:
+    """The class's __torch_function__, as it is in the class; MISSING for torch's plain tensors."""
+    found = class_lookup(cls, "__torch_function__")
+    if found is MISSING or found is _DISABLED or cls is torch.Tensor:
+        return MISSING
+    return MISSING if getattr(found, "__func__", None) is _DISABLED else found
+
+
+def overrides_by_default(cls: type) -> bool:
+    """The class has torch.Tensor's __torch_function__, which only keeps its type."""
+    return getattr(override_of(cls), "__func__", None) is DEFAULT
+
+
+def read_state(read: Callable[[], bool]) -> Callable[..., Value]:
+    """What torch says of the disabling of overrides. The frame's own regions are those of
+    DisableTorchFunctionSubclass.
+    """
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if read is torch._C._is_torch_function_enabled:
+            return ConstantValue(is_enabled(tx))
+        return ConstantValue(read())
+
+    return fold
+
+
+def is_enabled(tx: Interpreter) -> bool:
+    """Whether overrides are asked at this point of the program."""
+    return not tx.output.overrides_disabled and torch._C._is_torch_function_enabled()
+
+
+@contextlib.contextmanager
+def disabled(tx: Interpreter) -> Iterator[None]:
+    tx.output.overrides_disabled += 1
+    try:
+        yield
+    finally:
+        tx.output.overrides_disabled -= 1
+
+
+def overriding(values: Sequence[Value]) -> list[Value]:
+    """Those of the values, and of the lists and tuples of them, whose classes override calls."""
+    from dynamo.values.containers import SequenceValue
+    from dynamo.values.objects import ObjectValue
+
+    found: list[Value] = []
+    for value in values:
+        if isinstance(value, (TensorValue, ObjectValue)):
+            if override_of(value.python_type()) is not MISSING:
+                found.append(value)
+        elif isinstance(value, SequenceValue):
+            found += overriding(value.children())
+    return found
+
+
+def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
+    """torch.overrides.has_torch_function."""
+    return tx.output.has_overrides and is_enabled(tx) and bool(overriding(values))
+
+
+def dispatch(
+    tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """The result of the arguments' __torch_function__; None if torch would not ask it."""
+    if not is_enabled(tx) or not overriding([*args, *kwargs.values()]):
+        return None
+    seen = _DummyOperands(tx).call(op, target, args, kwargs)
+    return None if seen is None else call_override(tx, *seen)
+
+
+def call_override(
+    tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Ask each overriding argument, those of subclasses before those of their bases."""
+    from dynamo.values.containers import TupleValue
+    from dynamo.values.dicts import DictValue
+
+    asked: list[Value] = []
+    for value in overriding([*args, *kwargs.values()]):
+        cls = value.python_type()
+        if any(cls is one.python_type() for one in asked):
+            continue
+        bases = (i for i, one in enumerate(asked) if issubclass(cls, one.python_type()))
+        asked.insert(next(bases, len(asked)), value)
+    kinds = TupleValue([class_value(tx, v.python_type(), v.source) for v in asked])
+    called = tx.wrap(function) if isinstance(function, types.FunctionType) else None
+    if called is None or isinstance(called, TensorValue):
+        called = DispatchedFunction(function)
+    for value in asked:
+        packed = DictValue.of(tx, dict(kwargs))
+        result = _ask(tx, value, [called, kinds, TupleValue(list(args)), packed])
+        if not (result.is_constant() and result.as_constant() is NotImplemented):
+            return result
+    raise Unsupported(breaks.UncapturedCall(f"{function}, which no __torch_function__ implements"))
+
+
+def _ask(tx: Interpreter, value: Value, arguments: list[Value]) -> Value:
+    from dynamo.values.function import MethodValue
+
+    cls = value.python_type()
+    found = override_of(cls)
+    owner = class_value(tx, cls, value.source)
+    if not isinstance(found, classmethod):
+        raise Unsupported(breaks.UncapturedCall(f"{cls.__name__}.__torch_function__"))
+    if found.__func__ is DEFAULT:
+        answer = default_override(tx, owner, *arguments)
+        assert answer is not None, "it returns what the call gives"
+        return answer
+    source = raw_class_source(tx, value, cls, "__torch_function__")
+    function = tx.wrap(found.__func__, None if source is None else AttrSource(source, "__func__"))
+    return MethodValue(function, owner).call(tx, arguments, {})
+
+
+@handles(DEFAULT)
+def default_override(tx, owner, function, kinds, args=None, kwargs=None):
+    """torch.Tensor.__torch_function__: call it on plain tensors, and keep the type."""
+    from dynamo.values.builtins import is_none, real_object
+    from dynamo.values.dicts import DictValue
+
+    cls = real_object(owner)
+    if not all(issubclass(cls, real_object(kind)) for kind in kinds.unpack(tx)):
+        return ConstantValue(NotImplemented)
+    named: dict[str, Value] = {}
+    if not is_none(kwargs):
+        assert isinstance(kwargs, DictValue)
+        named = {k.as_constant(): v for k, v in zip(kwargs.keys(tx), kwargs.values(tx))}
+    with disabled(tx):
+        result = tx.call_function(function, [] if args is None else args.unpack(tx), named)
+    known, real = function.identity()
+    if known and real in torch.overrides.get_default_nowrap_functions():
+        return result
+    return convert(tx, result, cls)
+
+
+def convert(tx: Interpreter, result: Value, cls: type) -> Value:
+    """torch._tensor._convert."""
+    from dynamo.torch.tensor_subclass import as_subclass
+    from dynamo.values.containers import ListValue, NamedTupleValue, TupleValue
+
+    if cls is torch.Tensor:
+        return result
+    if isinstance(result, TensorValue):
+        return result if issubclass(result.python_type(), cls) else as_subclass(tx, result, cls)
+    if isinstance(result, NamedTupleValue):
+        return NamedTupleValue(result.cls, [convert(tx, v, cls) for v in result.unpack(tx)])
+    if type(result) is TupleValue:
+        return TupleValue([convert(tx, item, cls) for item in result.unpack(tx)])
+    if type(result) is ListValue:
+        items = [convert(tx, item, cls) for item in result.unpack(tx)]
+        return tx.output.side_effects.track_new(ListValue(items))
+    return result
+
+
+@handles(torch.overrides.handle_torch_function)
+def _handle_torch_function(tx, function, relevant, *args, **kwargs):
+    return call_override(tx, _real(function), args, kwargs)
+
+
+def _real(function: Value) -> Any:
+    known, real = function.identity()
+    if not known:
+        raise Unsupported(breaks.NotConstant(function.describe()))
+    return real
+
+
+# -- finding what torch hands over ----------------------------------------------------------------
+class _Seen(Exception):
+    """Carries what a dummy operand's __torch_function__ got."""
+
+
+class _Spy(torch.Tensor):
+    """A dummy operand for an argument that overrides."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        raise _Seen(func, args, kwargs or {})
+
+
+class _DummyOperands:
+    """One call, made with dummy operands."""
+
+    def __init__(self, tx: Interpreter) -> None:
+        self.tx = tx
+        self.values: dict[int, Value] = {}  # id(dummy) -> what it stands for
+        self.alive: list[Any] = []
+
+    def call(
+        self, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Any, list[Value], dict[str, Value]] | None:
+        real = [self._dummy_operand(arg) for arg in args]
+        named = {name: self._dummy_operand(value) for name, value in kwargs.items()}
+        try:
+            if op == "call_method":
+                getattr(real[0], target)(*real[1:], **named)
+            else:
+                target(*real, **named)
+        except _Seen as seen:
+            function, got, got_named = seen.args
+            found = {name: self._value(v) for name, v in got_named.items()}
+            return function, [self._value(v) for v in got], found
+        except Exception:
+            return None
+        return None
+
+    def _dummy_operand(self, value: Value) -> Any:
+        from dynamo.values.containers import SequenceValue
+        from dynamo.values.ranges import SliceValue
+
+        if isinstance(value, SequenceValue) and not value.is_constant():
+            return value.make_real([self._dummy_operand(item) for item in value.wrapped()])
+        if isinstance(value, SliceValue):
+            return value.as_proxy()
+        if not isinstance(value, TensorValue) and not overriding([value]):
+            return value.as_proxy()
+        dummy = torch.empty(0)
+        if overriding([value]):
+            dummy = dummy.as_subclass(_Spy)
+        self.values[id(dummy)] = value
+        self.alive.append(dummy)
+        return dummy
+
+    def _value(self, got: Any) -> Value:
+        from dynamo.values.containers import ListValue, TupleValue
+
+        if id(got) in self.values:
+            return self.values[id(got)]
+        if type(got) is list:
+            items = [self._value(item) for item in got]
+            return self.tx.output.side_effects.track_new(ListValue(items))
+        if type(got) is tuple:
+            return TupleValue([self._value(item) for item in got])
+        return self.tx.wrap(got)
+
+
+class DispatchedFunction(Value):
+    """What __torch_function__ gets as `func`: a function, a C method of Tensor, or the `__get__` of
+    one of its attributes.
+    """
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def python_type(self) -> type:
+        return type(self.function)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.function
+
+    def describe(self) -> str:
+        return f"function {getattr(self.function, '__qualname__', self.function)}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        if not isinstance(self.function, types.MethodWrapperType):
+            return super().hash_key(tx)
+        # As another one of the same method: each read of an attribute's `__get__` makes one.
+        return tx.wrap(self.function).hash_key(tx)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        from dynamo.values.builtins import BuiltinMethod
+
+        if isinstance(other, BuiltinMethod) and isinstance(self.function, types.MethodWrapperType):
+            return tx.wrap(self.function).compare(tx, op, other)
+        known, real = other.identity()
+        if op not in ("==", "!=") or not known:
+            return None
+        return ConstantValue((self.function == real) is (op == "=="))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.function, name)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        found = call_real(tx, getattr, self.function, name)
+        if isinstance(found, types.GetSetDescriptorType):
+            return DispatchedFunction(found)
+        return read_attribute(tx, self, self.function, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        function, receiver = self.function, args[0] if args else None
+        if not isinstance(receiver, TensorValue) or not _is_of_tensor(function):
+            return tx.wrap(function).call(tx, args, kwargs)
+        if isinstance(function, types.MethodWrapperType):
+            return self._attribute(tx, receiver, args)
+        # The C method, whatever the class of the receiver has under its name.
+        return TensorValue.call_method(receiver, tx, function.__name__, args[1:], kwargs)
+
+    def _attribute(self, tx: Interpreter, receiver: TensorValue, args: Sequence[Value]) -> Value:
+        held = self.function.__self__
+        name = (held.fget if isinstance(held, property) else held).__name__  # type: ignore[union-attr]
+        if self.function.__name__ == "__get__":
+            if is_enabled(tx) and overriding([receiver]):
+                return receiver.getattr(tx, name)
+            return TensorValue.getattr(receiver, tx, name)
+        raise Unsupported(breaks.AttributeMutation(receiver.describe(), name))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_object(self.function, "function")
+
+
+def _is_of_tensor(function: Any) -> bool:
+    if isinstance(function, types.MethodWrapperType):
+        return isinstance(function.__self__, types.GetSetDescriptorType | property)
+    name = getattr(function, "__name__", "")
+    return class_lookup(torch.Tensor, name) in (function, getattr(function, "__func__", function))
+
+
+# -- with torch._C.DisableTorchFunctionSubclass() -------------------------------------------------
+class DisabledRegion(Value):
+    """The context manager. It cannot be made again while it is open: a graph break inside is
+    moved before it.
+    """
+
+    def python_type(self) -> type:
+        return torch._C.DisableTorchFunctionSubclass  # type: ignore[return-value]
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name not in ("__enter__", "__exit__"):
+            return super().getattr(tx, name)
+        return _Step(self, 1 if name == "__enter__" else -1)
+
+
+class _Step(Value):
+    def __init__(self, region: DisabledRegion, change: int) -> None:
+        super().__init__()
+        self.region = region
+        self.change = change
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def children(self) -> Sequence[Value]:
+        return (self.region,)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        tx.output.side_effects.touch()
+        tx.output.overrides_disabled += self.change
+        return ConstantValue(None)
+
+
+@handles(torch._C.DisableTorchFunctionSubclass)
+def _disable(tx):
+    return DisabledRegion()

@@ -1,0 +1,273 @@
+"""Which functions of torch are captured as something else: Python code of ours, or an answer."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributions.utils as distribution_utils
+from torch._library.custom_ops import CustomOpDef
+from torch.distributions import constraints
+from torch.masked import _ops as _masked
+from torch.optim import adam
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.polyfills import torch_functions as torch_polyfills
+from dynamo.torch.numpy_values import ArrayValue
+from dynamo.values.base import Value
+from dynamo.values.builtins import handles, real_object
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import SequenceValue
+from dynamo.values.symbol import SymbolValue, number_of
+from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+@cache
+def polyfilled() -> dict[int, tuple[Any, Any]]:
+    """id -> (function, the Python function captured in its place)."""
+    pairs: list[tuple[Any, Any]] = [
+        (torch._check_with, torch_polyfills.check_with),
+        (constraints._Symmetric.check, torch_polyfills.check_symmetric),
+        (constraints._PositiveDefinite.check, torch_polyfills.check_positive_definite),
+        (torch.jit.annotate, torch_polyfills.annotate),
+        (CustomOpDef.__call__, torch_polyfills.call_custom_op),
+        (getattr(adam, "_get_value", None), torch_polyfills.get_value),
+        (
+            getattr(_masked, "_combine_input_and_mask", None),
+            torch_polyfills.combine_input_and_mask,
+        ),
+        (
+            getattr(torch._C, "_group_tensors_by_device_and_dtype", None),
+            torch_polyfills.group_tensors,
+        ),
+    ]
+    return {id(function): (function, ours) for function, ours in pairs if function is not None}
+
+
+def is_annotation(obj: Any) -> bool:
+    """The context manager by which torch's own code makes notes for its compiler."""
+    return (
+        type(obj) is types.FunctionType
+        and obj.__name__ == "annotate"
+        and obj.__module__.endswith(".fx.traceback")
+    )
+
+
+def inline(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Value:
+    """Capture a call of a Python function of ours."""
+    return tx.inline(tx.wrap(function), list(args), kwargs)
+
+
+# -- torch.tensor and its kin ---------------------------------------------------------------------
+def _holds_tensors(data: Value) -> bool:
+    if isinstance(data, TensorValue):
+        return True
+    return isinstance(data, SequenceValue) and any(map(_holds_tensors, data.wrapped()))
+
+
+def _one_number(data: Value) -> bool:
+    """A nest of numbers and 0-dimensional tensors."""
+    if isinstance(data, TensorValue):
+        return data.fake.ndim == 0
+    if isinstance(data, SequenceValue):
+        return all(map(_one_number, data.wrapped()))
+    return data.is_constant() and isinstance(data.as_constant(), (bool, int, float, complex))
+
+
+def _leaves(data: Value) -> list[Value]:
+    if not isinstance(data, SequenceValue):
+        return [data]
+    return [leaf for item in data.wrapped() for leaf in _leaves(item)]
+
+
+def tensor_from_data(
+    tx: Interpreter,
+    target: Callable[[list[Value], dict[str, Value]], Value],
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    like: TensorValue | None = None,
+) -> Value:
+    """A call `target(data, dtype=..., device=...)`: what holds tensors in lists is stacked."""
+    data = args[0] if args else kwargs.get("data")
+    if isinstance(data, ArrayValue):
+        raise Unsupported(breaks.NumpyConversion("a tensor made of an array"))
+    if not isinstance(data, SequenceValue) or not _holds_tensors(data):
+        return target(list(args), kwargs)
+    given = {name: value for name, value in kwargs.items() if name != "data"}
+    known = set(given) <= {"dtype", "device"} and len(args) <= 1
+    dtype, device = given.get("dtype"), given.get("device")
+    wanted = None if dtype is None else dtype.as_constant()
+    if not known or not _one_number(data) or not _converts(_leaves(data), wanted):
+        raise Unsupported(breaks.DataDependentValue("a tensor made of a list of tensors"))
+    if like is not None:
+        dtype = dtype or ConstantValue(like.fake.dtype)
+        device = device or ConstantValue(like.fake.device)
+    device = device or ConstantValue(torch.get_default_device())
+    return inline(tx, torch_polyfills.tensor_of, data, dtype or ConstantValue(None), device)
+
+
+def _converts(leaves: list[Value], dtype: torch.dtype | None) -> bool:
+    """Whether going through Python numbers, as torch.tensor does, gives what a conversion gives."""
+    if dtype is None:
+        return True
+    found = [
+        leaf.fake.dtype
+        if isinstance(leaf, TensorValue)
+        else torch_polyfills.dtype_of(leaf.as_constant())
+        for leaf in leaves
+    ]
+    return all(torch.can_cast(item, dtype) and item is not torch.bool for item in found)
+
+
+def _of_array(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """torch.as_tensor(array): the memory of the array, if nothing else is asked for."""
+    if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue) or args[0].scalar:
+        return None
+    return call_in_graph(tx, "call_method", "detach", [args[0].tensor], {})
+
+
+def fold_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.tensor(data)."""
+    alias = _of_array(tx, args, kwargs)
+    if alias is not None:
+        form: dict[str, Value] = {"memory_format": ConstantValue(torch.contiguous_format)}
+        return call_in_graph(tx, "call_method", "clone", [alias], form)
+    return tensor_from_data(
+        tx, lambda a, k: call_in_graph(tx, "call_function", torch.tensor, a, k), args, kwargs
+    )
+
+
+def fold_as_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.as_tensor(data)."""
+    alias = _of_array(tx, args, kwargs)
+    if alias is not None:
+        return alias
+    return tensor_from_data(
+        tx, lambda a, k: call_in_graph(tx, "call_function", torch.as_tensor, a, k), args, kwargs
+    )
+
+
+def fold_asarray(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.asarray: of tensors and numbers; buffers and arrays are outside of torch."""
+    data = args[0] if args else kwargs.get("obj")
+    plain = data is not None and (
+        isinstance(data, (TensorValue, SequenceValue)) or data.is_constant()
+    )
+    if not plain or (isinstance(data, SequenceValue) and _holds_tensors(data)):
+        raise Unsupported(breaks.UncapturedCall("torch.asarray"))
+    return call_in_graph(tx, "call_function", torch.asarray, args, kwargs)
+
+
+def fold_linspace(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.linspace, whose number of steps torch reads; of numbers, and in a type of floats, for
+    any number of steps.
+    """
+    names = ("start", "end", "steps")
+    given = {**dict(zip(names, args)), **kwargs}
+    known = len(args) <= len(names) and given.keys() <= {*names, *_FACTORY} and all(
+        number_of(given[name]) is not None if name in given else False for name in names[:2]
+    )  # fmt: skip
+    dtype = given.get("dtype") or ConstantValue(None)
+    wanted = (dtype.as_constant() or torch.get_default_dtype()) if dtype.is_constant() else None
+    plain = wanted in (torch.float32, torch.float64)
+    if known and plain and isinstance(given.get("steps"), SymbolValue):
+        given["dtype"] = ConstantValue(wanted)
+        return inline(tx, torch_polyfills.linspace, **given)
+    return call_in_graph(tx, "call_function", torch.linspace, args, kwargs)
+
+
+_FACTORY = frozenset(["dtype", "device", "requires_grad"])
+
+
+# -- methods ---------------------------------------------------------------------------------------
+def _new_tensor(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
+    return tensor_from_data(
+        tx,
+        lambda a, k: call_in_graph(tx, "call_method", "new_tensor", [tensor, *a], k),
+        args,
+        kwargs,
+        tensor,
+    )
+
+
+def _new(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
+    if kwargs or not _sizes_or_data(args):
+        raise Unsupported(breaks.UncapturedCall("Tensor.new() of other arguments"))
+    return inline(tx, torch_polyfills.new_legacy, tensor, *args)
+
+
+def _sizes_or_data(args: Sequence[Value]) -> bool:
+    """Whether the legacy constructors take the arguments: sizes, or one list or tuple."""
+    if len(args) == 1 and args[0].python_type_is(list, tuple, torch.Size):
+        return True
+    return all(a.python_type_is(int) for a in args)
+
+
+def _with_scalar(name: str, scalar: str) -> Callable[..., Value]:
+    """The method `name`, whose number `scalar` may be a tensor in captured code."""
+    ours = getattr(torch_polyfills, name)
+
+    def call(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
+        if isinstance(kwargs.get(scalar), TensorValue):
+            return inline(tx, ours, tensor, *args, **kwargs)
+        return call_in_graph(tx, "call_method", name, [tensor, *args], kwargs)
+
+    return call
+
+
+SPECIAL_METHODS.update(new_tensor=_new_tensor, new=_new)
+SPECIAL_METHODS.update({name: _with_scalar(name, "value") for name in ("addcdiv_", "addcmul_")})
+SPECIAL_METHODS.update({name: _with_scalar(name, "alpha") for name in ("add_", "sub_")})
+
+
+# -- foreach ---------------------------------------------------------------------------------------
+def fold_foreach_scalars(function: Any) -> Callable[..., Value]:
+    """torch._foreach_addcdiv_ and _addcmul_: their scalars may be a tensor, or a list of them."""
+    ours = getattr(torch_polyfills, function.__name__.removeprefix("_"))
+
+    def call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) == 4 and not kwargs and _holds_tensors(args[3]):
+            return inline(tx, ours, *args)
+        return call_in_graph(tx, "call_function", function, args, kwargs)
+
+    return call
+
+
+def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """torch._foreach_pow; with a number as base the exponents would be read."""
+    if len(args) == 2 and args[0].is_constant() and not kwargs:
+        return inline(tx, torch_polyfills.foreach_pow, *args)
+    return call_in_graph(tx, "call_function", torch._foreach_pow, args, kwargs)
+
+
+# -- classes ---------------------------------------------------------------------------------------
+def _legacy_constructor(cls: Any) -> Callable[..., Value]:
+    """torch.FloatTensor(2, 3), torch.LongTensor([1, 2]): sizes or data."""
+
+    def construct(tx: Interpreter, *args: Value) -> Value:
+        if not _sizes_or_data(args) or any(map(_holds_tensors, args)):
+            raise Unsupported(breaks.UncapturedCall(f"torch.{cls.__name__} of a tensor"))
+        dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
+        return inline(tx, torch_polyfills.legacy_tensor, ConstantValue(dtype), *args)
+
+    return construct
+
+
+_LEGACY = ["Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool"]
+for _name in _LEGACY:
+    _cls = getattr(torch, f"{_name}Tensor")
+    handles(_cls)(_legacy_constructor(_cls))
+handles(torch.Tensor)(_legacy_constructor(torch.Tensor))
+
+
+@handles(distribution_utils._lazy_property_and_property)
+def _lazy_property(tx: Interpreter, wrapped: Value) -> Value:
+    """What a lazily computed attribute of a distribution's class is."""
+    return tx.wrap(distribution_utils._lazy_property_and_property(real_object(wrapped)))

@@ -1,0 +1,523 @@
+"""Functions of torch: put into the graph whole, folded to a constant, or changes of torch's state.
+
+What is recognised here by identity: every overridable function (torch.overrides), the C functions
+behind torch.*, and
+operators of torch.ops. Other Python functions of torch are inlined like user code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.overrides
+from torch.utils._device import _device_constructors
+
+from dynamo import breaks, directives
+from dynamo.errors import Unsupported
+from dynamo.guards.classes import MISSING
+from dynamo.guards.sources import GlobalsSource, Source
+from dynamo.polyfills import torch_functions as torch_polyfills
+from dynamo.torch import substitutes as torch_substitutes
+from dynamo.torch import torch_state
+from dynamo.torch.autocast import InsideAutocast, autocast_nesting
+from dynamo.torch.devices import default_device
+from dynamo.values.arity import fits
+from dynamo.values.base import Value
+from dynamo.values.builder import builder, special_builder
+from dynamo.values.constant import ConstantValue, constant_argument
+from dynamo.values.exceptions import call_real
+from dynamo.values.function import (
+    OpaqueFunctionValue,
+    UserFunctionValue,
+    is_opaque_function,
+    opaque_reason,
+)
+from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
+from dynamo.values.reflection import read_attribute
+from dynamo.values.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+
+_OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_GRAPH_C_MODULES = ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
+
+
+@cache
+def graph_functions() -> dict[int, Any]:
+    """id -> function, for the functions of torch that go into the graph whole."""
+    found: list[Any] = []
+    for namespace, functions in torch.overrides.get_overridable_functions().items():
+        if isinstance(namespace, types.ModuleType):
+            found.extend(f for f in functions if not inspect.isclass(f))
+    for holder in (torch._C._VariableFunctions, *_c_modules()):
+        found.extend(getattr(holder, name) for name in dir(holder) if not name.startswith("__"))
+    # What `torch.name` gives is an object of its own for some of them.
+    found.extend(getattr(torch, name, None) for name in dir(torch._C._VariableFunctions))
+    functional = vars(torch.nn.functional).values()
+    found.extend(f for f in functional if isinstance(f, types.BuiltinFunctionType))
+    own = (f for f in found if callable(f) and not is_programs(f))
+    return {id(f): f for f in own if not _stays_outside(f.__name__)}
+
+
+def _stays_outside(name: str) -> bool:
+    """Fake tensors do not know quantized ones: they would dequantize what is not quantized."""
+    return name in _NOT_IN_GRAPH or name.startswith("quantize") or "quantized" in name
+
+
+def is_graph_function(obj: Any) -> bool:
+    """True for functions whose call becomes one node."""
+    if id(obj) in graph_functions() or id(obj) in directives.ALLOWED:
+        return True
+    # Looking a method of the class up makes a new object each time.
+    return (
+        type(obj) is types.BuiltinFunctionType and obj.__self__ is torch._C._VariableFunctionsClass  # type: ignore[attr-defined]
+    )
+
+
+# Their results come from objects outside of torch.
+_NOT_IN_GRAPH = frozenset(
+    ["from_numpy", "frombuffer", "from_file", "asarray", "from_dlpack"]
+    # Takes a function of the user's.
+    + ["triplet_margin_with_distance_loss"]
+)
+
+
+def _c_modules() -> list[Any]:
+    return [getattr(torch._C, n) for n in _GRAPH_C_MODULES if hasattr(torch._C, n)]
+
+
+# -- functions with a known answer ---------------------------------------------------------------
+Fold = Callable[["Interpreter", Sequence[Value], dict[str, Value]], Value]
+
+
+def _answer(value: Any) -> Fold:
+    return lambda tx, args, kwargs: ConstantValue(value)
+
+
+def _run(function: Callable[..., Any]) -> Fold:
+    """Call it now, on constants; the state it reads is guarded, or changes only by captured
+    code.
+    """
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        real = [constant_argument(tx, a) for a in args]
+        real_kwargs = {k: constant_argument(tx, v) for k, v in kwargs.items()}
+        return tx.wrap(call_real(tx, function, *real, **real_kwargs))
+
+    return fold
+
+
+def _signature(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    from dynamo.values.builtins import guard_parameters
+
+    guard_parameters(tx, *args)
+    return _run(inspect.signature)(tx, args, kwargs)
+
+
+def _is_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    return ConstantValue(isinstance(args[0], TensorValue))
+
+
+def _has_torch_function(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    from dynamo.torch.overrides import has_override
+
+    return ConstantValue(has_override(tx, args))
+
+
+def _disabling(function: Callable[[], bool]) -> Fold:
+    from dynamo.torch.overrides import read_state
+
+    return read_state(function)
+
+
+def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None) -> Fold:
+    """A change of torch's state: made while capturing too, and a node of the graph.
+
+    `read(*args)` gives the state before; a change to what it is already needs no node.
+    """
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        real = [constant_argument(tx, a) for a in args]
+        if kwargs:
+            raise Unsupported(breaks.UncapturedCall(function.__name__))
+        if read is not None and _is_so(function, read, real):
+            return ConstantValue(None)
+        result = call_real(tx, function, *real)
+        tx.output.create_node("call_function", function, tuple(real), {}, None, tx)
+        return tx.wrap(result)
+
+    return fold
+
+
+def _is_so(function: Any, read: Callable[..., Any], args: list[Any]) -> bool:
+    """Whether function(*args) would set what is set already."""
+    try:
+        *where, wanted = args
+        return read(*where) == wanted
+    except (RuntimeError, TypeError, ValueError):  # arguments that `function` refuses, too
+        raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
+
+
+def _pure_state_change(function: Callable[..., Any]) -> Fold:
+    """A change that only matters while capturing (nesting counts)."""
+    return _run(function)
+
+
+def _enter_autocast(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """The outermost region of autocast forgets its casts: which one that is, is guarded."""
+    if not tx.output.nesting_guarded:
+        tx.output.nesting_guarded = True
+        tx.output.guards.add(GlobalsSource(), "predicate", InsideAutocast(autocast_nesting() > 0))
+    return _run(torch.autocast_increment_nesting)(tx, args, kwargs)
+
+
+def _clear_autocast_cache(
+    tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Casts of tensors that change between two runs of the graph must not outlive the first."""
+    tx.output.create_node("call_function", torch.clear_autocast_cache, (), {}, None, tx)
+    return _run(torch.clear_autocast_cache)(tx, args, kwargs)
+
+
+def _graph_break(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    message = args[0].as_constant() if args else kwargs["msg"].as_constant() if kwargs else ""
+    raise Unsupported(breaks.RequestedBreak(message or "no message given"))
+
+
+def _collect(
+    namespace: Any, names: str, fold: Callable[[Any], Fold]
+) -> dict[int, tuple[Any, Fold]]:
+    found = {}
+    for name in names.split():
+        function = namespace
+        for part in name.split("."):
+            function = getattr(function, part, None)
+        if function is not None:
+            found[id(function)] = (function, fold(function))
+    return found
+
+
+@cache
+def folded_functions() -> dict[int, tuple[Any, Fold]]:
+    """id -> (function, what a call of it means while capturing)."""
+    true, false, none = (lambda f, v=v: _answer(v) for v in (True, False, None))
+    table: dict[int, tuple[Any, Fold]] = {}
+    table |= _collect(torch, "compiler.is_compiling compiler.is_dynamo_compiling", true)
+    table |= _collect(
+        torch,
+        "jit.is_scripting jit.is_tracing _jit_internal.is_scripting compiler.is_exporting "
+        "_C._is_tracing onnx.is_in_onnx_export _C._are_functorch_transforms_active",
+        false,
+    )
+    table |= _collect(
+        torch,
+        "_C._is_torch_function_enabled _C._is_torch_function_all_disabled "
+        "_C._is_torch_function_mode_enabled",
+        _disabling,
+    )
+    table |= _collect(torch, "_C._get_tracing_state _C._log_api_usage_once", none)
+    table |= _collect(
+        torch,
+        "is_grad_enabled is_inference_mode_enabled get_default_dtype get_default_device "
+        "is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype "
+        "get_autocast_gpu_dtype get_autocast_cpu_dtype "
+        "broadcast_shapes _C._infer_size promote_types can_cast finfo iinfo device "
+        "cuda.is_available cuda.device_count cuda.is_initialized backends.mps.is_available "
+        "backends.mkldnn.is_available backends.cuda.is_built typename "
+        "amp.is_autocast_available amp.autocast_mode.is_autocast_available "
+        "_C._is_autocast_available _C._get_privateuse1_backend_name _C._is_any_autocast_enabled "
+        "_C._len_torch_function_stack _C._len_torch_dispatch_stack "
+        "_C._get_float32_matmul_precision "
+        "distributed.is_available distributed.is_initialized",
+        _run,
+    )
+    table |= {key: (f, torch_state.read_flag(f)) for key, f in torch_state.flag_readers().items()}
+    table |= _collect(torch, "is_tensor", lambda f: _is_tensor)
+    table |= _collect(
+        torch,
+        "overrides.has_torch_function overrides.has_torch_function_unary "
+        "overrides.has_torch_function_variadic _C._has_torch_function "
+        "_C._has_torch_function_unary _C._has_torch_function_variadic",
+        lambda f: _has_torch_function,
+    )
+    table |= _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
+    table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
+    table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
+    table |= _collect(
+        torch, "_foreach_addcdiv_ _foreach_addcmul_", torch_substitutes.fold_foreach_scalars
+    )
+    table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
+    table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
+    table |= _collect(
+        torch, "_C._set_grad_enabled", lambda f: _state_change(f, torch.is_grad_enabled)
+    )
+    table |= _collect(
+        torch, "set_autocast_enabled", lambda f: _state_change(f, torch.is_autocast_enabled)
+    )
+    table |= _collect(
+        torch, "set_autocast_dtype", lambda f: _state_change(f, torch.get_autocast_dtype)
+    )
+    table |= _collect(
+        torch,
+        "set_autocast_cache_enabled",
+        lambda f: _state_change(f, torch.is_autocast_cache_enabled),
+    )
+    table |= _collect(torch, "autocast_increment_nesting", lambda f: _enter_autocast)
+    table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
+    table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)
+    table[id(inspect.signature)] = (inspect.signature, _signature)
+    table[id(directives.graph_break)] = (directives.graph_break, _graph_break)
+    table[id(directives.is_compiling)] = (directives.is_compiling, _answer(True))
+    return table
+
+
+# User code may name functions of torch._dynamo; they are recognised without importing it.
+_TORCH_DYNAMO_ANSWERS = {
+    "graph_break": None,
+    "is_compiling": True,
+    "is_dynamo_compiling": True,
+    "mark_static": None,  # flex_attention's heads; what is in the frame already has its sizes
+}
+
+
+def torch_dynamo_answer(obj: Any) -> tuple[bool, Any]:
+    """(True, constant) if `obj` is a function of torch._dynamo with a fixed meaning here."""
+    module = obj.__module__ if type(obj) is types.FunctionType else None
+    if isinstance(module, str) and module.startswith("torch._dynamo"):
+        name = getattr(obj, "__name__", "")
+        if name in _TORCH_DYNAMO_ANSWERS and sys.modules.get(module) is not None:
+            return True, _TORCH_DYNAMO_ANSWERS[name]
+    return False, None
+
+
+# -- values ---------------------------------------------------------------------------------------
+class TorchFunctionValue(Value):
+    """A function that goes into the graph as one call."""
+
+    def __init__(self, function: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+
+    def python_type(self) -> type:
+        return type(self.function)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.function
+
+    def describe(self) -> str:
+        return f"function {getattr(self.function, '__name__', self.function)}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def as_proxy(self) -> Any:
+        return self.function
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        kwargs = with_default_device(tx, self.function, kwargs)
+        return call_in_graph(tx, "call_function", self.function, args, kwargs)
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return read_attribute(tx, self, self.function, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.function, name)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_object(self.function, getattr(self.function, "__name__", "function"))
+
+
+class FoldedFunctionValue(TorchFunctionValue):
+    """A function whose call means something else than a node: a constant, or a change of state."""
+
+    def __init__(self, function: Any, fold: Fold, source: Source | None = None) -> None:
+        super().__init__(function, source)
+        self.fold = fold
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not fits(self.function, len(args), kwargs):
+            raise Unsupported(breaks.UncapturedCall(self.describe()))
+        return self.fold(tx, args, with_default_device(tx, self.function, kwargs))
+
+
+def with_default_device(
+    tx: Interpreter, function: Any, kwargs: dict[str, Value]
+) -> dict[str, Value]:
+    """The arguments of a constructor with the device that is the default here: the graph runs in
+    the regions of `with torch.device(...)` that the frame began in, whichever it enters and leaves.
+    """
+    inner, outer = default_device(), tx.output.default_device
+    if inner == outer or function not in _device_constructors():
+        return kwargs
+    given = kwargs.get("device")
+    if given is not None and not (given.is_constant() and given.as_constant() is None):
+        return kwargs
+    device = torch.device(torch._C._get_default_device()) if inner is None else inner
+    return {**kwargs, "device": ConstantValue(device)}
+
+
+class TensorDescriptorValue(TorchFunctionValue):
+    """An unbound method of Tensor: Tensor.add(x, y)."""
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not args:
+            raise Unsupported(breaks.UncapturedCall(self.describe()))
+        receiver, *rest = args
+        name = self.function.__name__
+        if replacement(tx, name) is not MISSING:
+            raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}, in whose place is another"))
+        return receiver.call_method(tx, name, rest, kwargs)
+
+
+@cache
+def _python_methods() -> dict[int, Any]:
+    """id -> function, for the methods of Tensor that are written in Python."""
+    return {
+        id(f): f
+        for name, f in OWN_METHODS.items()
+        if isinstance(f, types.FunctionType) and f.__name__ == name and name != "__torch_function__"
+    }
+
+
+# -- builders -------------------------------------------------------------------------------------
+def _build(tx: Interpreter, obj: Any, source: Source | None, make: Callable[[], Value]) -> Value:
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, make())
+
+
+# What users said about a function goes before what is known of torch.
+def _rule_of(obj: Any) -> str | None:
+    key = id(obj)
+    if key in directives.DISALLOWED or key in directives.DISABLED_REASONS:
+        return "break"
+    if key in directives.SUBSTITUTES:
+        return "substitute"
+    if key in directives.CONSTANT_RESULT:
+        return "constant"
+    if _behind_torchs_own(obj) is not None:
+        return "unwrapped"
+    if type(obj) is types.FunctionType and (
+        "_torchdynamo_disable" in obj.__dict__
+        or directives.SKIPPED_CODE.get(obj.__code__) is not None
+    ):
+        return "break"
+    return None
+
+
+# That of every function that `torch._disable_dynamo` wraps.
+_DISABLED_CODE = getattr(torch._disable_dynamo(lambda: None), "__code__", None)
+
+
+def _behind_torchs_own(obj: Any) -> Any:
+    """What torch's compiler takes from itself in torch.optim: not from us."""
+    if type(obj) is not types.FunctionType:
+        return None
+    if obj.__code__ is _DISABLED_CODE:
+        original = obj.__dict__.get("__wrapped__")
+    else:  # once it is imported
+        original = obj.__dict__.get("_torchdynamo_orig_callable")
+    is_optimizers = (getattr(original, "__module__", None) or "").startswith("torch.optim.")
+    return original if is_optimizers and type(original) is types.FunctionType else None
+
+
+@special_builder(lambda obj: _rule_of(obj) is not None)
+def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A function about which the user said how it is captured."""
+    rule = _rule_of(obj)
+    name = getattr(obj, "__qualname__", repr(obj))
+    if rule == "substitute":
+        substitute = directives.SUBSTITUTES[id(obj)][1]
+        return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
+    if rule == "unwrapped":
+        return _build(tx, obj, source, lambda: UserFunctionValue(_behind_torchs_own(obj)))
+    if rule == "constant":
+        return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
+    reason = breaks.DisabledCall(name)
+    return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, reason, source))
+
+
+@special_builder(lambda obj: id(obj) in folded_functions())
+def build_folded(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    fold = folded_functions()[id(obj)][1]
+    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
+
+
+@special_builder(lambda obj: torch_dynamo_answer(obj)[0])
+def build_torch_dynamo(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    fold = _answer(torch_dynamo_answer(obj)[1])
+    return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, fold, source))
+
+
+@special_builder(torch_substitutes.is_annotation)
+def build_annotation(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    ours: Any = torch_polyfills.annotate_nodes
+    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
+
+
+@special_builder(lambda obj: id(obj) in torch_substitutes.polyfilled())
+def build_polyfilled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    ours = torch_substitutes.polyfilled()[id(obj)][1]
+    return _build(tx, obj, source, lambda: UserFunctionValue(ours))
+
+
+@special_builder(lambda obj: id(obj) in _python_methods())
+def build_python_method(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TensorDescriptorValue(obj, source))
+
+
+@special_builder(is_graph_function)
+def build_graph_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+
+
+@builder(*_OPERATOR_TYPES)
+def build_operator(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: TorchFunctionValue(obj, source))
+
+
+@builder(types.MethodDescriptorType, types.WrapperDescriptorType)
+def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """Methods of C classes: those of Tensor are known here, others belong to the builtins table."""
+    if issubclass(torch.Tensor, obj.__objclass__) and obj.__objclass__ is not object:
+        return _build(tx, obj, source, lambda: TensorDescriptorValue(obj, source))
+    from dynamo.values.builtins import build_descriptor
+
+    return build_descriptor(tx, obj, source)
+
+
+def _untagged(obj: Any) -> Any:
+    """nn.Module.__init__ as it was before torch.compile, used in this process, wrapped it to number
+    the modules that it sees; None for any other object.
+    """
+    name = "install_generation_tagging_init.<locals>.patched_init"
+    if type(obj) is not types.FunctionType or obj.__qualname__ != name:
+        return None
+    cells = dict(zip(obj.__code__.co_freevars, obj.__closure__ or ()))
+    return cells["init"].cell_contents if "init" in cells else None
+
+
+@special_builder(lambda obj: _untagged(obj) is not None)
+def build_untagged(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: UserFunctionValue(_untagged(obj)))
+
+
+def _is_opaque(obj: Any) -> bool:
+    from dynamo.values.builtins import is_known_function
+
+    if type(obj) is not types.FunctionType or not is_opaque_function(obj):
+        return False
+    return not is_known_function(obj)
+
+
+@special_builder(_is_opaque)
+def build_opaque(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A function of a package that capture does not look into."""
+    return _build(tx, obj, source, lambda: OpaqueFunctionValue(obj, opaque_reason(obj), source))

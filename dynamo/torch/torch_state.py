@@ -1,0 +1,64 @@
+"""Questions about torch's global state, answered while capturing and guarded.
+
+What the guard of global state covers (grad mode, autocast, default dtype, ...; see guards.KINDS)
+needs no guard of its own; the flags of torch.backends and the like do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamo.guards.sources import ModuleSource
+from dynamo.values.base import Value
+from dynamo.values.constant import constant_argument
+from dynamo.values.exceptions import call_real
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# Functions of torch._C that read a flag; what is missing in this torch is left out.
+_FLAGS = """
+    _get_cudnn_enabled _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32
+    _get_mkldnn_enabled _get_mkldnn_deterministic _get_mkldnn_allow_tf32 _get_nnpack_enabled
+    _get_cublas_allow_tf32 _get_cublas_allow_fp16_reduced_precision_reduction
+    _get_cublas_allow_bf16_reduced_precision_reduction _get_cublas_allow_fp16_accumulation
+    _get_cudnn_sdp_enabled _get_flash_sdp_enabled _get_mem_efficient_sdp_enabled
+    _get_math_sdp_enabled _get_overrideable_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction
+    _get_cudnn_benchmark_limit _cuda_get_cudnn_benchmark_limit _get_blas_preferred_backend
+    _get_linalg_preferred_backend _get_fp32_precision_getter _get_qengine
+    _get_cpu_allow_fp16_reduced_precision_reduction _get_deterministic_fill_uninitialized_memory
+    get_num_threads get_num_interop_threads _is_any_autocast_enabled
+"""
+_OF_TORCH = "is_anomaly_enabled is_anomaly_check_nan_enabled is_warn_always_enabled"
+
+
+@cache
+def flag_readers() -> dict[int, Any]:
+    """id -> function, for the functions whose answer is guarded."""
+    found = [getattr(torch._C, name, None) for name in _FLAGS.split()]
+    found += [getattr(torch, name, None) for name in (*_OF_TORCH.split(), "get_num_threads")]
+    found.append(torch.are_deterministic_algorithms_enabled)
+    found.append(torch.is_deterministic_algorithms_warn_only_enabled)
+    return {id(function): function for function in found if function is not None}
+
+
+def read_flag(function: Callable[..., Any]) -> Callable[..., Value]:
+    """Call the reader now, and guard that it gives the same."""
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        real = [constant_argument(tx, a) for a in args]
+        real_kwargs = {k: constant_argument(tx, v) for k, v in kwargs.items()}
+        answer = call_real(tx, function, *real, **real_kwargs)
+
+        def torch_state_unchanged(module: Any) -> bool:
+            return function(*real, **real_kwargs) == answer
+
+        torch_state_unchanged.__name__ = f"torch_state_unchanged: {function.__name__}() is {answer}"
+        tx.guard(ModuleSource("torch"), "predicate", torch_state_unchanged)
+        return tx.wrap(answer)
+
+    return fold

@@ -1,0 +1,201 @@
+"""torch.func and torch.autograd.functional: the function is captured as a body, and the graph calls
+the transform on it.
+
+    torch.func.grad(f)(x)  ->  transform("torch.func.grad", body of f, lifted, options, (x,), {})
+
+Shapes come from running that call on fake tensors, so what a transform refuses breaks the graph,
+and raises its own error when the call runs natively.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.torch.bodies import (
+    constant,
+    differentiable,
+    opened,
+    proxies,
+    record,
+    same_fake,
+    trace_body,
+)
+from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE, handles
+from dynamo.values.constant import ConstantValue
+from fxgraph.higher_order import CURRIED, DIRECT, transform
+
+if TYPE_CHECKING:
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+    from dynamo.torch.bodies import Body
+
+_AUTOGRAD = "torch.autograd.functional."
+
+
+class TransformedValue(Value):
+    """What torch.func.grad(f) and its kin return."""
+
+    def __init__(self, name: str, function: Value, options: dict[str, Value]) -> None:
+        super().__init__()
+        self.name = name
+        self.function = function
+        self.options = options
+
+    def python_type(self) -> type:
+        return type(lambda: None)
+
+    def describe(self) -> str:
+        return f"{self.name} of {self.function.describe()}"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def children(self) -> Sequence[Value]:
+        return (self.function, *self.options.values())
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            return self.function.getattr(tx, name)
+        return super().getattr(tx, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        options = {key: constant(value) for key, value in self.options.items()}
+        nested = tuple(opened(tx, value) for value in args)
+        named = {key: opened(tx, value) for key, value in kwargs.items()}
+        body = _trace_curried(tx, self, options, nested, named)
+        given = (proxies(nested), proxies(named))
+        return _apply(tx, self.name, body, options, *given)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_object(CURRIED[self.name], self.name))
+        codegen(self.function)
+        for value in self.options.values():
+            codegen(value)
+        codegen.call_kw(1 + len(self.options), tuple(self.options))
+
+
+def _trace_curried(
+    tx: Interpreter, value: TransformedValue, options: dict[str, Any], args: Any, kwargs: Any
+) -> Body:
+    name = value.name
+    if name == "torch.func.vmap":
+        return _trace_mapped(tx, value.function, options.get("in_dims", 0), args, kwargs)
+    if name == "torch.func.jacfwd":
+        return trace_body(tx, value.function, args, kwargs, same_fake, True)
+    wanted = _chosen_leaves(options.get("argnums", 0), args)
+
+    def make(number: int, fake: torch.Tensor) -> torch.Tensor:
+        return differentiable(number, fake) if number in wanted else same_fake(number, fake)
+
+    return trace_body(tx, value.function, args, kwargs, make, True)
+
+
+def _chosen_leaves(argnums: Any, args: Any) -> set[int]:
+    """Numbers of the leaves of `args` that are differentiated."""
+    chosen = {argnums} if isinstance(argnums, int) else set(argnums)
+    chosen = {n + len(args) if n < 0 else n for n in chosen}
+    counts = [len(pytree.tree_leaves(arg)) for arg in args]
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    return {
+        leaf for i in chosen if i < len(args) for leaf in range(starts[i], starts[i] + counts[i])
+    }
+
+
+def _trace_mapped(tx: Interpreter, function: Value, in_dims: Any, args: Any, kwargs: Any) -> Body:
+    """The body of vmap sees one example."""
+    spec = pytree.tree_flatten(args)[1]
+    dims = pytree._broadcast_to_and_flatten(in_dims, spec)
+    if dims is None:
+        raise Unsupported(breaks.OpError("vmap", "in_dims does not fit the arguments"))
+
+    def make(number: int, fake: torch.Tensor) -> torch.Tensor:
+        dim = dims[number] if number < len(dims) else None
+        if dim is None:
+            return same_fake(number, fake)
+        if not isinstance(dim, int) or not -fake.ndim <= dim < fake.ndim:
+            raise Unsupported(breaks.OpError("vmap", f"in_dims {dim} does not fit an argument"))
+        if fake.shape[dim]:
+            return fake.select(dim, 0)
+        size, stride = list(fake.shape), list(fake.stride())
+        del size[dim], stride[dim]
+        return fake.new_empty_strided(size, stride, requires_grad=fake.requires_grad)
+
+    return trace_body(tx, function, args, kwargs, make)
+
+
+def _apply(
+    tx: Interpreter, name: str, body: Body, options: dict[str, Any], args: Any, kwargs: Any
+) -> Value:
+    node = body.attach(tx)
+    return record(tx, transform, (name, node, body.lifted, options, args, kwargs))
+
+
+# -- torch.func.grad(f), which are called later ---------------------------------------------------
+def _curry(name: str) -> Any:
+    signature = inspect.signature(CURRIED[name])
+
+    def make(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        try:
+            given = dict(signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise Unsupported(breaks.OpError(name, str(error))) from error
+        return TransformedValue(name, given.pop("func"), given)
+
+    return make
+
+
+for _name, _function in CURRIED.items():
+    TABLE[_function] = _curry(_name)
+
+
+# -- those that are called with the arguments -----------------------------------------------------
+@handles(torch.func.vjp)
+def _vjp(tx, function, *primals, **options):
+    nested = tuple(opened(tx, value) for value in primals)
+    body = trace_body(tx, function, nested, {}, differentiable, True)
+    settings = {key: constant(value) for key, value in options.items()}
+    return _apply(tx, "torch.func.vjp", body, settings, proxies(nested), {})
+
+
+@handles(torch.func.jvp)
+def _jvp(tx, func, primals, tangents, **options):
+    nested = opened(tx, primals)
+    if not isinstance(nested, tuple):
+        raise Unsupported(breaks.OpError("jvp", "primals is not a tuple"))
+    body = trace_body(tx, func, nested, {}, same_fake, True)
+    settings = {key: constant(value) for key, value in options.items()}
+    args = (proxies(nested), proxies(opened(tx, tangents)))
+    return _apply(tx, "torch.func.jvp", body, settings, args, {})
+
+
+def _autograd_functional(name: str) -> Any:
+    signature = inspect.signature(DIRECT[name])
+
+    def handler(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        try:
+            given = dict(signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise Unsupported(breaks.OpError(name, str(error))) from error
+        function, inputs = given.pop("func"), opened(tx, given.pop("inputs"))
+        vector = proxies(opened(tx, given.pop("v", ConstantValue(None))))
+        nested = inputs if isinstance(inputs, tuple) else (inputs,)
+        body = trace_body(tx, function, nested, {}, differentiable, True)
+        settings = {key: constant(value) for key, value in given.items()}
+        if "v" in signature.parameters:
+            return _apply(tx, name, body, settings, (proxies(inputs), vector), {})
+        return _apply(tx, name, body, settings, (proxies(inputs),), {})
+
+    return handler
+
+
+for _name, _function in DIRECT.items():
+    if _name.startswith(_AUTOGRAD):
+        TABLE[_function] = _autograd_functional(_name)

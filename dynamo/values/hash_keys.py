@@ -1,0 +1,138 @@
+"""Hash keys: what stands for a symbolic value as a key of a symbolic dict or set."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.config import config
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.constant import is_literal
+from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exceptions import RaisedException, raise_python
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+class IdentityKey:
+    """The key of a value that hashes by identity: equal only to itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdentityKey) and self.value is other.value
+
+
+class EqualityKey:
+    """The key of an object with its own `__eq__`, which is captured like any method."""
+
+    __slots__ = ("hashed", "output", "value")
+
+    def __init__(self, tx: Interpreter, value: Value, hashed: int) -> None:
+        self.output = tx.output
+        self.value = value
+        self.hashed = hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        """As a lookup compares: the key in the table is `self`, or `other` if that is a literal."""
+        from dynamo.values.operators import equal
+
+        value = other.value if isinstance(other, EqualityKey) else _literal(other)
+        tx = self.output.running
+        with without_effects(tx, "__eq__", self.value):
+            return equal(tx, self.value, value)
+
+    def check_hash(self) -> None:
+        """Raises Unsupported if the object hashes in another way than when it became a key."""
+        output = self.output
+        next_event, output.next_event = output.next_event, config.loop_limit
+        try:
+            found: Any = self.value.hash_key(output.running)
+        except RaisedException:
+            found = None
+        finally:
+            output.next_event = next_event
+        if found is None or hash(found) != self.hashed:
+            what = f"{self.value.describe()}, whose hash changed while it is a key,"
+            raise Unsupported(breaks.CannotReconstruct(what))
+
+
+def check_hashes(keys: Iterable[Hashable]) -> None:
+    """A container with these keys is made again: that hashes them once more."""
+    for key in keys:
+        if isinstance(key, EqualityKey):
+            key.check_hash()
+        elif isinstance(key, (tuple, frozenset)):
+            check_hashes(key)
+
+
+def _literal(key: Any) -> Value:
+    from dynamo.values.containers import from_constant
+
+    if not is_literal(key):
+        raise Unsupported(breaks.UncapturedCall("__eq__ of a key with a container"))
+    return from_constant(key)
+
+
+@contextlib.contextmanager
+def without_effects(tx: Interpreter, name: str, value: Value) -> Iterator[None]:
+    """Around a method of a key. It runs again where the rewritten frame makes the container again:
+    nobody must notice.
+    """
+    owner = value.python_type().__name__
+
+    def reason(what: str) -> breaks.Break:
+        return breaks.KeySideEffect(f"{owner}.{name}", what)
+
+    with tx.output.side_effects.fenced(reason):
+        yield
+
+
+def hash_of(answer: int) -> int:
+    """The hash of an object whose `__hash__` gives `answer`: only a larger one is hashed itself."""
+    if not -(1 << 63) <= answer < 1 << 63:
+        return hash(answer)
+    return -2 if answer == -1 else answer
+
+
+def calls_methods(keys: Iterable[Hashable]) -> bool:
+    """Whether hashing one of these keys calls a method of a user class."""
+    return any(
+        isinstance(key, EqualityKey) or (isinstance(key, (tuple, frozenset)) and calls_methods(key))
+        for key in keys
+    )
+
+
+def key_of(tx: Interpreter, value: Value) -> Hashable:
+    """The hash key of `value`; raises TypeError in the program for an unhashable one."""
+    if value.is_constant():
+        constant = value.as_constant()
+        try:
+            hash(constant)
+        except TypeError as error:
+            raise_python(tx, TypeError, *error.args)
+        if value.source is not None:
+            tx.output.token_keys.came_from_outside(constant)
+        return constant
+    key = value.hash_key(tx)
+    told = key.value if isinstance(key, IdentityKey) else key
+    if told is value or told is value.outside:
+        tx.output.guard_distinct(value)
+    return key
+
+
+def unhashable(tx: Interpreter, value: Value) -> Any:
+    fail_as(tx, hash, value)

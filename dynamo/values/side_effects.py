@@ -1,0 +1,283 @@
+"""What the captured code did to the world: recorded while capturing, replayed by the rewritten
+frame.
+
+A Value that can be mutated has `value.mutation`, a Mutation. Containers keep their contents
+themselves (a ListValue
+its Python list of Values, already with the change made) and only report `mark(value)`; attribute
+stores are kept here.
+Replaying writes final states, not histories: descriptors and `__setattr__` of user classes are
+inlined by capture down
+to plain stores, so the order between two plain stores cannot be observed. Within one object the
+order of first stores is
+kept (instance dicts are ordered).
+
+How a Value takes part:
+  - built from an outside object: `tx.output.side_effects.track_existing(value)` in its builder;
+  - made by the captured code: `tx.output.side_effects.track_new(value)` where it is made;
+  - before a change: `tx.output.side_effects.mark(value)`; attribute stores: `store_attr(value,
+  name, new)`,
+    reads look at `load_attr(value, name)` first;
+  - `value.replay(codegen)` emits code that pushes what the write needs and returns a function that
+  emits the write
+    itself (all pushes of all values come before the first write, so that `a.x, b.x = b.x, a.x`
+    replays right).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import Source
+
+if TYPE_CHECKING:
+    from dynamo.values.base import Value
+
+
+class _Deleted:
+    """Marks an attribute, cell or global that the captured code deleted."""
+
+    def __repr__(self) -> str:
+        return "<deleted>"
+
+
+DELETED = _Deleted()
+SERIALS = itertools.count()
+
+
+@dataclass(eq=False)
+class Mutation:
+    """The record of changes to one object. `new`: the captured code made the object. `serial`: one
+    that was tracked later has a larger one.
+    """
+
+    new: bool
+    serial: int = 0
+    dirty: bool = False
+    attrs: dict[str, Any] = field(default_factory=dict)  # name -> Value | DELETED
+    # Names of `attrs` that were deleted, and stored again: they have moved to the end.
+    moved: set[str] = field(default_factory=set)
+
+    def stores(self) -> Iterator[tuple[str, Any]]:
+        """What makes the attributes what they are now, in order: name, Value | DELETED."""
+        for name, value in self.attrs.items():
+            if name in self.moved and value is not DELETED:
+                yield name, DELETED
+            yield name, value
+
+
+@dataclass(frozen=True)
+class ReplayedCall:
+    """A call for its effect alone (a warning), made by the rewritten frame after the writes.
+
+    A Value among `args` is pushed as such, a Source loaded, anything else is a constant.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+    def values(self) -> list[Value]:
+        from dynamo.values.base import Value
+
+        return [arg for arg in self.args if isinstance(arg, Value)]
+
+
+class SideEffects:
+    """All tracked values of one frame, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.calls: list[ReplayedCall] = []
+        self.locks: list[Any] = []  # LockValues that were taken or let go, in order
+        self.shown = False  # `calls` show the user text: no operation that can fail may come first
+        self.epoch = 0  # grows with every recorded change
+        self.on_first_change: Callable[[Value], None] | None = None  # of what was there before
+        # Of an attribute of a Value, or of a global of a dict, that was there before.
+        self.on_overwrite: Callable[[Value | dict, str], None] | None = None
+        self._fence: int | None = None  # what has a smaller serial must not change
+        self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
+        self.tracked: list[Value] = []
+        # By id: a metaclass may make its classes unhashable.
+        self.class_stores: dict[tuple[int, str], Value] = {}  # what was stored in classes
+        self.changed_dicts: set[int] = set()  # ids of instance dicts whose objects were changed
+        self.made_classes: dict[int, Value] = {}  # classes that the frame makes
+        # (id of the globals dict, name) -> (globals dict, its source or None for the frame's own,
+        # Value | DELETED)
+        self.globals: dict[tuple[int, str], tuple[dict, Source | None, Any]] = {}
+        self.moved_globals: set[tuple[int, str]] = set()  # as Mutation.moved
+
+    @contextlib.contextmanager
+    def fenced(
+        self, reason: Callable[[str], breaks.Break] = breaks.BodySideEffect
+    ) -> Iterator[None]:
+        """Inside, changing what exists already raises Unsupported: reason(what it does)."""
+        before = self._fence, self._crossed
+        self._fence, self._crossed = next(SERIALS), reason
+        try:
+            yield
+        finally:
+            self._fence, self._crossed = before
+
+    # -- objects --------------------------------------------------------------------------------
+    def track_existing(self, value: Value) -> Value:
+        """`value` stands for an object that existed before the frame."""
+        value.mutation = Mutation(new=False, serial=next(SERIALS))
+        self.tracked.append(value)
+        return value
+
+    def track_new(self, value: Value) -> Value:
+        """`value` is an object that the captured code makes."""
+        value.mutation = Mutation(new=True, serial=next(SERIALS))
+        self.tracked.append(value)
+        return value
+
+    def mark(self, value: Value) -> None:
+        """The captured code is about to change `value`."""
+        if value.mutation is None:
+            raise AssertionError(f"{value!r} is not tracked")
+        made_inside = value.mutation.new and value.mutation.serial >= (self._fence or 0)
+        if self._fence is not None and not made_inside:
+            raise Unsupported(self._crossed(f"changes {value.describe()}"))
+        self.epoch += 1
+        if self.on_first_change is not None and not (value.mutation.dirty or value.mutation.new):
+            self.on_first_change(value)
+        value.mutation.dirty = True
+
+    def touch(self, value: Value | None = None) -> None:
+        """Internal state of a value advances (an iterator's position): a break must not redo it in
+        place.
+        """
+        if self._fence is not None and value is not None and value.serial < self._fence:
+            raise Unsupported(self._crossed(f"changes {value.describe()}"))
+        self.epoch += 1
+
+    def is_new(self, value: Value) -> bool:
+        return value.mutation is not None and value.mutation.new
+
+    def is_dirty(self, value: Value) -> bool:
+        return value.mutation is not None and value.mutation.dirty
+
+    def call_later(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have the rewritten frame call function(*args), in the order of these calls."""
+        if self._fence is not None:
+            raise Unsupported(self._crossed(f"calls {function.__name__}"))
+        self.epoch += 1
+        self.calls.append(ReplayedCall(function, args))
+
+    # -- attributes -----------------------------------------------------------------------------
+    def store_attr(self, value: Value, name: str, new: Value) -> None:
+        """object.__setattr__(value, name, new)."""
+        self._changing_attr(value, name)
+        mutation = value.mutation
+        if mutation.attrs.get(name) is DELETED:
+            del mutation.attrs[name]  # a later store goes to the end of the instance dict
+            mutation.moved.add(name)
+        mutation.attrs[name] = new
+
+    def delete_attr(self, value: Value, name: str) -> None:
+        """object.__delattr__(value, name); the caller has checked that the attribute exists."""
+        self._changing_attr(value, name)
+        value.mutation.attrs[name] = DELETED
+
+    def _changing_attr(self, value: Value, name: str) -> None:
+        self.mark(value)
+        known = value.mutation.new or name in value.mutation.attrs
+        if self.on_overwrite is not None and not known:
+            self.on_overwrite(value, name)
+
+    def load_attr(self, value: Value, name: str) -> Value | _Deleted | None:
+        """The Value stored by the captured code, DELETED, or None: nothing recorded, look at the
+        object itself.
+        """
+        return None if value.mutation is None else value.mutation.attrs.get(name)
+
+    def stored_attrs(self, value: Value) -> dict[str, Any]:
+        """All recorded attribute stores, in order: name -> Value | DELETED."""
+        return {} if value.mutation is None else value.mutation.attrs
+
+    # -- globals --------------------------------------------------------------------------------
+    def store_global(
+        self, namespace: dict, source: Source | None, name: str, new: Value | _Deleted
+    ) -> None:
+        """`source` leads to the globals dict, and is None for that of the compiled frame itself."""
+        if self._fence is not None:
+            raise Unsupported(self._crossed(f"changes the global {name}"))
+        self.epoch += 1
+        key = (id(namespace), name)
+        known = self.globals.get(key)
+        if known is None and self.on_overwrite is not None:
+            self.on_overwrite(namespace, name)
+        if known is not None and known[2] is DELETED:
+            del self.globals[key]
+            self.moved_globals.add(key)
+        self.globals[key] = (namespace, source, new)
+
+    def load_global(self, namespace: dict, name: str) -> Value | _Deleted | None:
+        entry = self.globals.get((id(namespace), name))
+        return None if entry is None else entry[2]
+
+    # -- what has to be replayed ----------------------------------------------------------------
+    def pending(self, roots: Iterable[Value]) -> list[Value]:
+        """Values to replay, in order: outside objects that changed, and new objects that changed
+        and outlive the frame's
+        capture because a root, an outside object or a global reaches them."""
+        changed = [v for v in self.tracked if v.mutation.dirty and not v.mutation.new]
+        stored = [new for _, _, new in self.globals.values() if new is not DELETED]
+        alive = self.reachable([*roots, *changed, *stored])
+        found = [v for v in self.tracked if v.mutation.dirty and self._replays(v, alive)]
+        # What finds its items by methods of user classes is filled when those objects are.
+        return sorted(found, key=lambda value: value.hashes_objects())
+
+    def _replays(self, value: Value, alive: set[int]) -> bool:
+        """A new container is made with its final items; only attributes and cells of new objects
+        are written later.
+        """
+        if not value.mutation.new:
+            return True
+        return id(value) in alive and (bool(value.mutation.attrs) or value.replays_when_new)
+
+    def reachable(self, roots: Iterable[Value]) -> set[int]:
+        """ids of all Values that can be reached from `roots`."""
+        seen: set[int] = set()
+        todo = list(roots)
+        while todo:
+            value = todo.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            todo.extend(value.children())
+            if value.holder is not None:
+                todo.append(value.holder)
+            todo.extend(self._attr_values(value))
+            todo.extend(self._made_class(value))
+        return seen
+
+    def _attr_values(self, value: Value) -> Iterator[Value]:
+        if value.mutation is not None:
+            yield from (v for v in value.mutation.attrs.values() if v is not DELETED)
+
+    def _made_class(self, value: Value) -> Iterator[Value]:
+        """What an instance's methods see is reached through its class only."""
+        if not self.made_classes or value.mutation is None or not value.mutation.new:
+            return
+        try:
+            bases = value.python_type().__mro__
+        except Unsupported:  # nobody knows its type: it is not of a class that the frame makes
+            return
+        made = (self.made_classes.get(id(base)) for base in bases)
+        yield from (value for value in made if value is not None)
+
+    def distinct_sources(self) -> list[tuple[Source, ...]]:
+        """Groups of outside objects of one type of which one changed: they must stay different
+        objects.
+        """
+        groups: dict[type, list[Value]] = {}
+        for value in self.tracked:
+            if not value.mutation.new and value.source is not None:
+                groups.setdefault(value.python_type(), []).append(value)
+        changed = [g for g in groups.values() if len(g) > 1 and any(v.mutation.dirty for v in g)]
+        return [tuple(v.source for v in group if v.source is not None) for group in changed]
