@@ -24,6 +24,7 @@ and depthwise, of 3x3 but the last (µs):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -104,7 +105,8 @@ def _found(
             continue
         weight = node.args[1]
         if weight not in copied:
-            needed = panel_bytes(weight.meta["val"].flatten(1).t())
+            columns, *inner = weight.meta["val"].shape
+            needed = panel_bytes(math.prod(inner), columns)
             if needed > room:
                 continue
             room -= needed

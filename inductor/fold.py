@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
+from fxgraph.aot.fake import fake_result
 from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.node import Node
@@ -132,8 +133,7 @@ class _Fold:
         made = self.graph.call_function(target, args)
         made.meta = dict(self._like.meta)
         vals = map_aggregate(args, lambda a: a.meta["val"] if isinstance(a, Node) else a)
-        with self._like.meta["val"][0].fake_mode:
-            made.meta["val"] = target(*vals)
+        made.meta["val"] = fake_result(target, *vals)
         if prepared:
             made.meta[PREPARED] = True
         return made

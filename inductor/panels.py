@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot.fake import fake_result
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor.derive import PREPARED
@@ -73,8 +74,7 @@ class Builder:
     def call(self, target: Any, args: tuple[Any, ...], meta: dict[str, Any], **kwargs: Any) -> Node:
         made = self._graph.call_function(target, args, kwargs)
         vals = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
-        with vals[0].fake_mode:
-            made.meta = {**meta, "val": target(*vals, **kwargs)}
+        made.meta = {**meta, "val": fake_result(target, *vals, **kwargs)}
         return made
 
     def panel_mm(self, x: Node, weight: Node, columns: int, meta: dict[str, Any]) -> Node:
@@ -103,7 +103,6 @@ def is_multiplied(val: torch.Tensor) -> bool:
     return val.dtype == torch.float32 and in_memory
 
 
-def panel_bytes(val: torch.Tensor) -> int:
-    """Of a weight (inner, columns) in panels."""
-    inner, columns = val.shape
-    return -(-columns // PANEL) * PANEL * inner * val.dtype.itemsize
+def panel_bytes(inner: int, columns: int) -> int:
+    """Of a float32 weight (inner, columns) in panels."""
+    return -(-columns // PANEL) * PANEL * inner * 4

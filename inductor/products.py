@@ -176,7 +176,7 @@ class _Choices:
 
     def add(self, product: Product, static: bool) -> None:
         w = product.w
-        static = static and (w in self._copied or panel_bytes(w.meta["val"]) <= self._room)
+        static = static and (w in self._copied or panel_bytes(*w.meta["val"].shape) <= self._room)
         choice = self._choice(product, static)
         if choice is None:
             self._unmeasured += 1
@@ -184,7 +184,7 @@ class _Choices:
         self.made[product.node] = product, choice
         if choice.name in ("generated", "packed") and w not in self._copied:
             self._copied.add(w)
-            self._room -= panel_bytes(w.meta["val"])
+            self._room -= panel_bytes(*w.meta["val"].shape)
 
     def notes(self) -> list[str]:
         lines: dict[str, int] = {}

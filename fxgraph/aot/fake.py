@@ -93,6 +93,11 @@ class FakePropagation:
         return self.make(*metadata(tensor))
 
 
+def fake_result(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """What an operator gives of fake tensors, of which the first argument is one."""
+    return FakePropagation(args[0].fake_mode).run(op, args, kwargs, op.is_view)
+
+
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What two tensors must share for one to stand in for the other: dtype, size, stride."""
     return tensor.dtype, tuple(tensor.shape), tensor.stride()
