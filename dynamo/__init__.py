@@ -9,7 +9,6 @@ _require("dynamo._guards")  # before anything below loads it
 from dynamo import errors
 from dynamo.api.compile import compile, disable, reset, run, set_stance
 from dynamo.api.explain import explain
-from dynamo.api.export import export
 from dynamo.backend_lookup import (
     list_backends,
     list_mode_options,
@@ -29,10 +28,11 @@ from dynamo.directives import (
 )
 from dynamo.guards.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
 from dynamo.logs import enable_from_environment as _enable_logs
+from dynamo.saved.export import export
 from dynamo.saved.loading import load
 from dynamo.static_graph import Graph
+from dynamo.version import __version__
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Graph",

@@ -36,6 +36,11 @@ def files(package: str = PACKAGE) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def module_names() -> frozenset[str]:
+    """Our modules, extensions included (they have stubs)."""
+    return frozenset(module_name(path) for path in (*files(), *(ROOT / PACKAGE).rglob("*.pyi")))
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -73,9 +78,8 @@ def imported_modules(node: ast.Import | ast.ImportFrom, modules: frozenset[str])
 
 
 def all_imports() -> list[Import]:
-    paths = files()
-    modules = frozenset(map(module_name, paths))
-    return [found for path in paths for found in imports_of(path, modules)]
+    modules = module_names()
+    return [found for path in files() for found in imports_of(path, modules)]
 
 
 def cycles(imports: Iterable[Import]) -> list[list[str]]:

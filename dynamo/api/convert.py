@@ -43,10 +43,10 @@ from dynamo.framestate.cache_entry import LIBRARIES, finish, keep_original
 from dynamo.framestate.modes import inside_mode, inside_transform, preserved_state
 from dynamo.guards.kinds import GuardSet
 from dynamo.guards.sources import GlobalsSource, LocalSource
-from dynamo.interp import class_body  # noqa: F401
 from dynamo.interp.inlining import PACKED, RECURRENT, packed_argument
 from dynamo.interp.interpreter import refused_code
 from dynamo.interp.opcodes import calls as handlers_calls  # noqa: F401
+from dynamo.interp.opcodes import class_bodies as class_body  # noqa: F401
 from dynamo.interp.opcodes import data as handlers_data  # noqa: F401
 from dynamo.interp.opcodes import flow as handlers_flow  # noqa: F401
 from dynamo.interp.patched_builtins import WHILE_REPLACED, something_is_replaced
@@ -55,8 +55,9 @@ from dynamo.interp.root import (
 )
 from dynamo.plans import SkipFrame
 from dynamo.records import BreakRecord, FrameRecord
-from dynamo.torch.context_managers import METHODS
+from dynamo.torch import context_managers  # noqa: F401  (fills INTRINSICS)
 from dynamo.values.function import is_opaque_module
+from dynamo.values.intrinsics import INTRINSICS
 
 if TYPE_CHECKING:
     from dynamo.api.context import CompileContext
@@ -102,7 +103,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
         is_shim(code)
         or not code.co_flags & inspect.CO_OPTIMIZED  # of a module, or a class body
         or id(code) in _LEFT_ALONE
-        or METHODS.get(code) is not None
+        or INTRINSICS.get(code) is not None
         or directives.SKIPPED_CODE.get(code) is not None
     ):
         return None

@@ -8,12 +8,14 @@ two is changed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo.api.context import CompileContext
+from dynamo.interp.argument_names import NAMES, Names
 
 
 class CompiledModule:
@@ -89,3 +91,22 @@ def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
 
 def _copy(self: Any) -> Any:
     return _rebuild(copy.copy(self._orig_mod), self._dynamo_context.settings)
+
+
+def _users_names(local: str, arguments: Sequence[Any]) -> Names:
+    """call_module(module, args, kwargs): the arguments of module.forward."""
+    module, _, kwargs = arguments[:3]
+    if local == "module":
+        return (("L['module']", "L['self']"),)
+    if local == "kwargs":
+        named = [key for key in kwargs if type(key) is str]
+        return tuple([(f"L['kwargs'][{key!r}]", f"L[{key!r}]") for key in named])
+    forward = inspect.unwrap(type(module).forward)
+    code = getattr(forward, "__code__", None)
+    if local != "args" or code is None:
+        return ()
+    parameters = code.co_varnames[1 : code.co_argcount]
+    return tuple([(f"L['args'][{i}]", f"L[{name!r}]") for i, name in enumerate(parameters)])
+
+
+NAMES.set(call_module.__code__, _users_names)

@@ -38,8 +38,6 @@ from dynamo.framestate.frame_state import FrameState, Kept
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.tracebacks import drop_entries, leave_traceback
 from dynamo.framestate.virtual_objects import Exhausted, VirtualObject, VirtualObjects
-from dynamo.interp.interpreter import NULL
-from dynamo.interp.opcodes.flow import PreviousException
 from dynamo.plans import SkipFrame
 from dynamo.polyfills.rematerialise import left_generator
 from dynamo.values.base import Value
@@ -48,6 +46,7 @@ from dynamo.values.constant import ConstantMethodValue
 from dynamo.values.exception_groups import split_now
 from dynamo.values.exception_objects import ExceptionValue
 from dynamo.values.lifetimes import SuspendedGenerator, path_to, reachable
+from dynamo.values.stack_items import NULL, PreviousException
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

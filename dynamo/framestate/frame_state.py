@@ -20,12 +20,18 @@ from dynamo.continuations.resume import origin, pushed_by_call
 from dynamo.errors import Unsupported
 from dynamo.framestate.virtual_objects import over_cells
 from dynamo.guards.sources import LocalSource
-from dynamo.interp.interpreter import NULL, RESULT, UNBOUND, CatchContinuation, ReturnContinuation
-from dynamo.interp.opcodes.flow import PreviousException
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue
 from dynamo.values.lifetimes import is_finalizable, must_stay_alive
+from dynamo.values.stack_items import (
+    NULL,
+    RESULT,
+    UNBOUND,
+    CatchContinuation,
+    PreviousException,
+    ReturnContinuation,
+)
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -279,8 +279,6 @@ class FrameRewriter:
             return module.forward
 
     def _emit_hoisted_modules(self, codegen: Codegen) -> None:
-        from dynamo import _hook
-
         for index, made in enumerate(self.output.hoisted_modules):
             function = _hook.disabled(made)
             codegen.load_callable(lambda function=function: codegen.load_object(function, "make"))

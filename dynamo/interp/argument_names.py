@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from dynamo.bytecode.cache import CodeMap
 from dynamo.continuations.resume import users_name
 
+Names = tuple[tuple[str, str], ...]
+# Code of ours -> the names of an argument, given its own and the values of all.
+NAMES: CodeMap[Callable[[str, Sequence[Any]], Names]] = CodeMap()
 
-def renamed(frame: Any, local: str) -> tuple[tuple[str, str], ...]:
+
+def renamed(frame: Any, local: str) -> Names:
     """LocalSource.renamed for an argument of this frame."""
-    from dynamo.api.module import call_module
-
-    if frame.f_code is call_module.__code__:
-        return _of_module_call(local, *frame.f_locals_array[:3])
+    names = NAMES.get(frame.f_code)
+    if names is not None:
+        return names(local, frame.f_locals_array)
     name = users_name(frame.f_code, local)
     return () if name == local else ((f"L[{local!r}]", f"L[{name!r}]"),)
-
-
-def _of_module_call(local: str, module: Any, args: Any, kwargs: Any) -> tuple[tuple[str, str], ...]:
-    """call_module(module, args, kwargs): the arguments of module.forward."""
-    if local == "module":
-        return (("L['module']", "L['self']"),)
-    if local == "kwargs":
-        named = [key for key in kwargs if type(key) is str]
-        return tuple([(f"L['kwargs'][{key!r}]", f"L[{key!r}]") for key in named])
-    forward = inspect.unwrap(type(module).forward)
-    code = getattr(forward, "__code__", None)
-    if local != "args" or code is None:
-        return ()
-    parameters = code.co_varnames[1 : code.co_argcount]
-    return tuple([(f"L['args'][{i}]", f"L[{name!r}]") for i, name in enumerate(parameters)])
-
-
-__all__ = ["renamed"]

@@ -37,8 +37,8 @@ from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.errors import Unsupported
 from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import BreakBefore, Retry
-from dynamo.torch.subgraph import version_of
 from dynamo.values.base import Value
+from dynamo.values.memory_overlap import version_of
 from fxgraph import Node, effects
 from fxgraph.args import leaves
 
@@ -147,7 +147,23 @@ class Checks:
         if not self.can_be_made():
             raise Unsupported(reason)
         if self.noticed is None:
-            self.noticed = breaking_at(tx, reason)
+            self.noticed = self.breaking_at(tx, reason)
+
+    @staticmethod
+    def may_be_wanted(tx: Interpreter) -> bool:
+        """Whether a frame on the stack raises anything, so that a value may be for a check."""
+        frame: Interpreter | None = tx
+        while frame is not None:
+            if raises(frame.code):
+                return True
+            frame = frame.parent
+        return False
+
+    @staticmethod
+    def breaking_at(tx: Interpreter, reason: breaks.Break) -> BreakBefore:
+        """The break of the graph at the current instruction, for a later plan."""
+        step = tx.breakable_chain()[-1].began
+        return BreakBefore(step, reason, tx.user_stack(), forbidden=break_is_error())
 
     def _break_at(self, broken: BreakBefore) -> NoReturn:
         raise Retry(self.output.plan.breaking(broken))
@@ -245,24 +261,6 @@ def assume_truth(tx: Interpreter, jump: Instruction, value: Value) -> bool | Non
     passes = jumps is (jump.op == "POP_JUMP_IF_TRUE")
     checks.make(*later, passes)
     return passes
-
-
-def may_be_checked(tx: Interpreter) -> bool:
-    """Whether a frame on the stack raises anything, so that a value may be for a check."""
-    frame: Interpreter | None = tx
-    while frame is not None:
-        if raises(frame.code):
-            return True
-        frame = frame.parent
-    return False
-
-
-def breaking_at(tx: Interpreter, reason: breaks.Break) -> BreakBefore:
-    """The break of the graph at the current instruction, for a later plan."""
-    from dynamo.interp.interpreter import breakable_chain
-
-    step = breakable_chain(tx)[-1].began
-    return BreakBefore(step, reason, tx.user_stack(), forbidden=break_is_error())
 
 
 # -- what rewritten frames call ------------------------------------------------------------------

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 
 from dynamo import break_regions, breaks
-from dynamo.bytecode import normalize
 from dynamo.config import config
 from dynamo.errors import Unsupported
-from dynamo.interp.interpreter import RESULT, Interpreter
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.exceptions import raise_python
+from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
     from dynamo.values.function import FunctionValue
 
 
@@ -86,14 +86,6 @@ def call_at_end(
     return finish_call(tx, method, args, {}, pushed)
 
 
-def returns_none(code: types.CodeType) -> bool:
-    """Whether a function returns nothing but None."""
-    program = normalize(code)
-    returns = [i.index for i in program if i.op == "RETURN_VALUE"]
-    before = [program[index - 1] for index in returns]
-    return all(i.op == "LOAD_CONST" and i.argval is None for i in before)
-
-
 def inline_call(
     tx: Interpreter,
     function: FunctionValue,
@@ -111,7 +103,7 @@ def inline_call(
         raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
     _refuse_packed(tx, function, args, kwargs)
     code = function.code
-    child = Interpreter(tx.output, code, function.globals, tx, function.source)
+    child = tx.child(function)
     child.locals.update(bind_arguments(tx, function, args, kwargs))
     child.cells.update(zip(code.co_freevars, function.closure(tx)))
     suspending = generator_class(code)

@@ -22,7 +22,7 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -41,16 +41,19 @@ from dynamo.guards.sources import (
     ModuleSource,
     Source,
 )
+from dynamo.interp import inlining
 from dynamo.interp.registry import HANDLERS, Handler, unhandled
 from dynamo.plans import AttemptEnded
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
 from dynamo.values.exceptions import Entry, RaisedException
 from dynamo.values.lifetimes import finalize_unreachable, left_by
+from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
     from dynamo.interp.output import OutputGraph
     from dynamo.values.cell import CellValue
+    from dynamo.values.function import FunctionValue
 
 # The modules whose functions stand for C functions: the user has no such frames.
 _HIDDEN = frozenset(
@@ -67,61 +70,7 @@ _BOUND_TO_FRAME = frozenset(
     + ["LOAD_SUPER_METHOD", "LOAD_FROM_DICT_OR_DEREF", "CHECK_EG_MATCH"]
 )
 
-# What an except clause may name.
-Errors = type[BaseException] | tuple[type[BaseException], ...]
 Program = list[tuple[Handler, "Instruction"]]
-
-
-class NullValue(Value):
-    """The NULL that PUSH_NULL and LOAD_METHOD put on the stack."""
-
-    def describe(self) -> str:
-        return "NULL"
-
-
-NULL = NullValue()
-RESULT = NullValue()  # stands for what a call returns, see Interpreter.pushed
-
-
-class ReturnContinuation(NullValue):
-    """Stands for function(what a call returns, *operands), see Interpreter.pushed."""
-
-    def __init__(
-        self, function: Callable[..., Any] | None, operands: Sequence[Value | Lazy] = ()
-    ) -> None:
-        super().__init__()
-        self.function = function
-        self.operands = operands
-
-    def children(self) -> Sequence[Value]:
-        return [operand for operand in self.operands if isinstance(operand, Value)]
-
-    @property
-    def form(self) -> tuple[Any, ...]:
-        """See dynamo.resume_parts.Pushed."""
-        return self.function, len(self.operands)
-
-
-class CatchContinuation(ReturnContinuation):
-    """Stands for what a call returns, or function(*operands) where it raises `error`; without a
-    function, that ends the loop whose FOR_ITER it is.
-    """
-
-    def __init__(
-        self,
-        error: Errors,
-        function: Callable[..., Any] | None = None,
-        operands: Sequence[Value | Lazy] = (),
-    ) -> None:
-        super().__init__(function, operands)
-        self.error = error
-
-    @property
-    def form(self) -> tuple[Any, ...]:
-        return (*super().form, self.error)
-
-
-UNBOUND = NullValue()  # LOAD_FAST_AND_CLEAR of a local without a value
 
 
 class Resumption(NamedTuple):
@@ -203,6 +152,7 @@ class Interpreter:
         self.resumption: Resumption | None = None
         self._resumption: tuple[int, Resumption] | None = None
         self.polyfill_step = -1  # the step of an instruction that can be said in Python
+        self.namespace: dict[str, Value] | None = None  # of the body of a class statement
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
         self.result: Value | None = None
@@ -230,9 +180,37 @@ class Interpreter:
         self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None
     ) -> Value:
         """Interpret the body of a function value (see interp/inlining.py)."""
-        from dynamo.interp.inlining import inline_call
+        return inlining.inline_call(self, function, args, kwargs or {})  # type: ignore[arg-type]
 
-        return inline_call(self, function, args, kwargs or {})  # type: ignore[arg-type]
+    def finish_call(
+        self,
+        function: Value,
+        args: Sequence[Value],
+        kwargs: dict[str, Value],
+        pushed: Sequence[Value] = (RESULT,),
+    ) -> Value:
+        """function(*args, **kwargs), after which the current instruction only pushes `pushed`."""
+        return inlining.finish_call(self, function, args, kwargs, pushed)
+
+    def call_at_end(self, value: Value, name: str, method: Value, args: Sequence[Value]) -> Value:
+        """method(*args), which may be in tail position where `value` is asked for `name`."""
+        return inlining.call_at_end(self, value, name, method, args)
+
+    def run_class_body(self, function: FunctionValue) -> dict[str, Value]:
+        """The names that the body of a class statement defines, in order."""
+        body = self.child(function)
+        body.namespace = {}
+        body.cells.update(zip(function.code.co_freevars, function.closure(self)))
+        body.run()
+        return body.namespace
+
+    def child(self, function: FunctionValue) -> Interpreter:
+        """The frame of a call of `function`, made here."""
+        return Interpreter(self.output, function.code, function.globals, self, function.source)
+
+    def breakable_chain(self) -> list[Interpreter]:
+        """The frames from the root on, to the innermost in which a break can stand."""
+        return breakable_chain(self)
 
     def raise_exception(self, value: Value) -> NoReturn:
         """Raise the exception that `value` stands for in the captured code."""

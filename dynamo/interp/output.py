@@ -37,8 +37,9 @@ from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
 from dynamo.torch.inference_blocks import InferenceBlocks
-from dynamo.torch.subgraph import Subgraph, check_local, version_of
+from dynamo.torch.subgraph import Subgraph, check_local
 from dynamo.values.lifetimes import UniqueReferences
+from dynamo.values.memory_overlap import version_of
 from dynamo.values.side_effects import SideEffects
 from fxgraph import Graph, Node
 from fxgraph.expression_nodes import value_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 
-from dynamo import breaks
+from dynamo import _hook, breaks
 from dynamo.break_regions import regions, set_regions
 from dynamo.continuations.resume import origin
 from dynamo.errors import Unsupported
@@ -241,6 +241,4 @@ def _report_fault(error: Exception, user_stack: list[traceback.FrameSummary]) ->
 
 def frame_null() -> Any:
     """What the hook shows for an unbound local."""
-    from dynamo import _hook
-
     return _hook.NULL

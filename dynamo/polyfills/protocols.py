@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from dynamo import _hook
-from dynamo.values.reflection import type_name
+from dynamo.polyfills.type_names import type_name
 
 _hook.hide(globals())
 

@@ -21,6 +21,7 @@ from dynamo.saved import container
 from dynamo.saved.nests import nest_of
 from dynamo.saved.signature import CONSTANTS, Bound
 from dynamo.static_graph import Graph as StaticGraph
+from dynamo.version import __version__
 from fxgraph import Graph, GraphModule
 from fxgraph.aot import (
     FunctionalGraph,
@@ -43,7 +44,7 @@ from fxgraph.stored.tensors import tensor_to_data
 from fxgraph.symbols import expr_of, is_symbolic
 
 if TYPE_CHECKING:
-    from dynamo.api.export import Captured
+    from dynamo.saved.export import Captured
 
 ALIGNMENT = 64  # of tensors, in bytes
 
@@ -163,7 +164,7 @@ class Saving:
         inputs = self._graph_inputs(gm)
         graphs = self._graphs(gm, training)
         data = {
-            "framegraph": _version(),
+            "framegraph": __version__,
             "torch": torch.__version__,
             "name": self.name,
             "symbols": env_to_data(env),
@@ -406,12 +407,6 @@ def _placeholders(gm: GraphModule) -> list[Any]:
 
 def _env_of(gm: GraphModule) -> Any:
     return getattr(gm.meta.get("fake_mode"), "shape_env", None)
-
-
-def _version() -> str:
-    import dynamo
-
-    return dynamo.__version__
 
 
 __all__ = ["Saving", "leaves", "read_graphs", "save"]

@@ -15,7 +15,7 @@ from dynamo.errors import GraphError
 # -- before capture -------------------------------------------------------------------------------
 def check_build(graph: Any) -> None:
     """Raise GraphError for a class whose build() is missing or never returns anything."""
-    from dynamo.interp.inlining import returns_none
+    from dynamo.bytecode.returns import returns_none
     from dynamo.static_graph.graph import Graph
 
     build = type(graph).build

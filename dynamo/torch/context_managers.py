@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
-from dynamo.bytecode.cache import CodeMap
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import ModuleSource
 from dynamo.torch.inference import enter_inference, leave_inference
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.intrinsics import INTRINSICS
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
-
-Method = Callable[["Interpreter", Sequence[Value]], Value]
 
 
 def profiler_is_off(module: Any) -> bool:
@@ -49,8 +47,7 @@ def _end_range(tx: Interpreter, args: Sequence[Value]) -> Value:
 
 
 _RANGE = torch.autograd.profiler.record_function
-METHODS: CodeMap[Method] = CodeMap()
-METHODS.set(torch.inference_mode.__enter__.__code__, enter_inference)
-METHODS.set(torch.inference_mode.__exit__.__code__, leave_inference)
-METHODS.set(_RANGE.__enter__.__code__, _start_range)
-METHODS.set(_RANGE.__exit__.__code__, _end_range)
+INTRINSICS.set(torch.inference_mode.__enter__.__code__, enter_inference)
+INTRINSICS.set(torch.inference_mode.__exit__.__code__, leave_inference)
+INTRINSICS.set(_RANGE.__enter__.__code__, _start_range)
+INTRINSICS.set(_RANGE.__exit__.__code__, _end_range)

@@ -19,7 +19,6 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, closed, opened, trace_body, wrap_nest
-from dynamo.torch.subgraph import version_of
 from dynamo.torch.substitutes import inline
 from dynamo.torch.torch_function import FoldedFunctionValue
 from dynamo.values.base import Value
@@ -28,6 +27,7 @@ from dynamo.values.builtins import TABLE
 from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
 from dynamo.values.generator import GeneratorValue
 from dynamo.values.iterators import IteratorValue
+from dynamo.values.memory_overlap import version_of
 from dynamo.values.tensor import TensorValue, run_fake
 from fxgraph import Node
 

@@ -29,6 +29,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtin_object import Pending
 from dynamo.values.builtins import handles, polyfill
+from dynamo.values.classes import INSTANCE_KINDS
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue, from_constant
 from dynamo.values.descriptors import MISSING, guarded_lookup
@@ -179,6 +180,9 @@ class ModuleValue(ObjectValue):
         if _calls_hooks(tx, self):
             return tx.wrap(module_calls.call_with_hooks), _packed(tx, self, args, kwargs), {}
         return self.getattr(tx, "forward"), args, kwargs
+
+
+INSTANCE_KINDS.append((torch.nn.Module, ModuleValue))
 
 
 def _calls_as_torch(tx: Interpreter, module: ModuleValue) -> bool:

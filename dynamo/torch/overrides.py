@@ -24,6 +24,7 @@ from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_class_source
 from dynamo.values.exceptions import call_real
+from dynamo.values.overridable import overridable
 from dynamo.values.reflection import read_attribute
 from dynamo.values.tensor import TensorValue
 
@@ -95,6 +96,7 @@ def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
     return tx.output.has_overrides and is_enabled(tx) and bool(overriding(values))
 
 
+@overridable
 def dispatch(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:

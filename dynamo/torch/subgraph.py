@@ -85,11 +85,6 @@ class Subgraph:
         return GraphModule(self.root, self.graph)
 
 
-def version_of(tensor: torch.Tensor) -> int:
-    """How often the tensor was written; inference tensors do not say."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def check_local(arg: Any, graph: Graph) -> None:
     """Assert that no tensor of a finished body is used outside of it: nothing there holds one."""
 

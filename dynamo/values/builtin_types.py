@@ -16,6 +16,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import library as polyfills
+from dynamo.polyfills.type_names import type_name
 from dynamo.values import iterators
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none, polyfill
@@ -44,7 +45,6 @@ from dynamo.values.native_iterators import CalledIterator, ReversedTextIterator
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
 from dynamo.values.ranges import RangeValue, SliceValue, range_of
-from dynamo.values.reflection import type_name
 from dynamo.values.sets import FrozenSetValue, SetValue
 from dynamo.values.sorting import sort_in_place
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
@@ -44,7 +45,7 @@ from dynamo.values.operators import (
     unary_op,
 )
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
-from dynamo.values.reflection import UNBOUND, check_new, read_attribute, type_name
+from dynamo.values.reflection import UNBOUND, check_new, read_attribute
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 

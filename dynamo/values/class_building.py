@@ -106,15 +106,13 @@ def _new_class(tx: Interpreter, cls: type, make: Make, parts: Sequence[Value]) -
 # -- the statement --------------------------------------------------------------------------------
 @handles(builtins.__build_class__)
 def _build_class(tx, body, name, *bases, metaclass=None, **kwargs):
-    from dynamo.interp.class_body import run_body
-
     label = name.as_constant()
     real_bases = tuple(_known(label, base) for base in bases)
     given = type if metaclass is None else _known(label, metaclass)
     resolved, meta = _resolve(label, real_bases, given)
     if not isinstance(body, NestedFunctionValue):
         raise _refused(label, "its body is not known")
-    namespace = run_body(tx, body)
+    namespace = tx.run_class_body(body)
     cell = namespace.pop("__classcell__", None)
     qualified = namespace.get("__qualname__")
     if not (cell is None or isinstance(cell, CellValue)):

@@ -6,15 +6,17 @@ import enum
 import operator
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dynamo import breaks
+from dynamo.bytecode.returns import returns_none
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import IMMUTABLE_TYPE, NAMESPACE, TRUSTED_PACKAGES
 from dynamo.guards.sources import AttrSource, ModuleSource, Source
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.class_stores import stored_class_attr
@@ -44,7 +46,7 @@ from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
-from dynamo.values.reflection import C_DESCRIPTORS, read_attribute, type_name
+from dynamo.values.reflection import C_DESCRIPTORS, read_attribute
 from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
@@ -214,7 +216,6 @@ class ClassValue(MetaclassInstance):
         return class_lookup(type(self.cls), name) is vars(enum.EnumType)[name]
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        from dynamo.interp.inlining import call_at_end
 
         if self._is_enums_own("__getitem__"):
             try:
@@ -226,12 +227,12 @@ class ClassValue(MetaclassInstance):
         found = class_lookup(type(self.cls), "__getitem__")
         if isinstance(found, types.FunctionType):
             function = tx.wrap(found, class_attr_source(tx, self, "__getitem__"))
-            return call_at_end(tx, self, "__getitem__", function, [self, key])
+            return tx.call_at_end(self, "__getitem__", function, [self, key])
         found = class_lookup(self.cls, "__class_getitem__")
         held = found.__func__ if isinstance(found, classmethod) else found
         if isinstance(held, types.FunctionType) and not is_trusted_function(held):
             method = self.getattr(tx, "__class_getitem__")
-            return call_at_end(tx, self, "__getitem__", method, [key])
+            return tx.call_at_end(self, "__getitem__", method, [key])
         return tx.wrap(call_real(tx, operator.getitem, self.cls, _type_argument(key)))
 
     # -- calls ----------------------------------------------------------------------------------
@@ -245,7 +246,6 @@ class ClassValue(MetaclassInstance):
     def _call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
-        from dynamo.interp.inlining import finish_call
         from dynamo.values.builtins import TABLE
 
         if any(arg.is_symbolic() for arg in args):
@@ -264,9 +264,9 @@ class ClassValue(MetaclassInstance):
         if meta_call is dict:  # a TypedDict
             return tx.wrap(dict).call(tx, args, kwargs)
         if isinstance(meta_call, types.FunctionType):
-            call = finish_call if last else type(tx).call_function
+            call = tx.finish_call if last else tx.call_function
             function = tx.wrap(meta_call, class_attr_source(tx, self, "__call__"))
-            return call(tx, function, [self, *args], kwargs)
+            return call(function, [self, *args], kwargs)
         return construct(tx, self, args, kwargs, last)
 
     def _enum_member(
@@ -343,7 +343,6 @@ def construct(
 
     last: the current instruction does nothing else.
     """
-    from dynamo.interp.inlining import finish_call, returns_none
 
     cls = owner.cls
     if issubclass(cls, torch.nn.Module):
@@ -371,7 +370,7 @@ def construct(
     if isinstance(init, types.FunctionType):
         method = bind(tx, instance, init, "__init__")
         if last and returns_none(init.__code__):
-            finish_call(tx, method, args, kwargs, (instance,))
+            tx.finish_call(method, args, kwargs, (instance,))
         else:
             result = tx.call_function(method, args, kwargs)
             if not (result.is_constant() and result.as_constant() is None):
@@ -396,6 +395,8 @@ def _guard_constructors(tx: Interpreter, owner: ClassValue) -> None:
 
 _FUNCTIONS = (types.FunctionType, *SLOT_TYPES)  # which cls.__init__ gives as they are
 _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
+# Base class -> the Values of new instances; torch/modules.py adds to it.
+INSTANCE_KINDS: list[tuple[type, Callable[[type], Value]]] = []
 
 
 def new_instance(
@@ -428,10 +429,9 @@ def new_instance(
     storage = new_storage(cls)
     if storage is None and not _makes_plain_objects(cls):
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}"))
-    if issubclass(cls, torch.nn.Module):
-        from dynamo.torch.modules import ModuleValue
-
-        return tx.output.side_effects.track_new(ModuleValue(cls))
+    for base, kind in INSTANCE_KINDS:
+        if issubclass(cls, base):
+            return tx.output.side_effects.track_new(kind(cls))
     excess = (args or kwargs) and builtin_base(cls) is object
     if excess and _refuses_arguments(cls, "__new__", "__init__"):
         raise Unsupported(breaks.UncapturedCall("object.__new__"))

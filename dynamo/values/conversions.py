@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
 from dynamo.values.constant import ConstantValue
@@ -22,7 +23,6 @@ from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.objects import builtin_base
 from dynamo.values.operators import binary_op, right_goes_first
-from dynamo.values.reflection import type_name
 from dynamo.values.tensor import READ_METHODS, TensorValue
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from dynamo import breaks
 from dynamo.continuations.resume import SUSPENDING
 from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
@@ -26,7 +27,6 @@ from dynamo.values.generator import (
 )
 from dynamo.values.lifetimes import SuspendedGenerator
 from dynamo.values.lookup import type_holds
-from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen

@@ -14,11 +14,10 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.interp.checks import breaking_at, may_be_checked
 from dynamo.plans import BreakBefore, Retry
-from dynamo.torch.subgraph import version_of
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.memory_overlap import version_of
 from dynamo.values.operators import COMPARE_FUNCTIONS
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
@@ -154,7 +153,7 @@ def deferred_tensor_truth(
     """TensorValue.deferred_truth."""
     if not _has_one_value(tensor):
         return None
-    broken = breaking_at(tx, breaks.DataDependentJump(tensor.describe()))
+    broken = tx.output.checks.breaking_at(tx, breaks.DataDependentJump(tensor.describe()))
     return _as_boolean(tx, tensor), broken
 
 
@@ -162,10 +161,14 @@ def deferred_scalar(
     tx: Interpreter, tensor: Value, kind: type, reason: breaks.Break
 ) -> Value | None:
     """The number in a tensor, if it may be for a check."""
-    if not _has_one_value(tensor) or not may_be_checked(tx) or not tx.output.checks.can_be_made():
+    if (
+        not _has_one_value(tensor)
+        or not tx.output.checks.may_be_wanted(tx)
+        or not tx.output.checks.can_be_made()
+    ):
         return None
     assert isinstance(tensor, TensorValue)
-    return DeferredScalar(tx.output, tensor, kind, breaking_at(tx, reason))
+    return DeferredScalar(tx.output, tensor, kind, tx.output.checks.breaking_at(tx, reason))
 
 
 def _item(tx: Interpreter, tensor: TensorValue) -> Value:

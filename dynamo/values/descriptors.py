@@ -24,8 +24,6 @@ from dynamo.guards.sources import (
     Source,
     TypeSource,
 )
-from dynamo.interp.inlining import finish_call
-from dynamo.interp.interpreter import RESULT, ReturnContinuation
 from dynamo.polyfills.protocols import keep_attribute
 from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
@@ -33,6 +31,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_holds
 from dynamo.values.reflection import no_attribute
+from dynamo.values.stack_items import RESULT, ReturnContinuation
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -235,7 +234,7 @@ def _call_getter(
     """getter(*args), which may be all that is left of the instruction that reads value.name."""
     pushed = tx.tail_pushes(value, name)
     if pushed is not None:
-        return finish_call(tx, getter, args, {}, pushed)
+        return tx.finish_call(getter, args, {}, pushed)
     return tx.call_function(getter, args, {})
 
 
@@ -381,7 +380,7 @@ def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) 
     getter, pushed = tx.wrap(found.func, source), tx.tail_pushes(value, name)
     if pushed is not None and pushed[0] is RESULT:
         kept = ReturnContinuation(keep_attribute, [value, ConstantValue(found.attrname)])
-        result = finish_call(tx, getter, [value], {}, (kept, *pushed[1:]))
+        result = tx.finish_call(getter, [value], {}, (kept, *pushed[1:]))
     else:
         result = tx.call_function(getter, [value], {})
     tx.output.side_effects.store_attr(value, found.attrname, result)

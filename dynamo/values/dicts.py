@@ -22,6 +22,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, DictItemSource, DictKeySource, DictValueSource, Source
 from dynamo.polyfills.protocols import keep_item
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
@@ -34,7 +35,6 @@ from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, equal
-from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -641,11 +641,10 @@ class DefaultDictValue(DictValue):
         if tx.tail_pushes(self, "__missing__") is None:
             value = tx.call_function(self.factory, [], {})
         else:
-            from dynamo.interp.inlining import finish_call
-            from dynamo.interp.interpreter import ReturnContinuation
+            from dynamo.values.stack_items import ReturnContinuation
 
             kept = ReturnContinuation(keep_item, [self, key])
-            value = finish_call(tx, self.factory, [], {}, (kept,))
+            value = tx.finish_call(self.factory, [], {}, (kept,))
         self.setitem(tx, key, value)
         return value
 

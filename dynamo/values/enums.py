@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, DictItemSource, InstanceDictSource, Source
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
@@ -17,7 +18,6 @@ from dynamo.values.descriptors import MISSING, bind, class_lookup, is_data_descr
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.objects import build_object, refuse_changed
 from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
-from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

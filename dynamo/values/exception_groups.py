@@ -116,11 +116,11 @@ def make_group(tx: Interpreter, cls: type, args: Sequence[Value]) -> Value:
 # -- splitting ------------------------------------------------------------------------------------
 def _condition(tx: Interpreter, value: Value) -> Matches:
     """What split() and subgroup() take: classes of exceptions, or a predicate."""
-    from dynamo.interp.opcodes.flow import _classes
+    from dynamo.values.exceptions import caught_classes
 
     known, cls = value.identity()
     if (known and isinstance(cls, type)) or issubclass(value.python_type(), tuple):
-        classes = _classes(tx, value)
+        classes = caught_classes(tx, value)
         return lambda item: is_caught(item.python_type(), classes)
     return lambda item: tx.call_function(value, [item], {}).truth(tx)
 

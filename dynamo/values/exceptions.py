@@ -130,3 +130,19 @@ def can_read(tx: Interpreter, value: Value, name: str) -> bool:
 def is_caught(kind: type, classes: Sequence[type]) -> bool:
     """Whether `except classes` catches exceptions of this class: a metaclass is not asked."""
     return any(cls in kind.__mro__ for cls in classes)
+
+
+def caught_classes(tx: Interpreter, value: Value) -> tuple[type, ...]:
+    """The classes of an except clause."""
+    known, cls = value.identity()
+    if known and isinstance(cls, type):
+        if not issubclass(cls, BaseException):
+            raise_python(
+                tx,
+                TypeError,
+                "catching classes that do not inherit from BaseException is not allowed",
+            )
+        return (cls,)
+    if issubclass(value.python_type(), tuple):
+        return tuple(cls for item in value.unpack(tx) for cls in caught_classes(tx, item))
+    raise Unsupported(breaks.UnknownType(value.describe()))

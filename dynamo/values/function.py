@@ -18,11 +18,11 @@ from dynamo.guards.sources import (
     Source,
     TypeSource,
 )
-from dynamo.torch.context_managers import METHODS
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
+from dynamo.values.intrinsics import INTRINSICS
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import guard_distinct, same_object
 from dynamo.values.reflection import no_attribute, read_attribute
@@ -219,10 +219,10 @@ class UserFunctionValue(FunctionValue):
         return tx.wrap(defaults[name], source)
 
     def is_plain_function(self) -> bool:
-        return METHODS.get(self.code) is None and not is_opaque_function(self.function)
+        return INTRINSICS.get(self.code) is None and not is_opaque_function(self.function)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        method = METHODS.get(self.code)
+        method = INTRINSICS.get(self.code)
         if method is not None:
             return method(tx, args)
         if is_opaque_function(self.function):

@@ -406,13 +406,12 @@ class SingleDispatchValue(LruCacheValue):
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if not wants_polyfill(tx):
             return self.call(tx, args, kwargs)
-        from dynamo.interp.inlining import finish_call
         from dynamo.values.function import UserFunctionValue
 
         function = UserFunctionValue(self.real, self.source)
         cells = dict(zip(function.code.co_freevars, function.closure(tx)))
         cells["dispatch"].contents = DispatchValue(self)  # known, and not looked into
-        return finish_call(tx, function, args, kwargs)
+        return tx.finish_call(function, args, kwargs)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "dispatch":

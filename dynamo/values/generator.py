@@ -377,8 +377,7 @@ class GeneratorFunction:
 
 
 def _item_of(value: Any) -> Item:
-    from dynamo.interp.interpreter import NULL, UNBOUND
-    from dynamo.interp.opcodes.flow import PreviousException
+    from dynamo.values.stack_items import NULL, UNBOUND, PreviousException
 
     if value is NULL:
         return Item.NULL
@@ -475,7 +474,7 @@ def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
     """generator.name(*args), where the current instruction may be that call: what it is replaced by
     once a graph break stood in there.
     """
-    from dynamo.interp.interpreter import NULL
+    from dynamo.values.stack_items import NULL
 
     if tx.current.op != "CALL" or not isinstance(generator, Resumable):
         return

@@ -17,7 +17,6 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE, TRUSTED_PACKAGES
-from dynamo.interp.inlining import call_at_end
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
@@ -85,7 +84,7 @@ def is_instance(tx: Interpreter, owner: Value, info: Value) -> bool:
     check = class_lookup(type(cls), "__instancecheck__")
     if _is_users(check):
         source = class_attr_source(tx, info, "__instancecheck__")
-        answer = call_at_end(tx, info, "__instancecheck__", tx.wrap(check, source), [info, owner])
+        answer = tx.call_at_end(info, "__instancecheck__", tx.wrap(check, source), [info, owner])
         return answer.truth(tx)
     if check is _ABC_CHECKS["__instancecheck__"]:
         return _abstract_instance(tx, owner, info, cls)
@@ -103,7 +102,7 @@ def is_subclass(tx: Interpreter, sub: Value, info: Value) -> bool:
     check = class_lookup(type(cls), "__subclasscheck__")
     if _is_users(check):
         source = class_attr_source(tx, info, "__subclasscheck__")
-        answer = call_at_end(tx, info, "__subclasscheck__", tx.wrap(check, source), [info, sub])
+        answer = tx.call_at_end(info, "__subclasscheck__", tx.wrap(check, source), [info, sub])
         return answer.truth(tx)
     if check is _ABC_CHECKS["__subclasscheck__"]:
         return _abstract_subclass(tx, sub, info, cls)

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.interp.inlining import call_at_end
-from dynamo.interp.interpreter import CatchContinuation
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.rematerialise import chain_after, map_again, zip_again
 from dynamo.values.base import Value
@@ -27,6 +25,7 @@ from dynamo.values.exhausted_iterators import NoItems, ended
 from dynamo.values.operators import binary_op
 from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.ranges import RangeValue
+from dynamo.values.stack_items import CatchContinuation
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -480,7 +479,7 @@ class MapIterator(IteratorValue):
         args = _row(tx, self)
         if len(args) < len(self.inners):
             return None
-        return call_at_end(tx, self, "__next__", self.function, args)
+        return tx.call_at_end(self, "__next__", self.function, args)
 
     def rebuild(self) -> Rebuilt:
         if not self.taken:

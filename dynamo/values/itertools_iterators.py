@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
-from dynamo.interp.inlining import call_at_end
 from dynamo.polyfills.rematerialise import accumulated, dropping_nothing, pairs_from
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles, is_none
@@ -41,7 +40,7 @@ class StarmapIterator(IteratorValue):
         args = self.ask(tx, self.inner)
         if args is None:
             return None
-        return call_at_end(tx, self, "__next__", self.function, args.unpack(tx))
+        return tx.call_at_end(self, "__next__", self.function, args.unpack(tx))
 
     def rebuild(self) -> Rebuilt:
         return itertools.starmap, [self.function, self.inner]

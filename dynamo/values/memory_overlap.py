@@ -98,3 +98,8 @@ def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
     if starts[0] == starts[1] and ends[0] == ends[1]:
         return one.stride() != other.stride()
     return starts[0] < ends[1] and starts[1] < ends[0]
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often the tensor was written; inference tensors do not say."""
+    return 0 if tensor.is_inference() else tensor._version

@@ -23,7 +23,7 @@ from dynamo.guards.sources import (
     InstanceDictSource,
     Source,
 )
-from dynamo.interp.inlining import call_at_end, finish_call
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
 from dynamo.values.constant import ConstantValue
@@ -52,7 +52,7 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
 from dynamo.values.real_iterators import REAL, RealIterator
-from dynamo.values.reflection import no_attribute, type_name
+from dynamo.values.reflection import no_attribute
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -255,13 +255,13 @@ class ObjectValue(Value):
             source = class_attr_source(tx, self, name)
             source = None if source is None else AttrSource(source, "fset")
             setter = tx.wrap(found.fset, source)
-            call_at_end(tx, self, "__setattr__", setter, [self, value])
+            tx.call_at_end(self, "__setattr__", setter, [self, value])
             return
         setter = MISSING if found is MISSING else class_lookup(type(found), "__set__")
         if isinstance(setter, types.FunctionType):
             descriptor = _class_attr(tx, self, found, name)
             function = tx.wrap(setter, class_attr_source(tx, descriptor, "__set__"))
-            call_at_end(tx, self, "__setattr__", function, [descriptor, self, value])
+            tx.call_at_end(self, "__setattr__", function, [descriptor, self, value])
             return
         unknown = setter is not MISSING and not is_slot(found)
         if unknown or isinstance(deleter_only(found), types.FunctionType):
@@ -293,13 +293,13 @@ class ObjectValue(Value):
                 raise_python(tx, AttributeError, text)
             source = class_attr_source(tx, self, name)
             source = None if source is None else AttrSource(source, "fdel")
-            call_at_end(tx, self, "__delattr__", tx.wrap(found.fdel, source), [self])
+            tx.call_at_end(self, "__delattr__", tx.wrap(found.fdel, source), [self])
             return
         deleter = MISSING if found is MISSING else class_lookup(type(found), "__delete__")
         if isinstance(deleter, types.FunctionType):
             descriptor = _class_attr(tx, self, found, name)
             function = tx.wrap(deleter, class_attr_source(tx, descriptor, "__delete__"))
-            call_at_end(tx, self, "__delattr__", function, [descriptor, self])
+            tx.call_at_end(self, "__delattr__", function, [descriptor, self])
             return
         if isinstance(found, types.GetSetDescriptorType):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -346,7 +346,7 @@ class ObjectValue(Value):
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
         pushed = tx.tail_pushes(self, name)
         if pushed is not None:
-            return finish_call(tx, method, args, {}, pushed)
+            return tx.finish_call(method, args, {}, pushed)
         return tx.call_function(method, args, {})
 
     def is_python_special(self, tx: Interpreter, name: str) -> bool:
@@ -382,7 +382,7 @@ class ObjectValue(Value):
         pushed = tx.tail_pushes(self, name)
         if pushed is None:
             return tx.call_function(method, args, kwargs)
-        return finish_call(tx, method, args, kwargs, pushed)
+        return tx.finish_call(method, args, kwargs, pushed)
 
     def truth(self, tx: Interpreter) -> bool:
         if self.is_python_special(tx, "__bool__"):

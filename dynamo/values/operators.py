@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import after_binary, after_compare
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.reflection import type_name
 from dynamo.values.symbolic_text import percent, sum_of
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _end_with(
     right: Value,
 ) -> None:
     """The current instruction is done with the first method but for what `after` does."""
-    from dynamo.interp.interpreter import ReturnContinuation
+    from dynamo.values.stack_items import ReturnContinuation
 
     operands = [ConstantValue(symbol), left, right, ConstantValue(tuple(methods[1:]))]
     tx.in_tail_position(value, methods[0][1], [ReturnContinuation(after, operands)])

@@ -97,11 +97,10 @@ def run_polyfill(
     """
     if not wants_polyfill(tx):
         return None
-    from dynamo.interp.inlining import finish_call
-    from dynamo.interp.interpreter import RESULT
+    from dynamo.values.stack_items import RESULT
 
     wanted = (RESULT,) if pushed is None else pushed
-    return finish_call(tx, tx.wrap(function), args, kwargs or {}, wanted)
+    return tx.finish_call(tx.wrap(function), args, kwargs or {}, wanted)
 
 
 def polyfill_call(
@@ -109,10 +108,9 @@ def polyfill_call(
 ) -> Value | None:
     """function(*args, **kwargs), which is all that the current instruction does."""
     if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]) and wants_polyfill(tx):
-        from dynamo.interp.inlining import finish_call
         from dynamo.values.function import UserFunctionValue
 
-        return finish_call(tx, UserFunctionValue(function), args, kwargs)
+        return tx.finish_call(UserFunctionValue(function), args, kwargs)
     said = CALLS.get(function)
     if said is None or not args or not _fits(said, len(args), tuple(kwargs)):
         return None
@@ -136,13 +134,12 @@ def polyfill_construct(
     tx: Interpreter, cls: Value, new: Value, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """type.__call__(cls, *args, **kwargs), where `new` is the class's __new__."""
-    from dynamo.interp.inlining import finish_call
     from dynamo.values.containers import TupleValue
     from dynamo.values.dicts import DictValue
 
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
     operands = [cls, new, TupleValue(list(args)), named]
-    return finish_call(tx, tx.wrap(builtin_polyfills.construct), operands, {})
+    return tx.finish_call(tx.wrap(builtin_polyfills.construct), operands, {})
 
 
 def polyfill_method(
@@ -194,7 +191,7 @@ def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value
 
 
 def _finished(function: Callable[..., Any], *operands: Value) -> Value:
-    from dynamo.interp.interpreter import ReturnContinuation
+    from dynamo.values.stack_items import ReturnContinuation
 
     return ReturnContinuation(function, operands)
 

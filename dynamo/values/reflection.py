@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.exceptions import call_real, raise_python
@@ -24,19 +25,6 @@ C_DESCRIPTORS = (*UNBOUND, types.MemberDescriptorType, types.GetSetDescriptorTyp
 # Types of C whose attributes are read in ways of their own.
 _READING = (type, types.ModuleType, types.MethodType, types.GenericAlias, super)
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
-_NO_NAME = "\0"
-
-
-def type_name(cls: type) -> str:
-    """The name of a type in error messages: with its module, for most types of C."""
-    try:
-        type.__getattribute__(cls, _NO_NAME)
-    except AttributeError as error:
-        text = error.args[0].removeprefix("type object '")
-        return text.removesuffix(f"' has no attribute {_NO_NAME!r}").removesuffix(
-            f"' has no attribute '{_NO_NAME}'"
-        )
-    return cls.__name__
 
 
 def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value:

@@ -90,14 +90,14 @@ def tail_call_builtin(tx: Interpreter, function: Any, args: Sequence[Value]) -> 
 
 
 def _end_with(tx: Interpreter, value: Value, methods: dict[str, Callable[..., Any] | None]) -> None:
-    from dynamo.interp.interpreter import RESULT, ReturnContinuation
+    from dynamo.values.stack_items import RESULT, ReturnContinuation
 
     for name, finish in methods.items():
         tx.in_tail_position(value, name, [RESULT if finish is None else ReturnContinuation(finish)])
 
 
 def _end_with_check(tx: Interpreter, function: Any, value: Value) -> None:
-    from dynamo.interp.interpreter import ReturnContinuation
+    from dynamo.values.stack_items import ReturnContinuation
 
     for name, kind in _CONVERSIONS[function].items():
         operands = [value, *map(tx.wrap, (name, function, kind))]
@@ -132,7 +132,7 @@ def _delattr(tx: Interpreter, owner: Value, *rest: Value) -> None:
 
 
 def _next(tx: Interpreter, iterator: Value, *default: Value) -> None:
-    from dynamo.interp.interpreter import NULL, CatchContinuation
+    from dynamo.values.stack_items import NULL, CatchContinuation
 
     if not default:
         _end_with(tx, iterator, {"__next__": None})
@@ -143,7 +143,7 @@ def _next(tx: Interpreter, iterator: Value, *default: Value) -> None:
 
 
 def _divmod(tx: Interpreter, left: Value, *rest: Value) -> None:
-    from dynamo.interp.interpreter import ReturnContinuation
+    from dynamo.values.stack_items import ReturnContinuation
 
     if len(rest) == 1:
         reflected = () if type(left) is not type(rest[0]) else ((True, "__rdivmod__"),)
@@ -157,7 +157,7 @@ def _pow(tx: Interpreter, *args: Value) -> Value | None:
 
 def _asks_class(method: str) -> Callable[..., None]:
     def prepare(tx: Interpreter, *args: Value) -> None:
-        from dynamo.interp.interpreter import ReturnContinuation
+        from dynamo.values.stack_items import ReturnContinuation
 
         if len(args) == 2:
             tx.in_tail_position(args[1], method, [ReturnContinuation(contained)])

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] = ()) -> Value:
     """owner.name. above: what the instruction pushes behind that."""
-    from dynamo.interp.inlining import finish_call
-    from dynamo.interp.interpreter import RESULT, CatchContinuation
+    from dynamo.values.stack_items import RESULT, CatchContinuation
 
     getter = owner.getter(tx, name)
     if getter is not None:
-        return finish_call(tx, getter, [owner], {}, (RESULT, *above))
+        return tx.finish_call(getter, [owner], {}, (RESULT, *above))
     tx.in_tail_position(owner, "__getattr__", (RESULT, *above))
     if isinstance(owner, ObjectValue) and (fallback := owner.fallback(tx)) is not None:
         operands = [owner, ConstantValue(name)]
@@ -37,7 +36,7 @@ def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] =
 
 def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) -> None:
     """getattr(owner, name, default) follows."""
-    from dynamo.interp.interpreter import CatchContinuation
+    from dynamo.values.stack_items import CatchContinuation
 
     if not isinstance(owner, ObjectValue):
         return

@@ -45,6 +45,7 @@ from dynamo.values.operators import (
     UNARY_FUNCTIONS,
     binary_dunder,
 )
+from dynamo.values.overridable import registered
 from dynamo.values.reflection import no_attribute
 from fxgraph import Node
 from fxgraph.aot import scalars
@@ -455,9 +456,7 @@ def call_in_graph(
     if inlined is not None:
         return inlined
     if tx.output.has_overrides:
-        from dynamo.torch.overrides import dispatch
-
-        dispatched = dispatch(tx, op, target, args, kwargs)
+        dispatched = registered("dispatch")(tx, op, target, args, kwargs)
         if dispatched is not None:
             return dispatched
     proxy_args = tuple(arg.as_proxy() for arg in args)
@@ -761,9 +760,7 @@ def tensor_has_symbols(fake: torch.Tensor) -> bool:
 
 
 def _is_known_subclass(cls: type) -> bool:
-    from dynamo.torch.tensor_subclass import is_known_subclass
-
-    return is_known_subclass(cls)
+    return registered("is_known_subclass")(cls)
 
 
 def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, static: bool) -> Value:
@@ -776,9 +773,7 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(obj)
     plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
     if not plain and _is_known_subclass(type(obj)) and not transformed:
-        from dynamo.torch.tensor_subclass import build_subclass_tensor
-
-        return build_subclass_tensor(tx, obj, source)
+        return registered("build_subclass_tensor")(tx, obj, source)
     strided = obj.layout is torch.strided and not obj.is_nested
     if not plain or not strided or obj.is_quantized or transformed or obj._is_zerotensor():
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, GlobalsSource, ModuleSource
-from dynamo.interp.interpreter import Interpreter
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.builtins import handles
@@ -23,6 +22,7 @@ from dynamo.values.constant import ConstantValue
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
+    from dynamo.interp.interpreter import Interpreter
 
 
 def give_warning(

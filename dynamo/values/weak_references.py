@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source, TargetSource
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.builtins import handles, is_none
@@ -17,7 +18,6 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.hash_keys import EqualityKey
 from dynamo.values.lifetimes import known_alive, track_weak_target
 from dynamo.values.operators import compare_op
-from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen

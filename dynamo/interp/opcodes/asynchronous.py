@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.interp.registry import handler
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.coroutine import (
@@ -25,7 +26,6 @@ from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.generator import GeneratorValue, Resumable, is_none
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
-from dynamo.values.reflection import type_name
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.interp.inlining import push_call
-from dynamo.interp.interpreter import NULL
 from dynamo.interp.opcodes.asynchronous import async_gen_wrap, stop_iteration_error
 from dynamo.interp.opcodes.data import mapping_keys, shown_name
 from dynamo.interp.opcodes.exception_groups import prep_reraise_star
 from dynamo.interp.registry import handler
 from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
@@ -21,7 +21,7 @@ from dynamo.values.function import NestedFunctionValue, StealingCallValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 from dynamo.values.polyfill_calls import asks_length, run_polyfill, wants_polyfill
-from dynamo.values.reflection import type_name
+from dynamo.values.stack_items import NULL
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

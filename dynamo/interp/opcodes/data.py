@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.interp.inlining import push_call
-from dynamo.interp.interpreter import ReturnContinuation
 from dynamo.interp.registry import handler
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.protocols import contained, negated_bool, not_contained
+from dynamo.polyfills.type_names import type_name
 from dynamo.values import operators
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
@@ -29,8 +29,8 @@ from dynamo.values.polyfill_calls import (
     polyfill_unpack,
     run_polyfill,
 )
-from dynamo.values.reflection import type_name
 from dynamo.values.sets import SetValue
+from dynamo.values.stack_items import ReturnContinuation
 from dynamo.values.symbolic_text import concatenated
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dynamo.interp.opcodes.flow import PreviousException, _classes
 from dynamo.interp.registry import handler
 from dynamo.values.base import Value
 from dynamo.values.exception_groups import NONE, match_group, prepare_reraise
+from dynamo.values.exceptions import caught_classes
+from dynamo.values.stack_items import PreviousException
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -19,7 +20,7 @@ def CHECK_EG_MATCH(tx: Interpreter, instr: Instruction) -> None:
     """group classes -- rest match: the clause handles `match`, which is then what sys.exc_info()
     finds.
     """
-    classes = _classes(tx, tx.pop())
+    classes = caught_classes(tx, tx.pop())
     match, rest = match_group(tx, tx.pop(), classes)
     tx.push(rest)
     tx.push(match)

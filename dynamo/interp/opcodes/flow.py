@@ -10,16 +10,21 @@ from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
 from dynamo.interp.inlining import finish_call, push_call
-from dynamo.interp.interpreter import RESULT, CatchContinuation, ReturnContinuation
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_lookup
-from dynamo.values.exceptions import is_caught, new_raised, raise_python
+from dynamo.values.exceptions import caught_classes, is_caught, new_raised, raise_python
 from dynamo.values.iterators import ItemProtocolIterator
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
+from dynamo.values.stack_items import (
+    RESULT,
+    CatchContinuation,
+    PreviousException,
+    ReturnContinuation,
+)
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
@@ -181,20 +186,6 @@ def WITH_EXCEPT_START(tx: Interpreter, instr: Instruction) -> None:
 
 
 # -- exceptions -----------------------------------------------------------------------------------
-class PreviousException(Value):
-    """What PUSH_EXC_INFO puts below the exception: the one that was being handled before, or
-    None.
-    """
-
-    def __init__(self, exception: Value | None, handled: Value) -> None:
-        super().__init__()
-        self.exception = exception
-        self.handled = handled  # the one that is being handled from here on
-
-    def children(self) -> list[Value]:
-        return [value for value in (self.exception, self.handled) if value is not None]
-
-
 @handler
 def PUSH_EXC_INFO(tx: Interpreter, instr: Instruction) -> None:
     exception = tx.pop()
@@ -209,25 +200,9 @@ def POP_EXCEPT(tx: Interpreter, instr: Instruction) -> None:
     tx.exc_info = previous.exception  # type: ignore[attr-defined]
 
 
-def _classes(tx: Interpreter, value: Value) -> tuple[type, ...]:
-    """The classes of an except clause."""
-    known, cls = value.identity()
-    if known and isinstance(cls, type):
-        if not issubclass(cls, BaseException):
-            raise_python(
-                tx,
-                TypeError,
-                "catching classes that do not inherit from BaseException is not allowed",
-            )
-        return (cls,)
-    if issubclass(value.python_type(), tuple):
-        return tuple(cls for item in value.unpack(tx) for cls in _classes(tx, item))
-    raise Unsupported(breaks.UnknownType(value.describe()))
-
-
 @handler
 def CHECK_EXC_MATCH(tx: Interpreter, instr: Instruction) -> None:
-    classes = _classes(tx, tx.pop())
+    classes = caught_classes(tx, tx.pop())
     tx.push(ConstantValue(is_caught(tx.peek().python_type(), classes)))
 
 

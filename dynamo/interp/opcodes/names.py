@@ -13,7 +13,6 @@ from dynamo import breaks
 from dynamo._hook import call_stealing_args
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, ModuleSource
-from dynamo.interp.interpreter import NULL, UNBOUND
 from dynamo.interp.registry import handler
 from dynamo.polyfills.rematerialise import FunctionMaker
 from dynamo.values.base import Value
@@ -25,6 +24,7 @@ from dynamo.values.exception_objects import name_attribute
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.reflection import leaves_binding
 from dynamo.values.side_effects import DELETED
+from dynamo.values.stack_items import NULL, UNBOUND
 from dynamo.values.tail_reads import tail_read
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.interp.interpreter import Interpreter
 from dynamo.interp.opcodes.names import load_global, load_global_handler, store_global
 from dynamo.interp.registry import handler
 from dynamo.values.base import Value
@@ -14,22 +13,7 @@ from dynamo.values.exceptions import raise_python
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
-
-
-class ClassBody(Interpreter):
-    """Runs a class body; `namespace` is what becomes the class."""
-
-    namespace: dict[str, Value]
-
-
-def run_body(tx: Interpreter, function: Value) -> dict[str, Value]:
-    """The names that the body of a class statement defines, in order."""
-    code, namespace = function.code, function.globals  # type: ignore[attr-defined]
-    body = ClassBody(tx.output, code, namespace, tx, function.source)
-    body.namespace = {}
-    body.cells.update(zip(code.co_freevars, function.closure(tx)))  # type: ignore[attr-defined]
-    body.run()
-    return body.namespace
+    from dynamo.interp.interpreter import Interpreter
 
 
 class LocalNamespace(Value):
@@ -38,7 +22,7 @@ class LocalNamespace(Value):
 
 @handler
 def LOAD_NAME(tx: Interpreter, instr: Instruction) -> None:
-    if isinstance(tx, ClassBody) and instr.argval in tx.namespace:
+    if tx.namespace is not None and instr.argval in tx.namespace:
         tx.push(tx.namespace[instr.argval])
     else:
         load_global_handler(tx, instr)
@@ -46,7 +30,7 @@ def LOAD_NAME(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def STORE_NAME(tx: Interpreter, instr: Instruction) -> None:
-    if isinstance(tx, ClassBody):
+    if tx.namespace is not None:
         tx.namespace[instr.argval] = tx.pop()
     else:
         store_global(tx, instr)
@@ -54,7 +38,7 @@ def STORE_NAME(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def DELETE_NAME(tx: Interpreter, instr: Instruction) -> None:
-    if not isinstance(tx, ClassBody):
+    if tx.namespace is None:
         raise Unsupported(breaks.UnsupportedOpcode(instr.op))
     if instr.argval not in tx.namespace:
         raise_python(tx, NameError, f"name {instr.argval!r} is not defined", name=instr.argval)
@@ -63,7 +47,7 @@ def DELETE_NAME(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def LOAD_LOCALS(tx: Interpreter, instr: Instruction) -> None:
-    if not isinstance(tx, ClassBody):
+    if tx.namespace is None:
         raise Unsupported(breaks.UnsupportedOpcode(instr.op))
     tx.push(LocalNamespace())
 
@@ -72,7 +56,7 @@ def LOAD_LOCALS(tx: Interpreter, instr: Instruction) -> None:
 def SETUP_ANNOTATIONS(tx: Interpreter, instr: Instruction) -> None:
     from dynamo.values.dicts import DictValue
 
-    if isinstance(tx, ClassBody) and "__annotations__" not in tx.namespace:
+    if tx.namespace is not None and "__annotations__" not in tx.namespace:
         tx.namespace["__annotations__"] = tx.output.side_effects.track_new(DictValue({}))
 
 
@@ -86,13 +70,13 @@ def _load_deref(tx: Interpreter, name: str) -> Value:
 
 @handler
 def LOAD_CLASSDEREF(tx: Interpreter, instr: Instruction) -> None:
-    assert isinstance(tx, ClassBody), "only class bodies hold it"
+    assert tx.namespace is not None, "only class bodies hold it"
     name = instr.argval
     tx.push(tx.namespace[name] if name in tx.namespace else _load_deref(tx, name))
 
 
 def _from_namespace(tx: Interpreter, name: str) -> Value | None:
-    if not (isinstance(tx, ClassBody) and isinstance(tx.pop(), LocalNamespace)):
+    if tx.namespace is None or not isinstance(tx.pop(), LocalNamespace):
         raise Unsupported(breaks.UnsupportedOpcode("LOAD_FROM_DICT"))
     return tx.namespace.get(name)
 

@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
+from dynamo import _hook
+from dynamo.api.compile import compile_fresh
+from dynamo.api.module import CompiledModule
 from dynamo.errors import Unsupported
+from dynamo.onnx_file import write_onnx
+from dynamo.saved.saving import save
+from dynamo.static_graph import Graph as StaticGraph
 from fxgraph import Graph, GraphModule
 
 
@@ -68,8 +74,6 @@ class Exported:
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX file, weights inside; needs the packages of the extra `onnx`."""
-        from dynamo.onnx_file import write_onnx
-
         write_onnx(self.graph_module, path)
 
     def __str__(self) -> str:
@@ -93,8 +97,6 @@ class Exported:
 
         Raises ProgramError for what a file cannot hold, and where the file cannot be written.
         """
-        from dynamo.saved.saving import save
-
         assert self._captured is not None, "made by export"
         save(self._captured, path, weights=weights, training=training, targets=targets)
 
@@ -106,10 +108,6 @@ def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
     fn may be a dynamo.Graph: its step is exported, with its optimizers as they are (after a first
     step, which makes their state).
     """
-    from dynamo import _hook
-    from dynamo.api.compile import compile_fresh
-    from dynamo.api.module import CompiledModule
-    from dynamo.static_graph import Graph as StaticGraph
 
     @functools.wraps(fn, updated=())
     def inner(*args: Any, **kwargs: Any) -> Exported:

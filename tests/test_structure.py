@@ -1,0 +1,96 @@
+"""Imports in dynamo/ only go down, from folder to folder; tools/structure.py prints the figures."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+import structure
+
+# Top to bottom. "" holds the modules of dynamo/ itself, but for those that are named.
+LAYERS = (
+    ("dynamo", "dynamo.__main__"),
+    ("saved", "dynamo.onnx_file"),
+    ("static_graph",),
+    ("api",),
+    ("framestate",),
+    ("interp",),
+    ("torch",),
+    ("values",),
+    ("continuations",),
+    ("guards",),
+    ("",),
+    ("polyfills",),
+    ("bytecode", "dynamo._hook", "dynamo._guards"),
+    ("dynamo.errors",),
+)
+# Imports inside functions that break a cycle, within a folder. They may only become fewer.
+CYCLE_BREAKERS = {"values": 51, "torch": 1, "api": 1, "saved": 1, "static_graph": 1}
+
+IMPORTS = structure.all_imports()
+
+
+def folder_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 2 or (structure.ROOT / "dynamo" / parts[-1]).is_dir() else ""
+
+
+def layer_of(module: str) -> int:
+    for name in (module, folder_of(module)):
+        for number, names in enumerate(LAYERS):
+            if name in names:
+                return number
+    raise LookupError(f"{module} stands in no folder that LAYERS names")
+
+
+def test_imports_go_down():
+    upward = [
+        f"{found.importer}:{found.line} imports {found.imported}"
+        for found in IMPORTS
+        if layer_of(found.imported) < layer_of(found.importer)
+    ]
+    assert not upward, upward
+
+
+def test_no_cycle_of_imports_at_module_level():
+    assert structure.cycles(found for found in IMPORTS if not found.in_function) == []
+
+
+def test_imports_in_functions_break_fewer_cycles():
+    found = Counter(folder_of(one.importer) for one in structure.cycle_breakers(IMPORTS))
+    assert found == CYCLE_BREAKERS, "lower the numbers with the change that lowers them"
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [
+        ([("a", "b"), ("b", "c")], []),
+        ([("a", "b"), ("b", "a"), ("b", "c")], [["a", "b"]]),
+        ([("a", "b"), ("b", "c"), ("c", "a"), ("d", "e"), ("e", "d")], [list("abc"), list("de")]),
+    ],
+)
+def test_cycles(imports, expected):
+    assert structure.cycles(structure.Import(a, b, 1, False) for a, b in imports) == expected
+
+
+def test_imports_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(structure, "ROOT", tmp_path)
+    (tmp_path / "dynamo").mkdir()
+    path = tmp_path / "dynamo" / "one.py"
+    path.write_text(
+        "from typing import TYPE_CHECKING\nimport dynamo.two\nfrom dynamo import three\n"
+        "if TYPE_CHECKING:\n    import dynamo.four\n\ndef f():\n    from dynamo.five import g\n"
+    )
+    modules = frozenset(f"dynamo.{name}" for name in ("two", "three", "four", "five"))
+    found = [(i.imported, i.in_function) for i in structure.imports_of(path, modules | {"dynamo"})]
+    assert found == [("dynamo.two", False), ("dynamo.three", False), ("dynamo.five", True)]
+
+
+def test_imports_that_break_cycles_are_told_from_others():
+    down, up = structure.Import("a", "b", 1, False), structure.Import("b", "a", 2, True)
+    other = structure.Import("a", "c", 3, True)
+    assert structure.cycle_breakers([down, up, other]) == [up]
