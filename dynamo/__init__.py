@@ -31,8 +31,7 @@ from dynamo.logs import enable_from_environment as _enable_logs
 from dynamo.saved.export import export
 from dynamo.saved.loading import load
 from dynamo.static_graph import Graph
-from dynamo.version import __version__
-
+from dynamo.version import __version__ as __version__
 
 __all__ = [
     "Graph",
