@@ -59,7 +59,8 @@ class FakePropagation:
             if ruled is not None:
                 self._results.add_metas(key, ruled)
                 return self._results.make(self.mode, key, base)
-        given = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
+        fakes = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
+        given = [fake for fake in fakes if not fake.is_inference()]  # those have no versions
         versions = [tensor._version for tensor in given]
         try:
             result: Any = self.mode.dispatch(op, _FAKE_TYPES, args, kwargs)
@@ -95,7 +96,8 @@ class FakePropagation:
 
 def fake_result(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """What an operator gives of fake tensors, of which the first argument is one."""
-    return FakePropagation(args[0].fake_mode).run(op, args, kwargs, op.is_view)
+    with torch.no_grad():
+        return FakePropagation(args[0].fake_mode).run(op, args, kwargs, op.is_view)
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
