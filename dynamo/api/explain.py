@@ -12,6 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from dynamo.api.compile import compile_fresh
 from dynamo.records import BreakRecord, FrameRecord
 
 
@@ -144,7 +145,6 @@ def explain(fn: Callable[..., Any], **compile_options: Any) -> Callable[..., Exp
     `fn` may be plain or compiled already (then its backend and options are used); what it has
     compiled stays as it is. Keyword arguments are those of dynamo.compile.
     """
-    from dynamo.api.compile import compile_fresh
 
     @functools.wraps(fn, updated=())
     def inner(*args: Any, **kwargs: Any) -> Explanation:

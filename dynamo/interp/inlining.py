@@ -15,6 +15,9 @@ from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
+from dynamo.values.containers import TupleValue
+from dynamo.values.coroutine import generator_class
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.stack_items import RESULT
 
@@ -97,8 +100,6 @@ def inline_call(
 
     pushed: see Interpreter.pushed.
     """
-    from dynamo.values.coroutine import generator_class
-
     if tx.depth >= config.inline_depth_limit:
         raise Unsupported(breaks.InlineDepth(config.inline_depth_limit))
     _refuse_packed(tx, function, args, kwargs)
@@ -150,9 +151,6 @@ def bind_arguments(
     """The callee's locals at entry, by Python's rules; a wrong call raises TypeError in the
     captured code.
     """
-    from dynamo.values.containers import TupleValue
-    from dynamo.values.dicts import DictValue
-
     code = function.code
     n_args, n_kwonly = code.co_argcount, code.co_kwonlyargcount
     positional = code.co_varnames[:n_args]

@@ -46,6 +46,7 @@ from dynamo.interp.registry import HANDLERS, Handler, unhandled
 from dynamo.plans import AttemptEnded
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
+from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import Entry, RaisedException
 from dynamo.values.lifetimes import finalize_unreachable, left_by
 from dynamo.values.stack_items import RESULT
@@ -403,8 +404,6 @@ class Interpreter:
         lasti = self.raised_at(instr) if handler.push_lasti else None
         del self.stack[handler.depth :]
         if lasti is not None:
-            from dynamo.values.constant import ConstantValue
-
             self.push(ConstantValue(lasti))
         self.push(error.value)
         self.index = handler.target.index

@@ -38,9 +38,11 @@ from dynamo.plans import EmissionPlan, Plan
 from dynamo.torch.devices import default_device
 from dynamo.torch.inference_blocks import InferenceBlocks
 from dynamo.torch.subgraph import Subgraph, check_local
+from dynamo.values.identity_numbers import TokenKeys
 from dynamo.values.lifetimes import UniqueReferences
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.side_effects import SideEffects
+from dynamo.values.tensor import TensorValue
 from fxgraph import Graph, Node
 from fxgraph.expression_nodes import value_of
 from fxgraph.symbols import SymbolInfo
@@ -95,8 +97,6 @@ class OutputGraph:
         seen: SeenFrame | None = None,
         plan: Plan | None = None,
     ) -> None:
-        from dynamo.values.identity_numbers import TokenKeys
-
         self.context = context
         self.plan = plan or Plan()
         self.emission = EmissionPlan()
@@ -391,8 +391,6 @@ class OutputGraph:
 
     def distinct_groups(self) -> list[tuple[Source, ...]]:
         """Groups of sources of one type that must stay different objects. Tensors are inputs."""
-        from dynamo.values.tensor import TensorValue
-
         groups: dict[type, list[Source]] = {}
         for value in self._distinct_groups.values():
             known = _is_guarded_by_identity(value) or isinstance(value, TensorValue)

@@ -24,6 +24,7 @@ from dynamo.torch.torch_function import FoldedFunctionValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins import TABLE
+from dynamo.values.constant import ConstantValue
 from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
 from dynamo.values.generator import GeneratorValue
 from dynamo.values.iterators import IteratorValue
@@ -208,8 +209,6 @@ def _while_loop(
 
 def _first_slices(tx: Interpreter, values: Sequence[TensorValue]) -> list[Value]:
     """Values that stand for one step's slices; the nodes that make them are not used."""
-    from dynamo.values.constant import ConstantValue
-
     return [value.getitem(tx, ConstantValue(0)) for value in values]
 
 

@@ -35,7 +35,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins import TABLE, BuiltinValue, is_none
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import SequenceValue
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import OpaqueFunctionValue
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
@@ -352,7 +352,6 @@ def _joined(name: str, torch_function: Callable[..., Any], default: int | None) 
         dtype = np.result_type(*[p.dtype for p in parts])
         if dtype not in TO_TORCH or not all(p.shape for p in parts):
             raise refuse(f"numpy.{name} of {dtype}")
-        from dynamo.values.containers import ListValue
 
         tensors = ListValue([_converted(tx, p, dtype) for p in parts])
         dims = [] if default is None else [_constant(axis, default)]
@@ -404,8 +403,6 @@ def _key(tx: Interpreter, key: Value, alone: bool = True) -> Value:
             return _converted(tx, key, np.dtype(np.int64))
         return key.tensor
     if isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple):
-        from dynamo.values.containers import TupleValue
-
         return TupleValue([_key(tx, part, alone=False) for part in key.wrapped()])
     if isinstance(key, SequenceValue) and not alone:
         raise refuse("an index list among other indices")
@@ -489,7 +486,6 @@ def _array(tx, data, dtype=None):
     real = np.array(data.as_constant(), None if dtype is None else _dtype_of(dtype))
     if real.dtype not in TO_TORCH:
         raise refuse(f"numpy.array of {real.dtype}")
-    from dynamo.values.containers import from_constant
 
     nest = from_constant(real.tolist())
     made = _graph(tx, torch.tensor, nest, dtype=TO_TORCH[real.dtype], device="cpu")

@@ -19,6 +19,7 @@ from dynamo.guards.sources import CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import TupleValue
 from dynamo.values.tensor import TensorValue, call_in_graph, wrap_tensor
 
 if TYPE_CHECKING:
@@ -103,8 +104,6 @@ class ArrayValue(Value):
         return [self.getitem(tx, ConstantValue(i)) for i in range(self.length(tx))]
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.containers import TupleValue
-
         return TupleValue(self.unpack(tx)).iterate(tx)
 
     def hash_key(self, tx: Interpreter) -> Hashable:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import SequenceValue
+from dynamo.values.containers import ListValue, SequenceValue
 from dynamo.values.function import UserFunctionValue
 from dynamo.values.tensor import TensorValue
 
@@ -53,8 +53,6 @@ class OptimizerUpdateValue(UserFunctionValue):
 
 def _exactly(tx: Interpreter, steps: Value) -> Value:
     """Steps to compute with, and to count for nobody; those given are counted here."""
-    from dynamo.values.containers import ListValue
-
     exact: list[Value] = []
     for step in steps.unpack(tx):
         exact.append(tx.call_function(step.getattr(tx, "double"), []))

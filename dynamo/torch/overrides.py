@@ -20,11 +20,16 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles
+from dynamo.values.builtins import BuiltinMethod, handles, is_none, real_object
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, NamedTupleValue, SequenceValue, TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup, class_value, raw_class_source
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
+from dynamo.values.function import MethodValue
+from dynamo.values.objects import ObjectValue
 from dynamo.values.overridable import overridable
+from dynamo.values.ranges import SliceValue
 from dynamo.values.reflection import read_attribute
 from dynamo.values.tensor import TensorValue
 
@@ -78,9 +83,6 @@ def disabled(tx: Interpreter) -> Iterator[None]:
 
 def overriding(values: Sequence[Value]) -> list[Value]:
     """Those of the values, and of the lists and tuples of them, whose classes override calls."""
-    from dynamo.values.containers import SequenceValue
-    from dynamo.values.objects import ObjectValue
-
     found: list[Value] = []
     for value in values:
         if isinstance(value, (TensorValue, ObjectValue)):
@@ -111,9 +113,6 @@ def call_override(
     tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Ask each overriding argument, those of subclasses before those of their bases."""
-    from dynamo.values.containers import TupleValue
-    from dynamo.values.dicts import DictValue
-
     asked: list[Value] = []
     for value in overriding([*args, *kwargs.values()]):
         cls = value.python_type()
@@ -134,8 +133,6 @@ def call_override(
 
 
 def _ask(tx: Interpreter, value: Value, arguments: list[Value]) -> Value:
-    from dynamo.values.function import MethodValue
-
     cls = value.python_type()
     found = override_of(cls)
     owner = class_value(tx, cls, value.source)
@@ -153,9 +150,6 @@ def _ask(tx: Interpreter, value: Value, arguments: list[Value]) -> Value:
 @handles(DEFAULT)
 def default_override(tx, owner, function, kinds, args=None, kwargs=None):
     """torch.Tensor.__torch_function__: call it on plain tensors, and keep the type."""
-    from dynamo.values.builtins import is_none, real_object
-    from dynamo.values.dicts import DictValue
-
     cls = real_object(owner)
     if not all(issubclass(cls, real_object(kind)) for kind in kinds.unpack(tx)):
         return ConstantValue(NotImplemented)
@@ -174,7 +168,6 @@ def default_override(tx, owner, function, kinds, args=None, kwargs=None):
 def convert(tx: Interpreter, result: Value, cls: type) -> Value:
     """torch._tensor._convert."""
     from dynamo.torch.tensor_subclass import as_subclass
-    from dynamo.values.containers import ListValue, NamedTupleValue, TupleValue
 
     if cls is torch.Tensor:
         return result
@@ -242,9 +235,6 @@ class _DummyOperands:
         return None
 
     def _dummy_operand(self, value: Value) -> Any:
-        from dynamo.values.containers import SequenceValue
-        from dynamo.values.ranges import SliceValue
-
         if isinstance(value, SequenceValue) and not value.is_constant():
             return value.make_real([self._dummy_operand(item) for item in value.wrapped()])
         if isinstance(value, SliceValue):
@@ -259,8 +249,6 @@ class _DummyOperands:
         return dummy
 
     def _value(self, got: Any) -> Value:
-        from dynamo.values.containers import ListValue, TupleValue
-
         if id(got) in self.values:
             return self.values[id(got)]
         if type(got) is list:
@@ -299,8 +287,6 @@ class DispatchedFunction(Value):
         return tx.wrap(self.function).hash_key(tx)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        from dynamo.values.builtins import BuiltinMethod
-
         if isinstance(other, BuiltinMethod) and isinstance(self.function, types.MethodWrapperType):
             return tx.wrap(self.function).compare(tx, op, other)
         known, real = other.identity()

@@ -27,9 +27,11 @@ from dynamo.torch import substitutes as torch_substitutes
 from dynamo.torch import torch_state
 from dynamo.torch.autocast import InsideAutocast, autocast_nesting
 from dynamo.torch.devices import default_device
+from dynamo.torch.overrides import has_override, read_state
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
+from dynamo.values.builtins import build_descriptor, guard_parameters, is_known_function
 from dynamo.values.constant import ConstantValue, constant_argument
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import (
@@ -116,8 +118,6 @@ def _run(function: Callable[..., Any]) -> Fold:
 
 
 def _signature(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    from dynamo.values.builtins import guard_parameters
-
     guard_parameters(tx, *args)
     return _run(inspect.signature)(tx, args, kwargs)
 
@@ -127,14 +127,10 @@ def _is_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value])
 
 
 def _has_torch_function(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    from dynamo.torch.overrides import has_override
-
     return ConstantValue(has_override(tx, args))
 
 
 def _disabling(function: Callable[[], bool]) -> Fold:
-    from dynamo.torch.overrides import read_state
-
     return read_state(function)
 
 
@@ -488,7 +484,6 @@ def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) ->
     """Methods of C classes: those of Tensor are known here, others belong to the builtins table."""
     if issubclass(torch.Tensor, obj.__objclass__) and obj.__objclass__ is not object:
         return _build(tx, obj, source, lambda: TensorDescriptorValue(obj, source))
-    from dynamo.values.builtins import build_descriptor
 
     return build_descriptor(tx, obj, source)
 
@@ -510,8 +505,6 @@ def build_untagged(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 
 def _is_opaque(obj: Any) -> bool:
-    from dynamo.values.builtins import is_known_function
-
     if type(obj) is not types.FunctionType or not is_opaque_function(obj):
         return False
     return not is_known_function(obj)

@@ -15,7 +15,6 @@ in a file that is named in `_REGISTERING_MODULES`.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +36,20 @@ SUBCLASS_BUILDERS: list[tuple[type, Builder]] = []
 # functions); tried before the tables.
 SPECIAL_BUILDERS: list[tuple[Callable[[Any], bool], Builder]] = []
 _FALLBACK: list[Builder] = []
+# In the order in which their builders for predicates and for subclasses are tried.
 _REGISTERING_MODULES = [
+    "dynamo.values.exception_objects",
+    "dynamo.values.builtins",
+    "dynamo.values.containers",
     "dynamo.values.cell",
     "dynamo.values.function",
     "dynamo.torch.torch_function",
     "dynamo.torch.optimizers",
     "dynamo.values.tensor",
-    "dynamo.values.containers",
+    "dynamo.torch.modules",
     "dynamo.values.sets",
     "dynamo.values.dicts",
     "dynamo.values.iterators",
-    "dynamo.values.builtins",
     "dynamo.values.conversions",
     "dynamo.values.builtin_types",
     "dynamo.values.itertools_iterators",
@@ -57,6 +59,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.super_objects",
     "dynamo.values.deferred_scalar",
     "dynamo.torch.numpy_values",
+    "dynamo.values.classes",
     "dynamo.torch.numpy_functions",
     "dynamo.values.copying",
     "dynamo.values.printing",
@@ -66,11 +69,8 @@ _REGISTERING_MODULES = [
     "dynamo.values.locks",
     "dynamo.values.break_regions",
     "dynamo.values.resumed_iterators",
-    "dynamo.values.classes",
     "dynamo.values.enums",
     "dynamo.values.instance_checks",
-    "dynamo.values.exception_objects",
-    "dynamo.torch.modules",
     "dynamo.values.hoisted_modules",
     "dynamo.torch.lazy_modules",
     "dynamo.torch.overrides",
@@ -204,5 +204,10 @@ def _load() -> None:
     global _loaded
     _loaded = True
     for name in _REGISTERING_MODULES:
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name)
+        importlib.import_module(name)
+    for builders in (SPECIAL_BUILDERS, SUBCLASS_BUILDERS):
+        builders.sort(key=_rank)  # whichever module another one has imported first
+
+
+def _rank(entry: tuple[Any, Builder]) -> int:
+    return _REGISTERING_MODULES.index(entry[1].__module__)

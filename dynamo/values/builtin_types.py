@@ -38,6 +38,7 @@ from dynamo.values.dicts import (
 )
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.function import MethodValue
 from dynamo.values.generator import Resumable, next_method
 from dynamo.values.lookup import type_holds
 from dynamo.values.metaclasses import MetaclassInstance
@@ -169,8 +170,6 @@ def _namespace(tx, /, **kwargs):
 
 @handles(types.MethodType)
 def _method(tx, function, receiver):
-    from dynamo.values.function import MethodValue
-
     if is_none(receiver) or not TABLE[callable](tx, function).as_constant():
         raise Unsupported(breaks.UncapturedCall("types.MethodType"))
     return MethodValue(function, receiver)

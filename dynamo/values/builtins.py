@@ -24,6 +24,10 @@ from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.containers import TupleValue, from_constant
+from dynamo.values.descriptors import class_told, is_trusted_class
+from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exception_objects import name_attribute
 from dynamo.values.exceptions import (
     RaisedException,
     call_handler,
@@ -31,7 +35,12 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
+from dynamo.values.function import MethodValue, UserFunctionValue
+from dynamo.values.generator import drive
+from dynamo.values.hash_keys import hash_of, key_of
+from dynamo.values.identity_numbers import TokenValue
 from dynamo.values.lookup import class_lookup, type_holds, type_of_bound
+from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
@@ -45,6 +54,7 @@ from dynamo.values.operators import (
     unary_op,
 )
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
+from dynamo.values.real_iterators import REAL
 from dynamo.values.reflection import UNBOUND, check_new, read_attribute
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
@@ -89,8 +99,6 @@ def polyfill(tx: Interpreter, function: Callable[..., Any], *args: Value, **kwar
 
 def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Call a pure function now, on constants."""
-    from dynamo.values.containers import from_constant
-
     real = [real_object(a) for a in args]
     if function in (inspect.signature, inspect.getfullargspec):
         guard_parameters(tx, *args)
@@ -105,7 +113,6 @@ def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str
 def guard_parameters(tx: Interpreter, *functions: Value) -> None:
     """Assume that the functions keep the signatures that they have."""
     from dynamo.values.classes import ClassValue
-    from dynamo.values.function import MethodValue, UserFunctionValue
 
     for value in functions:
         while isinstance(value, MethodValue):
@@ -150,8 +157,6 @@ def is_json(value: Any) -> bool:
 
 def real_object(value: Value) -> Any:
     """The real object behind a value, if it exists already and runs no code of the program's."""
-    from dynamo.values.objects import ObjectValue
-
     if isinstance(value, ObjectValue) or _is_changed(value):
         raise Unsupported(breaks.NotConstant(value.describe()))
     known, real = value.identity()
@@ -380,8 +385,6 @@ class SlotValue(Value):
         return call_slot(tx, args[0], name, self.found, args[1:], kwargs)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from dynamo.values.generator import drive
-
         if args and not kwargs:
             drive(self.found.__name__, tx, *args)
         return self.call(tx, args, kwargs)
@@ -393,8 +396,6 @@ class SlotValue(Value):
 # -- attributes and types -------------------------------------------------------------------------
 @handles(getattr)
 def _getattr(tx, owner, name, default=None):
-    from dynamo.values.exception_objects import name_attribute
-
     try:
         text, kind = attribute_name(tx, name), _real_kind(owner)
         if kind is not None:
@@ -436,17 +437,12 @@ def _hasattr(tx, owner, name):
 
 def _real_kind(owner: Value) -> type | None:
     """The C type of which an object of a polyfill class is for the program."""
-    from dynamo.values.objects import ObjectValue
-    from dynamo.values.real_iterators import REAL
-
     real = REAL.get(id(owner.cls)) if isinstance(owner, ObjectValue) else None
     return None if real is None else real.kind
 
 
 @handles(type)
 def _type(tx, owner, *rest, **kwargs):
-    from dynamo.values.descriptors import class_told
-
     if rest:
         from dynamo.values.class_building import build_type
 
@@ -460,8 +456,6 @@ def _type(tx, owner, *rest, **kwargs):
 
 @handles(callable)
 def _callable(tx, value):
-    from dynamo.values.objects import ObjectValue
-
     if isinstance(value, ObjectValue):
         return ConstantValue(type_holds(value.cls, "__call__"))
     known, real = value.identity()
@@ -489,7 +483,6 @@ def _super(tx, cls=None, owner=None):
 def _check_super(tx: Interpreter, after: type, owner: Value) -> None:
     """The object has to be an instance of the class, or a subclass."""
     from dynamo.values.classes import ClassValue
-    from dynamo.values.dummy_operands import fail_as
 
     kind = owner.python_type()
     if after in kind.__mro__ or (isinstance(owner, ClassValue) and after in owner.cls.__mro__):
@@ -540,23 +533,17 @@ def _vars(tx, owner):
 
 @handles(id)
 def _id(tx, owner):
-    from dynamo.values.identity_numbers import TokenValue
-
     return TokenValue(id, owner)
 
 
 @handles(_thread.get_ident)
 def _get_ident(tx):
-    from dynamo.values.identity_numbers import TokenValue
-
     return TokenValue(_thread.get_ident, None)
 
 
 @handles(hash)
 def _hash(tx, owner):
     from dynamo.values.conversions import answer_of, is_nan
-    from dynamo.values.hash_keys import hash_of, key_of
-    from dynamo.values.identity_numbers import TokenValue
 
     if is_nan(owner):
         return TokenValue(hash, owner)
@@ -578,8 +565,6 @@ def _hash(tx, owner):
 
 @handles(dir)
 def _dir(tx, owner=None):
-    from dynamo.values.descriptors import is_trusted_class
-
     if owner is None:
         raise Unsupported(breaks.UncapturedCall("dir"))
     known, real = owner.identity()
@@ -599,8 +584,6 @@ def _len(tx, owner):
 
 @handles(sys.exc_info)
 def _exc_info(tx):
-    from dynamo.values.containers import TupleValue
-
     error = tx.handled_exception()
     none = ConstantValue(None)
     if error is None:

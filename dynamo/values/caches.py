@@ -19,8 +19,9 @@ from dynamo.values.builder import builder
 from dynamo.values.builtins import handles, is_none
 from dynamo.values.classes import ClassValue, ObjectConstant, is_trusted_function
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.containers import TupleValue
+from dynamo.values.containers import NamedTupleValue, TupleValue, from_constant
 from dynamo.values.descriptors import SLOT_TYPES
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.function import UserFunctionValue
 from dynamo.values.hash_keys import IdentityKey, key_of
@@ -374,16 +375,12 @@ class NewCacheValue(Value):
         return self.wrapped.hasattr(tx, name)
 
     def answer(self, tx: Interpreter, method: str) -> Value:
-        from dynamo.values.containers import NamedTupleValue, from_constant
-
         tx.output.side_effects.touch()
         if method == "cache_clear":
             self.answers.clear()
             self.hits = self.misses = 0
             return ConstantValue(None)
         if method == "cache_parameters":
-            from dynamo.values.dicts import DictValue
-
             known: dict[str, Value] = {
                 "maxsize": ConstantValue(self.maxsize),
                 "typed": ConstantValue(self.typed),

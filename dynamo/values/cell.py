@@ -12,6 +12,7 @@ from dynamo.guards.sources import CellContentsSource, ClosureCellSource, Closure
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import is_literal
+from dynamo.values.function import push_attr, write_attr
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ class CellValue(Value):
             codegen.call(0)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        from dynamo.values.function import push_attr, write_attr
-
         name = self.local_name or getattr(self.source, "variable", None)
         contents, emptied = self.contents, self.contents is None
         if name is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.function import FunctionValue, MethodValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -20,7 +21,6 @@ class StoredClassAttr:
 
     def bind(self, tx: Interpreter, value: Value, name: str) -> Value:
         from dynamo.values.descriptors import MISSING, class_lookup
-        from dynamo.values.function import FunctionValue, MethodValue
 
         if isinstance(self.held, FunctionValue):
             return MethodValue(self.held, value)

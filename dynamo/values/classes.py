@@ -19,8 +19,10 @@ from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.builtins import TABLE, BuiltinMethod, SlotValue, real_object
 from dynamo.values.class_stores import stored_class_attr
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import NamedTupleValue, SequenceValue, is_named_tuple
 from dynamo.values.descriptors import (
     MISSING,
     SLOT_TYPES,
@@ -34,6 +36,9 @@ from dynamo.values.descriptors import (
     is_trusted_class,
     reads_by_function,
 )
+from dynamo.values.dicts import DefaultDictValue, DictValue, pairs_of
+from dynamo.values.enums import EnumValue
+from dynamo.values.exception_groups import make_group
 from dynamo.values.exception_objects import ExceptionValue, init_keywords, make_natively
 from dynamo.values.exceptions import (
     RaisedException,
@@ -42,8 +47,11 @@ from dynamo.values.exceptions import (
     can_read,
     raise_python,
 )
+from dynamo.values.function import MethodValue, replay_attributes
+from dynamo.values.hoisted_modules import make_module
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
+from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
 from dynamo.values.reflection import C_DESCRIPTORS, read_attribute
@@ -118,12 +126,8 @@ class ClassValue(MetaclassInstance):
     def _meta_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
         """Attributes of the metaclass: __name__, __mro__, ..., and methods of user metaclasses."""
         if isinstance(found, types.FunctionType):
-            from dynamo.values.function import MethodValue
-
             return MethodValue(tx.wrap(found, class_attr_source(tx, self, name)), self)
         if isinstance(found, SLOT_TYPES):
-            from dynamo.values.builtins import BuiltinMethod
-
             return BuiltinMethod(self, name, found)
         if isinstance(found, property):
             source = class_attr_source(tx, self, name)
@@ -144,12 +148,8 @@ class ClassValue(MetaclassInstance):
         if isinstance(found, staticmethod):
             return tx.wrap(found.__func__, self._attr_source(name))
         if isinstance(found, SLOT_TYPES):
-            from dynamo.values.builtins import SlotValue
-
             return SlotValue(found, self.cls)
         if isinstance(found, types.ClassMethodDescriptorType):
-            from dynamo.values.builtins import BuiltinMethod
-
             return BuiltinMethod(self, name, found)
         getter = class_lookup(type(found), "__get__")
         tx.output.guards.assume_class(type(found))
@@ -181,8 +181,6 @@ class ClassValue(MetaclassInstance):
         return super().unpack(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.native_iterators import CalledIterator
-
         if not self._is_enums_own("__iter__"):
             return super().iterate(tx)
         return CalledIterator(types.GeneratorType, iter, [self], self.unpack(tx))
@@ -196,8 +194,6 @@ class ClassValue(MetaclassInstance):
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         if self._is_enums_own("__contains__"):
-            from dynamo.values.builtins import real_object
-
             if self._asks_missing():  # some Pythons call it here
                 raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
             self._guard_members(tx)
@@ -246,8 +242,6 @@ class ClassValue(MetaclassInstance):
     def _call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
-        from dynamo.values.builtins import TABLE
-
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.cls, args, kwargs)
             if made is not None:
@@ -272,8 +266,6 @@ class ClassValue(MetaclassInstance):
     def _enum_member(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
-        from dynamo.values.builtins import real_object
-
         if len(args) != 1 or kwargs:
             raise Unsupported(breaks.NotCallable(self.describe()))
         self._guard_members(tx)
@@ -292,7 +284,6 @@ class ClassValue(MetaclassInstance):
         for member in members:
             if member._value_ == value.as_constant():
                 return tx.wrap(member)
-        from dynamo.values.enums import EnumValue
 
         try:
             found = self.call_method(tx, "_missing_", [value], {})
@@ -308,8 +299,6 @@ class ClassValue(MetaclassInstance):
         codegen.load_object(self.cls, self.cls.__name__)
 
     def replay(self, codegen: Codegen):
-        from dynamo.values.function import replay_attributes
-
         return replay_attributes(self, codegen)
 
 
@@ -324,8 +313,6 @@ def is_trusted_function(function: types.FunctionType) -> bool:
 
 def _type_argument(value: Value) -> Any:
     """What stands in the brackets of a generic type: objects that exist, and nests of them."""
-    from dynamo.values.containers import SequenceValue
-
     if isinstance(value, SequenceValue):
         return value.make_real([_type_argument(item) for item in value.wrapped()])
     known, real = value.identity()
@@ -346,8 +333,6 @@ def construct(
 
     cls = owner.cls
     if issubclass(cls, torch.nn.Module):
-        from dynamo.values.hoisted_modules import make_module
-
         made = make_module(tx, cls, args, kwargs)
         if made is not None:
             return made
@@ -403,8 +388,6 @@ def new_instance(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """cls.__new__(cls, *args) where that is a built-in type's."""
-    from dynamo.values.containers import NamedTupleValue, is_named_tuple
-
     if cls.__flags__ & _IS_ABSTRACT:
         # Python has the words for it.
         call_real(tx, object.__new__, cls, *[None] * len(args), **dict.fromkeys(kwargs))
@@ -412,8 +395,6 @@ def new_instance(
         # When it is called, the frame would have to know.
         raise Unsupported(breaks.NotCallable(f"class {cls.__qualname__}, which has __del__"))
     if issubclass(cls, BaseExceptionGroup):
-        from dynamo.values.exception_groups import make_group
-
         return make_group(tx, cls, args)
     if issubclass(cls, BaseException):
         if make_natively(cls, args):
@@ -488,7 +469,6 @@ def builtin_init(
         if (args or kwargs) and _refuses_arguments(instance.python_type(), "__init__", "__new__"):
             raise Unsupported(breaks.UncapturedCall("object.__init__"))
         return
-    from dynamo.values.dicts import DefaultDictValue, DictValue
     from dynamo.values.storage_slots import container_init, set_factory
 
     if not isinstance(storage, DictValue):
@@ -508,8 +488,6 @@ def fill_mapping(
     """
     import collections
     import itertools
-
-    from dynamo.values.dicts import pairs_of
 
     if len(args) > 1:
         raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))

@@ -15,6 +15,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.values.base import Value
+from dynamo.values.exceptions import RaisedException, call_real, raise_python
+from dynamo.values.lookup import type_holds
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -92,8 +94,6 @@ class ConstantValue(Value):
         return text if len(text) <= 60 else f"{text[:57]}..."
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        from dynamo.values.exceptions import call_real
-
         if name == "__class__":
             return tx.wrap(type(self.value))
         found = call_real(tx, getattr, self.value, name)
@@ -111,15 +111,11 @@ class ConstantValue(Value):
         return hasattr(self.value, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
-        from dynamo.values.exceptions import call_real
-
         if is_constant_type(type(self.value)):
             call_real(tx, setattr, self.value, name, None)
         super().setattr(tx, name, value)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from dynamo.values.exceptions import call_real
-
         if not callable(self.value):
             call_real(tx, self.value)
         return super().call(tx, args, kwargs)
@@ -128,17 +124,12 @@ class ConstantValue(Value):
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
         """A method of a literal is pure: run it on constants, and wrap what it gives."""
-        from dynamo.values.exceptions import RaisedException, call_real
-
         method = call_real(tx, getattr, self.value, name)
         if name == "__exit__" and isinstance(self.value, torch.device):
             return ConstantValue(call_real(tx, method, None, None, None))
         if name == "__iter__" and not args and not kwargs:
             return self.iterate(tx)
         if name == "join" and isinstance(self.value, str) and len(args) == 1 and not kwargs:
-            from dynamo.values.exceptions import raise_python
-            from dynamo.values.lookup import type_holds
-
             kind = args[0].python_type()
             if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
                 raise_python(tx, TypeError, "can only join an iterable")
@@ -180,12 +171,9 @@ class ConstantValue(Value):
         return bool(self.value)
 
     def length(self, tx: Interpreter) -> int:
-        from dynamo.values.exceptions import call_real
-
         return call_real(tx, len, self.value)
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        from dynamo.values.exceptions import call_real
         from dynamo.values.operators import as_index
 
         if key.has_special(tx, "__index__"):
@@ -193,8 +181,6 @@ class ConstantValue(Value):
         return tx.wrap(call_real(tx, lambda: self.value[constant_argument(tx, key)]))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        from dynamo.values.exceptions import call_real
-
         return ConstantValue(call_real(tx, lambda: constant_argument(tx, item) in self.value))
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -203,8 +189,6 @@ class ConstantValue(Value):
         return TextIterator(tx, self, self)
 
     def unpack(self, tx: Interpreter) -> list[Value]:
-        from dynamo.values.exceptions import call_real
-
         return [tx.wrap(item) for item in call_real(tx, lambda: list(self.value))]
 
     def reconstruct(self, codegen: Codegen) -> None:

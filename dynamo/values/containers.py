@@ -24,14 +24,17 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
 from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.descriptors import assume_lookup, class_lookup
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.hash_keys import key_of, unhashable
 from dynamo.values.lookup import type_holds
 from dynamo.values.named_tuples import field_names, is_named_tuple
+from dynamo.values.objects import class_attribute
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
 from dynamo.values.sorting import sort_in_place
+from dynamo.values.symbol import number_of, number_value
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -259,8 +262,6 @@ class SizeValue(TupleValue):
         return SizeValue(items)
 
     def py_numel(self, tx):
-        from dynamo.values.symbol import number_of, number_value
-
         return number_value(tx, math.prod(number_of(item) for item in self.items(tx)))
 
     def as_proxy(self) -> Any:
@@ -289,9 +290,6 @@ class NamedTupleValue(TupleValue):
         return self.cls(*items) if hasattr(self.cls, "_fields") else self.cls(items)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        from dynamo.values.descriptors import assume_lookup, class_lookup
-        from dynamo.values.objects import class_attribute
-
         if name in self.fields:
             assume_lookup(tx, self.cls, name, class_lookup(self.cls, name))
             return self.item(tx, self.fields.index(name))

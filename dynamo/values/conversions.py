@@ -16,13 +16,17 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
+from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exception_objects import ExceptionValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
+from dynamo.values.functional import PureObjectValue
 from dynamo.values.objects import builtin_base
 from dynamo.values.operators import binary_op, right_goes_first
+from dynamo.values.symbolic_text import formatted, text_with_numbers
 from dynamo.values.tensor import READ_METHODS, TensorValue
 
 if TYPE_CHECKING:
@@ -198,8 +202,6 @@ def _repr(tx, value):
 
 def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) -> Value:
     """str(value) or repr(value), which may have symbolic numbers inside."""
-    from dynamo.values.symbolic_text import text_with_numbers
-
     text = text_with_numbers(tx, value, function)
     if text is None:
         text = ConstantValue(text_of(tx, value, function, f"__{function.__name__}__"))
@@ -208,9 +210,6 @@ def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) ->
 
 def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
     """str(value) or repr(value)."""
-    from dynamo.values.builtin_object import BuiltinObject
-    from dynamo.values.exception_objects import ExceptionValue
-    from dynamo.values.functional import PureObjectValue
     from dynamo.values.texts import Shown, shown
 
     own = _own_text(tx, value, method)
@@ -260,8 +259,6 @@ def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:
 
 @handles(format)
 def _format(tx, value, spec=None):
-    from dynamo.values.symbolic_text import formatted
-
     if spec is not None and not issubclass(spec.python_type(), str):
         fail_as(tx, format, ConstantValue(0), spec)
     text = formatted(value, spec)

@@ -29,6 +29,7 @@ from dynamo.values.base import Value
 from dynamo.values.class_stores import StoredClassAttr, stored_class_attr
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.function import MethodValue
 from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_holds
 from dynamo.values.reflection import no_attribute
 from dynamo.values.stack_items import RESULT, ReturnContinuation
@@ -201,8 +202,6 @@ def raw_class_source(
 
 
 def _bind_function(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    from dynamo.values.function import MethodValue
-
     return MethodValue(tx.wrap(found, class_attr_source(tx, value, name)), value)
 
 
@@ -254,8 +253,6 @@ def bind_to_class(
     tx: Interpreter, found: classmethod, owner: Value, function_source: Source | None
 ) -> Value:
     """found.__get__(None, owner); `function_source` leads to found.__func__."""
-    from dynamo.values.function import MethodValue
-
     function: Any = found.__func__
     is_function = isinstance(function, types.FunctionType)
     if not is_function and versions.CLASSMETHOD_CHAINS and hasattr(type(function), "__get__"):
@@ -393,7 +390,6 @@ def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -
     source = raw_class_source(tx, value, value.python_type(), name)
     if not isinstance(found.func, types.FunctionType):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-    from dynamo.values.function import MethodValue
 
     inner = None if source is None else AttrSource(source, "func")
     method = MethodValue(tx.wrap(found.func, inner), value)

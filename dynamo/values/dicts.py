@@ -32,9 +32,11 @@ from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dict_changes import DictChanges
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
+from dynamo.values.function import replay_attributes
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.lookup import type_holds
-from dynamo.values.operators import COMPARE_DUNDERS, equal
+from dynamo.values.operators import COMPARE_DUNDERS, binary_op, compare_op, equal
+from dynamo.values.stack_items import ReturnContinuation
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -551,8 +553,6 @@ class OrderedDictValue(DictValue):
         tx.output.side_effects.store_attr(self, name, value)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        from dynamo.values.function import replay_attributes
-
         made_whole = self.mutation.new and not self.replays_when_new
         writes = [replay_attributes(self, codegen)]
         if self.real is None and not made_whole:
@@ -641,8 +641,6 @@ class DefaultDictValue(DictValue):
         if tx.tail_pushes(self, "__missing__") is None:
             value = tx.call_function(self.factory, [], {})
         else:
-            from dynamo.values.stack_items import ReturnContinuation
-
             kept = ReturnContinuation(keep_item, [self, key])
             value = tx.finish_call(self.factory, [], {}, (kept,))
         self.setitem(tx, key, value)
@@ -765,13 +763,9 @@ class MappingProxyValue(BuiltinObject):
         return self.target.getitem(tx, key)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        from dynamo.values.operators import compare_op
-
         return compare_op(tx, op, self.target, other)
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        from dynamo.values.operators import binary_op
-
         if op != "|":
             return None
         sides = [self.target, getattr(other, "target", other)]
@@ -813,8 +807,6 @@ def build_dict(tx: Interpreter, obj: dict, source: Source | None) -> Value:
 
 @builder(collections.defaultdict)
 def build_defaultdict(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    from dynamo.guards.sources import AttrSource
-
     tx.guard(source, "type", collections.defaultdict)
     factory_source = None if source is None else AttrSource(source, "default_factory")
     factory = tx.wrap(obj.default_factory, factory_source)

@@ -17,7 +17,8 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.exception_objects import ExceptionValue, traceback_of
-from dynamo.values.exceptions import is_caught, raise_python
+from dynamo.values.exceptions import caught_classes, is_caught, raise_python
+from dynamo.values.objects import emit_class
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -58,8 +59,6 @@ class GroupValue(ExceptionValue):
         return split(tx, self, _condition(tx, condition))[0] or NONE
 
     def reconstruct(self, codegen: Codegen) -> None:
-        from dynamo.values.objects import emit_class
-
         codegen.load_callable(lambda: codegen.load_const(new_group))
         emit_class(codegen, self.cls)
         for arg in self.args:
@@ -116,8 +115,6 @@ def make_group(tx: Interpreter, cls: type, args: Sequence[Value]) -> Value:
 # -- splitting ------------------------------------------------------------------------------------
 def _condition(tx: Interpreter, value: Value) -> Matches:
     """What split() and subgroup() take: classes of exceptions, or a predicate."""
-    from dynamo.values.exceptions import caught_classes
-
     known, cls = value.identity()
     if (known and isinstance(cls, type)) or issubclass(value.python_type(), tuple):
         classes = caught_classes(tx, value)

@@ -13,9 +13,10 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.descriptors import class_lookup
 from dynamo.values.exceptions import Frames, call_real, raise_python
-from dynamo.values.objects import ObjectValue, builtin_base, emit_class
+from dynamo.values.objects import ObjectValue, build_object, builtin_base, emit_class
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -83,8 +84,6 @@ class ExceptionValue(ObjectValue):
 
     def _args_tuple(self) -> Value:
         """`args` is one object until it is assigned."""
-        from dynamo.values.containers import TupleValue
-
         held = self.args_tuple
         if held is None or held[0] is not self.args:
             held = self.args_tuple = (self.args, TupleValue(self.args))
@@ -95,8 +94,6 @@ class ExceptionValue(ObjectValue):
         return self
 
     def py_add_note(self, tx, note):
-        from dynamo.values.containers import ListValue
-
         if not issubclass(note.python_type(), str):
             kind = note.python_type().__name__
             raise_python(tx, TypeError, f"note must be a str, not '{kind}'")
@@ -337,8 +334,6 @@ def make_exception(
 
 @subclass_builder(BaseException)
 def build_exception(tx: Interpreter, obj: BaseException, source: Source | None) -> Value:
-    from dynamo.values.objects import build_object
-
     return build_object(tx, obj, source)
 
 

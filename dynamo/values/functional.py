@@ -21,13 +21,14 @@ from dynamo.guards.sources import AttrSource, CallSource, DictItemSource, Sequen
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
-from dynamo.values.builtins import TABLE, fold, handles
+from dynamo.values.builtins import TABLE, BuiltinMethod, fold, handles
 from dynamo.values.caches import LruCacheValue
 from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import attribute_of_type
 from dynamo.values.dicts import DictValue, MappingProxyValue
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.function import UserFunctionValue, replay_attributes
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
@@ -137,8 +138,6 @@ class PartialValue(Value):
         codegen.call(3 if self.receiver is None else 4)
 
     def replay(self, codegen: Codegen):
-        from dynamo.values.function import replay_attributes
-
         return replay_attributes(self, codegen)
 
 
@@ -349,7 +348,6 @@ class PureObjectValue(Value):
         found = call_real(tx, getattr, self.real, name)
         if is_literal(found) or not callable(found):
             return tx.wrap(found)
-        from dynamo.values.builtins import BuiltinMethod
 
         return BuiltinMethod(self, name)
 
@@ -406,7 +404,6 @@ class SingleDispatchValue(LruCacheValue):
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if not wants_polyfill(tx):
             return self.call(tx, args, kwargs)
-        from dynamo.values.function import UserFunctionValue
 
         function = UserFunctionValue(self.real, self.source)
         cells = dict(zip(function.code.co_freevars, function.closure(tx)))

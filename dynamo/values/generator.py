@@ -24,6 +24,7 @@ from dynamo.polyfills import rematerialise
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue
+from dynamo.values.exception_objects import make_exception
 from dynamo.values.exceptions import (
     RaisedException,
     call_handler,
@@ -33,6 +34,7 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
 from dynamo.values.lookup import class_lookup, type_of_bound
+from dynamo.values.stack_items import NULL, UNBOUND, PreviousException
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -253,8 +255,6 @@ class GeneratorValue(Resumable):
 
     def _forbid(self, tx: Interpreter, raised: RaisedException) -> None:
         """PEP 479: StopIteration leaves a generator as RuntimeError."""
-        from dynamo.values.exception_objects import make_exception
-
         text = f"{self.noun} raised {raised.value.python_type().__name__}"
         error: Any = make_exception(tx, RuntimeError, [ConstantValue(text)])
         for name in ("__cause__", "__context__"):
@@ -377,8 +377,6 @@ class GeneratorFunction:
 
 
 def _item_of(value: Any) -> Item:
-    from dynamo.values.stack_items import NULL, UNBOUND, PreviousException
-
     if value is NULL:
         return Item.NULL
     if value is UNBOUND:
@@ -474,8 +472,6 @@ def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:
     """generator.name(*args), where the current instruction may be that call: what it is replaced by
     once a graph break stood in there.
     """
-    from dynamo.values.stack_items import NULL
-
     if tx.current.op != "CALL" or not isinstance(generator, Resumable):
         return
     if name != "__next__" and name not in SENDING:  # a step of an asynchronous generator is made

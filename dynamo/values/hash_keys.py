@@ -13,6 +13,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import is_literal
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
+from dynamo.values.operators import equal
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -48,8 +49,6 @@ class EqualityKey:
 
     def __eq__(self, other: object) -> bool:
         """As a lookup compares: the key in the table is `self`, or `other` if that is a literal."""
-        from dynamo.values.operators import equal
-
         value = other.value if isinstance(other, EqualityKey) else _literal(other)
         tx = self.output.running
         with without_effects(tx, "__eq__", self.value):

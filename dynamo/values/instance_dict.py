@@ -12,6 +12,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import class_lookup, plain_reader, reads_by_function
 from dynamo.values.dicts import DictValue
+from dynamo.values.exceptions import raise_python
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -77,8 +78,6 @@ class InstanceDictValue(DictValue):
 
     def delitem(self, tx: Interpreter, key: Value) -> None:
         if self.lookup(tx, key) is None:
-            from dynamo.values.exceptions import raise_python
-
             raise_python(tx, KeyError, key)
         tx.output.side_effects.delete_attr(self.owner, key.as_constant())
 

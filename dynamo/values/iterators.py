@@ -20,9 +20,10 @@ from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
+from dynamo.values.dicts import DictView
 from dynamo.values.exceptions import RaisedException, is_exception, raise_python
 from dynamo.values.exhausted_iterators import NoItems, ended
-from dynamo.values.operators import binary_op
+from dynamo.values.operators import binary_op, equal
 from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.ranges import RangeValue
 from dynamo.values.stack_items import CatchContinuation
@@ -82,8 +83,6 @@ class IteratorValue(BuiltinObject):
         return item
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        from dynamo.values.operators import equal
-
         while (value := self.next_value(tx)) is not None:
             if equal(tx, value, item):
                 return ConstantValue(True)
@@ -352,8 +351,6 @@ class DictIterator(IteratorValue):
         return [self.owner]
 
     def rebuild(self) -> Rebuilt:
-        from dynamo.values.dicts import DictView
-
         if self.failed or self.owner.state != self.state:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose dict has changed"))
 
@@ -664,8 +661,6 @@ class CallIterator(IteratorValue):
         self.sentinel = sentinel
 
     def step(self, tx: Interpreter) -> Value | None:
-        from dynamo.values.operators import equal
-
         try:
             item = tx.call_function(self.function, [], {})
         except RaisedException as error:

@@ -19,7 +19,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
-from dynamo.values.iterators import FilterIterator, IteratorValue, Rebuilt
+from dynamo.values.iterators import CountIterator, FilterIterator, IteratorValue, Rebuilt
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import SliceValue
 
@@ -434,8 +434,6 @@ for _function in (
 
 @handles(itertools.count)
 def _count(tx, start=None, step=None):
-    from dynamo.values.iterators import CountIterator
-
     given = [ConstantValue(0) if start is None else start, step or ConstantValue(1)]
     numbers = ("__index__", "__int__", "__float__", "__complex__")
     for value in given:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_attr_source, class_lookup
+from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -64,14 +66,10 @@ class MetaclassInstance(Value):
         return answer.truth(tx)
 
     def length(self, tx: Interpreter) -> int:
-        from dynamo.values.operators import as_index
-
         answer = self.special(tx, "__len__")
         return super().length(tx) if answer is None else as_index(tx, answer)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        from dynamo.values.constant import ConstantValue
-
         answer = self.special(tx, "__contains__", item)
         if answer is None:
             return super().contains(tx, item)
@@ -82,20 +80,14 @@ class MetaclassInstance(Value):
         return super().iterate(tx) if answer is None else answer
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        from dynamo.values.operators import binary_dunder
-
         return _implemented(self.special(tx, binary_dunder(op, reflected), other))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        from dynamo.values.operators import COMPARE_DUNDERS
-
         if op == "!=" and self.has_special(tx, "__eq__") and not self.has_special(tx, "__ne__"):
             raise Unsupported(breaks.UncapturedCall(f"{type(self.cls).__name__}.__ne__"))
         return _implemented(self.special(tx, COMPARE_DUNDERS[op], other))
 
     def unary(self, tx: Interpreter, op: str) -> Value | None:
-        from dynamo.values.operators import UNARY_DUNDERS
-
         return self.special(tx, UNARY_DUNDERS[op])
 
     def hash_key(self, tx: Interpreter) -> Hashable:

@@ -22,6 +22,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import MISSING, TRUSTED_PACKAGES
 from dynamo.guards.lookups import Lookups, in_mro
+from dynamo.values.descriptors import bind
+from dynamo.values.function import UserFunctionValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -91,8 +93,6 @@ def call_replacement(
     """tensor.name(*args) for a special method that a function has taken the place of; None: torch's
     own is there.
     """
-    from dynamo.values.descriptors import bind
-
     found = replacement(tx, name, tensor.python_type())
     if found is MISSING:
         return None
@@ -114,8 +114,6 @@ def inline_replaced(
     """The result of a Python function of torch, or method of Tensor, that calls the program's code
     in place of torch's: such a call is captured, not put into the graph. None for others.
     """
-    from dynamo.values.function import UserFunctionValue
-
     function = in_mro(torch.Tensor, target) if isinstance(target, str) else target
     if type(function) is not types.FunctionType:
         return None

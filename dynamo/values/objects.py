@@ -50,7 +50,9 @@ from dynamo.values.exceptions import (
     is_exception,
     raise_python,
 )
-from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder
+from dynamo.values.function import push_attr, write_attr
+from dynamo.values.hash_keys import EqualityKey, hash_of, key_of, unhashable, without_effects
+from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder, equal
 from dynamo.values.real_iterators import REAL, RealIterator
 from dynamo.values.reflection import no_attribute
 from dynamo.values.side_effects import DELETED
@@ -458,8 +460,6 @@ class ObjectValue(Value):
             raise
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
-        from dynamo.values.operators import equal
-
         if self.is_python_special(tx, "__contains__"):
             return ConstantValue(self.special(tx, "__contains__", item).truth(tx))
         if all(guarded_lookup(tx, self, n) is MISSING for n in ("__iter__", "__getitem__")):
@@ -471,14 +471,6 @@ class ObjectValue(Value):
         return ConstantValue(False)
 
     def hash_key(self, tx: Interpreter) -> Hashable:
-        from dynamo.values.hash_keys import (
-            EqualityKey,
-            hash_of,
-            key_of,
-            unhashable,
-            without_effects,
-        )
-
         found = guarded_lookup(tx, self, "__hash__")
         if found is None:
             return unhashable(tx, self)
@@ -564,8 +556,6 @@ class ObjectValue(Value):
         return write
 
     def _replay_attr(self, codegen: Codegen, name: str, value: Any) -> Callable[[], None]:
-        from dynamo.values.function import push_attr, write_attr
-
         found = class_lookup(self.cls, name)
         kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
         if found is not MISSING and is_data_descriptor(found) and not isinstance(found, kinds):

@@ -18,9 +18,10 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import after_binary, after_compare
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantValue
+from dynamo.values.constant import ConstantMethodValue, ConstantValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.stack_items import ReturnContinuation
 from dynamo.values.symbolic_text import percent, sum_of
 
 if TYPE_CHECKING:
@@ -208,8 +209,6 @@ def _end_with(
     right: Value,
 ) -> None:
     """The current instruction is done with the first method but for what `after` does."""
-    from dynamo.values.stack_items import ReturnContinuation
-
     operands = [ConstantValue(symbol), left, right, ConstantValue(tuple(methods[1:]))]
     tx.in_tail_position(value, methods[0][1], [ReturnContinuation(after, operands)])
 
@@ -353,7 +352,6 @@ def same_object(left: Value, right: Value) -> bool:
 def guard_distinct(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`; that two objects of the program's from outside differ is guarded."""
     from dynamo.values.builtins import BuiltinMethod
-    from dynamo.values.constant import ConstantMethodValue
     from dynamo.values.function import MethodValue
     from dynamo.values.objects import ObjectValue
 

@@ -25,6 +25,13 @@ from typing import TYPE_CHECKING, Any
 from dynamo.errors import Unsupported
 from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import TupleValue
+from dynamo.values.descriptors import class_lookup
+from dynamo.values.dicts import DictValue
+from dynamo.values.function import UserFunctionValue
+from dynamo.values.objects import ObjectValue
+from dynamo.values.stack_items import RESULT, ReturnContinuation
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -97,7 +104,6 @@ def run_polyfill(
     """
     if not wants_polyfill(tx):
         return None
-    from dynamo.values.stack_items import RESULT
 
     wanted = (RESULT,) if pushed is None else pushed
     return tx.finish_call(tx.wrap(function), args, kwargs or {}, wanted)
@@ -108,8 +114,6 @@ def polyfill_call(
 ) -> Value | None:
     """function(*args, **kwargs), which is all that the current instruction does."""
     if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]) and wants_polyfill(tx):
-        from dynamo.values.function import UserFunctionValue
-
         return tx.finish_call(UserFunctionValue(function), args, kwargs)
     said = CALLS.get(function)
     if said is None or not args or not _fits(said, len(args), tuple(kwargs)):
@@ -124,8 +128,6 @@ def polyfill_call(
 
 
 def _has_method(args: Sequence[Value], name: str) -> bool:
-    from dynamo.values.descriptors import class_lookup
-
     found = class_lookup(args[0].python_type(), name) if args else None
     return isinstance(found, types.FunctionType)
 
@@ -134,9 +136,6 @@ def polyfill_construct(
     tx: Interpreter, cls: Value, new: Value, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """type.__call__(cls, *args, **kwargs), where `new` is the class's __new__."""
-    from dynamo.values.containers import TupleValue
-    from dynamo.values.dicts import DictValue
-
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
     operands = [cls, new, TupleValue(list(args)), named]
     return tx.finish_call(tx.wrap(builtin_polyfills.construct), operands, {})
@@ -167,8 +166,6 @@ def polyfill_contains(
     tx: Interpreter, item: Value, container: Value, negated: bool
 ) -> Value | None:
     """`item in container`, where that compares with one item after the other."""
-    from dynamo.values.objects import ObjectValue
-
     if isinstance(container, ObjectValue):
         if container.is_python_special(tx, "__contains__"):
             return None
@@ -191,8 +188,6 @@ def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value
 
 
 def _finished(function: Callable[..., Any], *operands: Value) -> Value:
-    from dynamo.values.stack_items import ReturnContinuation
-
     return ReturnContinuation(function, operands)
 
 
@@ -201,9 +196,6 @@ _PERCENT = re.compile(r"%([-#0 +]*\d*(?:\.\d+)?)(.)", re.DOTALL)
 
 def polyfill_percent(tx: Interpreter, left: Value, right: Value) -> Value | None:
     """`left % right` of a text that asks for nothing but texts, by their places."""
-    from dynamo.values.constant import ConstantValue
-    from dynamo.values.containers import TupleValue
-
     if not left.python_type_is(str) or not left.is_constant() or right.is_constant():
         return None
     text, asked = left.as_constant(), []
@@ -229,10 +221,6 @@ def _polyfill_format(
     tx: Interpreter, text: str, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """text.format(*args, **kwargs) without attributes, items and nested fields."""
-    from dynamo.values.constant import ConstantValue
-    from dynamo.values.containers import TupleValue
-    from dynamo.values.dicts import DictValue
-
     if not wants_polyfill(tx):
         return None
     pieces: list[tuple] = []
@@ -258,8 +246,6 @@ def polyfill_unpack(tx: Interpreter, value: Value, before: int, after: int | Non
     """before + after variables, or (after is None) no more than `before`; and one with a star
     between them.
     """
-    from dynamo.values.constant import ConstantValue
-
     if (after is not None and asks_length(tx, value)) or not wants_polyfill(tx):
         return None
     count = before if after is None else before + 1 + after

@@ -16,6 +16,7 @@ from dynamo.polyfills.type_names import type_name
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.lookup import MISSING, class_lookup
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -30,7 +31,6 @@ _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value:
     """owner.name, of an object that exists, as its own type reads it."""
     from dynamo.values.builtins import BuiltinMethod
-    from dynamo.values.lookup import class_lookup
 
     found = call_real(tx, getattr, real, name)
     held = class_lookup(type(real), name)
@@ -42,8 +42,6 @@ def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value
 
 def leaves_binding(cls: type) -> bool:
     """Whether obj.method() of such an object calls the method of C without binding it first."""
-    from dynamo.values.lookup import MISSING, class_lookup
-
     reader = class_lookup(cls, "__getattribute__")
     generic = isinstance(reader, types.WrapperDescriptorType)
     generic = generic and reader.__objclass__ not in _READING
@@ -57,8 +55,6 @@ def no_attribute(tx: Interpreter, cls: type, name: str) -> NoReturn:
 
 def is_overridden(receiver: Value, name: str, found: Any) -> bool:
     """Whether `found` is a method of object that the value's own type of C replaces."""
-    from dynamo.values.lookup import class_lookup
-
     if not isinstance(found, UNBOUND) or found.__objclass__ is not object:
         return False
     return class_lookup(receiver.python_type(), name) is not found

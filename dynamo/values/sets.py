@@ -22,8 +22,11 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, refill
 from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.containers import SequenceValue, TupleValue
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
+from dynamo.values.iterators import SetIterator
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -113,8 +116,6 @@ class FrozenSetValue(BuiltinObject):
         return self.ordered(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import SetIterator
-
         return SetIterator(self, self.ordered(tx))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
@@ -292,8 +293,6 @@ def _by_key(tx: Interpreter, items: Iterable[Value]) -> Members:
 
 def gather(tx: Interpreter, value: Value) -> _Gathered:
     """The members of any iterable."""
-    from dynamo.values.dicts import DictValue
-
     if isinstance(value, FrozenSetValue):
         return _Gathered(value.members, value.known_real(tx))
     items: list[Value] = []
@@ -340,17 +339,12 @@ def gather_as(
 
 
 def _is_set(value: Value) -> bool:
-    from dynamo.values.dicts import DictValue
-
     literal = value.is_constant() and isinstance(value.as_constant(), frozenset)
     return literal or isinstance(value, (FrozenSetValue, DictValue))
 
 
 def _as_gathered(value: Value, content: _Gathered) -> Value:
     """What gives the same once more: an iterator has given all."""
-    from dynamo.values.containers import SequenceValue, TupleValue
-    from dynamo.values.dicts import DictValue
-
     if isinstance(value, (FrozenSetValue, SequenceValue, DictValue)):
         return value
     return TupleValue(list(content.members.values()))
@@ -525,8 +519,6 @@ class SetValue(FrozenSetValue):
 
     def _changes(self) -> list[tuple[str, tuple[Value, ...]]]:
         """The history, with what is added one by one in one call."""
-        from dynamo.values.containers import TupleValue
-
         changes: list[tuple[str, tuple[Value, ...]]] = []
         for method, calls in itertools.groupby(self.history, key=operator.itemgetter(0)):
             if method == "add":
@@ -545,9 +537,6 @@ class SetValue(FrozenSetValue):
 
 def snapshot(value: Value) -> Value:
     """The argument of a change as it is now; what is no container, as it is."""
-    from dynamo.values.containers import SequenceValue, TupleValue
-    from dynamo.values.dicts import DictValue
-
     if isinstance(value, FrozenSetValue):
         real = None if value.real is None else detached(value.real)
         return type(value)(dict(value.members), real=real)

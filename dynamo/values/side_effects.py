@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values.base import Value
 
 if TYPE_CHECKING:
     from dynamo.values.base import Value
@@ -82,8 +83,6 @@ class ReplayedCall:
     args: tuple[Any, ...]
 
     def values(self) -> list[Value]:
-        from dynamo.values.base import Value
-
         return [arg for arg in self.args if isinstance(arg, Value)]
 
 

@@ -14,7 +14,16 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
-from dynamo.values.builtins import TABLE, BuiltinMethod, BuiltinValue, SlotValue, attribute_name
+from dynamo.values.builtins import (
+    TABLE,
+    BuiltinMethod,
+    BuiltinValue,
+    SlotValue,
+    attribute_name,
+    callable_name,
+    fold,
+    real_object,
+)
 from dynamo.values.classes import (
     ClassValue,
     builtin_init,
@@ -30,6 +39,7 @@ from dynamo.values.exceptions import call_handler
 from dynamo.values.function import FunctionValue, MethodValue
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.generator import Resumable
+from dynamo.values.instance_checks import plain_instance
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import guard_distinct
 from dynamo.values.reflection import UNBOUND, check_new, check_receiver, is_overridden
@@ -143,8 +153,6 @@ def _object_slot(
         return args[0]
     known, real = receiver.identity()
     if name == "__call__" and known and hasattr(real, "__qualname__"):
-        from dynamo.values.builtins import callable_name
-
         raise Unsupported(breaks.UncapturedCall(callable_name(real)))
     raise Unsupported(breaks.UncapturedCall(f"{receiver.cls.__name__}.{name}"))
 
@@ -249,9 +257,6 @@ def _class_slot(
     if name == "fromkeys" and issubclass(cls, dict):
         return call_handler(tx, name, _fromkeys, [receiver, *args], kwargs)
     if name in ("__instancecheck__", "__subclasscheck__"):
-        from dynamo.values.builtins import real_object
-        from dynamo.values.instance_checks import plain_instance
-
         if name == "__instancecheck__":
             return ConstantValue(plain_instance(tx, args[0], cls))
         if not isinstance(args[0], ClassValue):
@@ -265,8 +270,6 @@ def _class_slot(
     if name in ("__eq__", "__ne__") or (name == "__getattribute__" and of_type):
         return call_handler(tx, name, _OBJECT_SLOTS[name], [receiver, *args], kwargs)
     if cls in (str, bytes, int, float) and not isinstance(found, UNBOUND):
-        from dynamo.values.builtins import fold
-
         return fold(tx, getattr(cls, name), args, kwargs)
     raise Unsupported(breaks.UncapturedCall(f"{cls.__name__}.{name}"))
 

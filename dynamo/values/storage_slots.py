@@ -15,6 +15,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, is_none
+from dynamo.values.classes import fill_mapping
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup
@@ -172,7 +173,6 @@ def _ordered_dict_method(tx, receiver, storage, name, args, kwargs):
     """OrderedDict's update and setdefault go through __setitem__, which a subclass may override."""
     if not receiver.has_special(tx, "__setitem__") or name == "pop":
         return storage.call_method(tx, name, args, kwargs)
-    from dynamo.values.classes import fill_mapping
 
     if name == "update":
         fill_mapping(tx, receiver, args, kwargs)

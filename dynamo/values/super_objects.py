@@ -11,6 +11,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
+from dynamo.values.builtins import BuiltinMethod, SlotValue
 from dynamo.values.classes import ClassValue, class_by_name
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
@@ -18,10 +19,12 @@ from dynamo.values.descriptors import (
     assume_lookup,
     bind,
     bind_to_class,
+    class_value,
     is_trusted_class,
     raw_class_source,
 )
 from dynamo.values.exceptions import can_read
+from dynamo.values.function import MethodValue
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.objects import emit_class
 from dynamo.values.reflection import C_DESCRIPTORS, no_attribute
@@ -56,19 +59,14 @@ class SuperValue(Value):
         if name == "__new__" and isinstance(found, staticmethod):
             return tx.wrap(found.__func__)
         if isinstance(found, SLOT_TYPES) and isinstance(receiver, ClassValue) and not on_class:
-            from dynamo.values.builtins import BuiltinMethod
-
             return BuiltinMethod(receiver, name, found)
         if isinstance(found, types.FunctionType):
             function = tx.wrap(found, self._source(tx, start, name, found))
             if on_class:
                 return function
-            from dynamo.values.function import MethodValue
 
             return MethodValue(function, receiver)
         if name == "__new__":
-            from dynamo.values.builtins import SlotValue
-
             return SlotValue(found, start)
         is_slot = isinstance(receiver, ClassValue) and type(found) in _SLOT_DESCRIPTORS
         if is_slot or (on_class and isinstance(found, C_DESCRIPTORS)):
@@ -88,7 +86,6 @@ class SuperValue(Value):
 
     def _bound(self, tx: Interpreter, found: Any, source: Source | None, on_class: bool) -> Value:
         """found.__get__(receiver); `source` leads to `found` as the class holds it."""
-        from dynamo.values.descriptors import class_value
 
         def part(attr: str) -> Source | None:
             return None if source is None else AttrSource(source, attr)
@@ -104,8 +101,6 @@ class SuperValue(Value):
                 return tx.wrap(found, source)
             return tx.call_function(tx.wrap(found.fget, part("fget")), [receiver], {})
         if isinstance(found, types.ClassMethodDescriptorType):
-            from dynamo.values.builtins import BuiltinMethod
-
             return BuiltinMethod(owner, found.__name__, found)
         getter = class_lookup(type(found), "__get__")
         if getter is MISSING or isinstance(found, type):

@@ -21,7 +21,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS
+from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, binary_op
 from fxgraph.sym_node import sym_exp, sym_floordiv, sym_log, sym_log10
 from fxgraph.symbols import DataDependent, ShapeEnv
 
@@ -345,7 +345,6 @@ _OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, ascii])
 
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value | None:
     from dynamo.values.containers import TupleValue
-    from dynamo.values.operators import binary_op
 
     if number_of(left) is None or number_of(right) is None:
         return None

@@ -26,6 +26,8 @@ from dynamo.polyfills.protocols import (
 )
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.exception_objects import name_attribute
+from dynamo.values.exceptions import RaisedException
 from dynamo.values.operators import (
     BINARY_FUNCTIONS,
     COMPARE_FUNCTIONS,
@@ -33,6 +35,7 @@ from dynamo.values.operators import (
     compare_op,
 )
 from dynamo.values.polyfill_calls import run_polyfill
+from dynamo.values.stack_items import NULL, RESULT, CatchContinuation, ReturnContinuation
 from dynamo.values.tail_reads import prepare_default, tail_read
 
 if TYPE_CHECKING:
@@ -90,15 +93,11 @@ def tail_call_builtin(tx: Interpreter, function: Any, args: Sequence[Value]) -> 
 
 
 def _end_with(tx: Interpreter, value: Value, methods: dict[str, Callable[..., Any] | None]) -> None:
-    from dynamo.values.stack_items import RESULT, ReturnContinuation
-
     for name, finish in methods.items():
         tx.in_tail_position(value, name, [RESULT if finish is None else ReturnContinuation(finish)])
 
 
 def _end_with_check(tx: Interpreter, function: Any, value: Value) -> None:
-    from dynamo.values.stack_items import ReturnContinuation
-
     for name, kind in _CONVERSIONS[function].items():
         operands = [value, *map(tx.wrap, (name, function, kind))]
         tx.in_tail_position(value, name, [ReturnContinuation(checked, operands)])
@@ -113,8 +112,6 @@ def _getattr(tx: Interpreter, owner: Value, *rest: Value) -> Value | None:
     if default:
         prepare_default(tx, owner, name.as_constant(), default[0])
         return run_polyfill(tx, builtin_polyfills.get_or_default, [owner, name, *default])
-    from dynamo.values.exception_objects import name_attribute
-    from dynamo.values.exceptions import RaisedException
 
     try:
         return tail_read(tx, owner, name.as_constant())
@@ -132,8 +129,6 @@ def _delattr(tx: Interpreter, owner: Value, *rest: Value) -> None:
 
 
 def _next(tx: Interpreter, iterator: Value, *default: Value) -> None:
-    from dynamo.values.stack_items import NULL, CatchContinuation
-
     if not default:
         _end_with(tx, iterator, {"__next__": None})
     elif len(default) == 1:
@@ -143,8 +138,6 @@ def _next(tx: Interpreter, iterator: Value, *default: Value) -> None:
 
 
 def _divmod(tx: Interpreter, left: Value, *rest: Value) -> None:
-    from dynamo.values.stack_items import ReturnContinuation
-
     if len(rest) == 1:
         reflected = () if type(left) is not type(rest[0]) else ((True, "__rdivmod__"),)
         operands = [ConstantValue("divmod()"), left, rest[0], ConstantValue(reflected)]
@@ -157,8 +150,6 @@ def _pow(tx: Interpreter, *args: Value) -> Value | None:
 
 def _asks_class(method: str) -> Callable[..., None]:
     def prepare(tx: Interpreter, *args: Value) -> None:
-        from dynamo.values.stack_items import ReturnContinuation
-
         if len(args) == 2:
             tx.in_tail_position(args[1], method, [ReturnContinuation(contained)])
 

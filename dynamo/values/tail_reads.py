@@ -11,6 +11,7 @@ from dynamo.polyfills.protocols import same
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.objects import ObjectValue
+from dynamo.values.stack_items import RESULT, CatchContinuation
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] = ()) -> Value:
     """owner.name. above: what the instruction pushes behind that."""
-    from dynamo.values.stack_items import RESULT, CatchContinuation
-
     getter = owner.getter(tx, name)
     if getter is not None:
         return tx.finish_call(getter, [owner], {}, (RESULT, *above))
@@ -36,8 +35,6 @@ def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] =
 
 def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) -> None:
     """getattr(owner, name, default) follows."""
-    from dynamo.values.stack_items import CatchContinuation
-
     if not isinstance(owner, ObjectValue):
         return
     instead = CatchContinuation(AttributeError, same, [default])

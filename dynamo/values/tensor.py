@@ -26,8 +26,10 @@ from dynamo.guards.sources import AttrSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
+from dynamo.values.descriptors import bind
 from dynamo.values.exceptions import call_handler, raise_python
 from dynamo.values.fake_mismatches import refuse_misfits, refuse_missing_device
+from dynamo.values.function import replay_attributes
 from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.memory_overlap import refuse_partial_overlap
 from dynamo.values.monkey_patches import (
@@ -190,8 +192,6 @@ class TensorValue(Value):
 
     def _bound(self, tx: Interpreter, name: str, found: Any) -> Value:
         """The attribute that a program has put into the class."""
-        from dynamo.values.descriptors import bind
-
         if is_original(found):  # torch.Tensor.relu = torch.Tensor.sigmoid
             return TensorMethodValue(self, found.__name__)
         return bind(tx, self, found, name)
@@ -387,8 +387,6 @@ class TensorValue(Value):
         codegen.graph_output(self)
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        from dynamo.values.function import replay_attributes
-
         return replay_attributes(self, codegen)
 
 

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import NamedTupleValue, SequenceValue
+from dynamo.values.conversions import text_of
+from dynamo.values.dicts import DictValue, DictView, MappingProxyValue
 from dynamo.values.lookup import type_holds
+from dynamo.values.sets import FrozenSetValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -29,18 +34,12 @@ class Text:
         self._value = value
 
     def __str__(self) -> str:
-        from dynamo.values.conversions import text_of
-
         return text_of(self._tx, self._value, str, "__str__")
 
     def __repr__(self) -> str:
-        from dynamo.values.conversions import text_of
-
         return text_of(self._tx, self._value, repr, "__repr__")
 
     def __format__(self, spec: str) -> str:
-        from dynamo.values.builtins import TABLE
-
         text = TABLE[format](self._tx, self._value, ConstantValue(spec))
         assert text is not None, "format() gives a text"
         return text.as_constant()
@@ -73,10 +72,6 @@ def shown_operand(tx: Interpreter, value: Value) -> Any:
 
 def shown(tx: Interpreter, value: Value, made: dict[int, Any] | None = None) -> Any:
     """A real object with the text of `value`. `made`: the containers around it, by id."""
-    from dynamo.values.containers import NamedTupleValue, SequenceValue
-    from dynamo.values.dicts import DictValue, DictView, MappingProxyValue
-    from dynamo.values.sets import FrozenSetValue
-
     made = {} if made is None else made
     if value.is_constant() or value.is_symbolic():
         return value.as_constant()

@@ -9,6 +9,7 @@ from dynamo.errors import Unsupported
 from dynamo.interp.opcodes.names import load_global, load_global_handler, store_global
 from dynamo.interp.registry import handler
 from dynamo.values.base import Value
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ def LOAD_LOCALS(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def SETUP_ANNOTATIONS(tx: Interpreter, instr: Instruction) -> None:
-    from dynamo.values.dicts import DictValue
-
     if tx.namespace is not None and "__annotations__" not in tx.namespace:
         tx.namespace["__annotations__"] = tx.output.side_effects.track_new(DictValue({}))
 
