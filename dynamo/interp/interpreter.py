@@ -46,7 +46,9 @@ from dynamo.interp.registry import HANDLERS, Handler, unhandled
 from dynamo.plans import AttemptEnded
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
+from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import TupleValue, from_constant
 from dynamo.values.exceptions import Entry, RaisedException
 from dynamo.values.lifetimes import finalize_unreachable, left_by
 from dynamo.values.stack_items import RESULT
@@ -164,6 +166,21 @@ class Interpreter:
         ours).
         """
         return build(self, obj, source)
+
+    def constant(self, real: Any) -> Value:
+        """A literal that the frame made."""
+        return ConstantValue(real)
+
+    def from_constant(self, real: Any) -> Value:
+        """Containers of literals that the frame made, free to change."""
+        return from_constant(real)
+
+    def new_tuple(self, items: Sequence[Value]) -> Value:
+        return TupleValue(items)
+
+    def builtin_method(self, owner: Value, name: str, found: Any = None) -> Value:
+        """owner.name, a method of a C type; `found` is the slot that a type lookup gave."""
+        return BuiltinMethod(owner, name, found)
 
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         """Assume `kind` (see dynamo.guards.KINDS) about the value at `source`; no-op if source is

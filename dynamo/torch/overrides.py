@@ -28,10 +28,10 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import MethodValue
 from dynamo.values.objects import ObjectValue
-from dynamo.values.overridable import overridable
 from dynamo.values.ranges import SliceValue
 from dynamo.values.reflection import read_attribute
 from dynamo.values.tensor import TensorValue
+from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -98,7 +98,7 @@ def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
     return tx.output.has_overrides and is_enabled(tx) and bool(overriding(values))
 
 
-@overridable
+@tensor_function
 def dispatch(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:

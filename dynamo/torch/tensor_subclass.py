@@ -31,13 +31,13 @@ from dynamo.values.descriptors import (
     is_data_descriptor,
 )
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, binary_dunder
-from dynamo.values.overridable import overridable
 from dynamo.values.tensor import (
     METADATA_ATTRIBUTES,
     SPECIAL_METHODS,
     TensorValue,
     call_in_graph,
 )
+from dynamo.values.tensor_functions import tensor_function
 from fxgraph import Node
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _example(obj: torch.Tensor) -> torch.Tensor:
         return plain.requires_grad_(obj.requires_grad)
 
 
-@overridable
+@tensor_function
 def is_known_subclass(cls: type) -> bool:
     """A subclass made in Python that changes nothing below torch's Python interface."""
     if cls.__module__.split(".")[0] == "torch":
@@ -243,7 +243,7 @@ def is_known_subclass(cls: type) -> bool:
     return class_lookup(cls, "__torch_dispatch__") is unchanged
 
 
-@overridable
+@tensor_function
 def build_subclass_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
     """A tensor from outside whose class is a user's."""
     if source is None:

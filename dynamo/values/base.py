@@ -38,6 +38,8 @@ class Value:
     replays_when_new: bool = False
     # The graph computes it: `deferred_truth` may say where its truth will be.
     is_deferred: bool = False
+    # Two of such kinds from outside are guarded to be two objects where capture told them apart.
+    is_guarded_distinct: bool = False
     # Whether the program can see if it is still there without holding it.
     is_weakly_held: bool = False
     left: Sequence[Any] = ()  # of an exception: what the frames hold that it left
@@ -144,9 +146,7 @@ class Value:
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
         """bool(value), or `not value`, as a Value: where it serves a check, it may be unknown."""
-        from dynamo.values.constant import ConstantValue
-
-        return ConstantValue(self.truth(tx) is not negated)
+        return tx.constant(self.truth(tx) is not negated)
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
         """A boolean tensor that has the value's truth, and the graph break that asking for it now
@@ -156,9 +156,7 @@ class Value:
 
     def length_value(self, tx: Interpreter) -> Value:
         """len(value), which may be symbolic."""
-        from dynamo.values.constant import ConstantValue
-
-        return ConstantValue(self.length(tx))
+        return tx.constant(self.length(tx))
 
     def length(self, tx: Interpreter) -> int:
         raise Unsupported(breaks.NotSized(self.describe()))

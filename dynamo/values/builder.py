@@ -58,6 +58,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.functional",
     "dynamo.values.super_objects",
     "dynamo.values.deferred_scalar",
+    "dynamo.values.indexing",
     "dynamo.torch.numpy_values",
     "dynamo.values.classes",
     "dynamo.torch.numpy_functions",

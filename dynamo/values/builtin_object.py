@@ -60,11 +60,9 @@ class BuiltinObject(Value):
         return ConstantValue(None) if result is None else result
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        from dynamo.values.builtins import BuiltinMethod
-
         if self.method(name) is not None:
             found = class_lookup(self.python_type(), name)
-            return BuiltinMethod(self, name, None if found is MISSING else found)
+            return tx.builtin_method(self, name, None if found is MISSING else found)
         return super().getattr(tx, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:

@@ -252,6 +252,8 @@ class BuiltinMethod(Value):
     it.
     """
 
+    is_guarded_distinct = True
+
     def __init__(self, receiver: Value, name: str, found: Any = None) -> None:
         super().__init__()
         self.receiver = receiver

@@ -20,6 +20,7 @@ from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -81,6 +82,7 @@ READ_METHODS.update(
 
 
 # -- tensors in the place of numbers --------------------------------------------------------------
+@tensor_function
 def with_numbers(tx: Interpreter, values: Sequence[Value]) -> list[Value] | None:
     """Arguments of an operation that wants numbers, with those that are in tensors read; None:
     there are none.

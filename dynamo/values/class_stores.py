@@ -8,6 +8,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.function import FunctionValue, MethodValue
+from dynamo.values.lookup import MISSING, class_lookup
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -20,8 +21,6 @@ class StoredClassAttr:
         self.held = held
 
     def bind(self, tx: Interpreter, value: Value, name: str) -> Value:
-        from dynamo.values.descriptors import MISSING, class_lookup
-
         if isinstance(self.held, FunctionValue):
             return MethodValue(self.held, value)
         kind = self.held.python_type()

@@ -100,9 +100,7 @@ class ConstantValue(Value):
         if is_constant_type(type(found)):
             return ConstantValue(found)
         if is_literal(found):
-            from dynamo.values.containers import from_constant
-
-            return from_constant(found)
+            return tx.from_constant(found)
         if callable(found):
             return ConstantMethodValue(self, name)
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))
@@ -162,9 +160,7 @@ class ConstantValue(Value):
         if hasattr(result, "__next__"):  # each call gives another iterator (code.co_positions)
             raise Unsupported(breaks.UncapturedCall(f"{type(self.value).__name__}.{name}"))
         if name == "maketrans":
-            from dynamo.values.containers import from_constant
-
-            return from_constant(result)
+            return tx.from_constant(result)
         return tx.wrap(result)
 
     def truth(self, tx: Interpreter) -> bool:
@@ -197,6 +193,8 @@ class ConstantValue(Value):
 
 class ConstantMethodValue(Value):
     """A bound method of a constant ("abc".join, dtype.is_complex, ...)."""
+
+    is_guarded_distinct = True
 
     def __init__(self, receiver: ConstantValue, name: str) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.operators import COMPARE_FUNCTIONS
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -147,6 +148,7 @@ def _has_one_value(value: Value) -> bool:
     return type(value) is TensorValue and value.fake.numel() == 1
 
 
+@tensor_function
 def deferred_tensor_truth(
     tx: Interpreter, tensor: TensorValue
 ) -> tuple[TensorValue, BreakBefore] | None:
@@ -181,6 +183,7 @@ def _item(tx: Interpreter, tensor: TensorValue) -> Value:
     return number
 
 
+@tensor_function
 def tensor_truth_value(tx: Interpreter, tensor: TensorValue, negated: bool) -> Value | None:
     """TensorValue.truth_value, if it may be for a check."""
     number = deferred_scalar(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))

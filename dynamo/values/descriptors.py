@@ -359,9 +359,7 @@ def _bind_field(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
 
 
 def _bind_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    from dynamo.values.builtins import BuiltinMethod
-
-    return BuiltinMethod(value, name, found)
+    return tx.builtin_method(value, name, found)
 
 
 def _bind_class_slot(tx: Interpreter, value: Value, found: Any, name: str) -> Value:

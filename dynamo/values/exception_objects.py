@@ -62,9 +62,7 @@ class ExceptionValue(ObjectValue):
             default = ConstantValue(False if name == "__suppress_context__" else None)
             return self.links.get(name, default)
         if name in ("with_traceback", "add_note"):
-            from dynamo.values.builtins import BuiltinMethod
-
-            return BuiltinMethod(self, name)
+            return tx.builtin_method(self, name)
         if is_own_field(self.cls, name):
             stored = tx.output.side_effects.load_attr(self, name)
             return stored if isinstance(stored, Value) else self._field(tx, name)

@@ -320,13 +320,9 @@ class NestedFunctionValue(FunctionValue):
             }
             return parts[name] or ConstantValue(None)
         if name == "__type_params__" and type_holds(types.FunctionType, name):
-            from dynamo.values.containers import TupleValue
-
-            return TupleValue([])
+            return tx.new_tuple([])
         if name in ("__call__", "__get__"):
-            from dynamo.values.builtins import BuiltinMethod
-
-            return BuiltinMethod(self, name, vars(types.FunctionType)[name])
+            return tx.builtin_method(self, name, vars(types.FunctionType)[name])
         if type_holds(types.FunctionType, name):
             return super().getattr(tx, name)
         raise_python(tx, AttributeError, f"'function' object has no attribute {name!r}")
@@ -462,6 +458,7 @@ def _binds_again() -> bool:
 class MethodValue(Value):
     """A function bound to an object."""
 
+    is_guarded_distinct = True
     binds_again = _binds_again()
 
     def __init__(self, function: Value, receiver: Value, source: Source | None = None) -> None:

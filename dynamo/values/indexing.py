@@ -18,6 +18,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.ranges import SliceValue
 from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -32,6 +33,7 @@ def index_of(key: Value) -> Value:
     return key
 
 
+@tensor_function
 def select(tx: Interpreter, tensor: TensorValue, key: Value) -> tuple[TensorValue, Value | None]:
     """The tensor with its unknown integers of `key` applied, and what is left of the key; None:
     nothing is.

@@ -75,6 +75,7 @@ class ObjectValue(Value):
     """An instance. `real`: the object, where it came from outside; None: the frame makes it."""
 
     replays_when_new = True
+    is_guarded_distinct = True
     frames: tuple = ()  # of an exception: where it was raised, see ExceptionValue
 
     def __init__(

@@ -18,7 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import after_binary, after_compare
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
-from dynamo.values.constant import ConstantMethodValue, ConstantValue
+from dynamo.values.constant import ConstantValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.stack_items import ReturnContinuation
@@ -351,13 +351,8 @@ def same_object(left: Value, right: Value) -> bool:
 
 def guard_distinct(tx: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`; that two objects of the program's from outside differ is guarded."""
-    from dynamo.values.builtins import BuiltinMethod
-    from dynamo.values.function import MethodValue
-    from dynamo.values.objects import ObjectValue
-
     same = same_object(left, right)
-    kinds = (ObjectValue, MethodValue, BuiltinMethod, ConstantMethodValue)
-    if not same and isinstance(left, kinds) and isinstance(right, kinds):
+    if not same and left.is_guarded_distinct and right.is_guarded_distinct:
         tx.output.guard_distinct(left)
         tx.output.guard_distinct(right)
     return same

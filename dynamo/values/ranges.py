@@ -64,9 +64,7 @@ class SliceValue(BuiltinObject):
         return self.parts[names.index(name)] if name in names else super().getattr(tx, name)
 
     def py_indices(self, tx, length):
-        from dynamo.values.containers import from_constant
-
-        return from_constant(call_real(tx, self.as_slice(tx).indices, as_index(tx, length)))
+        return tx.from_constant(call_real(tx, self.as_slice(tx).indices, as_index(tx, length)))
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         call_real(tx, hash, slice(0))  # before 3.12, slices have no hash
@@ -75,9 +73,7 @@ class SliceValue(BuiltinObject):
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if not isinstance(other, SliceValue):
             return None
-        from dynamo.values.containers import TupleValue
-
-        return TupleValue(self.parts).compare(tx, op, TupleValue(other.parts))
+        return tx.new_tuple(self.parts).compare(tx, op, tx.new_tuple(other.parts))
 
     def reconstruct(self, codegen: Codegen) -> None:
         for part in self.parts:

@@ -30,13 +30,11 @@ _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 
 def read_attribute(tx: Interpreter, owner: Value, real: Any, name: str) -> Value:
     """owner.name, of an object that exists, as its own type reads it."""
-    from dynamo.values.builtins import BuiltinMethod
-
     found = call_real(tx, getattr, real, name)
     held = class_lookup(type(real), name)
     # Not cls.__new__, which has cls for its receiver, too.
     if isinstance(found, _BOUND) and found.__self__ is real and isinstance(held, UNBOUND):
-        return BuiltinMethod(owner, name, held)
+        return tx.builtin_method(owner, name, held)
     return tx.wrap(found, None if owner.source is None else AttrSource(owner.source, name))
 
 

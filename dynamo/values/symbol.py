@@ -344,11 +344,9 @@ _OF_CONSTANTS = frozenset([complex, hex, oct, bin, chr, hash, ascii])
 
 
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value | None:
-    from dynamo.values.containers import TupleValue
-
     if number_of(left) is None or number_of(right) is None:
         return None
-    return TupleValue([binary_op(tx, op, left, right) for op in ("//", "%")])
+    return tx.new_tuple([binary_op(tx, op, left, right) for op in ("//", "%")])
 
 
 def _as_int(number: Any) -> Any:

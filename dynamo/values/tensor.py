@@ -47,8 +47,8 @@ from dynamo.values.operators import (
     UNARY_FUNCTIONS,
     binary_dunder,
 )
-from dynamo.values.overridable import registered
 from dynamo.values.reflection import no_attribute
+from dynamo.values.tensor_functions import registered
 from fxgraph import Node
 from fxgraph.aot import scalars
 from fxgraph.aot.fake import symbolic_dispatch
@@ -331,15 +331,11 @@ class TensorValue(Value):
         raise Unsupported(breaks.DataDependentJump(self.describe()))
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
-        from dynamo.values.deferred_scalar import tensor_truth_value
-
-        later = tensor_truth_value(tx, self, negated)
+        later = registered("tensor_truth_value")(tx, self, negated)
         return super().truth_value(tx, negated) if later is None else later
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
-        from dynamo.values.deferred_scalar import deferred_tensor_truth
-
-        return deferred_tensor_truth(tx, self)
+        return registered("deferred_tensor_truth")(tx, self)
 
     def length_value(self, tx: Interpreter) -> Value:
         refuse_replacement(tx, self, "__len__")
@@ -355,9 +351,7 @@ class TensorValue(Value):
         made = call_replacement(tx, self, "__getitem__", [key])
         if made is not None:
             return made
-        from dynamo.values.indexing import select
-
-        selected, rest = select(tx, self, key)
+        selected, rest = registered("select")(tx, self, key)
         if rest is None:
             return selected
         return call_in_graph(tx, "call_function", operator.getitem, [selected, rest], {})
@@ -365,9 +359,7 @@ class TensorValue(Value):
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         if call_replacement(tx, self, "__setitem__", [key, value]) is not None:
             return
-        from dynamo.values.indexing import select
-
-        selected, rest = select(tx, self, key)
+        selected, rest = registered("select")(tx, self, key)
         operands = [selected, rest or ConstantValue(...), value]
         call_in_graph(tx, "call_function", operator.setitem, operands, {})
 
@@ -502,11 +494,9 @@ def arguments_as_numbers(
     """The arguments of an operation that needs values of tensors, with those that are integers in
     tensors read; None: there are none, or they are not captured.
     """
-    from dynamo.values.captured_scalars import with_numbers
-
     owner = list(args[:1]) if op == "call_method" else []
     given = [*args[len(owner) :], *kwargs.values()]
-    numbers = with_numbers(tx, given)
+    numbers = registered("with_numbers")(tx, given)
     if numbers is None:
         return None
     positional = len(args) - len(owner)

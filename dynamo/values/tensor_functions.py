@@ -1,6 +1,7 @@
-"""Tensors of subclasses: functions of the torch folder that the values below it call.
+"""Functions of tensors that the module of TensorValue calls, and that are built on it.
 
-torch/overrides.py and torch/tensor_subclass.py register theirs by name.
+They register here by name: selection by keys (values/indexing.py), numbers in tensors
+(values/deferred_scalar.py, values/captured_scalars.py), subclasses and overrides (torch/).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _REGISTERED: dict[str, Callable[..., Any]] = {}
 
 
-def overridable(function: Function) -> Function:
+def tensor_function(function: Function) -> Function:
     """Decorator: register the function under its name."""
     _REGISTERED[function.__name__] = function
     return function
