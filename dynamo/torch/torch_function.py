@@ -40,8 +40,8 @@ from dynamo.values.function import (
     is_opaque_function,
     opaque_reason,
 )
+from dynamo.values.known_objects import KnownObject
 from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
-from dynamo.values.reflection import read_attribute
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -295,24 +295,15 @@ def torch_dynamo_answer(obj: Any) -> tuple[bool, Any]:
 
 
 # -- values ---------------------------------------------------------------------------------------
-class TorchFunctionValue(Value):
+class TorchFunctionValue(KnownObject):
     """A function that goes into the graph as one call."""
 
     def __init__(self, function: Any, source: Source | None = None) -> None:
-        super().__init__(source)
+        super().__init__(function, source)
         self.function = function
-
-    def python_type(self) -> type:
-        return type(self.function)
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.function
 
     def describe(self) -> str:
         return f"function {getattr(self.function, '__name__', self.function)}"
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def as_proxy(self) -> Any:
         return self.function
@@ -320,12 +311,6 @@ class TorchFunctionValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         kwargs = with_default_device(tx, self.function, kwargs)
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        return read_attribute(tx, self, self.function, name)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.function, name)
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_object(self.function, getattr(self.function, "__name__", "function"))

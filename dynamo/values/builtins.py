@@ -39,6 +39,7 @@ from dynamo.values.function import MethodValue, UserFunctionValue
 from dynamo.values.generator import drive
 from dynamo.values.hash_keys import hash_of, key_of
 from dynamo.values.identity_numbers import TokenValue
+from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import class_lookup, type_holds, type_of_bound
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import (
@@ -55,7 +56,7 @@ from dynamo.values.operators import (
 )
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
 from dynamo.values.real_iterators import REAL
-from dynamo.values.reflection import UNBOUND, check_new, read_attribute
+from dynamo.values.reflection import UNBOUND, check_new
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
@@ -187,27 +188,18 @@ def known_twin(function: Any) -> Any:
     return getattr(operator, function.__name__, function)
 
 
-class BuiltinValue(Value):
+class BuiltinValue(KnownObject):
     """A built-in function, or a Python function that the table knows."""
 
     def __init__(self, function: Any, source: Source | None = None) -> None:
-        super().__init__(source)
+        super().__init__(function, source)
         self.function = function
-
-    def python_type(self) -> type:
-        return type(self.function)
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.function
 
     def as_proxy(self) -> Any:
         return self.function
 
     def describe(self) -> str:
         return callable_name(self.function)
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if any(arg.is_symbolic() for arg in args):
@@ -232,15 +224,6 @@ class BuiltinValue(Value):
 
     def is_pure(self) -> bool:
         return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        return read_attribute(tx, self, self.function, name)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.function, name)
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.function)
 
 
 # Attributes that a bound method has from its slot.
@@ -348,31 +331,16 @@ class BuiltinMethod(Value):
         codegen.call(1 + of_class)
 
 
-class SlotValue(Value):
+class SlotValue(KnownObject):
     """A method of a C type, not bound: dict.get, object.__setattr__, tuple.__new__."""
 
     def __init__(self, found: Any, cls: type, source: Source | None = None) -> None:
-        super().__init__(source)
+        super().__init__(found, source)
         self.found = found
         self.cls = cls
 
-    def python_type(self) -> type:
-        return type(self.found)
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.found
-
     def describe(self) -> str:
         return f"{self.cls.__name__}.{self.found.__name__}"
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        return read_attribute(tx, self, self.found, name)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.found, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from dynamo.values.classes import ClassValue, new_instance
@@ -390,9 +358,6 @@ class SlotValue(Value):
         if args and not kwargs:
             drive(self.found.__name__, tx, *args)
         return self.call(tx, args, kwargs)
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.found)
 
 
 # -- attributes and types -------------------------------------------------------------------------

@@ -49,12 +49,13 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.function import MethodValue, replay_attributes
 from dynamo.values.hoisted_modules import make_module
+from dynamo.values.known_objects import KnownObject
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
-from dynamo.values.reflection import C_DESCRIPTORS, read_attribute
+from dynamo.values.reflection import C_DESCRIPTORS
 from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
@@ -640,20 +641,14 @@ def build_class(tx: Interpreter, obj: type, source: Source | None) -> Value:
     return tx.output.remember(obj, source, value)
 
 
-class ObjectConstant(Value):
+class ObjectConstant(KnownObject):
     """An object of the language machinery that is passed around and compared by identity (typing
     forms, ...).
     """
 
     def __init__(self, real: Any, source: Source | None = None) -> None:
-        super().__init__(source)
+        super().__init__(real, source)
         self.real = real
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.real
 
     def as_proxy(self) -> Any:
         return self.real
@@ -663,12 +658,6 @@ class ObjectConstant(Value):
 
     def truth(self, tx: Interpreter) -> bool:
         return bool(self.real)
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        return read_attribute(tx, self, self.real, name)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.real, name)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         known, real = other.identity()
@@ -694,9 +683,6 @@ class ObjectConstant(Value):
         if isinstance(made, ObjectValue) and made.has_instance_dict():
             made.setattr(tx, "__orig_class__", self)
         return made
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.real)
 
 
 def _typing_forms() -> list[Any]:

@@ -23,6 +23,7 @@ from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.exceptions import raise_python
 from dynamo.values.intrinsics import INTRINSICS
+from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import guard_distinct, same_object
 from dynamo.values.reflection import no_attribute, read_attribute
@@ -525,34 +526,19 @@ class MethodValue(Value):
         return (self.function, self.receiver)
 
 
-class OpaqueFunctionValue(Value):
+class OpaqueFunctionValue(KnownObject):
     """A callable that capture does not look into: calling it breaks the graph there."""
 
     def __init__(self, function: Any, reason: breaks.Break, source: Source | None = None) -> None:
-        super().__init__(source)
+        super().__init__(function, source)
         self.function = function
         self.reason = reason
-
-    def python_type(self) -> type:
-        return type(self.function)
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.function
 
     def describe(self) -> str:
         return f"function {getattr(self.function, '__qualname__', self.function)}"
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(self.reason)
-
-    def getattr(self, tx: Interpreter, name: str) -> Value:
-        return read_attribute(tx, self, self.function, name)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.function, name)
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.load_object(self.function, getattr(self.function, "__name__", "function"))

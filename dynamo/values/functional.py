@@ -30,6 +30,7 @@ from dynamo.values.dicts import DictValue, MappingProxyValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.function import UserFunctionValue, replay_attributes
 from dynamo.values.instance_dict import InstanceDictValue
+from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
 
@@ -326,20 +327,14 @@ def _behind_proxy(proxy: types.MappingProxyType) -> Any:
     return gc.get_referents(proxy)[0]
 
 
-class PureObjectValue(Value):
+class PureObjectValue(KnownObject):
     """An immutable C object whose methods are pure (compiled patterns, matches): called now, on
     constants.
     """
 
     def __init__(self, real: Any, source: Source | None = None) -> None:
-        super().__init__(source)
+        super().__init__(real, source)
         self.real = real
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def identity(self) -> tuple[bool, Any]:
-        return True, self.real
 
     def truth(self, tx: Interpreter) -> bool:
         return bool(self.real)
@@ -350,9 +345,6 @@ class PureObjectValue(Value):
             return tx.wrap(found)
 
         return BuiltinMethod(self, name)
-
-    def hasattr(self, tx: Interpreter, name: str) -> bool:
-        return hasattr(self.real, name)
 
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]

@@ -1,0 +1,41 @@
+"""Values of objects that capture has in its hands: functions, slots, language machinery."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dynamo.values.base import Value
+from dynamo.values.reflection import read_attribute
+
+if TYPE_CHECKING:
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.guards.sources import Source
+    from dynamo.interp.interpreter import Interpreter
+
+
+class KnownObject(Value):
+    """The object itself is known: type, identity, truth and attributes are its own. Subclasses say
+    what a call of it means.
+    """
+
+    def __init__(self, known: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.known = known
+
+    def python_type(self) -> type:
+        return type(self.known)
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.known
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return read_attribute(tx, self, self.known, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return hasattr(self.known, name)
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_const(self.known)
