@@ -18,6 +18,7 @@ from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import ProgramError
 from dynamo.saved import container
 from dynamo.saved.nests import nest_of
+from dynamo.saved.plan_section import runner_sections
 from dynamo.saved.signature import CONSTANTS, Bound
 from dynamo.sources import TensorSizeSource, TensorStrideSource
 from dynamo.static_graph import Graph as StaticGraph
@@ -55,20 +56,25 @@ def save(
     weights: bool,
     training: bool | None,
     targets: Sequence[str],
+    standalone: bool = False,
 ) -> None:
     """Write `captured` to `path`."""
     lookup_backend("inductor").check_targets(targets)  # type: ignore[attr-defined]
     saving = Saving(captured, weights)
+    runner: dict[str, Any] = {}
     try:
         data = saving.program(training)
         text = json.dumps(data, allow_nan=False).encode()
+        if standalone:
+            runner = runner_sections(saving, json.loads(text), targets)
     except (StoredError, SerializeError) as error:
         raise ProgramError(f"{saving.name} cannot be saved: {error}") from error
     sections: dict[str, Any] = {"program": [text], "constants": saving.constants.chunks}
     if weights:
         sections["weights"] = saving.weights.chunks
-    if targets:
+    if targets and not standalone:
         sections.update(saving.kernels(json.loads(text), targets))
+    sections.update(runner)
     container.write(path, sections)
 
 
@@ -332,17 +338,21 @@ class Saving:
     # -- kernels ----------------------------------------------------------------------------------
     def kernels(self, data: Any, targets: Sequence[str]) -> dict[str, list[bytes]]:
         """The sections of libraries, as compiled from what a reader of the program has."""
-        graphs = read_graphs(data, self._alive, self.name)
+        graphs, inputs = self.read_back(data)
         graphs.pop("env")
-        inputs = [
-            self._alive[where] if kind == "tensor" else None for kind, where in data["graph_inputs"]
-        ]
         make = lookup_backend("inductor").kernels_for  # type: ignore[attr-defined]
         found: dict[str, list[bytes]] = {}
         for graph in graphs.values():
             for (target, digest), library in make(graph, inputs, targets).items():
                 found[kernel_section(target, digest)] = [library]
         return found
+
+    def read_back(self, data: Any) -> tuple[dict[str, Any], list[Any]]:
+        """The graphs as a reader has them, and their static inputs (None: an input of calls)."""
+        inputs = [
+            self._alive[where] if kind == "tensor" else None for kind, where in data["graph_inputs"]
+        ]
+        return read_graphs(data, self._alive, self.name), inputs
 
     # -- check ------------------------------------------------------------------------------------
     def _verify(self, data: dict[str, Any]) -> None:
