@@ -12,6 +12,8 @@ convolutions, complex numbers) stays with aten, and the plan needs torch.
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from inductor.attention import HEAD, attention
 from inductor.panels import Builder
 
 aten = torch.ops.aten
@@ -99,6 +102,60 @@ class _Rewrite:
         right = call(aten.unsqueeze.default, (b, -3), meta)
         product = call(aten.mul.Tensor, (left, right), meta)
         return call(aten.sum.dim_IntList, (product, [-2]), meta)
+
+    # -- layers -----------------------------------------------------------------------------------
+    def encoder_layer(
+        self, node: Node, src: Node, _: int, heads: int, qkv: Node, qkv_bias: Node, out: Node,
+        out_bias: Node, gelu: bool, norm_first: bool, eps: float, *rest: Any,
+    ) -> Node | None:  # fmt: skip
+        """The operator of torch.nn.TransformerEncoderLayer's fast path, without a mask."""
+        scale_1, shift_1, scale_2, shift_2, up, up_bias, down, down_bias, *mask = rest
+        val = src.meta["val"]
+        _, length, width = val.shape if val.dim() == 3 else (0, None, None)
+        known = isinstance(length, int) and isinstance(width, int)
+        if any(m is not None for m in mask) or not known or val.dtype is not torch.float32:
+            return None
+        size = width // heads
+        if size > HEAD:
+            return None
+        call = self._call
+
+        def linear(x: Node, w: Node, bias: Node) -> Node:
+            columns, inner = w.meta["val"].shape
+            if (w, "t") not in self._panels:
+                turned = call(aten.permute.default, self._new[w], [1, 0])
+                self._panels[w, "t"] = self._build.panels(turned, turned.meta)
+            rows = call(aten.reshape.default, x, [-1, inner])
+            made = self._build.panel_mm(rows, self._panels[w, "t"], columns, node.meta)
+            made = call(aten.add.Tensor, made, self._new[bias])
+            return call(aten.view.default, made, [-1, length, columns])
+
+        def norm(x: Node, scale: Node, shift: Node) -> Node:
+            made = call(
+                aten.native_layer_norm.default, x, [width], self._new[scale], self._new[shift], eps
+            )
+            first = self.graph.call_function(operator.getitem, (made, 0))
+            first.meta = {**node.meta, "val": made.meta["val"][0]}
+            return first
+
+        def attended(x: Node) -> Node:
+            parts = call(aten.view.default, linear(x, qkv, qkv_bias), [-1, length, 3, heads, size])
+            parts = call(aten.permute.default, parts, [2, 0, 3, 1, 4])
+            q, k, v = (call(aten.select.int, parts, 0, i) for i in range(3))
+            made = call(attention, q, k, v, None, 1 / math.sqrt(size), False)
+            made = call(aten.permute.default, made, [0, 2, 1, 3])
+            return linear(call(aten.reshape.default, made, [-1, length, width]), out, out_bias)
+
+        def fed(x: Node) -> Node:
+            act = aten.gelu.default if gelu else aten.relu.default
+            return linear(call(act, linear(x, up, up_bias)), down, down_bias)
+
+        x = self._new[src]
+        if norm_first:
+            x = call(aten.add.Tensor, x, attended(norm(x, scale_1, shift_1)))
+            return call(aten.add.Tensor, x, fed(norm(x, scale_2, shift_2)))
+        x = norm(call(aten.add.Tensor, x, attended(x)), scale_1, shift_1)
+        return norm(call(aten.add.Tensor, x, fed(x)), scale_2, shift_2)
 
     # -- running sums ----------------------------------------------------------------------------
     def cumsum(self, node: Node, x: Node, dim: int) -> Node | None:
@@ -284,6 +341,7 @@ _RULES: Mapping[Any, Callable[..., Node | None]] = {
     aten.addmm.default: _Rewrite.addmm,
     aten.bmm.default: _Rewrite.bmm,
     aten.baddbmm.default: _Rewrite.baddbmm,
+    aten._transformer_encoder_layer_fwd.default: _Rewrite.encoder_layer,
     aten.cumsum.default: _Rewrite.cumsum,
     aten.convolution.default: _Rewrite.convolution,
 }

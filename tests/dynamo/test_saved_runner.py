@@ -120,6 +120,11 @@ def drawn(*sizes):
     return torch.randn(*sizes)
 
 
+def layer(**settings):
+    """One that takes torch's fast path."""
+    return nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, **settings)
+
+
 PROGRAMS = {
     "mlp": lambda: (
         nn.Sequential(nn.Linear(20, 50), nn.GELU(), nn.Linear(50, 5), nn.Softmax(-1)),
@@ -127,6 +132,13 @@ PROGRAMS = {
     ),
     "convolutions": lambda: (Convolutions(), (drawn(2, 3, 24, 24),)),
     "transformer": lambda: (Transformer(), (torch.arange(40).reshape(2, 20) % 50,)),
+    "encoder": lambda: (nn.TransformerEncoder(layer(), 2), (drawn(3, 7, 32),)),
+    "encoder, norm first": lambda: (
+        nn.TransformerEncoder(
+            layer(norm_first=True, activation="gelu"), 1, enable_nested_tensor=False
+        ),
+        (drawn(3, 7, 32),),
+    ),
     "held": lambda: (Held(), (drawn(4, 3), (drawn(2), 3))),
     "sums": lambda: (sums, (drawn(3, 4, 5), drawn(3, 5, 4), torch.arange(5))),
 }
