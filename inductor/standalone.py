@@ -111,9 +111,10 @@ class _Rewrite:
         """The operator of torch.nn.TransformerEncoderLayer's fast path, without a mask."""
         scale_1, shift_1, scale_2, shift_2, up, up_bias, down, down_bias, *mask = rest
         val = src.meta["val"]
-        _, length, width = val.shape if val.dim() == 3 else (0, None, None)
-        known = isinstance(length, int) and isinstance(width, int)
-        if any(m is not None for m in mask) or not known or val.dtype is not torch.float32:
+        if any(m is not None for m in mask) or val.dim() != 3 or val.dtype is not torch.float32:
+            return None
+        _, length, width = val.shape
+        if not (isinstance(length, int) and isinstance(width, int)):
             return None
         size = width // heads
         if size > HEAD:

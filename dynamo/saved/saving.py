@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,6 +38,7 @@ from fxgraph.stored import (
     StoredError,
     env_from_data,
     env_to_data,
+    foreign_namespaces,
     to_data,
 )
 from fxgraph.stored.tensors import tensor_to_data
@@ -352,12 +353,16 @@ class Saving:
         inputs = [
             self._alive[where] if kind == "tensor" else None for kind, where in data["graph_inputs"]
         ]
-        return read_graphs(data, self._alive, self.name), inputs
+        return self._reading(data), inputs
 
     # -- check ------------------------------------------------------------------------------------
     def _verify(self, data: dict[str, Any]) -> None:
         """Raise where reading would give another graph."""
-        read_graphs(json.loads(json.dumps(data, allow_nan=False)), self._alive, self.name)
+        self._reading(json.loads(json.dumps(data, allow_nan=False)))
+
+    def _reading(self, data: Any) -> dict[str, Any]:
+        foreign = set().union(*map(foreign_namespaces, data["graphs"].values()))
+        return read_graphs(data, self._alive, self.name, foreign)
 
 
 def kernel_section(target: str, digest: str) -> str:
@@ -365,10 +370,14 @@ def kernel_section(target: str, digest: str) -> str:
     return f"kernels/{target}/{digest}"
 
 
-def read_graphs(data: Any, tensors: Sequence[torch.Tensor], name: str) -> dict[str, Any]:
-    """The graphs of a program's data, and the ShapeEnv, "env", that they share."""
+def read_graphs(
+    data: Any, tensors: Sequence[torch.Tensor], name: str, foreign: Collection[str]
+) -> dict[str, Any]:
+    """The graphs of a program's data, and the ShapeEnv, "env", that they share. foreign: namespaces
+    of other libraries' operators that they may call.
+    """
     env = env_from_data(data["symbols"])
-    reader = GraphReader(env, tensors)
+    reader = GraphReader(env, tensors, foreign)
     graphs: dict[str, Any] = {}
     for kind, graph in data["graphs"].items():
         read = reader.training if kind == "training" else reader.functional
