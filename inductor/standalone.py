@@ -12,7 +12,6 @@ convolutions, complex numbers) stays with aten, and the plan needs torch.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,10 +19,11 @@ from typing import Any
 import torch
 
 from fxgraph.aot import FunctionalGraph
+from fxgraph.aot.recurrent import recurrent_layer
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from inductor.attention import HEAD, attention
 from inductor.panels import Builder
+from inductor.standalone_layers import encoder_layer, recurrent
 
 aten = torch.ops.aten
 _LOOPED = frozenset([torch.float32, torch.float64])
@@ -34,7 +34,7 @@ def without_libraries(functional: FunctionalGraph) -> tuple[FunctionalGraph, str
     """The graph with its products and convolutions by generated code, and a note; None if it has
     none.
     """
-    run = _Rewrite()
+    run = Rewrite()
     for node in functional.graph_module.graph.nodes:
         run.add(node)
     if not run.count:
@@ -44,37 +44,44 @@ def without_libraries(functional: FunctionalGraph) -> tuple[FunctionalGraph, str
     return functional.with_graph(run.graph), note
 
 
-class _Rewrite:
+class Rewrite:
     """The new graph as it grows."""
 
     def __init__(self) -> None:
         self.graph = Graph()
         self.count = 0
         self._build = Builder(self.graph)
-        self._new: dict[Node, Node] = {}
+        self.new: dict[Node, Node] = {}
         self._panels: dict[Any, Node] = {}
-        self._meta: dict[str, Any] = {}  # of the node that is replaced
+        self._several: dict[Node, tuple[Node, ...]] = {}  # of nodes with several results
+        self._meta: dict[str, Any] = {}  # of the node that is replaced, without its value
 
     def add(self, node: Node) -> None:
         rule = _RULES.get(node.target) if node.op == "call_function" else None
-        self._meta = node.meta
-        made = None
+        self._meta = {key: value for key, value in node.meta.items() if key != "val"}
+        made: Node | tuple[Node, ...] | None = None
         if rule is not None and not node.kwargs and _is_plain(node):
             made = rule(self, node, *node.args)
-        if made is None:
-            made = self.graph.node_copy(node, self._new.__getitem__)
+        if node.target is operator.getitem and node.args[0] in self._several:
+            made = self._several[node.args[0]][node.args[1]]
+        elif made is None:
+            self.new[node] = self.graph.node_copy(node, self.new.__getitem__)
+            return
         else:
             self.count += 1
-            made.meta = dict(node.meta)  # the strides that are promised, however it lies
-        self._new[node] = made
+        if isinstance(made, tuple):
+            self._several[node] = made
+            return
+        made.meta = dict(node.meta)  # the strides that are promised, however it lies
+        self.new[node] = made
 
     # -- products ---------------------------------------------------------------------------------
     def mm(self, node: Node, a: Node, b: Node) -> Node | None:
-        return self._product(self._new[a], b, node.meta)
+        return self._product(self.new[a], b, node.meta)
 
     def addmm(self, node: Node, bias: Node, a: Node, b: Node) -> Node | None:
-        product = self._product(self._new[a], b, node.meta)
-        return product and self._build.add(product, self._new[bias], node.meta)
+        product = self._product(self.new[a], b, node.meta)
+        return product and self._build.add(product, self.new[bias], node.meta)
 
     def _product(self, a: Node, b: Node, meta: dict[str, Any]) -> Node | None:
         """a @ b; `b` is of the old graph."""
@@ -82,16 +89,16 @@ class _Rewrite:
         known = isinstance(inner, int) and isinstance(columns, int) and inner and columns
         if known and meta["val"].dtype is torch.float32:
             if b not in self._panels:
-                self._panels[b] = self._build.panels(self._new[b], b.meta)
+                self._panels[b] = self._build.panels(self.new[b], b.meta)
             return self._build.panel_mm(a, self._panels[b], columns, meta)
-        return self._sum(a, self._new[b], meta)
+        return self._sum(a, self.new[b], meta)
 
     def bmm(self, node: Node, a: Node, b: Node) -> Node | None:
-        return self._sum(self._new[a], self._new[b], node.meta)
+        return self._sum(self.new[a], self.new[b], node.meta)
 
     def baddbmm(self, node: Node, bias: Node, a: Node, b: Node) -> Node | None:
-        product = self._sum(self._new[a], self._new[b], node.meta)
-        return product and self._build.add(product, self._new[bias], node.meta)
+        product = self._sum(self.new[a], self.new[b], node.meta)
+        return product and self._build.add(product, self.new[bias], node.meta)
 
     def _sum(self, a: Node, b: Node, meta: dict[str, Any]) -> Node | None:
         """The product as a loop over the inner dimension."""
@@ -103,60 +110,14 @@ class _Rewrite:
         product = call(aten.mul.Tensor, (left, right), meta)
         return call(aten.sum.dim_IntList, (product, [-2]), meta)
 
-    # -- layers -----------------------------------------------------------------------------------
-    def encoder_layer(
-        self, node: Node, src: Node, _: int, heads: int, qkv: Node, qkv_bias: Node, out: Node,
-        out_bias: Node, gelu: bool, norm_first: bool, eps: float, *rest: Any,
-    ) -> Node | None:  # fmt: skip
-        """The operator of torch.nn.TransformerEncoderLayer's fast path, without a mask."""
-        scale_1, shift_1, scale_2, shift_2, up, up_bias, down, down_bias, *mask = rest
-        val = src.meta["val"]
-        if any(m is not None for m in mask) or val.dim() != 3 or val.dtype is not torch.float32:
-            return None
-        _, length, width = val.shape
-        if not (isinstance(length, int) and isinstance(width, int)):
-            return None
-        size = width // heads
-        if size > HEAD:
-            return None
-        call = self._call
-
-        def linear(x: Node, w: Node, bias: Node) -> Node:
-            columns, inner = w.meta["val"].shape
-            if (w, "t") not in self._panels:
-                turned = call(aten.permute.default, self._new[w], [1, 0])
-                self._panels[w, "t"] = self._build.panels(turned, turned.meta)
-            rows = call(aten.reshape.default, x, [-1, inner])
-            made = self._build.panel_mm(rows, self._panels[w, "t"], columns, node.meta)
-            made = call(aten.add.Tensor, made, self._new[bias])
-            return call(aten.view.default, made, [-1, length, columns])
-
-        def norm(x: Node, scale: Node, shift: Node) -> Node:
-            made = call(
-                aten.native_layer_norm.default, x, [width], self._new[scale], self._new[shift], eps
-            )
-            first = self.graph.call_function(operator.getitem, (made, 0))
-            first.meta = {**node.meta, "val": made.meta["val"][0]}
-            return first
-
-        def attended(x: Node) -> Node:
-            parts = call(aten.view.default, linear(x, qkv, qkv_bias), [-1, length, 3, heads, size])
-            parts = call(aten.permute.default, parts, [2, 0, 3, 1, 4])
-            q, k, v = (call(aten.select.int, parts, 0, i) for i in range(3))
-            made = call(attention, q, k, v, None, 1 / math.sqrt(size), False)
-            made = call(aten.permute.default, made, [0, 2, 1, 3])
-            return linear(call(aten.reshape.default, made, [-1, length, width]), out, out_bias)
-
-        def fed(x: Node) -> Node:
-            act = aten.gelu.default if gelu else aten.relu.default
-            return linear(call(act, linear(x, up, up_bias)), down, down_bias)
-
-        x = self._new[src]
-        if norm_first:
-            x = call(aten.add.Tensor, x, attended(norm(x, scale_1, shift_1)))
-            return call(aten.add.Tensor, x, fed(norm(x, scale_2, shift_2)))
-        x = norm(call(aten.add.Tensor, x, attended(x)), scale_1, shift_1)
-        return norm(call(aten.add.Tensor, x, fed(x)), scale_2, shift_2)
+    def linear(self, x: Node, w: Node, bias: Node | None = None) -> Node:
+        """Rows by a weight (columns, inner) of the old graph, plus a bias of the new one."""
+        columns = w.meta["val"].shape[0]
+        if (w, "turned") not in self._panels:
+            turned = self.call(aten.permute.default, self.new[w], [1, 0])
+            self._panels[w, "turned"] = self._build.panels(turned, turned.meta)
+        made = self._build.panel_mm(x, self._panels[w, "turned"], columns, self._meta)
+        return made if bias is None else self.call(aten.add.Tensor, made, bias)
 
     # -- running sums ----------------------------------------------------------------------------
     def cumsum(self, node: Node, x: Node, dim: int) -> Node | None:
@@ -166,8 +127,8 @@ class _Rewrite:
         if not isinstance(count, int) or count > _LONGEST or not count:
             return None
         dim = dim % val.dim()
-        call, last = self._call, val.dim() - 1
-        row = self._new[x]
+        call, last = self.call, val.dim() - 1
+        row = self.new[x]
         if row.meta["val"].dtype != node.meta["val"].dtype:
             row = self._build.call(
                 aten._to_copy.default, (row,), self._meta, dtype=node.meta["val"].dtype
@@ -202,20 +163,20 @@ class _Rewrite:
         settings = [list(one) for one in (stride, padding, dilation)]
         if any(len(one) != spatial for one in settings):
             settings = [one * spatial if len(one) == 1 else one for one in settings]
-        image, w = self._new[x], self._new[weight]
+        image, w = self.new[x], self.new[weight]
         if spatial == 1:
-            image = self._call(aten.unsqueeze.default, image, 2)
-            w = self._call(aten.unsqueeze.default, w, 2)
+            image = self.call(aten.unsqueeze.default, image, 2)
+            w = self.call(aten.unsqueeze.default, w, 2)
             settings = [[plain, *one] for plain, one in zip((1, 0, 1), settings, strict=True)]
         if groups > 1 and groups == image.meta["val"].shape[1] == w.meta["val"].shape[0]:
             made = self._depthwise(image, w, settings)
         else:
             made = self._by_group(image, w, weight, settings, groups)
         if bias is not None:
-            made = self._call(aten.add.Tensor, made, self._new[bias])
-        made = self._call(aten.permute.default, made, [0, 3, 1, 2])
+            made = self.call(aten.add.Tensor, made, self.new[bias])
+        made = self.call(aten.permute.default, made, [0, 3, 1, 2])
         if spatial == 1:
-            made = self._call(aten.squeeze.dim, made, 2)
+            made = self.call(aten.squeeze.dim, made, 2)
         return made
 
     def _by_group(
@@ -233,18 +194,18 @@ class _Rewrite:
                 part = self._slice(image, 1, group * inner, (group + 1) * inner)
             found.append(self._product_of_windows(part, some, (key, group), settings))
         assert channels == inner * groups
-        return found[0] if groups == 1 else self._call(aten.cat.default, found, 3)
+        return found[0] if groups == 1 else self.call(aten.cat.default, found, 3)
 
     def _depthwise(self, image: Node, w: Node, settings: list[list[int]]) -> Node:
         """(images, height, width, channels): for each channel, the sum over its window."""
         windows, (high, broad) = self._windows(image, w, settings)
         channels, _, height, width = w.meta["val"].shape
         window = height * width
-        windows = self._call(aten.reshape.default, windows, [-1, high, broad, window, channels])
-        weight = self._call(aten.reshape.default, w, [channels, window])
-        weight = self._call(aten.permute.default, weight, [1, 0])
-        product = self._call(aten.mul.Tensor, windows, weight)
-        return self._call(aten.sum.dim_IntList, product, [3])
+        windows = self.call(aten.reshape.default, windows, [-1, high, broad, window, channels])
+        weight = self.call(aten.reshape.default, w, [channels, window])
+        weight = self.call(aten.permute.default, weight, [1, 0])
+        product = self.call(aten.mul.Tensor, windows, weight)
+        return self.call(aten.sum.dim_IntList, product, [3])
 
     def _product_of_windows(
         self, image: Node, w: Node, key: Any, settings: list[list[int]]
@@ -253,18 +214,18 @@ class _Rewrite:
         windows, (high, broad) = self._windows(image, w, settings)
         filters, channels, height, width = w.meta["val"].shape
         inner = height * width * channels
-        matrix = self._call(aten.reshape.default, windows, [-1, inner])
-        flat = self._call(aten.permute.default, w, [2, 3, 1, 0])
-        flat = self._call(aten.reshape.default, flat, [inner, filters])
-        if self._meta["val"].dtype is torch.float32:
+        matrix = self.call(aten.reshape.default, windows, [-1, inner])
+        flat = self.call(aten.permute.default, w, [2, 3, 1, 0])
+        flat = self.call(aten.reshape.default, flat, [inner, filters])
+        if w.meta["val"].dtype is torch.float32:
             if key not in self._panels:
                 self._panels[key] = self._build.panels(flat, flat.meta)
             made = self._build.panel_mm(matrix, self._panels[key], filters, self._meta)
         else:
-            summed = self._sum(matrix, flat, self._meta)
+            summed = self._sum(matrix, flat, flat.meta)
             assert summed is not None
             made = summed
-        return self._call(aten.view.default, made, [-1, high, broad, filters])
+        return self.call(aten.view.default, made, [-1, high, broad, filters])
 
     def _windows(
         self, image: Node, w: Node, settings: list[list[int]]
@@ -279,7 +240,7 @@ class _Rewrite:
         broad = (columns + 2 * beside - wide * (width - 1) - 1) // across + 1
         if above or beside:
             image = self._padded(image, above, beside)
-        image = self._call(aten.permute.default, image, [0, 2, 3, 1])
+        image = self.call(aten.permute.default, image, [0, 2, 3, 1])
         if (height, width) == (1, 1):
             windows = self._slice(self._slice(image, 1, 0, None, down), 2, 0, None, across)
         else:
@@ -302,24 +263,24 @@ class _Rewrite:
         """(images, height, width, window, channels) of (images, height, width, channels)."""
         (down, across), _, (far, wide) = settings
         if far == wide == 1:
-            views = self._call(aten.unfold.default, image, 1, window[0], down)
-            views = self._call(aten.unfold.default, views, 2, window[1], across)
-            return self._call(aten.permute.default, views, [0, 1, 2, 4, 5, 3])
+            views = self.call(aten.unfold.default, image, 1, window[0], down)
+            views = self.call(aten.unfold.default, views, 2, window[1], across)
+            return self.call(aten.permute.default, views, [0, 1, 2, 4, 5, 3])
         parts = []
         for i in range(window[0]):
             for j in range(window[1]):
                 part = self._slice(image, 1, i * far, i * far + down * (size[0] - 1) + 1, down)
                 part = self._slice(part, 2, j * wide, j * wide + across * (size[1] - 1) + 1, across)
                 parts.append(part)
-        return self._call(aten.cat.default, parts, 3)
+        return self.call(aten.cat.default, parts, 3)
 
     def _slice(self, x: Node, dim: int, start: int, end: int | None, step: int = 1) -> Node:
         size = x.meta["val"].shape[dim]
         if start == 0 and step == 1 and (end is None or end == size):
             return x
-        return self._call(aten.slice.Tensor, x, dim, start, size if end is None else end, step)
+        return self.call(aten.slice.Tensor, x, dim, start, size if end is None else end, step)
 
-    def _call(self, target: Any, first: Any, *args: Any) -> Node:
+    def call(self, target: Any, first: Any, *args: Any) -> Node:
         if not isinstance(first, list):
             return self._build.call(target, (first, *args), self._meta)
         made = self._build.graph.call_function(target, (first, *args))
@@ -330,19 +291,20 @@ class _Rewrite:
 
 
 def _is_plain(node: Node) -> bool:
-    vals = [node.meta.get("val"), *(used.meta.get("val") for used in node.all_input_nodes)]
+    vals = [used.meta.get("val") for used in node.all_input_nodes]
     return all(
         isinstance(val, torch.Tensor) and val.layout is torch.strided and val.device.type == "cpu"
         for val in vals
     )
 
 
-_RULES: Mapping[Any, Callable[..., Node | None]] = {
-    aten.mm.default: _Rewrite.mm,
-    aten.addmm.default: _Rewrite.addmm,
-    aten.bmm.default: _Rewrite.bmm,
-    aten.baddbmm.default: _Rewrite.baddbmm,
-    aten._transformer_encoder_layer_fwd.default: _Rewrite.encoder_layer,
-    aten.cumsum.default: _Rewrite.cumsum,
-    aten.convolution.default: _Rewrite.convolution,
+_RULES: Mapping[Any, Callable[..., Node | tuple[Node, ...] | None]] = {
+    aten.mm.default: Rewrite.mm,
+    aten.addmm.default: Rewrite.addmm,
+    aten.bmm.default: Rewrite.bmm,
+    aten.baddbmm.default: Rewrite.baddbmm,
+    aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    recurrent_layer: recurrent,
+    aten.cumsum.default: Rewrite.cumsum,
+    aten.convolution.default: Rewrite.convolution,
 }

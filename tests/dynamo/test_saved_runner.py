@@ -104,6 +104,19 @@ class Held(nn.Module):
         return {"y": y, "views": [y.t(), y[1:]], "x": x, "table": self.table}, None, pair[0], 3.5
 
 
+class Recurrent(nn.Module):
+    """Each kind, in both directions, with a projection, without biases, with given states."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(6, 5, num_layers=2, bidirectional=True, proj_size=3)
+        self.gru = nn.GRU(6, 4, bias=False, batch_first=True)
+        self.rnn = nn.RNN(6, 4, nonlinearity="relu", bidirectional=True)
+
+    def forward(self, x, h):
+        return self.lstm(x), self.gru(x), self.rnn(x, h)
+
+
 def sums(a, b, c):
     """Products of what is no weight, running sums, integers, booleans."""
     products = torch.bmm(a, b), a[0] @ b[0], torch.baddbmm(a @ b, a, b)
@@ -139,6 +152,7 @@ PROGRAMS = {
         ),
         (drawn(3, 7, 32),),
     ),
+    "recurrent": lambda: (Recurrent(), (drawn(7, 3, 6), drawn(2, 3, 4))),
     "held": lambda: (Held(), (drawn(4, 3), (drawn(2), 3))),
     "sums": lambda: (sums, (drawn(3, 4, 5), drawn(3, 5, 4), torch.arange(5))),
 }
