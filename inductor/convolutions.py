@@ -106,7 +106,7 @@ def _found(
         weight = node.args[1]
         if weight not in copied:
             columns, *inner = weight.meta["val"].shape
-            needed = panel_bytes(math.prod(inner), columns)
+            needed = panel_bytes(math.prod(inner), columns, torch.float32)
             if needed > room:
                 continue
             room -= needed

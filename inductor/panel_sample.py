@@ -13,13 +13,21 @@ from typing import Any
 import torch
 
 from inductor.codegen import panels
+from inductor.codegen.cpp_body import CPP_TYPES
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, PanelProduct, Window
 from inductor.measure import Budget
 from inductor.panels import PANEL, in_panels
 from inductor.runtime import toolchain
 from inductor.runtime.link import link
-from inductor.runtime.plan import BufferSpec, KernelStep, OutputSpec, PlanSpec, TensorSpec
+from inductor.runtime.plan import (
+    BufferSpec,
+    KernelStep,
+    OutputSpec,
+    PlanSpec,
+    TensorSpec,
+    dtype_name,
+)
 from inductor.sizes import Extent
 
 HEIGHTS = (1, 2, 4, 8, 16, 32, panels.BLOCK_ROWS)  # and multiples of the last
@@ -28,9 +36,9 @@ _SOURCE = """#include "product.h"
 namespace fg {
 extern "C" void sample(void* const* P, int64_t begin, int64_t end) {
   const int64_t* const n = (const int64_t*)P[3];
-  const float *x = (const float*)P[0], *w = (const float*)P[1];
-  const Product p = {x, w, (float*)P[2], n[0], n[1], n[2], n[2], n[3], n[4]};
-  product(p, {}, begin, end);
+  const float* const x = (const float*)P[0];
+  const Product<KIND> p = {x, (const KIND*)P[1], (float*)P[2], n[0], n[1], n[2], n[2], n[3], n[4]};
+  product<KIND>(p, {}, begin, end);
 }
 }
 """
@@ -58,16 +66,16 @@ def _identity(compiler: toolchain.Compiler) -> str:
 
 
 @functools.cache
-def _library(identity: str) -> Any:
-    return toolchain.load_library(_SOURCE)
+def _library(identity: str, dtype: torch.dtype) -> Any:
+    return toolchain.load_library(_SOURCE.replace("KIND", CPP_TYPES[dtype]))
 
 
-def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], object]:
+def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], torch.Tensor]:
     """A product of x, of one of the heights, and w. The library is made outside of the budget: once
     for all products.
     """
     with budget.pause():
-        made = _library(identity())
+        made = _library(identity(), w.dtype)
     (rows, inner), columns = x.shape, w.shape[1]
     weight = in_panels(w)
     step = _step(rows, inner, columns)
@@ -78,7 +86,7 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], obj
     spec = PlanSpec(
         inputs=[
             TensorSpec("x", "float32", (rows, inner), (inner, 1)),
-            TensorSpec("w", "float32", tuple(weight.shape), weight.stride()),
+            TensorSpec("w", dtype_name(w.dtype), tuple(weight.shape), weight.stride()),
             TensorSpec("sizes", "int64", (5,), (1,)),
         ],
         buffers=[BufferSpec("out", "float32", (rows, columns), (columns, 1), kind="output")],

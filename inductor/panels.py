@@ -5,8 +5,9 @@ before                              after
                                         y = framegraph.panel_mm(x, p, columns)
 
 A panel holds PANEL columns of w, row after row: (panels, inner, PANEL), the last filled up with
-zeros. It is a derived static (derive.py). Generated code computes the operator (codegen/panels.py),
-and whatever reads the result in the same pass; without a C++ compiler, aten does.
+zeros. Its elements may be narrower than those of x (NARROW). It is a derived static (derive.py).
+Generated code computes the operator (codegen/panels.py), and whatever reads the result in the same
+pass; without a C++ compiler, aten does.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from fxgraph.node import Node
 from inductor.derive import PREPARED
 
 PANEL = 16  # columns: as many as the widest vector has lanes
+# Narrower elements of weights that products read: float32 holds them exactly.
+NARROW = frozenset([torch.bfloat16, torch.float16, torch.int8])
 
 _library = torch.library.Library("framegraph", "FRAGMENT")
 _library.define("panel_mm(Tensor x, Tensor weight, SymInt columns) -> Tensor")
@@ -29,7 +32,8 @@ panel_mm = torch.ops.framegraph.panel_mm.default
 
 def _panel_mm(x: torch.Tensor, weight: torch.Tensor, columns: int) -> torch.Tensor:
     panels, inner, _ = weight.shape
-    return x @ weight.permute(1, 0, 2).reshape(inner, panels * PANEL)[:, :columns]
+    wide = weight.to(x.dtype)
+    return x @ wide.permute(1, 0, 2).reshape(inner, panels * PANEL)[:, :columns]
 
 
 def _panel_mm_meta(x: torch.Tensor, weight: torch.Tensor, columns: int) -> torch.Tensor:
@@ -103,6 +107,6 @@ def is_multiplied(val: torch.Tensor) -> bool:
     return val.dtype == torch.float32 and in_memory
 
 
-def panel_bytes(inner: int, columns: int) -> int:
-    """Of a float32 weight (inner, columns) in panels."""
-    return -(-columns // PANEL) * PANEL * inner * 4
+def panel_bytes(inner: int, columns: int, dtype: torch.dtype) -> int:
+    """Of a weight (inner, columns) in panels."""
+    return -(-columns // PANEL) * PANEL * inner * dtype.itemsize

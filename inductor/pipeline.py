@@ -62,6 +62,7 @@ from inductor.outputs import plan_outputs
 from inductor.pack import pack_convolutions, packed_weights
 from inductor.plan_steps import build_plan
 from inductor.products import choose_products
+from inductor.quantized import widen_int8
 from inductor.recovery import recover
 from inductor.runtime import toolchain
 from inductor.runtime.link import Derived, link
@@ -134,9 +135,10 @@ def _sources(c: Compilation) -> dict[Node, int]:
 
 def _widen(c: Compilation) -> None:
     assert c.functional is not None
-    if c.options.tuning in _TUNING and not c.options.standalone:
-        sources = _sources(c) if _packs(c) else {}
-        found = widen(c.functional, sources)
+    if c.options.tuning not in _TUNING:
+        return
+    for one in (widen_int8, widen):
+        found = one(c.functional, _sources(c) if _packs(c) else {})
         if found is not None:
             c.functional, note = found
             c.notes.append(note)

@@ -8,8 +8,9 @@ before                                  after
 
 Without instructions for it, the library computes products of half precision by plain loops; its
 sums are of float32, too, rounded once. The copies join the kernels around them, and that of a
-weight is a derived static. Which way is faster is a property of the processor: measured once for
-each kind of operator on small samples (measure.py).
+weight is a derived static; generated products read the weight as it is (products.py). Which way is
+faster is a property of the processor: measured once for each kind of operator on small samples
+(measure.py).
 
 Measured with AVX2, 1 thread (µs of a call as it is; in float32 with all copies): mm of 64x256x512
 24850, 372; with a transposed weight 1527, 362; bmm of 12x128x64x128 32881, 460; convolution of
@@ -29,6 +30,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from inductor import panel_sample
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
 
@@ -36,6 +38,7 @@ aten = torch.ops.aten
 _HALF = frozenset([torch.bfloat16, torch.float16])
 _LEAST = 1 << 10  # elements of an operand: with fewer in all of them an operator stays as it is
 _SECONDS = 0.25  # for measuring in one graph; a kind of operator takes about 10 ms, once for all
+_GENERATED = ", generated"  # in the name of a kind
 _AHEAD = 0.8  # of the time as it is: what float32 may take to be chosen
 
 
@@ -50,12 +53,15 @@ def widen(
     kinds = {node: kind for node in gm.graph.nodes if (kind := _kind(node)) is not None}
     if not kinds:
         return None
+    static = closure(gm.graph.nodes, sources)
+    if panel_sample.identity() is not None:
+        kinds = {node: _generated_kind(node, kind, static) for node, kind in kinds.items()}
     budget = Budget(_SECONDS)
     faster = {kind for kind in set(kinds.values()) if _is_faster(kind, budget)}
     chosen = {node for node, kind in kinds.items() if kind in faster}
     if not chosen:
         return None
-    run = _Widen(chosen, closure(gm.graph.nodes, sources))
+    run = _Widen(chosen, static)
     for node in gm.graph.nodes:
         run.add(node)
     dtypes = sorted({_dtype_name(kind) for kind in faster})
@@ -85,6 +91,13 @@ def _kind(node: Node) -> tuple[Any, ...] | None:
     if any(val.device.type != "cpu" or val.layout is not torch.strided for val in tensors):
         return None
     return (*dtypes, name, *about(node))
+
+
+def _generated_kind(node: Node, kind: tuple[Any, ...], static: Any) -> tuple[Any, ...]:
+    """The kind of a product that generated code can compute in float32, of the weight as it is."""
+    if kind[1] != "mm" or node.args[-1] not in static:
+        return kind
+    return (*kind[:2], f"{kind[2]}{_GENERATED}")
 
 
 def _is_small(val: Any) -> bool:
@@ -121,6 +134,8 @@ def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
         "as it is": lambda: _sample(dtype, name, about),
         "float32": lambda: _sample(torch.float32, name, about, through=dtype),
     }
+    if about.endswith(_GENERATED):
+        candidates["float32"] = lambda: _generated_sample(dtype, about, budget)
     choice = fastest(f"widen {_dtype_name(kind)} {name} {about}", candidates, budget, ahead=_AHEAD)
     return choice is not None and choice.name == "float32"
 
@@ -141,7 +156,7 @@ def _sample(
             return torch.conv2d(x, w, padding=1, groups=groups)
     else:
         batch = (4,) if name == "bmm" else ()
-        rows, inner, columns = (1, 512, 512) if about.startswith("one row") else (32, 64, 128)
+        rows, inner, columns = _sizes_of_product(about)
         x, w = full(*batch, rows, inner), full(*batch, inner, columns)
         if about.endswith("columns"):
             w = w.mT.contiguous().mT
@@ -152,6 +167,23 @@ def _sample(
     if through is None:
         return lambda: compute(x, w)
     return lambda: compute(x.to(dtype), w.to(dtype)).to(through)
+
+
+def _generated_sample(dtype: torch.dtype, about: str, budget: Budget) -> Callable[[], object]:
+    rows, inner, columns = _sizes_of_product(about)
+    x = torch.full((rows, inner), 0.5, dtype=dtype, device="cpu")
+    weight = torch.full((inner, columns), 0.5, dtype=dtype, device="cpu")
+    multiply = panel_sample.sample(x.float(), weight, budget)
+
+    def compute() -> torch.Tensor:
+        x.float()
+        return multiply().to(dtype)
+
+    return compute
+
+
+def _sizes_of_product(about: str) -> tuple[int, int, int]:
+    return (1, 512, 512) if about.startswith("one row") else (32, 64, 128)
 
 
 # --- the new graph --------------------------------------------------------------------------------

@@ -309,7 +309,7 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
-        uses = {"attention.h": "attention(a", "product.h": "product(p", "vec.h": ""}
+        uses = {"attention.h": "attention(a", "product.h": "product<", "vec.h": ""}
         header = next(h for h, call in uses.items() if any(call in entry for entry in entries))
         return "\n\n".join(
             [f'#include "{header}"\n\nnamespace fg {{', *functions, "\n".join(entries), "}\n"]

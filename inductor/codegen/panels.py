@@ -2,8 +2,8 @@
 
     extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
       static const int64_t n[] = {768};
-      const Product p = {...};
-      product(p, {fn0, P, n, -1}, begin, end);
+      const Product<float> p = {...};
+      product<float>(p, {fn0, P, n, -1}, begin, end);
     }
 
 The range counts blocks of the result. A kernel that reads the result may follow block by block if
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
+from inductor.codegen.cpp_body import CPP_TYPES
 from inductor.index import Index, Var, contiguous_strides, linear
 from inductor.ir import PanelProduct
 from inductor.sizes import Extent, ceil_div, hint, known_le, known_lt, product
@@ -135,10 +136,11 @@ def body(
     """
     rows, columns, inner, stride, offset, width, positions = number
     x, w, out = slots
+    kind = CPP_TYPES[step.weight.buffer.dtype]
     sizes = ", ".join([rows, columns, inner, stride, str(shape.rows), width])
     reader = "{}" if follower is None else f"{{{follower.function}, P, n, {positions}}}"
     return [
-        f"  const Product p = {{(const float*)P[{x}] + {offset}, (const float*)P[{w}], "
+        f"  const Product<{kind}> p = {{(const float*)P[{x}] + {offset}, (const {kind}*)P[{w}], "
         f"(float*)P[{out}], {sizes}}};",
-        f"  product(p, {reader}, begin, end);",
+        f"  product<{kind}>(p, {reader}, begin, end);",
     ]

@@ -1,5 +1,5 @@
-// Products of a matrix and weights in panels: packed[panel][k][PANEL columns]. Defined in product.cpp, which is compiled
-// once for a machine.
+// Products of a matrix and weights in panels: packed[panel][k][PANEL columns]. Weights are of float, bf16, f16 or int8_t,
+// sums of float. Defined in product_tiles.h, which is compiled once for a machine, for each type of weights.
 #pragma once
 #include "vec.h"
 
@@ -13,8 +13,9 @@ constexpr int64_t DEPTH = 512;  // of a block: a panel of it takes 32 KiB
 typedef wide::vec<float> lane_vector;
 typedef float lane_vector_unaligned __attribute__((vector_size(4 * FG_WIDE), aligned(4)));
 
-struct Product {
-  const float *x, *w;
+template <class W> struct Product {
+  const float* x;
+  const W* w;
   float* out;
   int64_t rows, columns, depth, x_row;
   int64_t block_rows, block_columns;  // of a unit of work
@@ -30,11 +31,12 @@ struct Reader {
 };
 
 // Units [begin, end) of a product, columns of blocks one after another.
-INTERNAL void product(const Product& p, const Reader& reader, int64_t begin, int64_t end);
+template <class W> INTERNAL void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end);
 
 // `rows` rows of a product of depth at most DEPTH, for the columns [0, columns): added to what `out` holds unless the
 // block of k is the first. x_row, out_row: elements from one row to the next; panel: from one panel to the next.
-INTERNAL void product_rows(int64_t rows, const float* x, int64_t x_row, const float* w, int64_t panel, float* out,
+template <class W>
+INTERNAL void product_rows(int64_t rows, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
                            int64_t out_row, int64_t depth, int64_t columns, bool first);
 
 }  // namespace fg

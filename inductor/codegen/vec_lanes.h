@@ -235,6 +235,10 @@ template <class V, is_vector<V> = 0> INLINE mask nonzero(V x) { return __builtin
 template <class T> INLINE vec<T> cast_mask(mask m) { return select(m, splat((T)1), vec<T>{}); }
 
 INLINE vec<float> from_bf16(vec<uint16_t> x) {
+#if defined(FG_GCC) && defined(__AVX2__) && FG_LANES == 8
+  typedef short words __attribute__((vector_size(16)));
+  return (vec<float>)((vec<uint32_t>)__builtin_ia32_pmovzxwd256((words)x) << 16);  // it converts halves by itself
+#endif
   return from_bits((vec<int32_t>)(__builtin_convertvector(x, vec<uint32_t>) << 16));
 }
 INLINE vec<uint16_t> bf16_bits(vec<float> x) {
@@ -242,6 +246,13 @@ INLINE vec<uint16_t> bf16_bits(vec<float> x) {
   r = x != x ? (b >> 16) | 0x40 : r;
   return __builtin_convertvector(r, vec<uint16_t>);
 }
+#if defined(__F16C__) && FG_LANES == 8
+INLINE vec<float> from_f16(vec<uint16_t> x) {
+  typedef short words __attribute__((vector_size(16)));
+  return (vec<float>)__builtin_ia32_vcvtph2ps256((words)x);
+}
+INLINE vec<uint16_t> f16_bits(vec<float> x) { return (vec<uint16_t>)__builtin_ia32_vcvtps2ph256(x, 0); }
+#else
 INLINE vec<float> from_f16(vec<uint16_t> x) {
   vec<uint32_t> h = __builtin_convertvector(x, vec<uint32_t>);
   vec<uint32_t> b = (vec<uint32_t>)((vec<float>)((h & 0x7fff) << 13) * 0x1p112f);
@@ -257,6 +268,7 @@ INLINE vec<uint16_t> f16_bits(vec<float> x) {
   r = m > 0x7f800000 ? 0x7e00 | ((m >> 13) & 0x3ff) : r;
   return __builtin_convertvector(r | s, vec<uint16_t>);
 }
+#endif
 INLINE vec<float> round_bf16(vec<float> x) { return from_bf16(bf16_bits(x)); }
 INLINE vec<float> round_f16(vec<float> x) { return from_f16(f16_bits(x)); }
 

@@ -40,11 +40,14 @@ FLAGS = (
 TUNING = (("-march=native",), ("-mcpu=native",), ())
 CANDIDATES = ("g++", "clang++", "c++")
 INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
-# Functions that generated code calls, compiled once for a machine: the header that declares them
-# and the files that define them.
+# Functions that generated code calls, compiled once for a machine: a call, and the files that
+# define the function.
 DEFINED_IN = {
-    "product.h": ("product.cpp",),
-    "attention.h": ("attention.cpp", "product.cpp"),
+    "product<float>(": ("product.cpp",),
+    "product<bf16>(": ("product_half.cpp",),
+    "product<f16>(": ("product_half.cpp",),
+    "product<int8_t>(": ("product_int8.cpp",),
+    "attention(": ("attention.cpp", "product.cpp"),
 }
 
 
@@ -199,6 +202,9 @@ def _compile_into(store: cache.Store, sources: list[str], compiler: Compiler) ->
             return store.write("kernels", key, ".so", library.read_bytes())
 
 
+_objects: dict[str, bytes] = {}  # by key: those that this process has made
+
+
 def build(
     sources: list[str], compiler: Compiler, folder: Path, store: cache.Store | None = None
 ) -> Path:
@@ -210,7 +216,8 @@ def build(
         unit.write_text(text)
     files, known = list(units), []
     for file in _definitions(sources):
-        data = store.read("kernels", _object_key(file, compiler), ".o") if store else None
+        key = _object_key(file, compiler)
+        data = _objects.get(key) or (store.read("kernels", key, ".o") if store else None)
         if data is None:
             files.append(file)
             continue
@@ -225,9 +232,10 @@ def build(
     alone = [*(flag for flag in base if flag != "-shared"), "-c"]
     _run([[*alone, str(f), "-o", str(o)] for f, o in zip(files, objects, strict=True)])
     _run([[*base, *map(str, [*objects, *known]), "-o", str(library)]])
-    if store is not None:
-        for file, made in list(zip(files, objects, strict=True))[len(units) :]:
-            store.write("kernels", _object_key(file, compiler), ".o", made.read_bytes())
+    for file, made in list(zip(files, objects, strict=True))[len(units) :]:
+        data = _objects[_object_key(file, compiler)] = made.read_bytes()
+        if store is not None:
+            store.write("kernels", _object_key(file, compiler), ".o", data)
     return library
 
 
@@ -237,9 +245,8 @@ def _object_key(file: Path, compiler: Compiler) -> str:
 
 def _definitions(sources: Sequence[str]) -> list[Path]:
     """The files that define functions of ours that the units call."""
-    included = [h for h in DEFINED_IN if any(f'#include "{h}"' in text for text in sources)]
-    names = sorted({name for header in included for name in DEFINED_IN[header]})
-    return [INCLUDE / name for name in names]
+    called = [call for call in DEFINED_IN if any(call in text for text in sources)]
+    return [INCLUDE / name for name in sorted({n for call in called for n in DEFINED_IN[call]})]
 
 
 def _run(commands: list[list[str]]) -> None:

@@ -79,8 +79,8 @@ def test_several_units(own_cache):
 
 MULTIPLY = """#include "product.h"
 extern "C" void NAME(void* const* P, int64_t begin, int64_t end) {
-  const fg::Product p = {(const float*)P[0], (const float*)P[1], (float*)P[2], 2, 3, 4, 4, 2, 16};
-  fg::product(p, {}, begin, end);
+  const fg::Product<float> p = {(float*)P[0], (float*)P[1], (float*)P[2], 2, 3, 4, 4, 2, 16};
+  fg::product<float>(p, {}, begin, end);
 }
 """
 
@@ -94,6 +94,7 @@ def test_functions_of_our_own_are_compiled_once(damaged, own_cache, monkeypatch)
     weight = torch.randn(4, 3)
     x, packed, out = torch.randn(2, 4), in_panels(weight), torch.zeros(2, 3)
     for name in ("first", "second"):
+        monkeypatch.setattr(toolchain, "_objects", {})  # another process
         library = toolchain.load_library(MULTIPLY.replace("NAME", name))
         library.call(name, (x.data_ptr(), packed.data_ptr(), out.data_ptr()), 0, 1)
         torch.testing.assert_close(out, x @ weight)

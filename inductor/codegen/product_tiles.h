@@ -1,0 +1,185 @@
+// A tile of the result, R rows and P panels, stays in registers while its sums walk along k. The weights of a panel stay
+// in the first cache for all tiles of a block of rows. What reads the result follows a block at a time, as long as the
+// block is in the cache.
+#pragma once
+#include "product.h"
+
+namespace fg {
+
+constexpr int PANEL_VECTORS = PANEL / FG_WIDE;
+// Vectors of the result that registers hold beside what is multiplied.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int TILE_VECTORS = 24;
+#elif defined(__AVX__)
+constexpr int TILE_VECTORS = 12;
+#else
+constexpr int TILE_VECTORS = 8;
+#endif
+// Most rows of a tile: of two panels where a panel is one vector, else of one.
+constexpr int TILE_ROWS = TILE_VECTORS / (PANEL_VECTORS == 1 ? 2 : PANEL_VECTORS);
+
+// FG_WIDE elements of a weight.
+INLINE lane_vector widened(const float* p) { return *(const lane_vector_unaligned*)p; }
+INLINE lane_vector widened(const bf16* p) { return wide::load(p, Full{}); }
+INLINE lane_vector widened(const f16* p) { return wide::load(p, Full{}); }
+INLINE lane_vector widened(const int8_t* p) {
+#if defined(FG_GCC) && defined(__AVX2__) && FG_WIDE == 8
+  typedef char bytes __attribute__((vector_size(16)));
+  typedef long long words __attribute__((vector_size(16)));
+  int64_t eight;
+  __builtin_memcpy(&eight, p, 8);
+  return __builtin_convertvector(__builtin_ia32_pmovsxbd256((bytes)words{eight, 0}), lane_vector);
+#else
+  typedef int8_t bytes __attribute__((vector_size(FG_WIDE), aligned(1)));
+  typedef int32_t words __attribute__((vector_size(4 * FG_WIDE)));
+  return __builtin_convertvector(__builtin_convertvector(*(const bytes*)p, words), lane_vector);
+#endif
+}
+
+// The sums of P panels for R rows, from this block of k; added to what `out` holds unless the block is the first.
+template <int R, int P, class W>
+__attribute__((noinline)) void product_tile(const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+                                            int64_t out_row, int64_t depth, bool first) {
+  constexpr int N = P * PANEL_VECTORS;
+  lane_vector sum[R][N];
+  _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
+    _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
+      sum[r][c] = lane_vector{};
+      if (!first) sum[r][c] = *(const lane_vector_unaligned*)(out + r * out_row + c * FG_WIDE);
+    }
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    lane_vector b[N];
+    _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
+      b[c] = widened(w + (c / PANEL_VECTORS) * panel + k * PANEL + (c % PANEL_VECTORS) * FG_WIDE);
+    }
+    _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
+      const lane_vector a = wide::splat(x[r * x_row + k]);
+      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = wide::mul_add(a, b[c], sum[r][c]);
+    }
+  }
+  _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
+    _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
+      *(lane_vector_unaligned*)(out + r * out_row + c * FG_WIDE) = sum[r][c];
+    }
+  }
+}
+
+// The last panel, of which only `columns` are the result's: by way of a tile that has room for all.
+template <int R, class W>
+__attribute__((noinline)) void product_edge(const float* x, int64_t x_row, const W* w, float* out, int64_t out_row,
+                                            int64_t depth, int64_t columns, bool first) {
+  float tile[R * PANEL];
+  for (int r = 0; r < R && !first; ++r) {
+    for (int64_t c = 0; c < PANEL; ++c) tile[r * PANEL + c] = c < columns ? out[r * out_row + c] : 0;
+  }
+  product_tile<R, 1>(x, x_row, w, 0, tile, PANEL, depth, first);
+  for (int r = 0; r < R; ++r) {
+    for (int64_t c = 0; c < columns; ++c) out[r * out_row + c] = tile[r * PANEL + c];
+  }
+}
+
+constexpr int panels_of(int rows) {
+  const int most = TILE_VECTORS / (rows * PANEL_VECTORS);
+  return most < 1 ? 1 : most > 8 ? 8 : most;
+}
+
+// Elements of a block of panels that several tiles read.
+template <int P, class W> INLINE void widen_panels(float* to, const W* w, int64_t panel, int64_t depth) {
+  for (int p = 0; p < P; ++p) {
+    for (int64_t e = 0; e < depth * PANEL; e += FG_WIDE, to += FG_WIDE) {
+      *(lane_vector_unaligned*)to = widened(w + p * panel + e);
+    }
+  }
+}
+
+// Tiles of R rows, `tiles` of them, for the columns of P panels (or fewer: the last panel's `columns`).
+template <int R, int P, class W>
+INLINE void product_column(int64_t tiles, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+                           int64_t out_row, int64_t depth, int64_t columns, bool first) {
+  for (int64_t t = 0; t < tiles; ++t, x += R * x_row, out += R * out_row) {
+    if (columns >= P * PANEL) product_tile<R, P>(x, x_row, w, panel, out, out_row, depth, first);
+    else product_edge<R>(x, x_row, w, out, out_row, depth, columns, first);
+  }
+}
+template <class W> constexpr bool is_float = false;
+template <> constexpr bool is_float<float> = true;
+
+// The same; narrow elements are widened once for all tiles.
+template <int R, int P, class W>
+INLINE void product_widened(int64_t tiles, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+                            int64_t out_row, int64_t depth, int64_t columns, bool first) {
+  if constexpr (!is_float<W> && 2 * R > TILE_ROWS) {  // lower tiles are alone
+    if (tiles > 3) {
+      alignas(64) float wide[P * DEPTH * PANEL];
+      widen_panels<P>(wide, w, panel, depth);
+      product_column<R, P>(tiles, x, x_row, (const float*)wide, depth * PANEL, out, out_row, depth, columns, first);
+      return;
+    }
+  }
+  product_column<R, P>(tiles, x, x_row, w, panel, out, out_row, depth, columns, first);
+}
+
+// Tiles of R rows, `tiles` of them, for the columns [0, columns).
+template <int R, class W>
+void product_tiles(int64_t tiles, const float* x, int64_t x_row, const W* w, int64_t panel, float* out, int64_t out_row,
+                   int64_t depth, int64_t columns, bool first) {
+  constexpr int P = panels_of(R);
+  const int64_t whole = columns / PANEL;
+  for (int64_t p = 0; p * PANEL < columns;) {
+    const W* const from = w + p * panel;
+    float* const to = out + p * PANEL;
+    const int64_t left = columns - p * PANEL;
+    if (p + P <= whole) product_widened<R, P>(tiles, x, x_row, from, panel, to, out_row, depth, left, first), p += P;
+    else product_widened<R, 1>(tiles, x, x_row, from, panel, to, out_row, depth, left, first), p += 1;
+  }
+}
+
+// The same for tiles of a height that is known when the code runs.
+template <int R, class... Args> INLINE void tiles_of(int64_t height, Args... args) {
+  if (height == R) product_tiles<R>(args...);
+  else if constexpr (R > 1) tiles_of<R - 1>(height, args...);
+}
+
+// In tiles of about equal height.
+template <class W>
+void product_rows(int64_t rows, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+                  int64_t out_row, int64_t depth, int64_t columns, bool first) {
+  const int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + tiles - 1) / tiles;
+  const int64_t whole = rows / height, last = rows - whole * height;
+  tiles_of<TILE_ROWS>(height, whole, x, x_row, w, panel, out, out_row, depth, columns, first);
+  if (last > 0) {
+    tiles_of<TILE_ROWS>(last, (int64_t)1, x + whole * height * x_row, x_row, w, panel, out + whole * height * out_row,
+                        out_row, depth, columns, first);
+  }
+}
+
+static inline void read_block(const Reader& reader, int64_t width, int64_t row, int64_t last_row, int64_t column,
+                       int64_t last_column) {
+  if (reader.positions >= 0) {
+    reader.run(reader.pointers, row * reader.positions, last_row * reader.positions, reader.sizes);
+  } else if (last_column - column == width) {
+    reader.run(reader.pointers, row * width, last_row * width, reader.sizes);
+  } else {
+    for (int64_t r = row; r < last_row; ++r) {
+      reader.run(reader.pointers, r * width + column, r * width + last_column, reader.sizes);
+    }
+  }
+}
+
+template <class W> void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end) {
+  const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = p.depth * PANEL;
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t row = unit % down * p.block_rows, column = unit / down * p.block_columns;
+    const int64_t rows = min(p.block_rows, p.rows - row), columns = min(p.block_columns, p.columns - column);
+    for (int64_t k = 0; k < p.depth; k += DEPTH) {
+      const float* const x = p.x + row * p.x_row + k;
+      const W* const w = p.w + column / PANEL * panel + k * PANEL;
+      product_rows(rows, x, p.x_row, w, panel, p.out + row * p.columns + column, p.columns, min(DEPTH, p.depth - k),
+                   columns, k == 0);
+    }
+    if (reader.run != nullptr) read_block(reader, p.columns, row, row + rows, column, column + columns);
+  }
+}
+
+}  // namespace fg

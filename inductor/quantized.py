@@ -1,0 +1,72 @@
+"""Products with weights of int8, as products in float32 that generated code computes.
+
+before                                      after
+    y = aten._weight_int8pack_mm(               a = aten._to_copy(x, dtype=float32)
+            x, w, scales)                       b = aten.permute(aten._to_copy(w, float32), [1, 0])
+                                                y = aten.mul(aten.mm(a, b), scales)
+
+Weights stay int8 in panels (products.py). Of static weights alone: to copy others in each call
+would take longer than the operator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.graph import Graph
+from fxgraph.node import Node
+from inductor import panel_sample
+from inductor.derive import closure
+from inductor.panels import Builder
+
+aten = torch.ops.aten
+_OPERATOR = aten._weight_int8pack_mm.default
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def widen_int8(
+    functional: FunctionalGraph, sources: Iterable[Node]
+) -> tuple[FunctionalGraph, str] | None:
+    """The graph with those products in float32, and a note; None if there are none, or there is no
+    compiler.
+    """
+    gm = functional.graph_module
+    nodes = [node for node in gm.graph.nodes if node.target is _OPERATOR]
+    if not nodes or panel_sample.identity() is None:
+        return None
+    static = closure(gm.graph.nodes, sources)
+    chosen = {node for node in nodes if node.args[1] in static and _is_plain(node)}
+    if not chosen:
+        return None
+    graph = Graph()
+    new: dict[Node, Node] = {}
+    for node in gm.graph.nodes:
+        if node in chosen:
+            x, w, scales = (new[used] for used in node.args)
+            new[node] = _product(Builder(graph), x, w, scales, node)
+        else:
+            new[node] = graph.node_copy(node, new.__getitem__)
+    return functional.with_graph(graph), f"widen: {len(chosen)} products of int8 in float32"
+
+
+def _is_plain(node: Node) -> bool:
+    x, w, scales = (used.meta["val"] for used in node.args)
+    on_cpu = all(val.device.type == "cpu" and val.layout is torch.strided for val in (x, w, scales))
+    return on_cpu and x.dtype in _FLOATS and scales.dtype in _FLOATS and w.dtype == torch.int8
+
+
+def _product(build: Builder, x: Node, w: Node, scales: Node, node: Node) -> Node:
+    meta = node.meta
+
+    def cast(value: Node, dtype: torch.dtype, meta: dict) -> Node:
+        if value.meta["val"].dtype == dtype:
+            return value
+        return build.call(aten._to_copy.default, (value,), meta, dtype=dtype)
+
+    wide = build.permute(cast(w, torch.float32, w.meta), [1, 0], w.meta)
+    made = build.call(aten.mm.default, (cast(x, torch.float32, x.meta), wide), meta)
+    scaled = build.call(aten.mul.Tensor, (made, cast(scales, torch.float32, scales.meta)), meta)
+    return cast(scaled, node.meta["val"].dtype, meta)
