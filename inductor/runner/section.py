@@ -27,6 +27,7 @@ from inductor import pipeline
 from inductor.runtime import shipped
 from inductor.runtime.link import Linker
 from inductor.runtime.plan import PlanError, dtype_name
+from inductor.runtime.toolchain import NoCompiler
 
 FORMAT = 1
 OPTIONS = {"standalone": True}
@@ -72,7 +73,10 @@ def standalone(traced: Any, inputs: Sequence[Any], targets: Sequence[str]) -> St
             brought += derived(*(statics[i] for i in sources))
     numbers = [i for i, static in enumerate(c.static) if static]
     units = c.spec.units or ([c.spec.source] if c.spec.source else [])
-    libraries = {t: shipped.compile_for(units, t) for t in targets} if units else {}
+    try:
+        libraries = {t: shipped.compile_for(units, t) for t in targets} if units else {}
+    except NoCompiler as error:
+        raise NotStandalone(str(error)) from error
     return Standalone(_data(program, len(program["statics"])), [*numbers, *brought], libraries)
 
 

@@ -397,6 +397,12 @@ def test_what_needs_python_or_torch_is_refused_when_saved(tmp_path):
     assert not (tmp_path / "m.fg").exists()
 
 
+def test_saving_for_it_needs_a_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ProgramError, match="no-such-compiler"):
+        save(tmp_path / "m.fg", nn.Linear(3, 4), drawn(2, 3))
+
+
 def test_show_tells_of_it(small):
     text = str(dynamo.load(small, backend="aot_eager"))
     assert re.search(r"\nruns without Python: \d+ kernels for x86-64-v3$", text), text
