@@ -7,7 +7,7 @@
 namespace fg {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kCacheLine = 64;
 
 std::string text(const int64_t* numbers, size_t count) {
   std::string made = "(";
@@ -372,8 +372,8 @@ class Call {
 
 Block::Block(int64_t bytes) {
   // To whole cache lines, which kernels may read.
-  const size_t rounded = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + kAlignment - 1) / kAlignment * kAlignment;
-  data_ = static_cast<char*>(std::aligned_alloc(kAlignment, rounded));
+  const size_t rounded = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + kCacheLine - 1) / kCacheLine * kCacheLine;
+  data_ = static_cast<char*>(std::aligned_alloc(kCacheLine, rounded));
   if (data_ == nullptr) throw Error("no memory: " + std::to_string(bytes) + " bytes are needed");
 }
 

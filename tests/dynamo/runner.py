@@ -22,9 +22,11 @@ needs = pytest.mark.skipif(
 
 
 def build(target: Path, *more: str) -> Path:
-    """The runner's sources, compiled with further flags and sources."""
-    command = ["g++", "-std=c++17", "-O1", f"-I{runner.FOLDER}", *map(str, runner.sources())]
-    command += [*more, "-o", str(target), "-pthread", "-ldl"]
+    """The runner with further flags and sources; one unit, compiled in half the time."""
+    whole = target.parent / "whole.cpp"
+    whole.write_text("".join(f'#include "{file}"\n' for file in runner.sources()))
+    command = ["g++", "-std=c++17", "-O1", f"-I{runner.FOLDER}", str(whole), *more]
+    command += ["-o", str(target), "-pthread", "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert not done.stderr, done.stderr[-3000:]  # no warnings

@@ -444,7 +444,7 @@ def driver(tmp_path_factory):
     """A program that ends with a report where memory is used otherwise than it may be."""
     folder = tmp_path_factory.mktemp("driver")
     (folder / "driver.cpp").write_text(DRIVER)
-    flags = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    flags = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     return build(folder / "driver", str(folder / "driver.cpp"), *flags)
 
 
@@ -535,6 +535,7 @@ def scores(folder):
     return torch.frombuffer(data, dtype=torch.float32).reshape(8, 10)
 
 
+@pytest.mark.slow
 def test_one_line_builds_the_tutorial(deployed):
     line = f"g++ -O1 -o classify {DEPLOY / 'classify.cpp'} $({sys.executable} -m dynamo runner)"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
