@@ -6,7 +6,8 @@ before                                          after
     y = r[0]
 
 One kernel for the scores, the softmax and the sum of values (codegen/attention.h). Inference alone:
-a backward needs the logarithm besides. Left to aten: few queries, as in decoding, where nothing is
+a backward needs the logarithm besides. Half precision is copied to float32, unless the processor is
+fast at products of it. Left to aten: few queries, as in decoding, where nothing is
 gained by keys in panels; heads of more elements than the kernel has room for.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,11 +25,15 @@ from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.lowering.symbolic import GraphSizes
-from inductor.panels import is_multiplied
+from inductor.measure import Budget, fastest
+from inductor.panels import Builder
+from inductor.runtime.plan import dtype_name
 from inductor.sizes import Undecided, hint
 
 LEAST_QUERIES = 16
 HEAD = 128  # elements of a head, at most (attention.h)
+_SECONDS = 0.05  # for measuring
+_AHEAD = 0.8  # of the time in float32: what half precision may take to stay as it is
 
 _library = torch.library.Library("framegraph", "FRAGMENT")
 _library.define(
@@ -67,6 +72,10 @@ def generated_attention(
     found = {node: of for node in gm.graph.nodes if (of := _replaceable(node, least)) is not None}
     if not found or panel_sample.identity() is None:
         return None
+    slow = {dtype for dtype in map(_dtype, found) if dtype == torch.float32 or _is_slow(dtype)}
+    found = {node: of for node, of in found.items() if _dtype(node) in slow}
+    if not found:
+        return None
     replaced = set(found.values())
     graph = Graph()
     new: dict[Node, Node] = {}
@@ -89,7 +98,7 @@ def _replaceable(result: Node, least: int) -> Node | None:
     q, k, v = (used.meta["val"] for used in node.args[:3])
     mask = settings["attn_mask"]
     used = [q, k, v, *([] if mask is None else [mask.meta["val"]])]
-    if settings["dropout_p"] != 0.0 or not all(map(is_multiplied, used)):
+    if settings["dropout_p"] != 0.0 or not all(map(_is_plain, used)):
         return None
     if not isinstance(q.shape[3], int) or not 1 <= q.shape[3] <= HEAD:
         return None
@@ -100,6 +109,37 @@ def _replaceable(result: Node, least: int) -> Node | None:
     except Undecided:
         return None
     return node if queries >= least else None
+
+
+def _is_plain(val: torch.Tensor) -> bool:
+    in_memory = val.device.type == "cpu" and val.layout is torch.strided
+    return val.dtype in (torch.float32, torch.bfloat16, torch.float16) and in_memory
+
+
+def _dtype(node: Node) -> torch.dtype:
+    return node.meta["val"].dtype
+
+
+def _is_slow(dtype: torch.dtype) -> bool:
+    """Whether the library takes about as long for half precision as for copies in float32, to which
+    generated code is ahead.
+    """
+
+    def full(kind: torch.dtype) -> torch.Tensor:
+        return torch.full((1, 4, 128, 64), 0.5, dtype=kind, device="cpu")
+
+    def as_it_is() -> Callable[[], object]:
+        x = full(dtype)
+        return lambda: _attention(x, x, x, None, 1.0, False)
+
+    def copied() -> Callable[[], object]:
+        x = full(dtype)
+        return lambda: _attention(x.float(), x.float(), x.float(), None, 1.0, False).to(dtype)
+
+    key = f"attention of {dtype_name(dtype)}"
+    candidates = {"float32": copied, "as it is": as_it_is}
+    choice = fastest(key, candidates, Budget(_SECONDS), ahead=_AHEAD)
+    return choice is not None and choice.name == "float32"
 
 
 def _heads(val: torch.Tensor) -> str:
@@ -115,16 +155,21 @@ def _settings(node: Node) -> Mapping[str, Any]:
 
 
 def _attended(graph: Graph, result: Node, node: Node, new: Mapping[Node, Node]) -> Node:
-    settings = _settings(node)
+    settings, build = _settings(node), Builder(graph)
     size = node.args[0].meta["val"].shape[3]
     scale = settings["scale"]
     mask = settings["attn_mask"]
+
+    def cast(value: Node, dtype: torch.dtype) -> Node:
+        if value.meta["val"].dtype == dtype:
+            return value
+        return build.call(aten._to_copy.default, (value,), value.meta, dtype=dtype)
+
     args = (
-        *(new[used] for used in node.args[:3]),
-        None if mask is None else new[mask],
+        *(cast(new[used], torch.float32) for used in node.args[:3]),
+        None if mask is None else cast(new[mask], torch.float32),
         1 / math.sqrt(size) if scale is None else scale,
         settings["is_causal"],
     )
-    made = graph.call_function(attention, args)
-    made.meta = dict(result.meta)
-    return made
+    made = build.call(attention, args, result.meta)
+    return cast(made, _dtype(result))

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import dynamo
 from dynamo.api import compile_fresh
+from inductor import measure
 from inductor.attention import HEAD, LEAST_QUERIES, attention
 from inductor.runtime import toolchain
 from tests.inductor.compiling import same_layout
@@ -24,12 +25,12 @@ def heads(sequences, number, length, size):
     return torch.randn(sequences, length, number, size).transpose(1, 2)
 
 
-def compared(fn, *args, dynamic=None):
+def compared(fn, *args, dynamic=None, close=CLOSE):
     """Whether generated code computes the attention of `fn`, which gives eager's values."""
     compiled, context = compile_fresh(fn, dynamic=dynamic)
     with torch.no_grad():
         expected, got = fn(*args), compiled(*args)
-    torch.testing.assert_close(got, expected, **CLOSE)
+    torch.testing.assert_close(got, expected, **close)
     assert same_layout(got, expected)
     return "attention: 1 by generated code" in notes(context)
 
@@ -72,6 +73,28 @@ def test_masks(size, kind):
     elif kind == "transposed":
         mask = torch.randn(*size[:-2], size[-1], size[-2]).transpose(-2, -1)
     assert compared(lambda q, k, v, m: attend(q, k, v, attn_mask=m), q, k, v, mask)
+
+
+@pytest.mark.parametrize("slow", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(dtype, slow, monkeypatch):
+    monkeypatch.setattr("inductor.attention._is_slow", lambda dtype: slow)
+    q, k, v = (heads(2, 3, 50, 24).to(dtype) for _ in range(3))
+    mask = torch.randn(50, 50).to(dtype)
+    close = {"rtol": 2e-2, "atol": 2e-2}
+    for given in ((q, k, v, None), (q, k, v, mask)):
+        generated = compared(lambda q, k, v, m: attend(q, k, v, m) + 1, *given, close=close)
+        assert generated == slow
+
+
+def test_half_precision_is_measured():
+    q, k, v = (heads(1, 4, 128, 64).bfloat16() for _ in range(3))
+    before = measure._remembered.copy()
+    measure.forget()
+    compared(lambda q, k, v: attend(q, k, v), q, k, v, close={"rtol": 2e-2, "atol": 2e-2})
+    (choice,) = [c for c in measure._remembered.values() if set(c.times) == {"float32", "as it is"}]
+    assert all(seconds > 0 for seconds in choice.times.values())
+    measure._remembered.update(before)
 
 
 def test_rows_that_see_nothing():

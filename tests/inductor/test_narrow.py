@@ -10,7 +10,7 @@ from torch import nn
 
 from dynamo.api import compile_fresh
 from inductor import measure, products
-from inductor.measure import Choice
+from inductor.measure import Budget, Choice
 from inductor.panels import in_panels, panel_mm
 from tests.inductor.compiling import check, staged
 from tests.inductor.test_derived import notes
@@ -32,6 +32,7 @@ def generated(monkeypatch):
     monkeypatch.setattr(measure, "_keep", lambda entry, choice: None)
     monkeypatch.setattr(measure, "_recall", lambda entry, candidates: None)
     monkeypatch.setattr(products, "LEAST", 1)
+    monkeypatch.setattr(products, "Budget", lambda seconds: Budget(1e6))  # a busy machine
     measure.forget()
     yield
     measure.forget()
