@@ -125,6 +125,13 @@ def kernels_for(
     }
 
 
+def standalone(traced: Any, example_inputs: Sequence[Any], targets: Sequence[str]) -> Any:
+    """What a runner without Python needs of what `trace` gave (inductor/runner/section.py)."""
+    from inductor.runner import section
+
+    return section.standalone(traced, example_inputs, targets)
+
+
 def check_targets(targets: Sequence[str]) -> None:
     """Raise ValueError for what is no instruction set that kernels are compiled for."""
     from inductor.runtime.shipped import TARGETS
@@ -144,6 +151,7 @@ def runs_here(target: str) -> bool:
 inductor.trace = trace  # type: ignore[attr-defined]
 inductor.compile_traced = compile_traced  # type: ignore[attr-defined]
 inductor.kernels_for = kernels_for  # type: ignore[attr-defined]
+inductor.standalone = standalone  # type: ignore[attr-defined]
 inductor.check_targets = check_targets  # type: ignore[attr-defined]
 inductor.runs_here = runs_here  # type: ignore[attr-defined]
 inductor.check_options = Options.of  # type: ignore[attr-defined]

@@ -3,6 +3,8 @@
 python -m dynamo breaks: every reason for a graph break.
 
 python -m dynamo show FILE: what a saved program takes, returns, runs and holds.
+
+python -m dynamo runner: what a C++ compiler is to be given to build the runner of saved programs.
 """
 
 from __future__ import annotations
@@ -23,9 +25,15 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser("breaks", help="list every reason for a graph break, with its hint")
     shown = commands.add_parser("show", help="what a saved program takes, returns, runs and holds")
     shown.add_argument("file")
+    built = commands.add_parser(
+        "runner", help="flags and sources of the C++ runner: g++ -O2 main.cpp $(...)"
+    )
+    built.add_argument("--folder", action="store_true", help="the folder of its sources alone")
     arguments = parser.parse_args(argv)
     if arguments.command == "show":
         return show_program(arguments.file)
+    if arguments.command == "runner":
+        return runner(arguments.folder)
     return {"doctor": doctor, "breaks": list_breaks}[arguments.command]()
 
 
@@ -39,6 +47,15 @@ def show_program(path: str) -> int:
     except ProgramError as error:
         print(error, file=sys.stderr)
         return 1
+    return 0
+
+
+def runner(folder: bool) -> int:
+    """Print the flags for one compiler line, or the folder of the sources."""
+    import importlib
+
+    room = importlib.import_module("inductor.runner")
+    print(room.FOLDER if folder else room.flags())
     return 0
 
 

@@ -62,12 +62,14 @@ _library.impl("attention", _attention, "CPU")
 _library.impl("attention", _attention, "Meta")
 
 
-def generated_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
+def generated_attention(
+    functional: FunctionalGraph, least: int = LEAST_QUERIES
+) -> tuple[FunctionalGraph, str] | None:
     """The graph with its attention by generated code, and a note; None if there is none of it, or
-    no compiler.
+    no compiler. least: queries from which on.
     """
     gm = functional.graph_module
-    found = {node: of for node in gm.graph.nodes if (of := _replaceable(node)) is not None}
+    found = {node: of for node in gm.graph.nodes if (of := _replaceable(node, least)) is not None}
     if not found or panel_sample.identity() is None:
         return None
     slow = {dtype for dtype in map(_dtype, found) if dtype == torch.float32 or _is_slow(dtype)}
@@ -85,7 +87,7 @@ def generated_attention(functional: FunctionalGraph) -> tuple[FunctionalGraph, s
     return functional.with_graph(graph), f"attention: {len(found)} by generated code"
 
 
-def _replaceable(result: Node) -> Node | None:
+def _replaceable(result: Node, least: int) -> Node | None:
     """The attention whose output this node takes, if generated code can compute it."""
     if result.target is not operator.getitem or result.args[1] != 0:
         return None
@@ -106,7 +108,7 @@ def _replaceable(result: Node) -> Node | None:
         queries = hint(GraphSizes().of(q.shape[2]))
     except Undecided:
         return None
-    return node if queries >= LEAST_QUERIES else None
+    return node if queries >= least else None
 
 
 def _is_plain(val: torch.Tensor) -> bool:

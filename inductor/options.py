@@ -32,6 +32,11 @@ class Options:
         'measuring of which library is fastest for a matrix product: "quick" (at most 50 ms for a '
         'graph, remembered on this machine), "full" (each size as it is, however long), "off"',
     )
+    standalone: bool = _option(
+        False,
+        "products, convolutions and attention of inference by generated code wherever it has a "
+        "form, measured against nothing: for plans that run without torch",
+    )
     parallel_compile: bool = _option(
         True, "compile the kernels of a large graph in two translation units at once"
     )

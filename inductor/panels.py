@@ -73,10 +73,10 @@ class Builder:
     """Adds calls of operators to a graph. meta: of the node in whose place a result stands."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self.graph = graph
 
     def call(self, target: Any, args: tuple[Any, ...], meta: dict[str, Any], **kwargs: Any) -> Node:
-        made = self._graph.call_function(target, args, kwargs)
+        made = self.graph.call_function(target, args, kwargs)
         vals = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
         made.meta = {**meta, "val": fake_result(target, *vals, **kwargs)}
         return made

@@ -47,7 +47,7 @@ from fxgraph.args import leaves
 from fxgraph.node import Node
 from fxgraph.passes import cse
 from inductor import plan_cache
-from inductor.attention import generated_attention
+from inductor.attention import LEAST_QUERIES, generated_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.convolutions import generated_convolutions
@@ -70,6 +70,7 @@ from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
 from inductor.schedule.updates import bundle_updates
 from inductor.sizes import Undecided
+from inductor.standalone import without_libraries
 from inductor.widen import widen
 
 log_times = logging.getLogger("inductor.times")
@@ -167,7 +168,7 @@ def _pack(c: Compilation) -> None:
     assert c.functional is not None
     if not _packs(c):
         return
-    passes = [pack_convolutions]
+    passes = [] if c.options.standalone else [pack_convolutions]
     if c.options.tuning in _TUNING:
         passes.insert(0, generated_convolutions)
     for one in passes:
@@ -179,16 +180,22 @@ def _pack(c: Compilation) -> None:
 
 def _products(c: Compilation) -> None:
     assert c.functional is not None
+    if c.options.standalone and c.inference:
+        found = without_libraries(c.functional)
+        if found is not None:
+            c.functional, note = found
+            c.notes.append(note)
+        return
     if c.options.tuning not in _TUNING:
         return
-    found = choose_products(
+    chosen = choose_products(
         c.functional,
         _sources(c) if _packs(c) else None,
         seconds=_TUNING[c.options.tuning],
         exact=c.options.tuning == "full",
     )
-    if found is not None:
-        c.functional, notes = found
+    if chosen is not None:
+        c.functional, notes = chosen
         c.notes.extend(notes)
 
 
@@ -196,7 +203,7 @@ def _attention(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference or c.options.tuning not in _TUNING:
         return
-    found = generated_attention(c.functional)
+    found = generated_attention(c.functional, 1 if c.options.standalone else LEAST_QUERIES)
     if found is not None:
         c.functional, note = found
         c.notes.append(note)

@@ -86,6 +86,7 @@ class Exported:
         weights: bool = True,
         training: bool | None = None,
         targets: Sequence[str] = (),
+        standalone: bool = False,
     ) -> None:
         """Write the program into one file that dynamo.load reads without the model's source.
 
@@ -94,11 +95,21 @@ class Exported:
             of it requires grad.
         targets: levels of the instruction set ("x86-64-v3", "x86-64-v4") to compile kernels for,
             which dynamo.load(path, trust_kernels=True) uses where there is no compiler.
+        standalone: with a plan for the runner without Python (`python -m dynamo runner`), and
+            its kernels in place of those for dynamo.load: for `targets`, or x86-64-v3 if there
+            are none. ProgramError names the operators for which there is no kernel of ours.
 
         Raises ProgramError for what a file cannot hold, and where the file cannot be written.
         """
         assert self._captured is not None, "made by export"
-        save(self._captured, path, weights=weights, training=training, targets=targets)
+        save(
+            self._captured,
+            path,
+            weights=weights,
+            training=training,
+            targets=targets,
+            standalone=standalone,
+        )
 
 
 def export(fn: Callable[..., Any]) -> Callable[..., Exported]:

@@ -33,6 +33,7 @@ def load(
     *,
     backend: str = "inductor",
     trust_kernels: bool = False,
+    operators: Sequence[str] = (),
 ) -> Program:
     """The program that Exported.save wrote into this file; the model's source is not needed.
 
@@ -45,6 +46,9 @@ def load(
         file can make it do anything. Without, or where none fits, such machines run operator by
         operator, with one warning.
 
+    operators: namespaces of other libraries (torch.library) whose operators the program may call;
+        they are to be imported before.
+
     No other code is taken from the file. Raises ProgramError for a file that is damaged, cut off,
     of a newer format or no saved program, and for weights that do not fit.
     """
@@ -52,7 +56,7 @@ def load(
     compiler = _compiler(backend)
     if trust_kernels and (kernels := _kernels(container)):
         compiler = functools.partial(compiler, shipped=kernels)
-    return Program(container, weights, compiler)
+    return Program(container, weights, compiler, operators)
 
 
 def _kernels(container: Container) -> dict[str, Callable[[], bytes]]:
@@ -99,6 +103,7 @@ class Program:
         container: Container,
         weights: Mapping[str, torch.Tensor] | None,
         compiler: Callable[..., Any],
+        operators: Sequence[str] = (),
     ) -> None:
         self.path = container.path
         self._container = container
@@ -112,7 +117,7 @@ class Program:
             tensors = Tensors(container, data, weights)
             self._tensors = tensors.made
             self._names: dict[str, torch.Tensor] = tensors.names
-            graphs = read_graphs(data, self._tensors, self.name)
+            graphs = read_graphs(data, self._tensors, self.name, operators)
             self._env = graphs.pop("env")
             self._graphs = graphs
             self._signature = Signature(data["signature"], data["symbols"], self._env, self.name)

@@ -249,3 +249,20 @@ def _of_items(
             collect(fields[key], leaves)
 
     return walk
+
+
+def paths(nest: Any, path: str) -> list[tuple[int, str]]:
+    """(number of a leaf, where it stands)"""
+    if "leaf" in nest:
+        return [(nest["leaf"], path)]
+    if "dict" in nest:
+        items = [(f"{path}[{key!r}]", value) for key, value in nest["dict"]]
+    elif "fields" in nest:
+        values = nest.get("tuple", nest.get("values"))
+        items = [
+            (f"{path}.{key}", value) for key, value in zip(nest["fields"], values, strict=True)
+        ]
+    else:
+        values = nest.get("tuple", nest.get("list"))
+        items = [(f"{path}[{i}]", value) for i, value in enumerate(values)]
+    return [found for place, inner in items for found in paths(inner, place)]

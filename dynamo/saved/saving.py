@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +19,7 @@ from dynamo.errors import ProgramError
 from dynamo.guards.sources import TensorSizeSource, TensorStrideSource
 from dynamo.saved import container
 from dynamo.saved.nests import nest_of
+from dynamo.saved.plan_section import runner_sections
 from dynamo.saved.signature import CONSTANTS, Bound
 from dynamo.static_graph import Graph as StaticGraph
 from dynamo.version import __version__
@@ -38,6 +39,7 @@ from fxgraph.stored import (
     StoredError,
     env_from_data,
     env_to_data,
+    foreign_namespaces,
     to_data,
 )
 from fxgraph.stored.tensors import tensor_to_data
@@ -56,20 +58,25 @@ def save(
     weights: bool,
     training: bool | None,
     targets: Sequence[str],
+    standalone: bool = False,
 ) -> None:
     """Write `captured` to `path`."""
     lookup_backend("inductor").check_targets(targets)  # type: ignore[attr-defined]
     saving = Saving(captured, weights)
+    runner: dict[str, Any] = {}
     try:
         data = saving.program(training)
         text = json.dumps(data, allow_nan=False).encode()
+        if standalone:
+            runner = runner_sections(saving, json.loads(text), targets)
     except (StoredError, SerializeError) as error:
         raise ProgramError(f"{saving.name} cannot be saved: {error}") from error
     sections: dict[str, Any] = {"program": [text], "constants": saving.constants.chunks}
     if weights:
         sections["weights"] = saving.weights.chunks
-    if targets:
+    if targets and not standalone:
         sections.update(saving.kernels(json.loads(text), targets))
+    sections.update(runner)
     container.write(path, sections)
 
 
@@ -333,11 +340,8 @@ class Saving:
     # -- kernels ----------------------------------------------------------------------------------
     def kernels(self, data: Any, targets: Sequence[str]) -> dict[str, list[bytes]]:
         """The sections of libraries, as compiled from what a reader of the program has."""
-        graphs = read_graphs(data, self._alive, self.name)
+        graphs, inputs = self.read_back(data)
         graphs.pop("env")
-        inputs = [
-            self._alive[where] if kind == "tensor" else None for kind, where in data["graph_inputs"]
-        ]
         make = lookup_backend("inductor").kernels_for  # type: ignore[attr-defined]
         found: dict[str, list[bytes]] = {}
         for graph in graphs.values():
@@ -345,10 +349,21 @@ class Saving:
                 found[kernel_section(target, digest)] = [library]
         return found
 
+    def read_back(self, data: Any) -> tuple[dict[str, Any], list[Any]]:
+        """The graphs as a reader has them, and their static inputs (None: an input of calls)."""
+        inputs = [
+            self._alive[where] if kind == "tensor" else None for kind, where in data["graph_inputs"]
+        ]
+        return self._reading(data), inputs
+
     # -- check ------------------------------------------------------------------------------------
     def _verify(self, data: dict[str, Any]) -> None:
         """Raise where reading would give another graph."""
-        read_graphs(json.loads(json.dumps(data, allow_nan=False)), self._alive, self.name)
+        self._reading(json.loads(json.dumps(data, allow_nan=False)))
+
+    def _reading(self, data: Any) -> dict[str, Any]:
+        foreign = set().union(*map(foreign_namespaces, data["graphs"].values()))
+        return read_graphs(data, self._alive, self.name, foreign)
 
 
 def kernel_section(target: str, digest: str) -> str:
@@ -356,10 +371,14 @@ def kernel_section(target: str, digest: str) -> str:
     return f"kernels/{target}/{digest}"
 
 
-def read_graphs(data: Any, tensors: Sequence[torch.Tensor], name: str) -> dict[str, Any]:
-    """The graphs of a program's data, and the ShapeEnv, "env", that they share."""
+def read_graphs(
+    data: Any, tensors: Sequence[torch.Tensor], name: str, foreign: Collection[str]
+) -> dict[str, Any]:
+    """The graphs of a program's data, and the ShapeEnv, "env", that they share. foreign: namespaces
+    of other libraries' operators that they may call.
+    """
     env = env_from_data(data["symbols"])
-    reader = GraphReader(env, tensors)
+    reader = GraphReader(env, tensors, foreign)
     graphs: dict[str, Any] = {}
     for kind, graph in data["graphs"].items():
         read = reader.training if kind == "training" else reader.functional

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from typing import Any
 
 from dynamo.saved.container import Container
 from dynamo.saved.loading import read_program
-from dynamo.saved.nests import leaf_numbers
+from dynamo.saved.nests import leaf_numbers, paths
 from fxgraph.serialize import argument_from_json
 from fxgraph.stored import from_data
 from fxgraph.stored.symbols import names_from_data
@@ -40,6 +41,7 @@ def text_of(container: Container, data: Any) -> str:
         *_sizes(data["symbols"]),
         *(line for kind, graph in data["graphs"].items() for line in _operators(kind, graph)),
         *_memory(container, data),
+        *_runner(container),
     ]
     return "\n".join(lines)
 
@@ -73,7 +75,7 @@ def _number(data: Any, names: Any) -> str:
 def _results(data: Any) -> list[str]:
     outputs = data["outputs"]
     rows = outputs["leaves"]
-    texts = dict(_paths(outputs["nest"], ""))
+    texts = dict(paths(outputs["nest"], ""))
     names = names_from_data(data["symbols"])
     found = []
     for number in leaf_numbers(outputs["nest"]):
@@ -93,23 +95,6 @@ def _results(data: Any) -> list[str]:
             what = f"the argument {data['signature']['leaves'][where]['path']} itself"
         found.append(f"  {texts[number] or 'result'}: {what}")
     return found
-
-
-def _paths(nest: Any, path: str) -> list[tuple[int, str]]:
-    """(number of a leaf, where it stands)"""
-    if "leaf" in nest:
-        return [(nest["leaf"], path)]
-    if "dict" in nest:
-        items = [(f"{path}[{key!r}]", value) for key, value in nest["dict"]]
-    elif "fields" in nest:
-        values = nest.get("tuple", nest.get("values"))
-        items = [
-            (f"{path}.{key}", value) for key, value in zip(nest["fields"], values, strict=True)
-        ]
-    else:
-        values = nest.get("tuple", nest.get("list"))
-        items = [(f"{path}[{i}]", value) for i, value in enumerate(values)]
-    return [found for place, inner in items for found in _paths(inner, place)]
 
 
 def _sizes(symbols: Any) -> list[str]:
@@ -153,6 +138,16 @@ def _memory(container: Container, data: Any) -> list[str]:
         f"{_bytes(total)}, {where}"
     )
     return lines
+
+
+def _runner(container: Container) -> list[str]:
+    if "plan" not in container.names:
+        return []
+    plan = json.loads(bytes(container.section("plan")))
+    targets = [n.split("/")[1] for n in container.names if n.endswith(f"/{plan['kernels']}")]
+    kernels = sum(step[0] == "kernel" for step in plan["steps"])
+    where = ", ".join(targets) or "any processor"
+    return [f"runs without Python: {kernels} kernels for {where}"]
 
 
 def _bytes(count: int) -> str:

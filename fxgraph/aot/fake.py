@@ -95,9 +95,16 @@ class FakePropagation:
 
 
 def fake_result(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """What an operator gives of fake tensors, of which the first argument is one."""
+    """What an operator gives of fake tensors, of which the first argument is one; it requires no
+    gradient.
+    """
+    given = [_detached(arg) for arg in args]
     with torch.no_grad():
-        return FakePropagation(args[0].fake_mode).run(op, args, kwargs, op.is_view)
+        return FakePropagation(args[0].fake_mode).run(op, tuple(given), kwargs, op.is_view)
+
+
+def _detached(arg: Any) -> Any:
+    return arg.detach() if isinstance(arg, FakeTensor) and arg.requires_grad else arg
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -1,14 +1,14 @@
 """Functional graphs as plain data, and back: what saved programs hold of them.
 
 Data is what JSON has. Nothing in it names code: operators are looked up in the dispatcher, by name,
-in a few namespaces; numbers' functions in a table. Shapes are not read from data but computed
-again, by the operators' own rules, so that data that contradicts itself is refused before a kernel
-is made for it.
+in a few namespaces and those that a reader names; numbers' functions in a table. Shapes are not
+read from data but computed again, by the operators' own rules, so that data that contradicts itself
+is refused before a kernel is made for it.
 """
 
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import evaluator, from_data, number_from, number_of, to_data
-from fxgraph.stored.graphs import GraphReader, GraphWriter
+from fxgraph.stored.graphs import GraphReader, GraphWriter, foreign_namespaces
 from fxgraph.stored.symbols import env_from_data, env_to_data
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "env_from_data",
     "env_to_data",
     "evaluator",
+    "foreign_namespaces",
     "from_data",
     "number_from",
     "number_of",

@@ -11,7 +11,7 @@ import keyword
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from fxgraph.serialize import SerializeError, argument_from_json, argument_to_js
 from fxgraph.stored.checks import check_functional, check_training, check_window, index_in
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import number_from, number_of
-from fxgraph.stored.operators import name_of, operator_of
+from fxgraph.stored.operators import foreign_namespace, name_of, operator_of
 from fxgraph.stored.tensors import dtype_of, tensor_to_data
 from fxgraph.symbols import ShapeEnv, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
@@ -138,12 +138,25 @@ def _argument_to_data(arg: Any) -> Any:
         raise StoredError(str(error)) from error
 
 
+def foreign_namespaces(data: Any) -> set[str]:
+    """Of the operators of other libraries that a graph's data calls."""
+    nodes = [*data.get("nodes", ()), *data.get("forward", ()), *data.get("backward", ())]
+    found = (foreign_namespace(node["op"]) for node in nodes if "op" in node)
+    return {namespace for namespace in found if namespace is not None}
+
+
 # -- reading --------------------------------------------------------------------------------------
 class GraphReader:
     """Makes graphs of data, over one set of symbols. `tensors`: by the numbers that `keep` gave."""
 
-    def __init__(self, env: ShapeEnv | None, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self,
+        env: ShapeEnv | None,
+        tensors: Sequence[torch.Tensor],
+        foreign: Collection[str] = (),
+    ) -> None:
         self.env = env
+        self.foreign = foreign  # namespaces of operators, besides torch's
         self.tensors = tensors
         self.mode = fake_tensor_mode(allow_non_fake_inputs=False)
         if env is not None:
@@ -306,7 +319,7 @@ class _Reading:
         return node
 
     def _call(self, name: str, row: Any) -> Node:
-        target = operator_of(row["op"])
+        target = operator_of(row["op"], self.reader.foreign)
         args = tuple(argument_from_json(arg, self.nodes) for arg in row["args"])
         kwargs = {
             key: argument_from_json(arg, self.nodes) for key, arg in row.get("kwargs", {}).items()

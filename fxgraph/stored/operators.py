@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ NAMESPACES = frozenset({"aten", "prims", "framegraph", "torchvision"})
 _NEVER = frozenset(
     {"from_file", "save", "_print", "_test_string_default", "_nested_view_from_buffer"}
 )
-_NAME = re.compile(r"[a-z]+(\.[A-Za-z_][A-Za-z_0-9]*){2}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*){2}")
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "getitem": operator.getitem,
@@ -51,35 +51,51 @@ def name_of(target: Any) -> str:
     """The name by which a stored graph calls `target`."""
     if isinstance(target, torch._ops.OpOverload):
         namespace, name = target._schema.name.split("::")
-        if _allowed(target):
+        if _allowed(target, [namespace]):
             return f"{namespace}.{name}.{target._overloadname}"
     elif (known := _NAMES.get(id(target))) is not None:
         return known
     raise StoredError(f"a saved program may not call {target}")
 
 
-def operator_of(name: Any) -> Callable[..., Any]:
-    """The operator or function of this name."""
+def operator_of(name: Any, foreign: Collection[str] = ()) -> Callable[..., Any]:
+    """The operator or function of this name. foreign: namespaces of other libraries that it may be
+    of.
+    """
     if not isinstance(name, str):
         raise StoredError(f"not the name of an operator: {str(name)[:80]}")
     if name in _FUNCTIONS:
         return _FUNCTIONS[name]
-    if _NAME.fullmatch(name) is None or name.split(".")[0] not in NAMESPACES:
+    if _NAME.fullmatch(name) is None:
         raise StoredError(f"a saved program may not call {name[:80]!r}")
     namespace, packet, overload = name.split(".")
+    if namespace not in NAMESPACES and namespace not in foreign:
+        raise StoredError(
+            f"a saved program may not call {name[:80]!r}, unless its library is named: "
+            "dynamo.load(path, operators=[namespace])"
+        )
     qualified = f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
     # What TorchScript alone knows (aten::save) is not in the dispatcher.
     if not torch._C._dispatch_has_kernel(qualified):
-        raise StoredError(f"this torch ({torch.__version__}) has no operator {name}")
+        owner = f"this torch ({torch.__version__})" if namespace in NAMESPACES else namespace
+        raise StoredError(f"{owner} has no operator {name}")
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
-    if not _allowed(found):
+    if not _allowed(found, foreign):
         raise StoredError(f"a saved program may not call {name}")
     return found
 
 
-def _allowed(target: torch._ops.OpOverload) -> bool:
+def foreign_namespace(name: str) -> str | None:
+    """Of an operator that another library brings."""
+    namespace = name.split(".")[0]
+    return None if name in _FUNCTIONS or namespace in NAMESPACES else namespace
+
+
+def _allowed(target: torch._ops.OpOverload, foreign: Collection[str]) -> bool:
     """Operators that change nothing but, at the end of a graph, its inputs."""
     namespace, name = target._schema.name.split("::")
-    if namespace not in NAMESPACES or name in _NEVER:
+    if namespace not in NAMESPACES:
+        return namespace in foreign and not target._schema.is_mutable
+    if name in _NEVER:
         return False
     return not target._schema.is_mutable or target is torch.ops.aten.copy_.default

@@ -153,6 +153,11 @@ class Store:
                     shutil.rmtree(leftover, ignore_errors=True)
 
 
+def content(path: Path) -> bytes:
+    """Of an entry's file."""
+    return path.read_bytes()[:-_TRAILER]
+
+
 def _trailer(data: bytes) -> bytes:
     return _MARK + hashlib.sha256(data).hexdigest().encode()
 

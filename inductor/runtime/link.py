@@ -109,6 +109,15 @@ class Linker:
         self.derived: Derived | None = None
 
     def link(self) -> _plan.Plan:
+        plan = _plan.Plan(self.program())
+        plan.peak_bytes = self.memory.peak_bytes
+        plan.arena_bytes = hint(self.memory.arena_bytes)
+        plan.kernels = sum(step.kind == "kernel" for step in self.spec.steps)
+        plan.derived = self.derived
+        return plan
+
+    def program(self) -> dict[str, Any]:
+        """What an executor takes (csrc/program.cpp, and inductor/runner)."""
         self._number_values()
         mutated: set[str] = set()
         steps: list[tuple] = []
@@ -118,30 +127,23 @@ class Linker:
                 steps.append(getattr(self, f"_{step.kind}")(step, mutated))
             for name in self.memory.frees[position]:
                 steps += [("free", v) for v in self._with_views(name)]
-        plan = _plan.Plan(
-            {
-                "values": [self.sizes.numbers(value) for value in self.values],
-                "statics": self.statics,
-                "derivation": self._derivation(),
-                "steps": steps,
-                "outputs": [self._output(out) for out in self.spec.outputs],
-                "mutated": [
-                    (v, self.spec.bumps.get(name, 1))
-                    for v, name in sorted((self.index[name], name) for name in mutated)
-                ],
-                "arena_bytes": self.sizes.number(self.memory.arena_bytes),
-                "sizes": [self.sizes.number(size) for size in self.spec.sizes],
-                "registers": self.sizes.registers,
-                "number_inputs": self._number_inputs(),
-                "release_gil": self._runs_long(),
-                "library": self.library,
-            }
-        )
-        plan.peak_bytes = self.memory.peak_bytes
-        plan.arena_bytes = hint(self.memory.arena_bytes)
-        plan.kernels = sum(step.kind == "kernel" for step in self.spec.steps)
-        plan.derived = self.derived
-        return plan
+        return {
+            "values": [self.sizes.numbers(value) for value in self.values],
+            "statics": self.statics,
+            "derivation": self._derivation(),
+            "steps": steps,
+            "outputs": [self._output(out) for out in self.spec.outputs],
+            "mutated": [
+                (v, self.spec.bumps.get(name, 1))
+                for v, name in sorted((self.index[name], name) for name in mutated)
+            ],
+            "arena_bytes": self.sizes.number(self.memory.arena_bytes),
+            "sizes": [self.sizes.number(size) for size in self.spec.sizes],
+            "registers": self.sizes.registers,
+            "number_inputs": self._number_inputs(),
+            "release_gil": self._runs_long(),
+            "library": self.library,
+        }
 
     def _derivation(self) -> tuple[Derived, list[int]] | None:
         if self.spec.derivation is None:

@@ -56,8 +56,7 @@ def compile_for(sources: Sequence[str], target: str) -> bytes:
     """The library for a target. Raises NoCompiler and CompileError."""
     compiler = toolchain.find_compiler()
     chosen = toolchain.Compiler(compiler.command, compiler.identity, (f"-march={target}",))
-    with tempfile.TemporaryDirectory() as folder:
-        return toolchain.build(list(sources), chosen, Path(folder)).read_bytes()
+    return cache.content(toolchain.compile_library(list(sources), chosen))
 
 
 def offer(libraries: Mapping[str, Callable[[], bytes]]) -> None:

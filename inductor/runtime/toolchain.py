@@ -145,15 +145,16 @@ def library_key(sources: Sequence[str], compiler: Compiler) -> str:
     )  # fmt: skip
 
 
-def compile_library(source: str | Sequence[str]) -> Path:
+def compile_library(source: str | Sequence[str], compiler: Compiler | None = None) -> Path:
     """Path of the shared library of one or more translation units, from the cache or made now.
+    compiler: in place of this machine's, with its flags.
 
     Several units are compiled in parallel and linked into one library. Raises NoCompiler or
     CompileError. Interrupted (Ctrl-C), it kills the compilers that it started and leaves nothing
     behind.
     """
     sources = [source] if isinstance(source, str) else list(source)
-    compiler = find_compiler()
+    compiler = compiler or find_compiler()
     try:
         return _compile_into(cache.store(), sources, compiler)
     except OSError as error:

@@ -311,3 +311,40 @@ def test_show(tmp_path, capsys):
     (tmp_path / "bad.fg").write_bytes(b"bad")
     assert main(["show", str(tmp_path / "bad.fg")]) == 1
     assert "too short" in capsys.readouterr().err
+
+
+# -- operators of other libraries ------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def foreign():
+    """A library with an operator that returns a tensor of its own, and one that writes."""
+    library = torch.library.Library("saved_tests", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.define("fill(Tensor(a!) x) -> ()")
+    library.impl("twice", lambda x: x * 2, "CPU")
+    library.impl("twice", lambda x: torch.empty_like(x), "Meta")
+    library.impl("fill", lambda x: None, "CompositeExplicitAutograd")
+    yield torch.ops.saved_tests
+    library._destroy()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_operators_of_other_libraries_are_called_where_they_are_named(foreign, tmp_path, backend):
+    def program(x):
+        return foreign.twice(x + 1) * 3
+
+    x = torch.randn(4)
+    dynamo.export(program)(x).save(tmp_path / "m.fg")
+    loaded = dynamo.load(tmp_path / "m.fg", backend=backend, operators=["saved_tests"])
+    torch.testing.assert_close(loaded(x), program(x))
+    for operators in ((), ["another"], ["saved_tests.twice"]):
+        with pytest.raises(ProgramError, match=r"may not call 'saved_tests.twice.default', unless"):
+            dynamo.load(tmp_path / "m.fg", operators=operators)
+
+
+def test_operators_of_other_libraries_that_write_are_refused(foreign, tmp_path):
+    def program(x):
+        foreign.fill(x)
+        return x + 1
+
+    with pytest.raises((ProgramError, dynamo.errors.Unsupported), match="fill"):
+        dynamo.export(program)(torch.randn(4)).save(tmp_path / "m.fg")

@@ -223,7 +223,7 @@ def test_gradients(fixed, name):
         results.append([x.grad, *(p.grad for p in module.parameters())])
     torch.testing.assert_close(*results, rtol=1e-3, atol=1e-3)
     found = [n for n in notes(context) if "by plain" in n]
-    assert found and not [n for n in notes(context) if "packed" in n]
+    assert found and not [n for n in notes(context) if "packed" in n], notes(context)
 
 
 # --- a weight that changes ------------------------------------------------------------------------

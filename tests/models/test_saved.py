@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import dynamo
-from tests.dynamo.saving_calls import differences, save_call
+from tests.dynamo import runner
+from tests.dynamo.saving_calls import differences, plain, save_call
 from tests.models import architectures, zoo
 
 pytestmark = pytest.mark.slow
@@ -81,6 +82,28 @@ def test_kernels(tmp_path):
     names = ["resnet18", "bert", "gpt2", "LSTM"]
     saved(tmp_path, names, grad=False)
     assert differences(tmp_path, "inductor", *BLOCKED) == dict.fromkeys(names)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return runner.Library(runner.build(tmp_path_factory.mktemp("r") / "r.so", "-shared", "-fPIC"))
+
+
+@runner.needs
+@pytest.mark.parametrize("part", range(4))
+def test_without_python(library, tmp_path, part):
+    for name in NAMES[part::4]:
+        model, inputs = MODELS[name]()
+        with torch.no_grad():
+            dynamo.export(model)(**inputs).save(tmp_path / "m.fg", standalone=True)
+            expected = [t for t in torch.utils._pytree.tree_leaves(plain(model(**inputs)))]
+        dynamo.reset()
+        with library.load(tmp_path / "m.fg") as program:
+            found = program(*(inputs[name] for name in program.inputs))
+        tensors = [t for t in expected if isinstance(t, torch.Tensor)]
+        for one, other in zip(found, tensors, strict=True):
+            assert one.stride() == other.stride(), name
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=name)
 
 
 def test_there_are_thirty():

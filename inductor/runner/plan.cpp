@@ -1,0 +1,443 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace fg {
+namespace {
+
+constexpr int64_t kFormat = 1;
+constexpr size_t kDimensions = 64;
+constexpr int64_t kMost = int64_t{1} << 48;  // bytes, elements: more than any machine has
+
+constexpr Type kTypes[] = {
+    {{2, 32, 1}, 4, "float32"}, {{2, 64, 1}, 8, "float64"}, {{2, 16, 1}, 2, "float16"}, {{4, 16, 1}, 2, "bfloat16"},
+    {{0, 8, 1}, 1, "int8"},     {{0, 16, 1}, 2, "int16"},   {{0, 32, 1}, 4, "int32"},   {{0, 64, 1}, 8, "int64"},
+    {{1, 8, 1}, 1, "uint8"},    {{1, 16, 1}, 2, "uint16"},  {{1, 32, 1}, 4, "uint32"},  {{1, 64, 1}, 8, "uint64"},
+    {{6, 8, 1}, 1, "bool"}};
+
+template <class Kind>
+struct Named {
+  const char* name;
+  Kind kind;
+};
+
+template <class Kind, size_t N>
+Kind by_name(const Named<Kind> (&table)[N], const std::string& name) {
+  for (const auto& row : table) {
+    if (name == row.name) return row.kind;
+  }
+  throw Error("'" + name.substr(0, 80) + "' is nothing that this runner knows");
+}
+
+// The instruction sets that kernels are compiled for, the best first, and whether this processor has them.
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> found;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v4) found.push_back("x86-64-v4");
+  if (v3) found.push_back("x86-64-v3");
+  if (v2) found.push_back("x86-64-v2");
+#endif
+  return found;
+}
+
+int64_t floor_div(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return static_cast<int64_t>(0 - static_cast<uint64_t>(a));
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+int64_t added(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
+int64_t multiplied(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+
+}  // namespace
+
+const Type& type_of(const std::string& name) {
+  for (const Type& type : kTypes) {
+    if (name == type.name) return type;
+  }
+  throw Error("no type of elements '" + name.substr(0, 80) + "'");
+}
+
+const Type* type_of(DLDataType wanted) {
+  for (const Type& type : kTypes) {
+    if (type.dl.code == wanted.code && type.dl.bits == wanted.bits && wanted.lanes == 1) return &type;
+  }
+  return nullptr;
+}
+
+int64_t Expression::get(const std::vector<int64_t>& symbols) const {
+  const auto arg = [&](size_t i) { return args[i].get(symbols); };
+  const auto reduced = [&](auto combine) {
+    int64_t total = arg(0);
+    for (size_t i = 1; i < args.size(); ++i) total = combine(total, arg(i));
+    return total;
+  };
+  switch (op) {
+    case Constant: return value;
+    case Symbol: return symbols[static_cast<size_t>(value)];
+    case Add: return reduced(added);
+    case Mul: return reduced(multiplied);
+    case Pow: {
+      int64_t total = 1;
+      for (int64_t i = std::min<int64_t>(arg(1), 64); i > 0; --i) total = multiplied(total, arg(0));
+      return total;
+    }
+    case FloorDiv: return floor_div(arg(0), arg(1));
+    case Mod: return added(arg(0), -multiplied(arg(1), floor_div(arg(0), arg(1))));
+    case Max: return reduced([](int64_t a, int64_t b) { return std::max(a, b); });
+    case Min: return reduced([](int64_t a, int64_t b) { return std::min(a, b); });
+    case Truth: return arg(0) != 0;
+    case Choose: return arg(0) != 0 ? arg(1) : arg(2);
+    case Eq: return arg(0) == arg(1);
+    case Ne: return arg(0) != arg(1);
+    case Le: return arg(0) <= arg(1);
+    case Ge: return arg(0) >= arg(1);
+    case Lt: return arg(0) < arg(1);
+    case Gt: return arg(0) > arg(1);
+    case And: return std::all_of(args.begin(), args.end(), [&](const auto& a) { return a.get(symbols) != 0; });
+    case Or: return std::any_of(args.begin(), args.end(), [&](const auto& a) { return a.get(symbols) != 0; });
+    case Not: return arg(0) == 0;
+  }
+  return 0;
+}
+
+// One reading of a plan. Throws Error for what contradicts itself: nothing is believed.
+class Reader {
+ public:
+  Reader(Program& program, File& file) : program_(program), file_(file) {}
+
+  void read() {
+    const Json plan = Json::parse(file_.section("plan"));
+    if (plan["format"].integer() != kFormat) {
+      throw Error("plan format " + std::to_string(plan["format"].integer()) + "; this runner reads " +
+                  std::to_string(kFormat));
+    }
+    for (const Json& row : plan["symbols"].items()) symbol(row);
+    for (const Json& row : plan["inputs"].items()) input(row);
+    for (const Symbol& symbol : program_.symbols) check_place(symbol);
+    for (const Json& row : plan["conditions"].items()) {
+      program_.conditions.push_back({expression(row["holds"]), row["text"].string()});
+    }
+    for (const Json& row : plan["given"].items()) program_.given.push_back(source(row));
+    for (const Json& row : plan["registers"].items()) add_register(row);
+    program_.sizes = numbers(plan["sizes"]);
+    program_.arena = count(plan["arena"]);
+    for (const Json& row : plan["statics"].items()) statics_.push_back(memory(row));
+    for (const Json& row : plan["values"].items()) value(row);
+    for (const Json& row : plan["written"].items()) program_.written.push_back(index(row, program_.values.size()));
+    load_kernels(plan["kernels"]);
+    for (const Json& row : plan["steps"].items()) step(row);
+    for (const Json& row : plan["outputs"].items()) output(row);
+    for (const Json& row : plan["results"].items()) {
+      program_.results.push_back({row["path"].string(), source(row["source"])});
+    }
+  }
+
+ private:
+  // -- numbers
+  static uint32_t index(const Json& row, size_t limit) {
+    const int64_t found = row.integer();
+    if (found < 0 || static_cast<uint64_t>(found) >= limit) throw Error("a number of nothing");
+    return static_cast<uint32_t>(found);
+  }
+
+  Number number(const Json& row) const {
+    if (row.kind != Json::Array) return {row.integer(), -1};
+    return {0, static_cast<int32_t>(index(row[size_t{0}], program_.registers.size()))};
+  }
+
+  // One that is no less than 0 and no absurd one, as far as it is known.
+  Number count(const Json& row) const {
+    const Number found = number(row);
+    if (found.value < 0 || found.value > kMost) throw Error("an absurd size, " + std::to_string(found.value));
+    return found;
+  }
+
+  std::vector<Number> numbers(const Json& rows) const {
+    std::vector<Number> found;
+    for (const Json& row : rows.items()) found.push_back(number(row));
+    return found;
+  }
+
+  std::vector<Number> counts(const Json& rows) const {
+    std::vector<Number> found;
+    for (const Json& row : rows.items()) found.push_back(count(row));
+    if (found.size() > kDimensions) throw Error("a tensor of " + std::to_string(found.size()) + " dimensions");
+    return found;
+  }
+
+  void add_register(const Json& row) {
+    static const Named<Register::Kind> kinds[] = {
+        {"int", Register::Int}, {"dim", Register::Dim}, {"const", Register::Const}, {"add", Register::Add},
+        {"mul", Register::Mul}, {"//", Register::Div},  {"%", Register::Mod},       {"max", Register::Max},
+        {"min", Register::Min}};
+    Register made{by_name(kinds, row[size_t{0}].string()), row[1].integer(), row[2].integer()};
+    if (made.kind == Register::Int || made.kind == Register::Dim) {
+      const Source& from = program_.given.at(index(row[1], program_.given.size()));
+      const bool tensor = from.kind == Source::Leaf;
+      if (tensor != (made.kind == Register::Dim)) throw Error("a size of no tensor");
+      if (tensor) index(row[2], program_.inputs[from.index].size.size());
+    } else if (made.kind != Register::Const) {
+      index(row[1], program_.registers.size());
+      index(row[2], program_.registers.size());
+    }
+    program_.registers.push_back(made);
+  }
+
+  // -- symbols and inputs
+  void symbol(const Json& row) {
+    static const Named<decltype(Symbol::where)> places[] = {
+        {"size", Symbol::Size}, {"stride", Symbol::Stride}, {"number", Symbol::Given}, {"fixed", Symbol::Fixed}};
+    names_.emplace(row["name"].string(), static_cast<int64_t>(names_.size()));
+    const Json& read = row["read"];
+    Symbol made{row["label"].string(), bound(row["low"], INT64_MIN), bound(row["high"], INT64_MAX),
+                by_name(places, read[size_t{0}].string()), read[1].integer(), 0};
+    if (made.where == Symbol::Size || made.where == Symbol::Stride) made.dim = read[2].integer();
+    program_.symbols.push_back(made);
+    if (names_.size() != program_.symbols.size()) throw Error("two symbols have one name");
+  }
+
+  static int64_t bound(const Json& row, int64_t none) { return row.kind == Json::Null ? none : row.integer(); }
+
+  void check_place(const Symbol& symbol) const {
+    if (symbol.where == Symbol::Fixed) return;
+    const auto& inputs = program_.inputs;
+    const bool known = symbol.leaf >= 0 && static_cast<uint64_t>(symbol.leaf) < inputs.size();
+    if (!known) throw Error("a size of no input");
+    const Input& input = inputs[static_cast<size_t>(symbol.leaf)];
+    const bool dims = symbol.where == Symbol::Given ||
+                      (symbol.dim >= 0 && static_cast<uint64_t>(symbol.dim) < input.size.size());
+    if (input.number != (symbol.where == Symbol::Given) || !dims) throw Error("a size of no input");
+  }
+
+  void input(const Json& row) {
+    Input made{row["path"].string(), &type_of(row["dtype"].string()), row["number"].boolean(), {}, {}};
+    for (const Json& size : row["size"].items()) made.size.push_back(expression(size));
+    for (const Json& stride : row["stride"].items()) made.stride.push_back(expression(stride));
+    if (made.size.size() != made.stride.size() || made.size.size() > kDimensions) throw Error("a tensor of no size");
+    if (made.number && (!made.size.empty() || made.type->dl.code != 0 || made.type->bytes != 8)) {
+      throw Error("a number that is no int64");
+    }
+    program_.inputs.push_back(std::move(made));
+  }
+
+  Expression expression(const Json& row) const {
+    static const Named<Expression::Op> ops[] = {
+        {"Add", Expression::Add}, {"Mul", Expression::Mul}, {"Pow", Expression::Pow},     {"FloorDiv", Expression::FloorDiv},
+        {"Mod", Expression::Mod}, {"Max", Expression::Max}, {"Min", Expression::Min},     {"Truth", Expression::Truth},
+        {"Eq", Expression::Eq},   {"Ne", Expression::Ne},   {"Le", Expression::Le},       {"Ge", Expression::Ge},
+        {"Lt", Expression::Lt},   {"Gt", Expression::Gt},   {"Choose", Expression::Choose}, {"And", Expression::And},
+        {"Or", Expression::Or},   {"Not", Expression::Not}};
+    if (row.kind == Json::Int) return {Expression::Constant, row.integer(), {}};
+    if (row.kind == Json::Bool) return {Expression::Constant, row.boolean(), {}};
+    if (row.kind == Json::String) {
+      const auto found = names_.find(row.string());
+      if (found == names_.end()) throw Error("no symbol '" + row.string().substr(0, 80) + "'");
+      return {Expression::Symbol, found->second, {}};
+    }
+    Expression made{by_name(ops, row[size_t{0}].string()), 0, {}};
+    for (size_t i = 1; i < row.items().size(); ++i) made.args.push_back(expression(row[i]));
+    const size_t wanted = made.op == Expression::Choose ? 3
+                          : made.op == Expression::Truth || made.op == Expression::Not ? 1 : 2;
+    const bool any = made.op == Expression::Add || made.op == Expression::Mul || made.op == Expression::And ||
+                     made.op == Expression::Or;
+    if (any ? made.args.empty() : made.args.size() != wanted) throw Error("a function of other arguments");
+    return made;
+  }
+
+  Source source(const Json& row) const {
+    static const Named<Source::Kind> kinds[] = {
+        {"leaf", Source::Leaf}, {"number", Source::Computed}, {"output", Source::Plan}, {"held", Source::Held}};
+    Source made;
+    made.kind = by_name(kinds, row[size_t{0}].string());
+    switch (made.kind) {
+      case Source::Computed:
+        made.number = expression(row[1]);
+        break;
+      case Source::Leaf:
+        made.index = index(row[1], program_.inputs.size());
+        if (program_.inputs[made.index].number) throw Error("a tensor that is a number");
+        break;
+      case Source::Plan:
+        made.index = index(row[1], program_.outputs.size());
+        break;
+      case Source::Held:
+        made.index = index(row[1], program_.values.size());
+        if (program_.values[made.index].kind != Value::Static) throw Error("a result that nothing holds");
+        break;
+    }
+    return made;
+  }
+
+  // -- memory
+  struct Memory {
+    const char* data;
+    int64_t bytes;
+  };
+
+  // From a tensor's first element to the end of its memory.
+  Memory memory(const Json& row) {
+    const std::string_view section = file_.section(row["section"].string());
+    const int64_t start = count(row["start"]).value, bytes = count(row["bytes"]).value;
+    const auto size = static_cast<int64_t>(section.size());
+    const int64_t offset = count(row["offset"]).value;
+    if (start > size || bytes > size - start || offset > bytes) throw Error("a tensor beyond the end of its section");
+    return {section.data() + start + offset, bytes - offset};
+  }
+
+  void value(const Json& row) {
+    static const Named<Value::Kind> kinds[] = {{"input", Value::Input}, {"static", Value::Static}, {"own", Value::Own},
+                                               {"arena", Value::Arena}, {"view", Value::View}};
+    Value made{by_name(kinds, row[size_t{0}].string()), row[1].string(), &type_of(row[2].string()), counts(row[3]),
+               counts(row[4]), count(row[5]), count(row[6]), count(row[7])};
+    if (made.size.size() != made.stride.size()) throw Error("a tensor of no size");
+    if (made.kind == Value::Static) place_static(made);
+    if (made.kind == Value::Input) {
+      const Source& from = program_.given.at(index(row[5], program_.given.size()));
+      if (from.kind != Source::Leaf) throw Error("an input that is no tensor");
+      if (program_.inputs[from.index].type != made.type) throw Error("an input of two types");
+      if (program_.inputs[from.index].size.size() != made.size.size()) throw Error("an input of two sizes");
+    }
+    if (made.kind == Value::View) index(row[5], program_.values.size());
+    if (made.kind == Value::Arena && made.where.reg < 0 && made.nbytes.reg < 0 && program_.arena.reg < 0 &&
+        made.where.value + made.nbytes.value > program_.arena.value) {
+      throw Error("a tensor outside of the call's memory");
+    }
+    if (extent(made) > made.nbytes.value && made.nbytes.reg < 0) throw Error("a tensor that is larger than its memory");
+    program_.values.push_back(std::move(made));
+  }
+
+  // Bytes of a tensor of known size; 0 of others.
+  static int64_t extent(const Value& value) {
+    int64_t last = 0;
+    for (size_t d = 0; d < value.size.size(); ++d) {
+      const Number size = value.size[d], stride = value.stride[d];
+      if (size.reg >= 0 || stride.reg >= 0 || size.value == 0) return 0;
+      int64_t step = 0;
+      if (__builtin_mul_overflow(size.value - 1, stride.value, &step) || __builtin_add_overflow(last, step, &last)) {
+        throw Error("an absurd size");
+      }
+    }
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(last + 1, value.type->bytes, &bytes) || bytes > kMost) throw Error("an absurd size");
+    return bytes;
+  }
+
+  void place_static(Value& value) {
+    for (const auto* all : {&value.size, &value.stride}) {
+      for (const Number& n : *all) {
+        if (n.reg >= 0) throw Error("a tensor of the file whose size varies");
+      }
+    }
+    if (value.where.reg >= 0 || static_cast<size_t>(value.where.value) >= statics_.size()) {
+      throw Error("a tensor in no place");
+    }
+    const Memory& at = statics_[static_cast<size_t>(value.where.value)];
+    const bool aligned = reinterpret_cast<uintptr_t>(at.data) % static_cast<uintptr_t>(value.type->bytes) == 0;
+    if (std::max(extent(value), value.nbytes.value) > at.bytes || !aligned) {
+      throw Error("a tensor that is larger than its memory");
+    }
+    value.data = const_cast<char*>(at.data);
+  }
+
+  // -- steps
+  void load_kernels(const Json& digest) {
+    if (digest.kind == Json::Null) return;
+    std::string known;
+    for (const std::string& target : instruction_sets()) {
+      const std::string name = "kernels/" + target + "/" + digest.string();
+      if (!file_.has(name)) continue;
+      program_.library_ = std::make_unique<Library>(file_.section(name));
+      return;
+    }
+    for (const std::string& name : file_.names()) {
+      if (name.rfind("kernels/", 0) == 0 && name.find(digest.string()) != std::string::npos) {
+        known += (known.empty() ? "" : ", ") + name.substr(8, name.find('/', 8) - 8);
+      }
+    }
+    throw Error("no kernels for this processor" + (known.empty() ? "" : ": the file has those for " + known));
+  }
+
+  KernelArg address(const Json& row) const {
+    const int64_t base = row[size_t{0}].integer();
+    if (base == -1) return {program_.sizes_base(), {}};
+    const uint32_t found = index(row[size_t{0}], program_.values.size());
+    const Value& value = program_.values[found];
+    const Number offset = count(row[1]);
+    if (value.kind == Value::View) throw Error("the address of a view");
+    const Number limit = value.kind == Value::Arena ? program_.arena : value.nbytes;
+    if (offset.reg < 0 && limit.reg < 0 && offset.value > limit.value) throw Error("an address outside of a tensor");
+    return {value.kind == Value::Arena ? program_.arena_base() : found, offset};
+  }
+
+  void step(const Json& row) {
+    static const Named<Step::Kind> kinds[] = {
+        {"alloc", Step::Alloc}, {"free", Step::Free}, {"kernel", Step::Run}, {"check", Step::Test}};
+    const std::string& name = row[size_t{0}].string();
+    Step made{by_name(kinds, name), 0};
+    if (made.kind == Step::Run) {
+      made.index = static_cast<uint32_t>(program_.kernels.size());
+      kernel(row);
+    } else if (made.kind == Step::Test) {
+      made.index = static_cast<uint32_t>(program_.checks.size());
+      program_.checks.push_back({address(row[1]), row[3].string(), numbers(row[4])});
+    } else {
+      made.index = index(row[1], program_.values.size());
+      const Value::Kind kind = program_.values[made.index].kind;
+      if (made.kind == Step::Free && kind != Value::Own) return;
+      if (kind != Value::Own) throw Error("memory for a tensor that has its own");
+    }
+    program_.steps.push_back(made);
+  }
+
+  void kernel(const Json& row) {
+    const std::string& name = row[1].string();
+    Kernel made{program_.library_ ? program_.library_->find(name) : nullptr, {}, count(row[3]), count(row[4])};
+    if (made.function == nullptr) throw Error("no kernel '" + name.substr(0, 80) + "' in its library");
+    for (const Json& arg : row[2].items()) made.args.push_back(address(arg));
+    program_.kernels.push_back(std::move(made));
+  }
+
+  void output(const Json& row) {
+    const std::string& kind = row[size_t{0}].string();
+    const uint32_t found = index(row[1], program_.values.size());
+    const Value& value = program_.values[found];
+    if (value.kind == Value::Arena || value.kind == Value::View) throw Error("a result in a call's own memory");
+    if (kind == "view") {
+      program_.outputs.push_back({found, counts(row[2]), counts(row[3]), count(row[4])});
+      const Output& made = program_.outputs.back();
+      if (made.size.size() != made.stride.size()) throw Error("a tensor of no size");
+    } else if (kind == "tensor" || kind == "same") {
+      program_.outputs.push_back({found, value.size, value.stride, {}});
+    } else {
+      throw Error("'" + kind.substr(0, 80) + "' is nothing that this runner knows");
+    }
+  }
+
+  Program& program_;
+  File& file_;
+  std::vector<Memory> statics_;
+  std::map<std::string, int64_t> names_;
+};
+
+Program::Program(File& file) {
+  if (!file.has("plan")) {
+    throw Error("it has no plan for this runner: save it with standalone=True");
+  }
+  for (const std::string& name : file.names()) {
+    if (name.rfind("kernels/", 0) != 0) file.section(name);
+  }
+  Reader(*this, file).read();
+}
+
+}  // namespace fg

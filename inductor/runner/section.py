@@ -1,0 +1,134 @@
+"""A plan as plain data for the runner, which reads it from the section `plan` of a saved program.
+
+A number is an int, or [register, 0]: registers are computed for each call, in their order
+(runtime/size_program.py).
+
+    values      [kind, name, dtype, size, stride, where, offset, nbytes] for each tensor
+    kind        where
+    input       which of the inputs that a call brings
+    static      which of `statics`, then of the derived ones
+    own         -: memory of its own, from its "alloc" step on
+    arena       byte offset in the memory that a call has to itself
+    view        the value that it is a window of, from element `offset` on
+    steps       ["alloc", value]; ["free", value]; ["kernel", symbol, [[value, byte offset], ...],
+                total, grain, label]; ["check", [value, byte offset], is an index, message, sizes]
+    outputs     ["tensor", value]; ["same", value], an input; ["view", value, size, stride, offset]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from inductor import pipeline
+from inductor.runtime import shipped
+from inductor.runtime.link import Linker
+from inductor.runtime.plan import PlanError, dtype_name
+from inductor.runtime.toolchain import NoCompiler
+
+FORMAT = 1
+OPTIONS = {"standalone": True}
+# What a plan may hold of torch's types: those that DLPack has a name for.
+DTYPES = frozenset(
+    ["float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8",
+     "uint16", "uint32", "uint64", "bool"]
+)  # fmt: skip
+
+
+class NotStandalone(Exception):
+    """Why a program does not run without torch."""
+
+
+@dataclass
+class Standalone:
+    """plan: the data. statics: input numbers of the graph's static inputs, or tensors that the plan
+    brings. libraries: target -> library of its kernels.
+    """
+
+    plan: dict[str, Any]
+    statics: list[int | torch.Tensor]
+    libraries: dict[str, bytes]
+
+
+def standalone(traced: Any, inputs: Sequence[Any], targets: Sequence[str]) -> Standalone:
+    """The plan of a functional graph without torch's operators. Raises NotStandalone."""
+    c = pipeline.new_compilation(traced.graph_module, inputs, OPTIONS)
+    c.functional = traced
+    try:
+        pipeline.run_stages(c, until="codegen")
+    except pipeline.SIGNALS as error:
+        raise NotStandalone(str(error)) from error
+    assert c.spec is not None and c.functional is not None
+    _check(c)
+    statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
+    linker = Linker(c.spec, _Symbols(), statics, {})
+    program = linker.program()
+    brought: list[torch.Tensor] = list(program["statics"][len(statics) :])
+    if program["derivation"] is not None:
+        derived, sources = program["derivation"]
+        with torch.no_grad():
+            brought += derived(*(statics[i] for i in sources))
+    numbers = [i for i, static in enumerate(c.static) if static]
+    units = c.spec.units or ([c.spec.source] if c.spec.source else [])
+    try:
+        libraries = {t: shipped.compile_for(units, t) for t in targets} if units else {}
+    except NoCompiler as error:
+        raise NotStandalone(str(error)) from error
+    return Standalone(_data(program, len(program["statics"])), [*numbers, *brought], libraries)
+
+
+class _Symbols:
+    """In place of a library: kernels are found by name when the program is loaded."""
+
+    def address(self, symbol: str) -> str:
+        return symbol
+
+
+def _check(c: pipeline.Compilation) -> None:
+    assert c.spec is not None and c.functional is not None
+    operators = pipeline.fallbacks(c.spec)
+    calls = [step.function for step in c.spec.steps if step.kind == "call"]
+    if operators or calls:
+        names = [f"{name} ({count})" for name, count in sorted(operators.items())]
+        raise NotStandalone(f"operators without generated code: {', '.join([*names, *calls])}")
+    written = c.functional.input_mutations
+    if any(c.static[m.index] for m in written):
+        raise NotStandalone("it writes its buffers, which calls side by side would share")
+    if c.functional.same_inputs or any(m.metadata for m in written):
+        raise NotStandalone("it writes inputs that share memory, or changes their size")
+    if c.floats:
+        raise NotStandalone("real numbers among its arguments")
+
+
+def _data(program: Mapping[str, Any], statics: int) -> dict[str, Any]:
+    try:
+        return {
+            "format": FORMAT,
+            "registers": [[op, a, b] for _, op, a, b in program["registers"]],
+            "sizes": program["sizes"],
+            "arena": program["arena_bytes"],
+            "values": [_value(value, statics) for value in program["values"]],
+            "steps": [list(step) for step in program["steps"]],
+            "outputs": [_output(out) for out in program["outputs"]],
+            "written": [v for v, _ in program["mutated"]],
+        }
+    except PlanError as error:
+        raise NotStandalone(str(error)) from error
+
+
+def _value(value: Sequence[Any], statics: int) -> list[Any]:
+    kind, name, dtype, size, stride, device, where, offset, nbytes, *_ = value
+    if device.type != "cpu" or dtype_name(dtype) not in DTYPES:
+        raise NotStandalone(f"tensors of {dtype_name(dtype)} on {device}")
+    if kind == "derived":
+        kind, where = "static", statics + where
+    return [kind, name, dtype_name(dtype), size, stride, where, offset, nbytes]
+
+
+def _output(out: Sequence[Any]) -> list[Any]:
+    if out[0] not in ("tensor", "same", "view", "reshaped"):
+        raise NotStandalone("results that are no tensors")
+    return ["view" if out[0] == "reshaped" else out[0], *out[1:]]
