@@ -150,18 +150,18 @@ class _Rewrite:
     def _product(self, node: Node) -> Node:
         image, weight, bias = node.args[:3]
         build, columns = self._build, weight.meta["val"].shape[0]
-        images, _, height, width = node.meta["val"].shape
+        _, _, height, width = node.meta["val"].shape
         made = build.panel_mm(self._in_rows(image), self._in_panels(weight), columns, node.meta)
         if bias is not None:
             made = build.add(made, self._new[bias], node.meta)
-        made = build.view(made, [images, height, width, columns], node.meta)
+        made = build.view(made, [-1, height, width, columns], node.meta)
         return build.permute(made, TO_IMAGES, node.meta)
 
     def _in_rows(self, image: Node) -> Node:
         if image not in self._rows:
-            images, channels, height, width = image.meta["val"].shape
+            channels = image.meta["val"].shape[1]
             made = self._build.permute(self._new[image], TO_ROWS, image.meta)
-            made = self._build.view(made, [images * height * width, channels], image.meta)
+            made = self._build.view(made, [-1, channels], image.meta)
             self._rows[image] = made
         return self._rows[image]
 

@@ -19,6 +19,7 @@ leaves the graph, are given the program's own layout.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Collection
 from typing import Any
@@ -29,6 +30,8 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from inductor.lowering.symbolic import GraphSizes
+from inductor.sizes import Undecided, hint
 
 aten = torch.ops.aten
 _OF_THE_LIBRARY = frozenset([torch.float32, torch.bfloat16, torch.float16])
@@ -87,20 +90,49 @@ def _is_convolution(node: Node) -> bool:
 
 
 def _is_image(val: Any) -> bool:
-    """Whether a value has four dimensions of known size, of which the channels are outside."""
-    return (
-        isinstance(val, torch.Tensor)
-        and val.dim() == 4
-        and val.device.type == "cpu"
-        and val.layout is torch.strided
-        and all(isinstance(n, int) for n in val.shape)
-        and val.is_contiguous()
+    """Whether a value has four dimensions, of known size but for the first, of which the channels
+    are outside.
+    """
+    if not isinstance(val, torch.Tensor) or val.dim() != 4:
+        return False
+    if val.device.type != "cpu" or val.layout is not torch.strided:
+        return False
+    if not all(isinstance(n, int) for n in val.shape[1:]) or _images(val) is None:
+        return False
+    return is_laid_out(val, torch.contiguous_format)
+
+
+def is_laid_out(val: torch.Tensor, layout: torch.memory_format) -> bool:
+    """is_contiguous of images whose number may vary, without a guard on the number."""
+    if isinstance(val.shape[0], int):
+        return val.is_contiguous(memory_format=layout)
+    if _images(val) is None:
+        return False
+    _, c, h, w = val.shape
+    innermost = layout is torch.channels_last
+    wanted = (1, c * w, c) if innermost else (h * w, w, 1)
+    steps = [c * h * w, *wanted]
+    return all(
+        isinstance(step, int) and (step == expected or size == 1)
+        for step, expected, size in zip(val.stride(), steps, (0, c, h, w), strict=True)
     )
+
+
+def _images(val: torch.Tensor) -> int | None:
+    """How many there are, in the call that compiles if their number varies."""
+    try:
+        return hint(GraphSizes().of(val.shape[0]))
+    except Undecided:
+        return None
+
+
+def _elements(val: torch.Tensor) -> int:
+    return (_images(val) or 0) * math.prod(val.shape[1:])
 
 
 def _reordered(val: Any) -> Any:
     """The value with channels innermost, if it is an image that is laid out otherwise."""
-    if not _is_image(val) or val.is_contiguous(memory_format=torch.channels_last):
+    if not _is_image(val) or is_laid_out(val, torch.channels_last):
         return val
     n, c, h, w = val.shape
     with val.fake_mode:
@@ -145,7 +177,7 @@ class _Rewrite:
     def _count(self, convolution: Node) -> None:
         image, weight = (used.meta["val"] for used in convolution.args[:2])
         self.convolutions += 1
-        self.saved += image.numel() + convolution.meta["val"].numel()
+        self.saved += _elements(image) + _elements(convolution.meta["val"])
         if convolution in self._packed:
             self.saved += weight.numel()
         elif not weight.is_contiguous(memory_format=torch.channels_last):
@@ -192,7 +224,7 @@ class _Rewrite:
             copied.meta["val"] = _reordered(val) if layout is torch.channels_last else val
             if layout is torch.channels_last:
                 self._moved.add(copied)
-            self.spent += val.numel()
+            self.spent += _elements(val)
             self._copies[key] = copied
         return self._copies[key]
 
@@ -200,4 +232,4 @@ class _Rewrite:
 def _has(node: Node, size: torch.Size | None) -> bool:
     """Whether the value is an image of that size."""
     val: Any = node.meta.get("val")
-    return size is not None and _is_image(val) and val.shape == size
+    return size is not None and _is_image(val) and str(val.shape) == str(size)

@@ -28,6 +28,9 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from inductor.derive import PREPARED, closure
+from inductor.layout import is_laid_out
+from inductor.lowering.symbolic import GraphSizes
+from inductor.sizes import hint
 
 aten = torch.ops.aten
 Attribute = tuple[str, list[Any], str]  # name, scalars and algorithm, as the library takes them
@@ -57,6 +60,8 @@ def is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
         return False
     image, weight, bias, stride, padding, dilation, transposed, _, _ = node.args
     used = [n.meta["val"] for n in (node, image, weight, bias) if n is not None]
+    result, images, *weights = (val.shape for val in used)
+    known = [result[1:], images[1:], *weights]  # the number of images may vary
     return (
         not transposed
         and weight in static
@@ -64,7 +69,7 @@ def is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
         and len(stride) == len(padding) == len(dilation) == 2
         and all(isinstance(n, int) for n in (*stride, *padding, *dilation))
         and all(val.dtype == torch.float32 and val.device.type == "cpu" for val in used)
-        and all(isinstance(n, int) and n > 0 for val in used for n in val.shape)
+        and all(isinstance(n, int) and n > 0 for size in known for n in size)
     )
 
 
@@ -110,7 +115,7 @@ def pack_convolutions(
 
 
 def is_innermost(val: torch.Tensor) -> bool:
-    return val.is_contiguous(memory_format=torch.channels_last)
+    return is_laid_out(val, torch.channels_last)
 
 
 class _Pack:
@@ -150,6 +155,7 @@ class _Pack:
         return made
 
     def _weight(self, weight: Node, settings: Any, size: Iterable[int]) -> Node:
+        size = [n if isinstance(n, int) else hint(GraphSizes().of(n)) for n in size]
         key = (weight, str(settings), tuple(size))
         if key not in self._packed:
             target = torch.ops.mkldnn._reorder_convolution_weight.default
