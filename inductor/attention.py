@@ -26,12 +26,13 @@ from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, fastest
-from inductor.panels import Builder
+from inductor.panels import Builder, is_plain
 from inductor.runtime.plan import dtype_name
 from inductor.sizes import Undecided, hint
 
 LEAST_QUERIES = 16
 HEAD = 128  # elements of a head, at most (attention.h)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _SECONDS = 0.05  # for measuring
 _AHEAD = 0.8  # of the time in float32: what half precision may take to stay as it is
 
@@ -63,16 +64,18 @@ _library.impl("attention", _attention, "Meta")
 
 
 def generated_attention(
-    functional: FunctionalGraph, least: int = LEAST_QUERIES
+    functional: FunctionalGraph, *, always: bool = False
 ) -> tuple[FunctionalGraph, str] | None:
     """The graph with its attention by generated code, and a note; None if there is none of it, or
-    no compiler. least: queries from which on.
+    no compiler. always: of few queries and of half precision, too, with no measurement.
     """
     gm = functional.graph_module
+    least = 1 if always else LEAST_QUERIES
     found = {node: of for node in gm.graph.nodes if (of := _replaceable(node, least)) is not None}
     if not found or panel_sample.identity() is None:
         return None
-    slow = {dtype for dtype in map(_dtype, found) if dtype == torch.float32 or _is_slow(dtype)}
+    dtypes = set(map(_dtype, found))
+    slow = {kind for kind in dtypes if always or kind == torch.float32 or _is_slow(kind)}
     found = {node: of for node, of in found.items() if _dtype(node) in slow}
     if not found:
         return None
@@ -98,7 +101,7 @@ def _replaceable(result: Node, least: int) -> Node | None:
     q, k, v = (used.meta["val"] for used in node.args[:3])
     mask = settings["attn_mask"]
     used = [q, k, v, *([] if mask is None else [mask.meta["val"]])]
-    if settings["dropout_p"] != 0.0 or not all(map(_is_plain, used)):
+    if settings["dropout_p"] != 0.0 or not all(is_plain(val, *_DTYPES) for val in used):
         return None
     if not isinstance(q.shape[3], int) or not 1 <= q.shape[3] <= HEAD:
         return None
@@ -109,11 +112,6 @@ def _replaceable(result: Node, least: int) -> Node | None:
     except Undecided:
         return None
     return node if queries >= least else None
-
-
-def _is_plain(val: torch.Tensor) -> bool:
-    in_memory = val.device.type == "cpu" and val.layout is torch.strided
-    return val.dtype in (torch.float32, torch.bfloat16, torch.float16) and in_memory
 
 
 def _dtype(node: Node) -> torch.dtype:
@@ -159,17 +157,11 @@ def _attended(graph: Graph, result: Node, node: Node, new: Mapping[Node, Node]) 
     size = node.args[0].meta["val"].shape[3]
     scale = settings["scale"]
     mask = settings["attn_mask"]
-
-    def cast(value: Node, dtype: torch.dtype) -> Node:
-        if value.meta["val"].dtype == dtype:
-            return value
-        return build.call(aten._to_copy.default, (value,), value.meta, dtype=dtype)
-
+    given = [node.args[0], node.args[1], node.args[2], mask]
     args = (
-        *(cast(new[used], torch.float32) for used in node.args[:3]),
-        None if mask is None else cast(new[mask], torch.float32),
+        *(one and build.cast(new[one], torch.float32, one.meta) for one in given),
         1 / math.sqrt(size) if scale is None else scale,
         settings["is_causal"],
     )
     made = build.call(attention, args, result.meta)
-    return cast(made, _dtype(result))
+    return build.cast(made, _dtype(result), result.meta)

@@ -81,6 +81,12 @@ class Builder:
         made.meta = {**meta, "val": fake_result(target, *vals, **kwargs)}
         return made
 
+    def cast(self, value: Node, dtype: torch.dtype, meta: dict[str, Any]) -> Node:
+        """The value in that dtype: itself, if it has it."""
+        if value.meta["val"].dtype == dtype:
+            return value
+        return self.call(aten._to_copy.default, (value,), meta, dtype=dtype)
+
     def panel_mm(self, x: Node, weight: Node, columns: int, meta: dict[str, Any]) -> Node:
         return self.call(panel_mm, (x, weight, columns), meta)
 
@@ -101,10 +107,13 @@ class Builder:
         return weight
 
 
+def is_plain(val: torch.Tensor, *dtypes: torch.dtype) -> bool:
+    """Whether generated products read such a tensor: on the CPU, strided, of one of the dtypes."""
+    return val.dtype in dtypes and val.device.type == "cpu" and val.layout is torch.strided
+
+
 def is_multiplied(val: torch.Tensor) -> bool:
-    """Whether generated products read such a tensor."""
-    in_memory = val.device.type == "cpu" and val.layout is torch.strided
-    return val.dtype == torch.float32 and in_memory
+    return is_plain(val, torch.float32)
 
 
 def panel_bytes(inner: int, columns: int, dtype: torch.dtype) -> int:

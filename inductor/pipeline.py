@@ -21,6 +21,7 @@ Each stage takes the `Compilation` and fills in its part; the driver times it an
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 import warnings
@@ -47,7 +48,7 @@ from fxgraph.args import leaves
 from fxgraph.node import Node
 from fxgraph.passes import cse
 from inductor import plan_cache
-from inductor.attention import LEAST_QUERIES, generated_attention
+from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.convolutions import generated_convolutions
@@ -137,7 +138,7 @@ def _widen(c: Compilation) -> None:
     assert c.functional is not None
     if c.options.tuning not in _TUNING:
         return
-    for one in (widen_int8, widen):
+    for one in (widen_int8, functools.partial(widen, always=c.options.standalone)):
         found = one(c.functional, _sources(c) if _packs(c) else {})
         if found is not None:
             c.functional, note = found
@@ -203,7 +204,7 @@ def _attention(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference or c.options.tuning not in _TUNING:
         return
-    found = generated_attention(c.functional, 1 if c.options.standalone else LEAST_QUERIES)
+    found = generated_attention(c.functional, always=c.options.standalone)
     if found is not None:
         c.functional, note = found
         c.notes.append(note)

@@ -6,7 +6,7 @@ before                                      after
                                                 y = aten.mul(aten.mm(a, b), scales)
 
 Weights stay int8 in panels (products.py). Of static weights alone: to copy others in each call
-would take longer than the operator does.
+would take longer than the operator does; and where there is room for the copies.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor import panel_sample
-from inductor.derive import closure
-from inductor.panels import Builder
+from inductor.derive import closure, room_for_copies
+from inductor.panels import Builder, is_plain, panel_bytes
 
 aten = torch.ops.aten
 _OPERATOR = aten._weight_int8pack_mm.default
@@ -39,7 +39,9 @@ def widen_int8(
         return None
     static = closure(gm.graph.nodes, sources)
     chosen = {node for node in nodes if node.args[1] in static and _is_plain(node)}
-    if not chosen:
+    weights = [w.meta["val"] for w in {node.args[1] for node in chosen}]
+    needed = sum(panel_bytes(w.shape[1], w.shape[0], torch.int8) for w in weights)
+    if not chosen or needed > room_for_copies():
         return None
     graph = Graph()
     new: dict[Node, Node] = {}
@@ -54,19 +56,12 @@ def widen_int8(
 
 def _is_plain(node: Node) -> bool:
     x, w, scales = (used.meta["val"] for used in node.args)
-    on_cpu = all(val.device.type == "cpu" and val.layout is torch.strided for val in (x, w, scales))
-    return on_cpu and x.dtype in _FLOATS and scales.dtype in _FLOATS and w.dtype == torch.int8
+    return is_plain(x, *_FLOATS) and is_plain(w, torch.int8) and is_plain(scales, *_FLOATS)
 
 
 def _product(build: Builder, x: Node, w: Node, scales: Node, node: Node) -> Node:
     meta = node.meta
-
-    def cast(value: Node, dtype: torch.dtype, meta: dict) -> Node:
-        if value.meta["val"].dtype == dtype:
-            return value
-        return build.call(aten._to_copy.default, (value,), meta, dtype=dtype)
-
-    wide = build.permute(cast(w, torch.float32, w.meta), [1, 0], w.meta)
-    made = build.call(aten.mm.default, (cast(x, torch.float32, x.meta), wide), meta)
-    scaled = build.call(aten.mul.Tensor, (made, cast(scales, torch.float32, scales.meta)), meta)
-    return cast(scaled, node.meta["val"].dtype, meta)
+    x, w, scales = (build.cast(one, torch.float32, one.meta) for one in (x, w, scales))
+    made = build.call(aten.mm.default, (x, build.permute(w, [1, 0], w.meta)), meta)
+    scaled = build.call(aten.mul.Tensor, (made, scales), meta)
+    return build.cast(scaled, meta["val"].dtype, meta)

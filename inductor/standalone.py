@@ -22,7 +22,7 @@ from fxgraph.aot import FunctionalGraph
 from fxgraph.aot.recurrent import recurrent_layer
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from inductor.panels import Builder
+from inductor.panels import Builder, is_plain
 from inductor.standalone_layers import encoder_layer, recurrent
 
 aten = torch.ops.aten
@@ -128,11 +128,7 @@ class Rewrite:
             return None
         dim = dim % val.dim()
         call, last = self.call, val.dim() - 1
-        row = self.new[x]
-        if row.meta["val"].dtype != node.meta["val"].dtype:
-            row = self._build.call(
-                aten._to_copy.default, (row,), self._meta, dtype=node.meta["val"].dtype
-            )
+        row = self._build.cast(self.new[x], node.meta["val"].dtype, self._meta)
         row = call(aten.transpose.int, row, dim, last) if dim != last else row
         square = call(aten.unsqueeze.default, row, -2)
         square = call(aten.expand.default, square, [*[-1] * last, count, count])
@@ -292,10 +288,7 @@ class Rewrite:
 
 def _is_plain(node: Node) -> bool:
     vals = [used.meta.get("val") for used in node.all_input_nodes]
-    return all(
-        isinstance(val, torch.Tensor) and val.layout is torch.strided and val.device.type == "cpu"
-        for val in vals
-    )
+    return all(isinstance(val, torch.Tensor) and is_plain(val, val.dtype) for val in vals)
 
 
 _RULES: Mapping[Any, Callable[..., Node | tuple[Node, ...] | None]] = {

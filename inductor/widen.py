@@ -43,11 +43,11 @@ _AHEAD = 0.8  # of the time as it is: what float32 may take to be chosen
 
 
 def widen(
-    functional: FunctionalGraph, sources: Iterable[Node]
+    functional: FunctionalGraph, sources: Iterable[Node], *, always: bool = False
 ) -> tuple[FunctionalGraph, str] | None:
     """The graph with those operators in float32 that are faster so, and a note; None without any.
 
-    sources: the static inputs that copies are kept of.
+    sources: the static inputs that copies are kept of. always: whether faster or not, unmeasured.
     """
     gm = functional.graph_module
     kinds = {node: kind for node in gm.graph.nodes if (kind := _kind(node)) is not None}
@@ -57,7 +57,7 @@ def widen(
     if panel_sample.identity() is not None:
         kinds = {node: _generated_kind(node, kind, static) for node, kind in kinds.items()}
     budget = Budget(_SECONDS)
-    faster = {kind for kind in set(kinds.values()) if _is_faster(kind, budget)}
+    faster = {kind for kind in set(kinds.values()) if always or _is_faster(kind, budget)}
     chosen = {node for node, kind in kinds.items() if kind in faster}
     if not chosen:
         return None

@@ -177,6 +177,21 @@ def test_numbers(library, tmp_path, name, threads):
     assert_same(found, expected)  # after the program's end
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_where_libraries_are_fast_at_it(library, tmp_path, dtype, monkeypatch):
+    """A standalone file depends on no measurement. As near to the exact values as eager's are."""
+    refused = lambda *args, **kwargs: pytest.fail("measured")  # noqa: E731
+    for module in ("widen", "attention", "products"):
+        monkeypatch.setattr(f"inductor.{module}.fastest", refused)
+    model, ids = Transformer().to(dtype).eval(), torch.arange(40).reshape(2, 20) % 50
+    with library.load(save(tmp_path / "m.fg", model, ids)) as program:
+        (found,) = program(ids)
+    with torch.no_grad():
+        eager, exact = model(ids), model.double()(ids)
+    assert found.dtype == eager.dtype == dtype and found.stride() == eager.stride()
+    assert (found - exact).abs().max() <= 1.5 * (eager - exact).abs().max()
+
+
 def test_results_share_memory_with_each_other_alone(library, tmp_path):
     fn, args = PROGRAMS["held"]()
     path = save(tmp_path / "m.fg", fn, *args)
