@@ -33,7 +33,6 @@ from dynamo.values.dicts import (
     DefaultDictValue,
     DictValue,
     DictView,
-    MappingProxyValue,
     OrderedDictValue,
 )
 from dynamo.values.dummy_operands import fail_as
@@ -41,6 +40,7 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.function import MethodValue
 from dynamo.values.generator import Resumable, next_method
 from dynamo.values.lookup import type_holds
+from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.native_iterators import CalledIterator, ReversedTextIterator
 from dynamo.values.objects import ObjectValue

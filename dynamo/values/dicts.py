@@ -1,10 +1,9 @@
 """dict, OrderedDict, defaultdict, Counter's base, dict views, and the instance dict seen as a dict.
 
 A dict maps a hash key (values/hash_keys.py) to an Entry. One from outside is read lazily: looking
-up a constant key guards that
-key alone; assigning to one guards only that nobody notices the end of what it replaces, so that a
-record that grows with every call does not recompile. Anything that depends on all keys (iteration,
-length, equality) guards the list of keys.
+up a constant key guards that key alone; assigning to one guards only that nobody notices the end of
+what it replaces, so that a record that grows with every call does not recompile. Anything that
+depends on all keys (iteration, length, equality) guards the list of keys.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.function import replay_attributes
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.lookup import type_holds
-from dynamo.values.operators import COMPARE_DUNDERS, binary_op, compare_op, equal
+from dynamo.values.mapping_proxies import MappingProxyValue
+from dynamo.values.operators import equal
 from dynamo.values.stack_items import ReturnContinuation
 
 if TYPE_CHECKING:
@@ -727,56 +727,6 @@ class DictView(BuiltinObject):
         method = getattr(self.owner.cls, self.kind)  # past any that a subclass has
         codegen.load_callable(lambda: codegen.load_const(method))
         codegen(self.owner)
-        codegen.call(1)
-
-
-class MappingProxyValue(BuiltinObject):
-    """types.MappingProxyType over a dict."""
-
-    def __init__(self, target: Value, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.target = target
-
-    def python_type(self) -> type:
-        return types.MappingProxyType
-
-    def children(self) -> Sequence[Value]:
-        return (self.target,)
-
-    def method(self, name: str) -> Callable[..., Value] | None:
-        if name in ("__or__", "__ror__", *COMPARE_DUNDERS.values()):
-            return super().method(name)
-        if name not in ("get", "keys", "values", "items", "copy") and not name.startswith("__"):
-            return None
-        return getattr(self.target, f"py_{name}", None)
-
-    def length(self, tx: Interpreter) -> int:
-        return self.target.length(tx)
-
-    def iterate(self, tx: Interpreter) -> Value:
-        return self.target.iterate(tx)
-
-    def contains(self, tx: Interpreter, item: Value) -> Value:
-        return self.target.contains(tx, item)
-
-    def getitem(self, tx: Interpreter, key: Value) -> Value:
-        return self.target.getitem(tx, key)
-
-    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
-        return compare_op(tx, op, self.target, other)
-
-    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        if op != "|":
-            return None
-        sides = [self.target, getattr(other, "target", other)]
-        return binary_op(tx, op, *(reversed(sides) if reflected else sides))
-
-    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
-        raise_python(tx, TypeError, "'mappingproxy' object does not support item assignment")
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(self.python_type()))
-        codegen(self.target)
         codegen.call(1)
 
 

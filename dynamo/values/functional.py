@@ -26,12 +26,13 @@ from dynamo.values.caches import LruCacheValue
 from dynamo.values.constant import is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import attribute_of_type
-from dynamo.values.dicts import DictValue, MappingProxyValue
+from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.function import UserFunctionValue, replay_attributes
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
+from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import NamedTupleValue, SequenceValue
 from dynamo.values.conversions import text_of
-from dynamo.values.dicts import DictValue, DictView, MappingProxyValue
+from dynamo.values.dicts import DictValue, DictView
 from dynamo.values.lookup import type_holds
+from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.sets import FrozenSetValue
 
 if TYPE_CHECKING:

@@ -1,0 +1,67 @@
+"""types.MappingProxyType over a dict: reads are the dict's, writes are refused."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dynamo.guards.sources import Source
+from dynamo.values.base import Value
+from dynamo.values.builtin_object import BuiltinObject
+from dynamo.values.exceptions import raise_python
+from dynamo.values.operators import COMPARE_DUNDERS, binary_op, compare_op
+
+if TYPE_CHECKING:
+    from dynamo.framestate.materialise import Codegen
+    from dynamo.interp.interpreter import Interpreter
+
+
+class MappingProxyValue(BuiltinObject):
+    """target: the dict."""
+
+    def __init__(self, target: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.target = target
+
+    def python_type(self) -> type:
+        return types.MappingProxyType
+
+    def children(self) -> Sequence[Value]:
+        return (self.target,)
+
+    def method(self, name: str) -> Callable[..., Value] | None:
+        if name in ("__or__", "__ror__", *COMPARE_DUNDERS.values()):
+            return super().method(name)
+        if name not in ("get", "keys", "values", "items", "copy") and not name.startswith("__"):
+            return None
+        return getattr(self.target, f"py_{name}", None)
+
+    def length(self, tx: Interpreter) -> int:
+        return self.target.length(tx)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return self.target.iterate(tx)
+
+    def contains(self, tx: Interpreter, item: Value) -> Value:
+        return self.target.contains(tx, item)
+
+    def getitem(self, tx: Interpreter, key: Value) -> Value:
+        return self.target.getitem(tx, key)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        return compare_op(tx, op, self.target, other)
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        if op != "|":
+            return None
+        sides = [self.target, getattr(other, "target", other)]
+        return binary_op(tx, op, *(reversed(sides) if reflected else sides))
+
+    def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
+        raise_python(tx, TypeError, "'mappingproxy' object does not support item assignment")
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(self.python_type()))
+        codegen(self.target)
+        codegen.call(1)
