@@ -43,6 +43,7 @@ from sympy import Expr, Integer
 from sympy.logic.boolalg import Boolean
 
 from fxgraph import expressions
+from fxgraph.args import leaves
 from fxgraph.expressions import (
     Bounds,
     difference_of,
@@ -63,6 +64,7 @@ __all__ = [
     "hint_of",
     "is_symbol",
     "is_symbolic",
+    "numbers_of",
 ]
 
 
@@ -116,6 +118,7 @@ class ShapeEnv:
         # Asked when a guard is recorded: the user's ("file:line in function", source line).
         self.locate: Callable[[], tuple[str | None, str]] = lambda: (None, "")
         self.replacements: dict[Expr, Expr] = {}
+        self.renamed: dict[sympy.Symbol, sympy.Symbol] = {}  # two names of one value, always
         self.version = 0  # grows when something new is known: simplified forms are kept per version
         self._ranges: dict[sympy.Symbol, Bounds] = {}
         self._upper: dict[Expr, int] = {}  # expression without constant -> its known largest value
@@ -446,6 +449,25 @@ class ShapeEnv:
         self._static.clear()
         self._simplified.clear()
         self.replacements[symbol] = known
+        self.renamed[symbol] = known
+
+    def merge(self, symbol: sympy.Symbol, known: sympy.Symbol) -> None:
+        """`symbol` turns out to be another name for `known`; either may be replaced already."""
+        symbol, known = self.first_name(symbol), self.first_name(known)
+        if symbol == known:
+            return
+        self.renamed[symbol] = known
+        equal = self.simplify(relation("eq", symbol, known))
+        if isinstance(equal, sympy.Rel):
+            self._learn(equal)
+
+    def first_name(self, symbol: sympy.Symbol) -> sympy.Symbol:
+        """The name of a value that has several: unlike what is known to be equal, this holds also
+        before it is checked.
+        """
+        while symbol in self.renamed:
+            symbol = self.renamed[symbol]
+        return symbol
 
     def _age(self, symbol: sympy.Symbol) -> tuple[bool, int]:
         info = self.symbols[symbol]
@@ -594,6 +616,14 @@ def depends_on_data(value: Any) -> bool:
 def is_symbol(value: Any) -> bool:
     """Whether `value` is a torch.SymInt or SymFloat that was made as a symbol: an input."""
     return isinstance(value, torch.SymInt | torch.SymFloat) and value.node._expr.is_Symbol
+
+
+def numbers_of(tree: Any) -> list[Any]:
+    """The numbers in a result, and the sizes of the tensors in it."""
+    found: list[Any] = []
+    for leaf in leaves(tree):
+        found += leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
+    return found
 
 
 def hint_of(value: Any) -> Any:

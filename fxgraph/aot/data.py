@@ -25,8 +25,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fxgraph.aot.functional import Unfunctionalizable
-from fxgraph.args import leaves
-from fxgraph.symbols import DataDependent, is_symbolic
+from fxgraph.symbols import DataDependent, is_symbolic, numbers_of
 
 if TYPE_CHECKING:
     from fxgraph.node import Node
@@ -120,7 +119,7 @@ class FreshSymbols:
         """New symbols in `result` are those at the same places of what capture saw."""
         if not self.nodes:
             return
-        for one, other in zip(_numbers(result), _numbers(captured)):
+        for one, other in zip(numbers_of(result), numbers_of(captured)):
             if not is_symbolic(one) or not is_symbolic(other):
                 continue
             # As they were made: what is known of the captured one may be its very value.
@@ -128,11 +127,3 @@ class FreshSymbols:
             if symbol in self.nodes and symbol != known and known.is_Symbol:
                 self.env.rename(symbol, known)
                 self.bind(known, self.nodes[symbol])
-
-
-def _numbers(tree: Any) -> list[Any]:
-    """The numbers in a result, and the sizes of the tensors in it."""
-    found: list[Any] = []
-    for leaf in leaves(tree):
-        found += leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
-    return found

@@ -68,7 +68,9 @@ def partition(
     """
     writers = _writers(joint)
     behind = _behind(joint, tangents, writers)
-    needed = _ancestors(gradients, writers=writers)
+    checks = [node for node in joint.nodes if node.target is aten._assert_scalar.default]
+    late = [node for node in checks if node in behind]  # of a size that a gradient has
+    needed = _ancestors([*gradients, *late], writers=writers)
     before = [node for node in needed if node not in behind]
     saved = _saved(joint, before, behind.intersection(needed), gradients, lent, writers)
     # Sizes in the backward may be made of any symbol.
@@ -87,10 +89,9 @@ def partition(
     places: dict[Node, tuple[str, int]] = {}
     for name, nodes in (("kept", kept), ("value", values), ("input", inputs)):
         places.update({node: (name, i) for i, node in enumerate(nodes)})
-    checks = [node for node in joint.nodes if node.target is aten._assert_scalar.default]
-    done = [*checks, *drawn, *writes.values()]
+    done = [*(node for node in checks if node not in behind), *drawn, *writes.values()]
     forward = _forward(joint, inputs, [*values, *kept], done, writers)
-    backward = _backward(joint, saved, tangents, gradients, writers)
+    backward = _backward(joint, saved, tangents, gradients, late, writers)
     return Parts(forward, backward, [places[node] for node in handed.values()])
 
 
@@ -252,6 +253,7 @@ def _backward(
     saved: Sequence[Node],
     tangents: Sequence[Node],
     gradients: Sequence[Node],
+    checks: Sequence[Node],
     writers: Mapping[Node, Node],
 ) -> Graph:
     graph = Graph()
@@ -259,7 +261,7 @@ def _backward(
     for node in [*saved, *tangents]:
         made[node] = graph.placeholder(node.name)
         made[node].meta.update(val=node.meta["val"])
-    wanted = _ancestors(gradients, until=made, writers=writers)
+    wanted = _ancestors([*gradients, *checks], until=made, writers=writers)
     behind = _behind(joint, tangents, writers)
     for node in joint.nodes:
         if node in wanted and node in behind:

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.passes.memory import Memory, written_inputs
+from fxgraph.symbols import is_symbol, numbers_of
 
 
 def cse(graph: Graph) -> bool:
@@ -47,10 +50,20 @@ def cse(graph: Graph) -> bool:
             continue
         if ours in returned:
             returned.add(theirs)
+        _merge_numbers(node.meta.get("val"), first.meta.get("val"))
         node.replace_all_uses_with(first)
         graph.erase_node(node)
         changed = True
     return changed
+
+
+def _merge_numbers(one: Any, other: Any) -> None:
+    """Numbers and sizes that depend on data have a name for each operator that gives them."""
+    for a, b in zip(numbers_of(one), numbers_of(other)):
+        if isinstance(a, torch.SymInt) and is_symbol(a) and is_symbol(b):
+            env = a.node.shape_env
+            if env.is_unbacked_symint(a.node._expr):
+                env.merge(a.node._expr, b.node._expr)
 
 
 def _is_returned(node: Node) -> bool:

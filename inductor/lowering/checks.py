@@ -11,7 +11,7 @@ from inductor.ir import AtenCall, Check, Tensor, Value
 from inductor.lowering.context import Lowering
 from inductor.ops import ops
 from inductor.runtime.plan import PASSED
-from inductor.sizes import Extent, Size
+from inductor.sizes import Extent, Size, nonzero
 
 
 def require(
@@ -70,6 +70,16 @@ def _sign_bit() -> Value:
     return ops.constant(-(2**63), torch.int64)
 
 
+def _of_some(verdict: Callable[[Value], Value], count: Extent) -> Callable[[Value], Value]:
+    """The verdict, where there are elements: none of none is wrong."""
+
+    def fn(v: Value) -> Value:
+        some = ops.gt(ops.constant(count, torch.int64), ops.constant(0, torch.int64))
+        return ops.where(some, verdict(v), ops.constant(PASSED, torch.int64))
+
+    return fn
+
+
 def _require(
     ctx: Lowering,
     x: Tensor,
@@ -91,6 +101,8 @@ def _require(
     found = ctx.pointwise(rank, [x], torch.int64)
     if x.numel != 1:
         found = reduce(ctx, "max", found, None, torch.int64)
+    if not nonzero(x.numel):
+        verdict = _of_some(verdict, x.numel)
     found = ctx.pointwise(verdict, [found], torch.int64)
     name = f"check{len(ctx.program.steps)}"
     if x.device.type == "cpu":

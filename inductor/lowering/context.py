@@ -27,7 +27,18 @@ from inductor.ir import (
 from inductor.lowering.registry import NotLowered
 from inductor.lowering.symbolic import GraphSizes
 from inductor.ops import COMPUTE_TYPES, indirect_values, ops, recording
-from inductor.sizes import Extent, Size, Undecided, exact, hint, known_lt, product, symbols
+from inductor.sizes import (
+    Extent,
+    Size,
+    Undecided,
+    exact,
+    hint,
+    known_lt,
+    nonzero,
+    product,
+    smallest,
+    symbols,
+)
 
 Number = bool | int | float
 
@@ -416,13 +427,15 @@ class Lowering:
         assert window is not None
         if 0 in (*free, *serial):
             return result
-        count = len(free)
+        count, turns = len(free), len(free) + len(serial)
+        if not nonzero(base.numel):  # no turn without a place, whatever checks are about to find
+            serial = [*serial, smallest(base.numel, 1)]
 
         def body(idx: list[Index], ridx: list[Index]) -> tuple[Value, ...]:
-            return (ops.to_compute(value(idx, ridx), base.dtype),)
+            return (ops.to_compute(value(idx, ridx[: turns - count]), base.dtype),)
 
         def position(idx: list[Index]) -> Index:
-            return window.index(place(idx[:count], idx[count:]))
+            return window.index(place(idx[:count], idx[count:turns]))
 
         self.loops(free, range(count), serial, body, position, None, window.buffer, mode=mode)
         return result

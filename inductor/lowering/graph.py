@@ -186,7 +186,8 @@ class _Run:
 
     def _assert(self, node: Any) -> None:
         condition, message = node.args
-        holds = self.ctx.sizes.truth(getattr(condition, "meta", {"val": condition})["val"])
+        value = getattr(condition, "meta", {"val": condition})["val"]
+        holds = self.ctx.sizes.truth(value, self.ctx.bound)
         if holds != 1:
             self.ctx.require_bound(holds)
             self.ctx.aten(node.target, [holds, message], {}, ordered=True, asserts=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -21,6 +21,20 @@ def source(ctx: Lowering, x: Tensor) -> Tensor:
     if x.window is None and x.work > 1:
         ctx.realize(x)
     return x
+
+
+def reader(x: Tensor) -> Callable[[Indices], Value]:
+    """x's elements, for positions that are in range if there are any: of a tensor that may be empty
+    nothing is read, whatever the check of the positions is about to find.
+    """
+    if nonzero(x.numel):
+        return x.load
+
+    def load(idx: Indices) -> Value:
+        some = ops.gt(ops.constant(x.numel, torch.int64), ops.constant(0, torch.int64))
+        return ops.masked(some, lambda: x.load(idx), 0)
+
+    return load
 
 
 OUT_OF_RANGE = ("IndexError", "index out of range in self")
@@ -53,10 +67,11 @@ def embedding(
 
     def inner(idx: Indices) -> Value:
         row = ops.to_dtype(indices.load(idx[:rank]), torch.int64)
-        return weight.load((ops.indirect_checked(row, weight.size[0]), idx[rank]))
+        return read((ops.indirect_checked(row, weight.size[0]), idx[rank]))
 
-    if not nonzero(weight.size[0]):
+    if weight.size[0] == 0:
         raise NotLowered("empty table")
+    read = reader(weight)
     in_range(ctx, indices, 0, weight.size[0], OUT_OF_RANGE)
     size = (*indices.size, weight.size[1])
     return ctx.generate(size, weight.dtype, inner, weight, indices)
@@ -64,17 +79,17 @@ def embedding(
 
 @lower(aten.index_select.default)
 def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
-    if not x.size or not index.size or not nonzero(x.numel):
+    if not x.size or not index.size or x.numel == 0:
         raise NotLowered("index_select of a scalar")
     d = views.dim_of(d, len(x.size))
-    source(ctx, x)
+    read = reader(source(ctx, x))
     elsewhere = "INDICES element is out of DATA bounds, id={} axis_dim={0}"
     report = ("RuntimeError", elsewhere) if d == 1 else OUT_OF_RANGE  # so it is in eager
     in_range(ctx, index, 0, x.size[d], report)
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load((idx[d],)), torch.int64)
-        return x.load((*idx[:d], ops.indirect_checked(at, x.size[d]), *idx[d + 1 :]))
+        return read((*idx[:d], ops.indirect_checked(at, x.size[d]), *idx[d + 1 :]))
 
     size = (*x.size[:d], index.size[0], *x.size[d + 1 :])
     return ctx.generate(size, x.dtype, inner, x, index)
@@ -82,16 +97,16 @@ def index_select(ctx: Lowering, x: Tensor, d: int, index: Tensor) -> Tensor:
 
 @lower(aten.gather.default)
 def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    if not x.size or not index.size or not nonzero(x.numel):
+    if not x.size or not index.size or x.numel == 0:
         raise NotLowered("gather of a scalar")
     d = views.dim_of(d, len(x.size))
-    source(ctx, x)
+    read = reader(source(ctx, x))
     report = out_of_bounds("RuntimeError", d)  # so it is in eager
     in_range(ctx, index, 0, x.size[d], report)
 
     def inner(idx: Indices) -> Value:
         at = ops.to_dtype(index.load(idx), torch.int64)
-        return x.load((*idx[:d], ops.indirect_checked(at, x.size[d]), *idx[d + 1 :]))
+        return read((*idx[:d], ops.indirect_checked(at, x.size[d]), *idx[d + 1 :]))
 
     return ctx.generate(index.size, x.dtype, inner, x, index)
 
@@ -101,9 +116,9 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
     if any(t.dtype in (torch.bool, torch.uint8) for _, t in given):
         raise NotLowered("masks select a number of elements that depends on data")
-    if not nonzero(x.numel):
+    if x.numel == 0:
         raise NotLowered("index of nothing")
-    source(ctx, x)
+    read = reader(source(ctx, x))
     for d, given_index in enumerate(indices):
         if given_index is not None:
             report = out_of_bounds("IndexError", d)
@@ -126,7 +141,7 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
             source[d] = i
         for d, t in given:
             source[d] = ops.indirect(t.load(narrow(chosen, t.size)), x.size[d])
-        return x.load(tuple(source))
+        return read(tuple(source))
 
     return ctx.generate(size, x.dtype, inner, x, *(t for _, t in given))
 

@@ -8,13 +8,12 @@ from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.checks import require, require_all
 from inductor.lowering.context import Lowering
-from inductor.lowering.indexing import source
+from inductor.lowering.indexing import reader, source
 from inductor.lowering.pointwise import convert
 from inductor.lowering.reduction import reduce
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.lowering.scatter import zeros
 from inductor.ops import COMPUTE_TYPES, ops
-from inductor.sizes import nonzero
 
 NONE, MEAN = 0, 1  # reductions; the other is a sum
 
@@ -24,13 +23,13 @@ def nll_loss(
     ctx: Lowering, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int
 ) -> tuple[Tensor, Tensor]:
     """(loss, sum of the weights that count). The loss of an element is -x[its class]."""
-    if not nonzero(x.numel) or not nonzero(target.numel) or not x.dtype.is_floating_point:
+    if x.numel == 0 or target.numel == 0 or not x.dtype.is_floating_point:
         raise NotLowered("loss of nothing")
     if target.dtype not in (torch.int64, torch.uint8):
         raise NotLowered("aten refuses such targets")
     d = 1 if len(x.size) > 1 else 0
     classes, wide = x.size[d], COMPUTE_TYPES[x.dtype]
-    source(ctx, x)
+    read = reader(source(ctx, x))
 
     def counts(t: Value) -> Value:
         return ops.ne(t, ops.constant(ignored, torch.int64))
@@ -50,7 +49,7 @@ def nll_loss(
         if weight is not None:
             result = ops.to_compute(weight.load((at,)), wide)
         if with_loss:
-            value = ops.to_compute(x.load((*idx[:d], at, *idx[d:])), wide)
+            value = ops.to_compute(read((*idx[:d], at, *idx[d:])), wide)
             result = ops.mul(ops.neg(value), result)
         return ops.where(counts(t), result, ops.constant(0, wide))
 
@@ -75,7 +74,7 @@ def binary_cross_entropy(
 ) -> Tensor:
     """Of probabilities, which eager refuses outside of [0, 1]; logarithms are at least -100."""
     wide = COMPUTE_TYPES[x.dtype]
-    if not nonzero(x.numel) or not x.dtype.is_floating_point:
+    if x.numel == 0 or not x.dtype.is_floating_point:
         raise NotLowered("loss of nothing")
 
     def constant(n: float) -> Value:

@@ -77,8 +77,15 @@ def _finish(ctx: Lowering, x: Tensor, result: Tensor, dim: Any, keepdim: bool) -
 
 
 def _not_empty(x: Tensor, dim: Any) -> None:
+    """For reductions without a neutral element: eager raises."""
     if not nonzero(count_of(x, dims_of(x, dim))):
         raise NotLowered("reduction of no elements, perhaps")
+
+
+def _not_surely_empty(x: Tensor, dim: Any) -> None:
+    """Loops without a turn give the neutral element; but a buffer of known size 0 has no loop."""
+    if count_of(x, dims_of(x, dim)) == 0:
+        raise NotLowered("reduction of no elements")
 
 
 @lower(aten.sum)
@@ -86,7 +93,7 @@ def sum(
     ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
     out = ctx.val().dtype
-    _not_empty(x, dim)
+    _not_surely_empty(x, dim)
     return _finish(ctx, x, reduce(ctx, "sum", x, dim, out, compute=out), dim, keepdim)
 
 
@@ -95,7 +102,7 @@ def mean(
     ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
     out = ctx.val().dtype
-    _not_empty(x, dim)
+    _not_surely_empty(x, dim)
     return _finish(ctx, x, average(ctx, x, dim, out), dim, keepdim)
 
 
@@ -114,7 +121,7 @@ def prod(
     ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
     out = ctx.val().dtype
-    _not_empty(x, dim)
+    _not_surely_empty(x, dim)
     return _finish(ctx, x, reduce(ctx, "prod", x, dim, out, compute=out), dim, keepdim)
 
 
@@ -166,7 +173,7 @@ def min_dim(ctx: Lowering, x: Tensor, dim: int, keepdim: bool = False) -> tuple[
 
 @lower(aten.any)
 def any(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    _not_empty(x, dim)
+    _not_surely_empty(x, dim)
     if ctx.val().dtype != torch.bool:
         raise NotLowered("any of uint8")
     result = reduce(ctx, "any", x, dim, torch.bool, compute=torch.bool)
@@ -175,7 +182,7 @@ def any(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Ten
 
 @lower(aten.all)
 def all(ctx: Lowering, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    _not_empty(x, dim)
+    _not_surely_empty(x, dim)
     if ctx.val().dtype != torch.bool:
         raise NotLowered("all of uint8")
     result = reduce(ctx, "all", x, dim, torch.bool, compute=torch.bool)
@@ -242,7 +249,7 @@ def var_mean(
     from inductor.lowering.pointwise import convert
 
     dim, amount = _moment_args(dim, unbiased, correction)
-    _not_empty(x, dim)
+    _not_surely_empty(x, dim)
     if not x.dtype.is_floating_point:
         raise NotLowered("moments of integers")
     mu, variance = moments(ctx, x, dim, amount)
@@ -263,7 +270,7 @@ def vector_norm(
     dtype: Any = None,
 ) -> Tensor:
     out = ctx.val().dtype
-    _not_empty(x, dim)
+    _not_surely_empty(x, dim)
     wide = COMPUTE_TYPES[out]
     if ord == 2:
         body: Callable[[Value], Value] = lambda v: ops.mul(v, v)  # noqa: E731
@@ -272,6 +279,7 @@ def vector_norm(
     elif ord == 1:
         result = reduce(ctx, "sum", x, dim, out, ops.abs, wide)
     elif ord in (math.inf, -math.inf):
+        _not_empty(x, dim)
         result = reduce(ctx, "max" if ord > 0 else "min", x, dim, out, ops.abs, wide)
     else:
         raise NotLowered(f"norm of order {ord}")
@@ -292,7 +300,7 @@ def _shifted(ctx: Lowering, x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
 @lower(aten._softmax.default)
 def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     out = ctx.val().dtype
-    if not nonzero(x.size[dim] if x.size else 0) or x.numel == 0:
+    if not x.size or x.numel == 0:
         raise NotLowered("softmax of nothing to reduce")
     wide = COMPUTE_TYPES[out]
     powers = ctx.pointwise(ops.exp, [_shifted(ctx, x, dim, out)], wide, work=6)
@@ -305,7 +313,7 @@ def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 @lower(aten._log_softmax.default)
 def log_softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     out = ctx.val().dtype
-    if not nonzero(x.size[dim] if x.size else 0) or x.numel == 0:
+    if not x.size or x.numel == 0:
         raise NotLowered("softmax of nothing to reduce")
     wide = COMPUTE_TYPES[out]
     low = _shifted(ctx, x, dim, out)

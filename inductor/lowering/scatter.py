@@ -39,7 +39,7 @@ def embedding_backward(
     ctx: Lowering, grad: Tensor, indices: Tensor, rows: Extent, padding: int, by_frequency: bool
 ) -> Tensor:
     """Rows of the gradient, one after another, each added to the table's row that was looked up."""
-    if by_frequency or not nonzero(rows) or not nonzero(grad.numel):
+    if by_frequency or rows == 0 or grad.numel == 0:
         raise NotLowered("counts, or an empty table")
     columns = grad.size[-1]
 
@@ -74,7 +74,7 @@ def index_put(
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
     if any(t.dtype in (torch.bool, torch.uint8) for _, t in given):
         raise NotLowered("masks select a number of elements that depends on data")
-    if not given or not nonzero(x.numel) or (accumulate and x.dtype == torch.bool):
+    if not given or x.numel == 0 or (accumulate and x.dtype == torch.bool):
         raise NotLowered("index_put into nothing")
     for d, t in given:
         in_range(ctx, t, -x.size[d], x.size[d], out_of_bounds("IndexError", d))
@@ -138,7 +138,7 @@ def _along(
 
 def _checked(ctx: Lowering, x: Tensor, d: int, index: Tensor, new: Any) -> int:
     """The dimension; NotLowered for what eager treats specially, or raises for."""
-    if not x.size or len(index.size) != len(x.size) or not nonzero(x.numel):
+    if not x.size or len(index.size) != len(x.size) or x.numel == 0:
         raise NotLowered("scatter into a scalar")
     d = views.dim_of(d, len(x.size))
     if isinstance(new, Tensor) and not all(map(known_le, index.size, new.size)):
@@ -227,8 +227,10 @@ def _slices(
     value: Callable[[Indices], Value],
 ) -> Tensor:
     """value(position) combined into x, whose slice index[k] along d takes positions k of it."""
-    if not x.size or not nonzero(x.numel) or (x.dtype == torch.bool and mode != "set"):
+    if not x.size or (x.dtype == torch.bool and mode != "set"):
         raise NotLowered("slices of a scalar")
+    if not nonzero(x.numel):
+        raise NotLowered("slices of nothing, perhaps, into which eager takes any position")
     in_range(ctx, index, low, x.size[d], report)
 
     def at(i: Idx, s: Idx) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from math import prod
 from typing import Any
 
@@ -117,25 +117,26 @@ class GraphSizes:
         env, symbol = value.node.shape_env, value.node._expr
         if not env.assertions:
             return None
-        while symbol in env.replacements and env.replacements[symbol].is_Symbol:
-            symbol = env.replacements[symbol]
+        symbol = env.first_name(symbol)
         if not symbol.is_Symbol or env.symbols[symbol].hint is not None:
             return None
         name = read_name(symbol.name)
         self.symbols.setdefault(name, Symbol(name, None, None, UNKNOWN_HINT))
         return name
 
-    def truth(self, value: Any) -> Extent:
+    def truth(self, value: Any, bound: Container[str]) -> Extent:
         """A bool or torch.SymBool that is checked, as 1 or 0: from what was read, whatever the
         check itself has told of it (see read_name). Raises Undecided as `of` does.
+
+        bound: the names that have a value. A backward is given numbers that its forward checked.
         """
         if not isinstance(value, torch.SymBool):
             return int(value)
         env = value.node.shape_env
         read = GraphSizes(self.symbols)
         for symbol in value.node._expr.free_symbols:
-            if env.symbols[symbol].hint is None:
-                name = read_name(symbol.name)
+            name = read_name(env.first_name(symbol).name)
+            if env.symbols[symbol].hint is None and (name in bound or symbol.name not in bound):
                 made = self.symbols.setdefault(name, Symbol(name, None, None, UNKNOWN_HINT))
                 read._known[symbol] = Size.of(made)
             else:
