@@ -211,8 +211,9 @@ class Check(AtenCall):
 class PanelProduct:
     """`target = x @ weight`, computed by a generated kernel.
 
-    x: (rows, inner), elements of a row side by side. weight: (panels, inner, PANEL), contiguous
-    (see inductor/panels.py). size: rows and columns; `target` holds these elements row by row.
+    x: (rows, inner), elements of a row side by side. weight: (panels, inner, PANEL) or of pairs,
+    contiguous (see inductor/panels.py). size: rows and columns; `target` holds these elements row
+    by row.
     """
 
     name: str

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from inductor.codegen import panels
-from inductor.codegen.cpp_body import CPP_TYPES
 from inductor.index import contiguous_strides
 from inductor.ir import Buffer, PanelProduct, Window
 from inductor.measure import Budget
@@ -36,7 +35,7 @@ _SOURCE = """#include "product.h"
 namespace fg {
 extern "C" void sample(void* const* P, int64_t begin, int64_t end) {
   const int64_t* const n = (const int64_t*)P[3];
-  const float* const x = (const float*)P[0];
+  const auto* const x = (const matrix_of<KIND>*)P[0];
   const Product<KIND> p = {x, (const KIND*)P[1], (float*)P[2], n[0], n[1], n[2], n[2], n[3], n[4]};
   product<KIND>(p, {}, begin, end);
 }
@@ -66,18 +65,18 @@ def _identity(compiler: toolchain.Compiler) -> str:
 
 
 @functools.cache
-def _library(identity: str, dtype: torch.dtype) -> Any:
-    return toolchain.load_library(_SOURCE.replace("KIND", CPP_TYPES[dtype]))
+def _library(identity: str, kind: str) -> Any:
+    return toolchain.load_library(_SOURCE.replace("KIND", kind))
 
 
 def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], torch.Tensor]:
-    """A product of x, of one of the heights, and w. The library is made outside of the budget: once
-    for all products.
+    """A product of x, of one of the heights, and w: by pairs, if x is of bfloat16. The library is
+    made outside of the budget: once for all products.
     """
-    with budget.pause():
-        made = _library(identity(), w.dtype)
     (rows, inner), columns = x.shape, w.shape[1]
-    weight = in_panels(w)
+    weight = in_panels(w, pairs=x.dtype == torch.bfloat16)
+    with budget.pause():
+        made = _library(identity(), panels.element_type(w.dtype, weight.shape))
     step = _step(rows, inner, columns)
     shape = panels.blocks(step)
     sizes = torch.tensor([rows, columns, inner, shape.rows, shape.columns])
@@ -85,7 +84,7 @@ def sample(x: torch.Tensor, w: torch.Tensor, budget: Budget) -> Callable[[], tor
     units, grain = panels.units(step, shape), panels.grain(step, shape)
     spec = PlanSpec(
         inputs=[
-            TensorSpec("x", "float32", (rows, inner), (inner, 1)),
+            TensorSpec("x", dtype_name(x.dtype), (rows, inner), (inner, 1)),
             TensorSpec("w", dtype_name(w.dtype), tuple(weight.shape), weight.stride()),
             TensorSpec("sizes", "int64", (5,), (1,)),
         ],

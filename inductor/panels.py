@@ -6,6 +6,11 @@ before                              after
 
 A panel holds PANEL columns of w, row after row: (panels, inner, PANEL), the last filled up with
 zeros. Its elements may be narrower than those of x (NARROW). It is a derived static (derive.py).
+
+Panels of pairs, (panels, half of inner rounded up, PANEL, 2), hold two rows side by side, as
+instructions that multiply pairs of bfloat16 and add both products to a float32 read them. x is of
+bfloat16 then, and y of float32.
+
 Generated code computes the operator (codegen/panels.py), and whatever reads the result in the same
 pass; without a C++ compiler, aten does.
 """
@@ -31,13 +36,17 @@ panel_mm = torch.ops.framegraph.panel_mm.default
 
 
 def _panel_mm(x: torch.Tensor, weight: torch.Tensor, columns: int) -> torch.Tensor:
+    if weight.dim() == 4:
+        x = x.to(torch.float32)
+        weight = weight.transpose(2, 3).flatten(1, 2)[:, : x.shape[1]]
     panels, inner, _ = weight.shape
     wide = weight.to(x.dtype)
     return x @ wide.permute(1, 0, 2).reshape(inner, panels * PANEL)[:, :columns]
 
 
 def _panel_mm_meta(x: torch.Tensor, weight: torch.Tensor, columns: int) -> torch.Tensor:
-    return x.new_empty((x.shape[0], columns))
+    dtype = torch.float32 if weight.dim() == 4 else x.dtype
+    return x.new_empty((x.shape[0], columns), dtype=dtype)
 
 
 _library.impl("panel_mm", _panel_mm, "CPU")
@@ -46,25 +55,37 @@ _library.impl("panel_mm", _panel_mm_meta, "Meta")
 aten = torch.ops.aten
 
 
-def panel_steps(inner: int, columns: int) -> list[tuple[Any, list[Any], dict[str, Any]]]:
+def panel_steps(
+    inner: int, columns: int, pairs: bool = False
+) -> list[tuple[Any, list[Any], dict[str, Any]]]:
     """The operators that put a weight (inner, columns) into panels: each with the arguments that
     come after the result of the one before.
     """
     panels = -(-columns // PANEL)
     padding = panels * PANEL - columns
+    odd = inner % 2 if pairs else 0
+    size, order = [inner, panels, PANEL], [1, 0, 2]
+    if pairs:
+        size, order = [(inner + odd) // 2, 2, panels, PANEL], [2, 0, 3, 1]
     steps: list[tuple[Any, list[Any], dict[str, Any]]] = [
-        (aten.view.default, [[inner, panels, PANEL]], {}),
-        (aten.permute.default, [[1, 0, 2]], {}),
+        (aten.view.default, [size], {}),
+        (aten.permute.default, [order], {}),
         (aten.clone.default, [], {"memory_format": torch.contiguous_format}),
     ]
-    if padding:
-        steps.insert(0, (aten.constant_pad_nd.default, [[0, padding]], {}))
+    if padding or odd:
+        steps.insert(0, (aten.constant_pad_nd.default, [[0, padding, 0, odd]], {}))
     return steps
 
 
-def in_panels(weight: torch.Tensor) -> torch.Tensor:
+def has_pairs() -> bool:
+    """Whether this processor multiplies pairs of bfloat16."""
+    return bool(torch.cpu._is_avx512_bf16_supported())
+
+
+def in_panels(weight: torch.Tensor, pairs: bool = False) -> torch.Tensor:
     """A weight (inner, columns) in panels."""
-    for target, args, kwargs in panel_steps(*weight.shape):
+    inner, columns = weight.shape
+    for target, args, kwargs in panel_steps(inner, columns, pairs):
         weight = target(weight, *args, **kwargs)
     return weight
 
@@ -99,9 +120,10 @@ class Builder:
     def permute(self, x: Node, order: list[int], meta: dict[str, Any]) -> Node:
         return self.call(aten.permute.default, (x, order), meta)
 
-    def panels(self, weight: Node, meta: dict[str, Any]) -> Node:
+    def panels(self, weight: Node, meta: dict[str, Any], pairs: bool = False) -> Node:
         """A weight (inner, columns) in panels, for a derived static."""
-        for target, args, kwargs in panel_steps(*weight.meta["val"].shape):
+        inner, columns = weight.meta["val"].shape
+        for target, args, kwargs in panel_steps(inner, columns, pairs):
             weight = self.call(target, (weight, *args), meta, **kwargs)
         weight.meta[PREPARED] = True
         return weight

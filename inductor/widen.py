@@ -33,6 +33,7 @@ from fxgraph.node import Node
 from inductor import panel_sample
 from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.measure import Budget, fastest
+from inductor.panels import has_pairs
 
 aten = torch.ops.aten
 _HALF = frozenset([torch.bfloat16, torch.float16])
@@ -130,6 +131,8 @@ _KINDS: dict[Any, tuple[str, Callable[[Node], tuple[str]]]] = {
 
 def _is_faster(kind: tuple[Any, ...], budget: Budget) -> bool:
     dtype, name, about = kind
+    if about.endswith(_GENERATED) and dtype == torch.bfloat16 and has_pairs():
+        return False  # generated products multiply it as it is (products.py)
     candidates = {
         "as it is": lambda: _sample(dtype, name, about),
         "float32": lambda: _sample(torch.float32, name, about, through=dtype),

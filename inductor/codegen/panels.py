@@ -123,6 +123,11 @@ class Follower:
     positions: Extent | None
 
 
+def element_type(dtype: torch.dtype, size: Sequence[Extent]) -> str:
+    """Of panels of that dtype and size."""
+    return "bf16_pair" if len(size) == 4 else CPP_TYPES[dtype]
+
+
 def body(
     step: PanelProduct,
     shape: Blocks,
@@ -136,11 +141,12 @@ def body(
     """
     rows, columns, inner, stride, offset, width, positions = number
     x, w, out = slots
-    kind = CPP_TYPES[step.weight.buffer.dtype]
+    kind = element_type(step.weight.buffer.dtype, step.weight.size)
+    of_x = CPP_TYPES[step.x.buffer.dtype]
     sizes = ", ".join([rows, columns, inner, stride, str(shape.rows), width])
     reader = "{}" if follower is None else f"{{{follower.function}, P, n, {positions}}}"
     return [
-        f"  const Product<{kind}> p = {{(const float*)P[{x}] + {offset}, (const {kind}*)P[{w}], "
-        f"(float*)P[{out}], {sizes}}};",
+        f"  const Product<{kind}> p = {{(const {of_x}*)P[{x}] + {offset}, "
+        f"(const {kind}*)P[{w}], (float*)P[{out}], {sizes}}};",
         f"  product<{kind}>(p, {reader}, begin, end);",
     ]

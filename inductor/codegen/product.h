@@ -1,5 +1,6 @@
 // Products of a matrix and weights in panels: packed[panel][k][PANEL columns]. Weights are of float, bf16, f16 or int8_t,
-// sums of float. Defined in product_tiles.h, which is compiled once for a machine, for each type of weights.
+// or of bf16_pair, two rows side by side for a matrix of bf16; sums are of float. Defined in product_tiles.h, which is
+// compiled once for a machine, for each type of weights.
 #pragma once
 #include "vec.h"
 
@@ -8,13 +9,25 @@
 namespace fg {
 
 constexpr int PANEL = 16;
-constexpr int64_t DEPTH = 512;  // of a block: a panel of it takes 32 KiB
+struct bf16_pair { bf16 even, odd; };  // rows 2 * k and 2 * k + 1 of a column
+template <class W> struct weight_of {
+  typedef float matrix;               // what the weight is multiplied with
+  static constexpr int64_t ROWS = 1;  // of the weight in an element of a panel
+};
+template <> struct weight_of<bf16_pair> {
+  typedef bf16 matrix;
+  static constexpr int64_t ROWS = 2;
+};
+template <class W> using matrix_of = typename weight_of<W>::matrix;
+
+// Rows of a block of a weight: a panel of these takes 32 KiB, or less.
+template <class W> constexpr int64_t DEPTH = 512 * weight_of<W>::ROWS;
 
 typedef wide::vec<float> lane_vector;
 typedef float lane_vector_unaligned __attribute__((vector_size(4 * FG_WIDE), aligned(4)));
 
 template <class W> struct Product {
-  const float* x;
+  const matrix_of<W>* x;
   const W* w;
   float* out;
   int64_t rows, columns, depth, x_row;
@@ -36,7 +49,7 @@ template <class W> INTERNAL void product(const Product<W>& p, const Reader& read
 // `rows` rows of a product of depth at most DEPTH, for the columns [0, columns): added to what `out` holds unless the
 // block of k is the first. x_row, out_row: elements from one row to the next; panel: from one panel to the next.
 template <class W>
-INTERNAL void product_rows(int64_t rows, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+INTERNAL void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
                            int64_t out_row, int64_t depth, int64_t columns, bool first);
 
 }  // namespace fg

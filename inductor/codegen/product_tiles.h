@@ -29,6 +29,10 @@ INLINE lane_vector widened(const int8_t* p) {
   int64_t eight;
   __builtin_memcpy(&eight, p, 8);
   return __builtin_convertvector(__builtin_ia32_pmovsxbd256((bytes)words{eight, 0}), lane_vector);
+#elif defined(FG_GCC) && defined(__AVX512F__) && FG_WIDE == 16
+  typedef char bytes __attribute__((vector_size(16), aligned(1)));
+  typedef int32_t words __attribute__((vector_size(64)));
+  return __builtin_convertvector(__builtin_ia32_pmovsxbd512_mask(*(const bytes*)p, words{}, -1), lane_vector);
 #else
   typedef int8_t bytes __attribute__((vector_size(FG_WIDE), aligned(1)));
   typedef int32_t words __attribute__((vector_size(4 * FG_WIDE)));
@@ -36,9 +40,40 @@ INLINE lane_vector widened(const int8_t* p) {
 #endif
 }
 
+// Pairs of bf16.
+typedef int32_t lane_pairs __attribute__((vector_size(4 * FG_WIDE)));
+typedef int32_t lane_pairs_unaligned __attribute__((vector_size(4 * FG_WIDE), aligned(2)));
+
+INLINE lane_pairs widened(const bf16_pair* p) { return *(const lane_pairs_unaligned*)p; }
+
+// `depth` rows of a weight as elements of a panel: the last one may be half a pair.
+template <class W> INLINE int64_t elements_of(int64_t depth) {
+  return (depth + weight_of<W>::ROWS - 1) / weight_of<W>::ROWS;
+}
+
+// Element k of a row of the matrix, for all lanes.
+INLINE lane_vector spread(const float* x, int64_t k, int64_t) { return wide::splat(x[k]); }
+INLINE lane_pairs spread(const bf16* x, int64_t k, int64_t depth) {
+  int32_t pair = x[2 * k].bits;
+  if (2 * k + 1 < depth) __builtin_memcpy(&pair, x + 2 * k, 4);
+  return pair - lane_pairs{};
+}
+
+INLINE lane_vector multiply(lane_vector a, lane_vector b, lane_vector sum) { return wide::mul_add(a, b, sum); }
+INLINE lane_vector multiply(lane_pairs a, lane_pairs b, lane_vector sum) {
+#if defined(__AVX512BF16__) && FG_WIDE == 16
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+#else
+  const int32_t high = (int32_t)0xffff0000;
+  sum = wide::mul_add((lane_vector)(a << 16), (lane_vector)(b << 16), sum);
+  return wide::mul_add((lane_vector)(a & high), (lane_vector)(b & high), sum);
+#endif
+}
+
 // The sums of P panels for R rows, from this block of k; added to what `out` holds unless the block is the first.
 template <int R, int P, class W>
-__attribute__((noinline)) void product_tile(const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+__attribute__((noinline)) void product_tile(const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
                                             int64_t out_row, int64_t depth, bool first) {
   constexpr int N = P * PANEL_VECTORS;
   lane_vector sum[R][N];
@@ -48,14 +83,14 @@ __attribute__((noinline)) void product_tile(const float* x, int64_t x_row, const
       if (!first) sum[r][c] = *(const lane_vector_unaligned*)(out + r * out_row + c * FG_WIDE);
     }
   }
-  for (int64_t k = 0; k < depth; ++k) {
-    lane_vector b[N];
+  for (int64_t k = 0; k < elements_of<W>(depth); ++k) {
+    decltype(widened(w)) b[N];
     _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) {
       b[c] = widened(w + (c / PANEL_VECTORS) * panel + k * PANEL + (c % PANEL_VECTORS) * FG_WIDE);
     }
     _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
-      const lane_vector a = wide::splat(x[r * x_row + k]);
-      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = wide::mul_add(a, b[c], sum[r][c]);
+      const auto a = spread(x + r * x_row, k, depth);
+      _Pragma("GCC unroll 16") for (int c = 0; c < N; ++c) sum[r][c] = multiply(a, b[c], sum[r][c]);
     }
   }
   _Pragma("GCC unroll 16") for (int r = 0; r < R; ++r) {
@@ -67,7 +102,7 @@ __attribute__((noinline)) void product_tile(const float* x, int64_t x_row, const
 
 // The last panel, of which only `columns` are the result's: by way of a tile that has room for all.
 template <int R, class W>
-__attribute__((noinline)) void product_edge(const float* x, int64_t x_row, const W* w, float* out, int64_t out_row,
+__attribute__((noinline)) void product_edge(const matrix_of<W>* x, int64_t x_row, const W* w, float* out, int64_t out_row,
                                             int64_t depth, int64_t columns, bool first) {
   float tile[R * PANEL];
   for (int r = 0; r < R && !first; ++r) {
@@ -95,23 +130,25 @@ template <int P, class W> INLINE void widen_panels(float* to, const W* w, int64_
 
 // Tiles of R rows, `tiles` of them, for the columns of P panels (or fewer: the last panel's `columns`).
 template <int R, int P, class W>
-INLINE void product_column(int64_t tiles, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+INLINE void product_column(int64_t tiles, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
                            int64_t out_row, int64_t depth, int64_t columns, bool first) {
   for (int64_t t = 0; t < tiles; ++t, x += R * x_row, out += R * out_row) {
     if (columns >= P * PANEL) product_tile<R, P>(x, x_row, w, panel, out, out_row, depth, first);
     else product_edge<R>(x, x_row, w, out, out_row, depth, columns, first);
   }
 }
-template <class W> constexpr bool is_float = false;
-template <> constexpr bool is_float<float> = true;
+// Whether elements of W are converted before the product.
+template <class W> constexpr bool is_converted = true;
+template <> constexpr bool is_converted<float> = false;
+template <> constexpr bool is_converted<bf16_pair> = false;
 
 // The same; narrow elements are widened once for all tiles.
 template <int R, int P, class W>
-INLINE void product_widened(int64_t tiles, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+INLINE void product_widened(int64_t tiles, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
                             int64_t out_row, int64_t depth, int64_t columns, bool first) {
-  if constexpr (!is_float<W> && 2 * R > TILE_ROWS) {  // lower tiles are alone
+  if constexpr (is_converted<W> && 2 * R > TILE_ROWS) {  // lower tiles are alone
     if (tiles > 3) {
-      alignas(64) float wide[P * DEPTH * PANEL];
+      alignas(64) float wide[P * DEPTH<W> * PANEL];
       widen_panels<P>(wide, w, panel, depth);
       product_column<R, P>(tiles, x, x_row, (const float*)wide, depth * PANEL, out, out_row, depth, columns, first);
       return;
@@ -122,7 +159,7 @@ INLINE void product_widened(int64_t tiles, const float* x, int64_t x_row, const 
 
 // Tiles of R rows, `tiles` of them, for the columns [0, columns).
 template <int R, class W>
-void product_tiles(int64_t tiles, const float* x, int64_t x_row, const W* w, int64_t panel, float* out, int64_t out_row,
+void product_tiles(int64_t tiles, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out, int64_t out_row,
                    int64_t depth, int64_t columns, bool first) {
   constexpr int P = panels_of(R);
   const int64_t whole = columns / PANEL;
@@ -143,7 +180,7 @@ template <int R, class... Args> INLINE void tiles_of(int64_t height, Args... arg
 
 // In tiles of about equal height.
 template <class W>
-void product_rows(int64_t rows, const float* x, int64_t x_row, const W* w, int64_t panel, float* out,
+void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w, int64_t panel, float* out,
                   int64_t out_row, int64_t depth, int64_t columns, bool first) {
   const int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + tiles - 1) / tiles;
   const int64_t whole = rows / height, last = rows - whole * height;
@@ -168,15 +205,15 @@ static inline void read_block(const Reader& reader, int64_t width, int64_t row, 
 }
 
 template <class W> void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end) {
-  const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = p.depth * PANEL;
+  const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = elements_of<W>(p.depth) * PANEL;
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t row = unit % down * p.block_rows, column = unit / down * p.block_columns;
     const int64_t rows = min(p.block_rows, p.rows - row), columns = min(p.block_columns, p.columns - column);
-    for (int64_t k = 0; k < p.depth; k += DEPTH) {
-      const float* const x = p.x + row * p.x_row + k;
-      const W* const w = p.w + column / PANEL * panel + k * PANEL;
-      product_rows(rows, x, p.x_row, w, panel, p.out + row * p.columns + column, p.columns, min(DEPTH, p.depth - k),
-                   columns, k == 0);
+    for (int64_t k = 0; k < p.depth; k += DEPTH<W>) {
+      const matrix_of<W>* const x = p.x + row * p.x_row + k;
+      const W* const w = p.w + column / PANEL * panel + elements_of<W>(k) * PANEL;
+      product_rows(rows, x, p.x_row, w, panel, p.out + row * p.columns + column, p.columns,
+                   min(DEPTH<W>, p.depth - k), columns, k == 0);
     }
     if (reader.run != nullptr) read_block(reader, p.columns, row, row + rows, column, column + columns);
   }

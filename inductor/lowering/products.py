@@ -56,7 +56,7 @@ def product_of_panels(ctx: Lowering, x: Tensor, weight: Tensor, columns: Extent)
         raise NotLowered("panel_mm")
     window = ctx.realize_rows(x)
     size = (rows, columns)
-    like = Tensor(size, x.dtype, x.device)
+    like = Tensor(size, ctx.val().dtype, x.device)
     target = ctx.new_buffer(size, contiguous_strides(size), like)
     name = f"product{len(ctx.program.steps)}"
     ctx.program.steps.append(PanelProduct(name, window, ctx.realize(weight), size, target))

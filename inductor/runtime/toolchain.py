@@ -45,6 +45,7 @@ INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
 DEFINED_IN = {
     "product<float>(": ("product.cpp",),
     "product<bf16>(": ("product_half.cpp",),
+    "product<bf16_pair>(": ("product_pairs.cpp",),
     "product<f16>(": ("product_half.cpp",),
     "product<int8_t>(": ("product_int8.cpp",),
     "attention(": ("attention.cpp", "product.cpp"),

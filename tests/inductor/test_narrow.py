@@ -10,6 +10,7 @@ from torch import nn
 
 from dynamo.api.compile import compile_fresh
 from inductor import measure, products
+from inductor import widen as widening
 from inductor.measure import Budget, Choice
 from inductor.panels import in_panels, panel_mm
 from tests.inductor.compiling import check, staged
@@ -33,6 +34,8 @@ def generated(monkeypatch):
     monkeypatch.setattr(measure, "_recall", lambda entry, candidates: None)
     monkeypatch.setattr(products, "LEAST", 1)
     monkeypatch.setattr(products, "Budget", lambda seconds: Budget(1e6))  # a busy machine
+    for module in (products, widening):
+        monkeypatch.setattr(module, "has_pairs", lambda: False)
     measure.forget()
     yield
     measure.forget()

@@ -11,6 +11,7 @@ from torch import nn
 
 from dynamo.api.compile import compile_fresh
 from inductor import measure
+from inductor import widen as widening
 from inductor.measure import Choice
 from tests.inductor.compiling import staged
 from tests.inductor.test_derived import notes
@@ -29,7 +30,8 @@ def own_memory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fixed(monkeypatch):
-    """Let the candidate of a name be the fastest."""
+    """Let the candidate of a name be the fastest, on a processor without products of pairs."""
+    monkeypatch.setattr(widening, "has_pairs", lambda: False)
 
     def fix(name):
         def measured(candidates, budget, ahead):

@@ -1,0 +1,138 @@
+"""Generated products of bfloat16 whose weights are panels of pairs of rows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from dynamo.api.compile import compile_fresh
+from inductor import measure, products
+from inductor import widen as widening
+from inductor.measure import Budget, Choice
+from inductor.panels import in_panels, panel_mm
+from tests.inductor.compiling import check
+from tests.inductor.test_derived import notes
+
+CLOSE = {"rtol": 2e-2, "atol": 2e-2}
+
+
+@pytest.fixture
+def generated(monkeypatch):
+    """Products of any size are generated, by pairs on every processor."""
+
+    def measured(candidates, budget, ahead):
+        name = "generated" if "generated" in candidates else next(iter(candidates))
+        return Choice(name, dict.fromkeys(candidates, 1.0))
+
+    monkeypatch.setattr(measure, "_measured", measured)
+    monkeypatch.setattr(measure, "_keep", lambda entry, choice: None)
+    monkeypatch.setattr(measure, "_recall", lambda entry, candidates: None)
+    monkeypatch.setattr(products, "LEAST", 1)
+    monkeypatch.setattr(products, "Budget", lambda seconds: Budget(1e6))  # a busy machine
+    for module in (products, widening):
+        monkeypatch.setattr(module, "has_pairs", lambda: True)
+    measure.forget()
+    yield
+    measure.forget()
+
+
+def halves(*size: int) -> torch.Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(sum(size))).bfloat16()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 13, 25, 48, 53, 101])
+def test_sizes(rows):
+    inners, widths = [1, 7, 1026, 2101], [1, 17, 130, 300]
+    made = [in_panels(halves(i, n), pairs=True) for i, n in zip(inners, widths, strict=True)]
+
+    def fn(a, b, c, d, v, w, x, y):
+        return panel_mm(a, v, 1), panel_mm(b, w, 17), panel_mm(c, x, 130), panel_mm(d, y, 300)
+
+    check(fn, *[halves(rows, inner) for inner in inners], *made, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_special_values(value):
+    w = halves(20, 33)
+    w[3, 5] = value
+
+    def fn(x, w):
+        return (panel_mm(x, w, 33),)
+
+    check(fn, halves(4, 20), in_panels(w, pairs=True), rtol=1e-4)
+
+
+def test_the_element_after_an_odd_row_is_no_part():
+    x = halves(5, 9)
+    x[:, 7:] = math.nan
+
+    def fn(x, w):
+        return (panel_mm(x[:, :7], w, 17),)
+
+    check(fn, x, in_panels(halves(7, 17), pairs=True), rtol=1e-4)
+
+
+class Layers(nn.Module):
+    """One row after another; two layers share a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(41, 72), nn.Linear(72, 41, bias=False)
+        self.third = nn.Linear(41, 72)
+        self.third.weight = self.first.weight
+
+    def forward(self, x):
+        return self.third(self.second(torch.relu(self.first(x))))
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+def test_modules(generated, rows):
+    net = Layers().bfloat16().eval()
+    compiled, context = compile_fresh(net)
+    x = halves(rows, 41)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), net(x), **CLOSE)
+        net.first.weight.mul_(-2)
+        torch.testing.assert_close(compiled(x), net(x), **CLOSE)
+    assert any("of bfloat16 by generated" in note for note in notes(context)), notes(context)
+    assert not any("widen" in note for note in notes(context)), notes(context)
+
+
+def test_autocast(generated):
+    """Weights of float32 that the program casts."""
+    net, x = Layers().eval(), torch.randn(5, 41)
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return net(x)
+
+    compiled, context = compile_fresh(fn)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), fn(x), **CLOSE)
+    assert any("of bfloat16 by generated" in note for note in notes(context)), notes(context)
+
+
+def test_weights_of_int8(generated):
+    """A copy in bfloat16 is the weight that is in pairs."""
+    net = nn.Module()
+    net.register_buffer("weight", (halves(50, 40) * 30).to(torch.int8))
+
+    def fn(x):
+        return x @ net.weight.t().to(x.dtype)
+
+    compiled, _ = compile_fresh(fn)
+    with torch.no_grad():
+        x = halves(3, 40)
+        torch.testing.assert_close(compiled(x), fn(x), **CLOSE)
+
+
+def test_a_number_of_rows_that_varies(generated):
+    net = Layers().bfloat16().eval()
+    compiled, _ = compile_fresh(net, dynamic=True)
+    with torch.no_grad():
+        for rows in (3, 5, 49, 130):
+            x = halves(rows, 41)
+            torch.testing.assert_close(compiled(x), net(x), **CLOSE)
