@@ -3,7 +3,7 @@
 A Codegen wraps an Emitter (all of its methods can be called on the Codegen) and knows how to push
 any Value:
 from its source, from the graph's outputs, from a temporary local if it was made before, or by
-`Value.reconstruct`.
+`Value.reconstruct`, which follows the value's recipe.
 A frame's code is emitted twice: the first run finds which tensors the graph must return and which
 values are needed more
 than once; only the second is kept.
@@ -12,6 +12,7 @@ than once; only the second is kept.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
@@ -21,6 +22,7 @@ from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import is_constant_type, is_literal
+from dynamo.values.recipes import Attribute, Part
 from dynamo.values.symbolic_text import SymbolicText
 
 if TYPE_CHECKING:
@@ -100,6 +102,21 @@ class Codegen:
             self.emit.copy(1)
             self.emit.store_fast(local)
             self._temporaries[key] = local
+
+    def make(self, make: Callable[..., Any], operands: Sequence[Any]) -> None:
+        """Push make(*operands), the recipe of a value."""
+        if isinstance(make, Attribute):
+            (owner,) = operands
+            self(owner)
+            self.emit.load_attr(make.name)
+            return
+        self.emit.load_callable(lambda: self.emit.load_const(make))
+        for operand in operands:
+            if isinstance(operand, Part):
+                operand.push(self)
+            else:
+                self(operand)
+        self.emit.call(len(operands))
 
     def _fill_later(self, values: list[Value], why: str) -> NoReturn:
         """One of these (it holds itself, or hashes its keys) is to be made empty, and filled

@@ -74,6 +74,7 @@ from dynamo.values.iterators import (
 from dynamo.values.lifetimes import SuspendedGenerator
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.real_iterators import REAL
+from dynamo.values.recipes import Recipe
 from dynamo.values.resumed_iterators import ResumedIterator
 from dynamo.values.side_effects import DELETED
 
@@ -81,7 +82,6 @@ if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.interp.output import OutputGraph
 
-Recipe = tuple[Callable[..., Any], Sequence[Any]]
 # What makes iterators again -> what does so in a continuation, where it is captured.
 _ITERATORS: dict[Callable[..., Any], Callable[..., Any]] = {
     function: function
@@ -105,7 +105,7 @@ class Exhausted:
     generator: GeneratorValue
 
     def push(self, codegen: Codegen) -> None:
-        self.generator.reconstruct_finished(codegen)
+        codegen.make(*self.generator.recipe_when_finished())
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class VirtualObjects:
         if isinstance(value, AsyncStep):
             return value.asking is not None and id(value.asking) in self.resumed
         if isinstance(value, IteratorValue):
-            return not (value.exhausted or value.spoiled()) and value.rebuild()[0] in _ITERATORS
+            return not (value.exhausted or value.spoiled()) and value.recipe()[0] in _ITERATORS
         if isinstance(value, ObjectValue):
             return type(value) is ObjectValue and _is_plain(output, value)
         if isinstance(value, SequenceValue):
@@ -552,14 +552,14 @@ def _asked(value: IteratorValue) -> set[int]:
 
 
 def _recipe(output: OutputGraph, value: Value) -> Recipe:
-    """A function that makes `value`, and its operands."""
-    if isinstance(value, GeneratorValue):
-        return value.ingredients()
+    """The recipe of `value` in a continuation, where it is captured: what bytecode makes of an
+    instruction, or bare and filled later, is a call of a polyfill there.
+    """
+    if isinstance(value, (GeneratorValue, MethodValue)):
+        return value.recipe()
     if isinstance(value, IteratorValue):
-        function, operands = value.rebuild()
+        function, operands = value.recipe()
         return _ITERATORS[function], operands
-    if isinstance(value, MethodValue):
-        return types.MethodType, [value.function, value.receiver]
     if isinstance(value, AsyncStep):
         return ask_again, [value.generator]
     if isinstance(value, ObjectValue):

@@ -20,10 +20,10 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
+from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.tensor import TensorValue, call_in_graph, wrap_tensor
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 # The dtypes that both have; complex and half ones are left to numpy.
@@ -121,11 +121,8 @@ class ArrayValue(Value):
     def unary(self, tx: Interpreter, op: str) -> Value | None:
         return OPERATORS[0](tx, f"{op}x", [self])
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        make = to_scalar if self.scalar else to_array
-        codegen.load_callable(lambda: codegen.load_const(make))
-        codegen(self.tensor)
-        codegen.call(1)
+    def recipe(self) -> Recipe:
+        return to_scalar if self.scalar else to_array, [self.tensor]
 
 
 class DtypeValue(ConstantValue):
@@ -158,9 +155,8 @@ class ArrayMethodValue(Value):
     def children(self) -> Sequence[Value]:
         return (self.array,)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen(self.array)
-        codegen.load_attr(self.name)
+    def recipe(self) -> Recipe:
+        return Attribute(self.name), [self.array]
 
 
 _METADATA: dict[str, Callable[[ArrayValue], Any]] = {

@@ -1,9 +1,8 @@
 """The symbolic value: what stands on the interpreter's stack and in its locals.
 
 A Value knows its Python type, where it came from (`source`, or None if the frame made it), how the
-frame may use it (attribute, call, item, iteration, truth), and how to be made again in bytecode
-(`reconstruct`). Whatever a value cannot do symbolically raises `Unsupported`, which is a graph
-break.
+frame may use it (attribute, call, item, iteration, truth), and how to be made again (`recipe`).
+Whatever a value cannot do symbolically raises `Unsupported`, which is a graph break.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.plans import BreakBefore
+    from dynamo.values.recipes import Recipe
     from dynamo.values.tensor import TensorValue
 
 
@@ -241,11 +241,17 @@ class Value:
         return list(self.each_hinted(tx))
 
     # -- how it is made again -------------------------------------------------------------------
-    def reconstruct(self, codegen: Codegen) -> None:
-        """Emit code that pushes the value. Called only for values without a source that is still
-        valid.
+    def recipe(self) -> Recipe:
+        """(make, operands): the value is make(*operands). Asked only of values without a source
+        that is still valid.
         """
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        """Emit code that pushes the value, which follows `recipe` unless Python has a display, a
+        constant or an instruction for such values.
+        """
+        codegen.make(*self.recipe())
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         """Push what writing the recorded changes needs; the returned function emits the writing."""

@@ -28,6 +28,7 @@ from dynamo.values.hash_keys import IdentityKey, key_of
 from dynamo.values.hoisted_modules import can_be_first
 from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.random_state import program_draws
+from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -314,9 +315,8 @@ class CacheMethod(Value):
                 return self.owner.clear(tx)
         raise Unsupported(breaks.UncapturedCall(self.name))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen(self.owner)
-        codegen.load_attr(self.name)
+    def recipe(self) -> Recipe:
+        return Attribute(self.name), [self.owner]
 
 
 @builder(functools._lru_cache_wrapper)

@@ -17,6 +17,7 @@ from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.lookup import type_holds
+from dynamo.values.recipes import Attribute, Recipe
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -217,9 +218,8 @@ class ConstantMethodValue(Value):
         made = polyfill_method(tx, self.receiver, self.name, args, kwargs)
         return self.call(tx, args, kwargs) if made is None else made
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen(self.receiver)
-        codegen.load_attr(self.name)
+    def recipe(self) -> Recipe:
+        return Attribute(self.name), [self.receiver]
 
     def children(self) -> Sequence[Value]:
         return (self.receiver,)

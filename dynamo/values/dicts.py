@@ -36,6 +36,7 @@ from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhasha
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.operators import equal
+from dynamo.values.recipes import Recipe
 from dynamo.values.stack_items import ReturnContinuation
 
 if TYPE_CHECKING:
@@ -723,11 +724,8 @@ class DictView(BuiltinObject):
     def py_isdisjoint(self, tx, other):
         return self._as_set(tx).py_isdisjoint(tx, other)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        method = getattr(self.owner.cls, self.kind)  # past any that a subclass has
-        codegen.load_callable(lambda: codegen.load_const(method))
-        codegen(self.owner)
-        codegen.call(1)
+    def recipe(self) -> Recipe:
+        return getattr(self.owner.cls, self.kind), [self.owner]  # past any that a subclass has
 
 
 DICT_CLASSES: dict[type, type[DictValue]] = {

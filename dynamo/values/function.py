@@ -26,6 +26,7 @@ from dynamo.values.intrinsics import INTRINSICS
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import guard_distinct, same_object
+from dynamo.values.recipes import Recipe
 from dynamo.values.reflection import no_attribute, read_attribute
 from dynamo.values.side_effects import DELETED
 
@@ -516,11 +517,8 @@ class MethodValue(Value):
         parts = (self.receiver.hash_key_by_identity(), self.function.hash_key_by_identity())
         return (types.MethodType, *parts)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(types.MethodType))
-        codegen(self.function)
-        codegen(self.receiver)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        return types.MethodType, [self.function, self.receiver]
 
     def children(self) -> Sequence[Value]:
         return (self.function, self.receiver)

@@ -34,6 +34,7 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
+from dynamo.values.recipes import Attribute, Recipe
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -426,9 +427,8 @@ class DispatchValue(Value):
             raise Unsupported(breaks.UncapturedCall("singledispatch.dispatch"))
         return self.owner.chosen(tx, real)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen(self.owner)
-        codegen.load_attr("dispatch")
+    def recipe(self) -> Recipe:
+        return Attribute("dispatch"), [self.owner]
 
 
 _SINGLE_DISPATCH_CODE = functools.singledispatch(_chained).__code__  # type: ignore[attr-defined]

@@ -22,7 +22,6 @@ from dynamo.continuations.resume import CannotResume, origin
 from dynamo.errors import Unsupported
 from dynamo.polyfills import rematerialise
 from dynamo.values.base import Value
-from dynamo.values.builder import Lazy
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exception_objects import make_exception
 from dynamo.values.exceptions import (
@@ -34,6 +33,7 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
 from dynamo.values.lookup import class_lookup, type_of_bound
+from dynamo.values.recipes import Attribute, Part, Recipe
 from dynamo.values.stack_items import NULL, UNBOUND, PreviousException
 
 if TYPE_CHECKING:
@@ -293,36 +293,27 @@ class GeneratorValue(Resumable):
         return [value for value in held if isinstance(value, Value)]
 
     def reconstruct(self, codegen: Codegen) -> None:
-        """Not started: by the same call again. Suspended: by a function that starts there."""
         if self.running or self.resumed:
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
         if self.frame.done and self.started:
-            self.reconstruct_finished(codegen)
-            return
-        function, operands = self.ingredients()
-        if self.frame.done:
-            function = make_closed
-        codegen.load_callable(lambda: codegen.load_const(function))
-        for operand in operands:
-            if isinstance(operand, GeneratorFunction):
-                operand.push(codegen)
-            else:
-                codegen(operand)
-        codegen.call(len(operands))
+            codegen.make(*self.recipe_when_finished())
+        elif self.frame.done:
+            codegen.make(make_closed, self.recipe()[1])
+        else:
+            super().reconstruct(codegen)
 
-    def reconstruct_finished(self, codegen: Codegen) -> None:
-        making = _FINISHED[self.kind]
-        codegen.load_callable(lambda: codegen.load_const(making))
-        codegen.load_const(self.frame.code.co_name)
-        codegen.load_const(self.frame.code.co_qualname)
-        codegen.call(2)
+    def recipe_when_finished(self) -> Recipe:
+        code = self.frame.code
+        return _FINISHED[self.kind], [ConstantValue(code.co_name), ConstantValue(code.co_qualname)]
 
     @property
     def resumed(self) -> bool:
         return self.started and not (self.frame.done or self.frame.yielded)
 
-    def ingredients(self) -> tuple[Callable[..., Any], list[Value | Lazy | GeneratorFunction]]:
-        """A function of polyfills/rematerialise.py that makes it again, and its operands."""
+    def recipe(self) -> Recipe:
+        """By a function of polyfills/rematerialise.py. Not started: by the same call again.
+        Suspended: by a function that starts there.
+        """
         if not self.started:
             made_by, args, kwargs = self.call_that_made_it
             last = ConstantValue(tuple(kwargs))
@@ -354,7 +345,7 @@ class GeneratorValue(Resumable):
         ]
 
 
-class GeneratorFunction:
+class GeneratorFunction(Part):
     """A function over the cells of a generator's frame."""
 
     def __init__(self, frame: Interpreter, code: types.CodeType) -> None:
@@ -460,9 +451,8 @@ class GeneratorMethodValue(Value):
             drive(self.name, tx, self.generator, *args)
         return self.call(tx, args, kwargs)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen(self.generator)
-        codegen.load_attr(self.name)
+    def recipe(self) -> Recipe:
+        return Attribute(self.name), [self.generator]
 
     def children(self) -> Sequence[Value]:
         return (self.generator,)

@@ -14,9 +14,9 @@ from dynamo.guards.sources import GlobalsSource
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.operators import same_object
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -64,11 +64,8 @@ class TokenValue(Value):
         self._guard_distinct(tx)
         return tx.output.token_keys.add(TokenKey(tx, self))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(self.function))
-        if self.subject is not None:
-            codegen(self.subject)
-        codegen.call(len(self.children()))
+    def recipe(self) -> Recipe:
+        return self.function, self.children()
 
 
 class TokenKey:

@@ -13,6 +13,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import class_lookup, plain_reader, reads_by_function
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
+from dynamo.values.recipes import Attribute
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -94,10 +95,6 @@ class InstanceDictValue(DictValue):
         return DictValue(entries)
 
     def reconstruct(self, codegen: Codegen) -> None:
-        if not reads_by_function(self.owner.python_type()):
-            codegen(self.owner)
-            codegen.load_attr("__dict__")
-            return
-        codegen.load_callable(lambda: codegen.load_const(plain_reader("__dict__")))
-        codegen(self.owner)
-        codegen.call(1)
+        by_function = reads_by_function(self.owner.python_type())
+        read = plain_reader("__dict__") if by_function else Attribute("__dict__")
+        codegen.make(read, [self.owner])

@@ -1,6 +1,6 @@
 """Iterators: each knows its position, and how to be made again where it stands.
 
-`rebuild()` gives a callable and the arguments that make an equal iterator, of the same type. One
+`recipe()` gives a callable and the arguments that make an equal iterator, of the same type. One
 that is at its end is made again from its type alone.
 """
 
@@ -26,6 +26,7 @@ from dynamo.values.exhausted_iterators import NoItems, ended
 from dynamo.values.operators import binary_op, equal
 from dynamo.values.polyfill_calls import run_polyfill
 from dynamo.values.ranges import RangeValue
+from dynamo.values.recipes import Recipe
 from dynamo.values.stack_items import CatchContinuation
 
 if TYPE_CHECKING:
@@ -34,11 +35,9 @@ if TYPE_CHECKING:
     from dynamo.values.dicts import DictValue
     from dynamo.values.sets import FrozenSetValue
 
-Rebuilt = tuple[Callable[..., Any], Sequence[Value]]
-
 
 class IteratorValue(BuiltinObject):
-    """Base class; subclasses define `step` (the next item, or None) and `rebuild`."""
+    """Base class; subclasses define `step` (the next item, or None) and `recipe`."""
 
     kind: type = type(iter([]))
     remembers_end = True  # False: asked again behind its end, it asks those that it is made of
@@ -70,9 +69,6 @@ class IteratorValue(BuiltinObject):
     def step(self, tx: Interpreter) -> Value | None:
         raise NotImplementedError(type(self))
 
-    def rebuild(self) -> Rebuilt:
-        raise NotImplementedError(type(self))
-
     def ask(self, tx: Interpreter, inner: Value) -> Value | None:
         """The next item of what this is made of. A graph break can stand in there: made again then,
         this asks again.
@@ -95,15 +91,14 @@ class IteratorValue(BuiltinObject):
         return False
 
     def children(self) -> Sequence[Value]:
-        return () if self.exhausted else self.rebuild()[1]
+        return () if self.exhausted else self.recipe()[1]
 
     def reconstruct(self, codegen: Codegen) -> None:
-        make, args = (partial(ended, self.python_type()), []) if self.exhausted else self.rebuild()
-        codegen.load_callable(lambda: codegen.load_const(make))
-        for arg in args:
-            codegen(arg)
-        codegen.call(len(args))
-        if not self.exhausted and self.spoiled():
+        if self.exhausted:
+            codegen.make(partial(ended, self.python_type()), [])
+            return
+        super().reconstruct(codegen)
+        if self.spoiled():
             what = f"{self.python_type().__name__} of a container that the frame changes"
             raise Unsupported(breaks.CannotReconstruct(what))
 
@@ -134,7 +129,7 @@ class SequenceIterator(IteratorValue):
     def spoiled(self) -> bool:
         return self.position > self.owner.length_before_writes()
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if self.position == 0:
             return _plain_iter(self.owner), [self.owner]
         return iterator_at, [self.owner, ConstantValue(self.position)]
@@ -160,7 +155,7 @@ class DequeIterator(SequenceIterator):
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         assert isinstance(self.owner, DequeValue)
         if self.owner.state != self.state:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose deque has changed"))
@@ -198,7 +193,7 @@ class SetIterator(IteratorValue):
     def children(self) -> Sequence[Value]:
         return [self.owner, *self.items]
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if self.failed or list(self.owner.members) != self.keys:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose set has changed"))
         if self.position == 0:
@@ -262,7 +257,7 @@ class ReversedIterator(IteratorValue):
             return self.owner.rewritten()
         return self.position >= self.owner.length_before_writes()
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if isinstance(self.owner, DequeValue):
             if self.owner.state != self.state:
                 raise Unsupported(breaks.CannotReconstruct("an iterator whose deque has changed"))
@@ -293,7 +288,7 @@ class RangeIterator(IteratorValue):
         self.position += 1
         return ConstantValue(rest[0])
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return iterator_at, [RangeValue(self.whole), ConstantValue(self.position)]
 
 
@@ -350,7 +345,7 @@ class DictIterator(IteratorValue):
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if self.failed or self.owner.state != self.state:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose dict has changed"))
 
@@ -366,8 +361,8 @@ class ReversedDictIterator(DictIterator):
     def python_type(self) -> type:
         return type(reversed(getattr(self.owner.cls(), self.view)()))
 
-    def rebuild(self) -> Rebuilt:
-        _, (view, *_) = super().rebuild()
+    def recipe(self) -> Recipe:
+        _, (view, *_) = super().recipe()
         return _skipped_backwards, [view, ConstantValue(self.position)]
 
 
@@ -403,7 +398,7 @@ class EnumerateIterator(IteratorValue):
         self.count += 1
         return TupleValue([ConstantValue(self.count - 1), item])
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return enumerate, [self.inner, ConstantValue(self.count)]
 
 
@@ -433,7 +428,7 @@ class ZipIterator(IteratorValue):
             if self.inners[later].next_value(tx) is not None:
                 raise_python(tx, ValueError, _strict_message(later, "longer"))
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if not (self.strict or self.taken):
             return zip, self.inners
         counts = [ConstantValue(self.strict), ConstantValue(len(self.taken))]
@@ -478,7 +473,7 @@ class MapIterator(IteratorValue):
             return None
         return tx.call_at_end(self, "__next__", self.function, args)
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if not self.taken:
             return map, [self.function, *self.inners]
         return map_again, [self.function, ConstantValue(len(self.taken)), *self.taken, *self.inners]
@@ -509,7 +504,7 @@ class FilterIterator(IteratorValue):
                 return item
         return None
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return filter, [self.function, self.inner]
 
 
@@ -526,7 +521,7 @@ class CountIterator(IteratorValue):
         self.current = binary_op(tx, "+", value, self.increment)
         return value
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return itertools.count, [self.current, self.increment]
 
 
@@ -546,7 +541,7 @@ class RepeatIterator(IteratorValue):
             self.times -= 1
         return self.item
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         times = [] if self.times is None else [ConstantValue(self.times)]
         return itertools.repeat, [self.item, *times]
 
@@ -566,11 +561,8 @@ class TeeBuffer(Value):
     def children(self) -> Sequence[Value]:
         return [self.inner, *self.items]
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(_teed))
-        codegen(TupleValue(self.items))
-        codegen(self.inner)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        return _teed, [TupleValue(self.items), self.inner]
 
     def item(self, tx: Interpreter, index: int) -> Value | None:
         if index >= len(self.items):
@@ -604,7 +596,7 @@ class TeeIterator(IteratorValue):
         self.position += item is not None
         return item
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return _tee_at, [self.buffer, ConstantValue(self.position)]
 
     def py___copy__(self, tx):
@@ -644,7 +636,7 @@ class ChainIterator(IteratorValue):
                 return item
             self.inner = None
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if self.inner is None:
             return itertools.chain.from_iterable, [self.outer]
         return chain_after, [self.inner, self.outer]
@@ -671,7 +663,7 @@ class CallIterator(IteratorValue):
             return None
         return None if equal(tx, self.sentinel, item) else item
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return iter, [self.function, self.sentinel]
 
 
@@ -705,5 +697,5 @@ class ItemProtocolIterator(IteratorValue):
         self.position = position.as_constant() + 1
         return item
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return iterator_at, [self.owner, ConstantValue(self.position)]

@@ -19,9 +19,10 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
-from dynamo.values.iterators import CountIterator, FilterIterator, IteratorValue, Rebuilt
+from dynamo.values.iterators import CountIterator, FilterIterator, IteratorValue
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import SliceValue
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -42,7 +43,7 @@ class StarmapIterator(IteratorValue):
             return None
         return tx.call_at_end(self, "__next__", self.function, args.unpack(tx))
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return itertools.starmap, [self.function, self.inner]
 
 
@@ -64,7 +65,7 @@ class TakewhileIterator(IteratorValue):
             return None
         return item
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return itertools.takewhile, [self.predicate, self.inner]
 
 
@@ -87,7 +88,7 @@ class DropwhileIterator(IteratorValue):
                 return item
         return None
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if self.started:
             return dropping_nothing, [self.inner]
         return itertools.dropwhile, [self.predicate, self.inner]
@@ -98,7 +99,7 @@ class FilterfalseIterator(FilterIterator):
     remembers_end = False
     wanted = False
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return itertools.filterfalse, [self.function, self.inner]
 
 
@@ -120,7 +121,7 @@ class CompressIterator(IteratorValue):
                 return item
         return None
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return itertools.compress, [self.data, self.selectors]
 
 
@@ -144,7 +145,7 @@ class PairwiseIterator(IteratorValue):
             raise
         return None if self.first is None else TupleValue([left, self.first])
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         if self.first is None:
             return itertools.pairwise, [self.inner]
         return pairs_from, [self.first, self.inner]
@@ -178,7 +179,7 @@ class AccumulateIterator(IteratorValue):
             self.total = tx.call_function(self.function, [self.total, item], {})
         return self.total
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         none = ConstantValue(None)
         function = none if self.function is None else self.function
         if self.total is None:
@@ -216,7 +217,7 @@ class ZipLongestIterator(IteratorValue):
             row.append(item)
         return TupleValue(row) if row else None
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return _zip_longest, [self.fill, *(inner or TupleValue([]) for inner in self.inners)]
 
 
@@ -246,7 +247,7 @@ class CycleIterator(IteratorValue):
         self.position += 1
         return item
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return _cycle_after, [
             self.inner,
             ListValue(self.saved),
@@ -306,7 +307,7 @@ class IsliceIterator(IteratorValue):
             self.taken += 1
         return True
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         stop = None if self.stop is None else max(self.stop - self.taken, 0)
         start = self.wanted - self.taken
         if stop is not None:
@@ -338,7 +339,7 @@ class CombinatoricIterator(IteratorValue):
         pools = itertools.cycle(self.pools)
         return TupleValue([pool.item(tx, i) for pool, i in zip(pools, row)])
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return partial(_combining, self.make, self.position), self.pools
 
 

@@ -11,9 +11,9 @@ from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.exceptions import raise_python
 from dynamo.values.operators import COMPARE_DUNDERS, binary_op, compare_op
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -61,7 +61,5 @@ class MappingProxyValue(BuiltinObject):
     def setitem(self, tx: Interpreter, key: Value, value: Value) -> None:
         raise_python(tx, TypeError, "'mappingproxy' object does not support item assignment")
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(self.python_type()))
-        codegen(self.target)
-        codegen.call(1)
+    def recipe(self) -> Recipe:
+        return self.python_type(), [self.target]

@@ -17,12 +17,12 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.iterators import (
     IteratorValue,
-    Rebuilt,
     ReversedIterator,
     SequenceIterator,
     iterator_at,
     reversed_at,
 )
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -46,7 +46,7 @@ class TextIterator(SequenceIterator):
     def spoiled(self) -> bool:
         return False
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return iterator_at, [self.text, ConstantValue(self.position)]
 
 
@@ -60,7 +60,7 @@ class ReversedTextIterator(ReversedIterator):
     def spoiled(self) -> bool:
         return False
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return reversed_at, [self.text, ConstantValue(self.position)]
 
 
@@ -79,7 +79,7 @@ class CalledIterator(SequenceIterator):
     def children(self) -> Sequence[Value]:
         return [*self.args, *self.owner.wrapped()]
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return partial(_called, self.make, self.position), self.args
 
     def reconstruct(self, codegen: Codegen) -> None:
@@ -126,7 +126,7 @@ class BatchedIterator(IteratorValue):
             raise_python(tx, ValueError, "batched(): incomplete batch")
         return TupleValue(row) if row else None
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return partial(self.kind, n=self.size, **self.options), [self.inner]
 
 

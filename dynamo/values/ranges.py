@@ -17,6 +17,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.hash_keys import key_of
 from dynamo.values.operators import as_index, binary_op, compare_op
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -147,11 +148,8 @@ class RangeValue(BuiltinObject):
     def py_count(self, tx, item):
         return ConstantValue(self.real.count(item.as_constant()))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(range))
-        for number in (self.real.start, self.real.stop, self.real.step):
-            codegen.load_const(number)
-        codegen.call(3)
+    def recipe(self) -> Recipe:
+        return range, [ConstantValue(n) for n in (self.real.start, self.real.stop, self.real.step)]
 
 
 class SymbolicRange(RangeValue):
@@ -199,11 +197,8 @@ class SymbolicRange(RangeValue):
         above = compare_op(tx, "<=", self.start, number).truth(tx)
         return above and compare_op(tx, "<", number, self.stop).truth(tx)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(range))
-        codegen(self.start)
-        codegen(self.stop)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        return range, [self.start, self.stop]
 
 
 def range_of(tx: Interpreter, args: Sequence[Value]) -> RangeValue:

@@ -28,10 +28,10 @@ from dynamo.values.iterators import (
     DictIterator,
     IteratorValue,
     RangeIterator,
-    Rebuilt,
     SequenceIterator,
 )
 from dynamo.values.objects import build_object
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -82,7 +82,7 @@ class ResumedIterator(IteratorValue):
         """
         return isinstance(self.source, LocalSource) and self.source.local.startswith(REMATERIALISED)
 
-    def rebuild(self) -> Rebuilt:
+    def recipe(self) -> Recipe:
         return iter, []
 
     def children(self) -> list[Value]:

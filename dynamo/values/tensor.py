@@ -47,6 +47,7 @@ from dynamo.values.operators import (
     UNARY_FUNCTIONS,
     binary_dunder,
 )
+from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.reflection import no_attribute
 from dynamo.values.tensor_functions import registered
 from fxgraph import Node
@@ -429,9 +430,8 @@ class TensorMethodValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.tensor.call_method(tx, self.name, args, kwargs)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen(self.tensor)
-        codegen.load_attr(self.name)
+    def recipe(self) -> Recipe:
+        return Attribute(self.name), [self.tensor]
 
     def children(self) -> Sequence[Value]:
         return (self.tensor,)

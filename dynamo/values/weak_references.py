@@ -18,9 +18,9 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.hash_keys import EqualityKey
 from dynamo.values.lifetimes import known_alive, track_weak_target
 from dynamo.values.operators import compare_op
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -110,18 +110,13 @@ class WeakRefValue(Value):
             return EqualityKey(tx, self, key.hashed)
         return (weakref.ref, key)
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if is_none(self.target):
-            codegen.load_callable(lambda: codegen.load_const(dead_reference))
-            codegen.call(0)
-            return
-        made = weakref.ref if self.key is None else weakref.KeyedRef
-        codegen.load_callable(lambda: codegen.load_const(made))
-        codegen(self.target)
-        codegen(ConstantValue(None) if self.callback is None else self.callback)
-        if self.key is not None:
-            codegen(self.key)
-        codegen.call(2 if self.key is None else 3)
+            return dead_reference, []
+        operands = [self.target, ConstantValue(None) if self.callback is None else self.callback]
+        if self.key is None:
+            return weakref.ref, operands
+        return weakref.KeyedRef, [*operands, self.key]
 
 
 @builder(weakref.ref)
