@@ -47,6 +47,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         False,
         "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
     ),
+    "numpy_exact": (
+        False,
+        "functions of numpy that torch computes within rounding, not to the last bit, break",
+    ),
     "strict": (
         _switched_on("DYNAMO_STRICT"),
         "a fault of ours while a graph is compiled is an error, not a warning and a slower way",

@@ -1,10 +1,10 @@
-"""What of numpy is traced to torch: functions that give the same dtype and the same bits.
+"""What of numpy is traced to torch: functions that give the same dtype, and the same bits or
+values within rounding.
 
-Elementwise arithmetic that IEEE rounds exactly, comparisons, bits, reductions of integers and those
-that only choose, shapes, indices, copies. Sums of floats (pairwise in numpy), square roots (torch's
-are not rounded exactly where MKL makes them), transcendental functions, linear algebra and random
-numbers are left to numpy, and so are operands that are not in row-major order, where the layout of
-results differs.
+To the bit: elementwise arithmetic that IEEE rounds exactly, comparisons, bits, reductions of
+integers and those that only choose, shapes, indices, copies. Within rounding (config.numpy_exact
+leaves them to numpy): square roots and transcendental functions (numpy_ufuncs.py), sums of floats,
+matrix products and whatever else numpy_translation.py names. Random numbers are left to numpy.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,25 @@ import numpy as np
 import torch
 
 from dynamo import breaks
+from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.torch.numpy_translation import (
+    EXACT,
+    METADATA,
+    ROUNDED,
+    handler,
+    laid_out,
+    metadata_handler,
+)
+from dynamo.torch.numpy_ufuncs import (
+    KINDS,
+    RESULT,
+    ROUNDED_KINDS,
+    ROUNDED_UFUNCS,
+    SYMBOLS,
+    UFUNCS,
+)
 from dynamo.torch.numpy_values import (
     METHODS,
     OPERATORS,
@@ -43,52 +61,6 @@ from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# ufunc -> (torch function, whether it computes in the dtype of the result or of its operands)
-_RESULT, _OPERANDS = "result", "operands"
-UFUNCS: dict[Any, tuple[Callable[..., Any], str]] = {
-    np.add: (torch.add, _RESULT),
-    np.subtract: (torch.sub, _RESULT),
-    np.multiply: (torch.mul, _RESULT),
-    np.true_divide: (torch.true_divide, _RESULT),
-    np.negative: (torch.neg, _RESULT),
-    np.absolute: (torch.abs, _RESULT),
-    np.floor: (torch.floor, _RESULT),
-    np.ceil: (torch.ceil, _RESULT),
-    np.trunc: (torch.trunc, _RESULT),
-    np.rint: (torch.round, _RESULT),
-    np.maximum: (torch.maximum, _RESULT),
-    np.minimum: (torch.minimum, _RESULT),
-    np.bitwise_and: (torch.bitwise_and, _RESULT),
-    np.bitwise_or: (torch.bitwise_or, _RESULT),
-    np.bitwise_xor: (torch.bitwise_xor, _RESULT),
-    np.invert: (torch.bitwise_not, _RESULT),
-    np.logical_and: (torch.logical_and, _OPERANDS),
-    np.logical_or: (torch.logical_or, _OPERANDS),
-    np.logical_xor: (torch.logical_xor, _OPERANDS),
-    np.logical_not: (torch.logical_not, _OPERANDS),
-    np.isnan: (torch.isnan, _OPERANDS),
-    np.isinf: (torch.isinf, _OPERANDS),
-    np.isfinite: (torch.isfinite, _OPERANDS),
-    np.equal: (torch.eq, _OPERANDS),
-    np.not_equal: (torch.ne, _OPERANDS),
-    np.less: (torch.lt, _OPERANDS),
-    np.less_equal: (torch.le, _OPERANDS),
-    np.greater: (torch.gt, _OPERANDS),
-    np.greater_equal: (torch.ge, _OPERANDS),
-}
-# dtype.kind of what they are the same for: torch has no abs of bool, and which of two zeros is the
-# larger is for numpy to say.
-_KINDS: dict[Any, str] = {
-    np.maximum: "biu",
-    np.minimum: "biu",
-    **dict.fromkeys([np.absolute, np.floor, np.ceil, np.trunc], "iuf"),
-}
-_SYMBOLS = {
-    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide,
-    "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
-    "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal,
-    ">": np.greater, ">=": np.greater_equal, "-x": np.negative, "~x": np.invert,
-}  # fmt: skip
 FUNCTIONS: dict[Any, Callable[..., Value]] = {}
 
 
@@ -111,9 +83,12 @@ def _sample(value: Value, what: str) -> Any:
     """What tells numpy the dtype of an operand: numbers of Python are weak."""
     if isinstance(value, ArrayValue):
         return np.ones(1, value.dtype)
-    if value.is_constant() and isinstance(value.as_constant(), (bool, int, float, np.generic)):
+    if value.is_constant() and isinstance(value.as_constant(), _NUMBERS):
         return value.as_constant()
     raise refuse(what)
+
+
+_NUMBERS = (bool, int, float, complex, np.generic)
 
 
 # -- elementwise -----------------------------------------------------------------------------------
@@ -125,24 +100,34 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
         if isinstance(answer, np.ndarray):
             raise refuse(f"{name} of a sequence")  # a new array at each call
         return tx.wrap(answer)
-    if ufunc not in UFUNCS or len(operands) != ufunc.nin:
+    row = UFUNCS.get(ufunc)
+    kinds = KINDS.get(ufunc, "biuf")
+    if not config.numpy_exact:
+        row = row or ROUNDED_UFUNCS.get(ufunc)
+        kinds = ROUNDED_KINDS.get(ufunc, kinds if ufunc in UFUNCS else "f")
+    if row is None or len(operands) != ufunc.nin:
         raise refuse(name)
-    function, computes_in = UFUNCS[ufunc]
+    function, computes_in = row
     samples = [_sample(v, name) for v in operands]
     try:
         answer = ufunc(*samples).dtype
-        loop = answer if computes_in == _RESULT else np.result_type(*samples)
+        loop = np.result_type(*samples)
+        if computes_in == RESULT and not (loop.kind == "c" and answer.kind == "f"):
+            loop = answer
     except Exception as error:
         raise refuse(name) from error
-    if not {answer, loop} <= TO_TORCH.keys() or loop.kind not in _KINDS.get(ufunc, "biuf"):
+    if not {answer, loop} <= TO_TORCH.keys() or loop.kind not in kinds:
         raise refuse(f"{name} of {loop}")
     tensors = [_operand(tx, v, loop, name) for v in operands]
-    return result(tx, _graph(tx, function, *tensors), answer)
+    found = _graph(tx, function, *tensors)
+    if all(v.tensor.fake.is_contiguous() for v in operands if isinstance(v, ArrayValue)):
+        return result(tx, found, answer)
+    return laid_out(tx, name, ufunc, operands, found)
 
 
 def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:
     if isinstance(value, ArrayValue):
-        return _converted(tx, _plain(value, f"{name} of an array that is not row-major"), loop)
+        return _converted(tx, value, loop)
     real = loop.type(value.as_constant()).item()
     if name in _OF_TENSORS_ONLY:
         return _graph(tx, torch.full, (), real, dtype=TO_TORCH[loop])
@@ -151,7 +136,11 @@ def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:
 
 # torch takes no numbers here.
 _OF_TENSORS_ONLY = frozenset(
-    f"numpy.{name}" for name in ("maximum", "minimum", "logical_and", "logical_or", "logical_xor")
+    f"numpy.{name}"
+    for name in (
+        *("maximum", "minimum", "logical_and", "logical_or", "logical_xor", "arctan2", "hypot"),
+        *("logaddexp", "logaddexp2", "fmax", "fmin", "gcd", "lcm", "copysign"),
+    )
 )
 
 
@@ -163,22 +152,30 @@ def _converted(tx: Interpreter, array: ArrayValue, dtype: Any) -> Value:
 
 def _operator(tx: Interpreter, symbol: str, operands: list[Value]) -> Value:
     """An operator of arrays; `+=` and the like write into the array."""
-    if symbol.endswith("=") and symbol not in _SYMBOLS:
+    if symbol.endswith("=") and symbol not in SYMBOLS:
         return _in_place(tx, symbol, *operands)
+    if symbol == "@":
+        return FUNCTIONS[np.matmul](tx, *operands)
     if symbol == "**" and operands[1].is_constant() and operands[1].as_constant() == 2:
         return elementwise(tx, np.multiply, [operands[0], operands[0]])
-    if symbol not in _SYMBOLS:
+    if symbol not in SYMBOLS:
         raise refuse(f"the operator {symbol} of arrays")
-    return elementwise(tx, _SYMBOLS[symbol], operands)
+    return elementwise(tx, SYMBOLS[symbol], operands)
 
 
 def _in_place(tx: Interpreter, symbol: str, array: Value, other: Value) -> Value:
     if not isinstance(array, ArrayValue) or array.scalar:
         return _operator(tx, symbol[:-1], [array, other])
-    value = _operator(tx, symbol[:-1], [array, other])
+    return _written(tx, _operator(tx, symbol[:-1], [array, other]), array, symbol)
+
+
+def _written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
+    """The array with a result in its memory."""
     assert isinstance(value, ArrayValue)
-    if value.dtype != array.dtype or value.shape != array.shape:
-        raise refuse(f"the operator {symbol} with a result of another form")
+    if not isinstance(array, ArrayValue) or array.scalar:
+        raise refuse(f"{symbol} of what is not an array")
+    if value.shape != array.shape or value.dtype != array.dtype:
+        raise refuse(f"{symbol} with a result of another form")
     _graph(tx, "copy_", array.tensor, value.tensor)
     return array
 
@@ -327,7 +324,7 @@ def _copy(tx, array):
 def _astype(tx, array, dtype):
     array = _plain(array, "astype of an array that is not row-major")
     wanted = np.dtype(_dtype_of(dtype))
-    if wanted not in TO_TORCH:
+    if wanted not in TO_TORCH or (array.dtype.kind == "c" and wanted.kind != "c"):
         raise refuse(f"astype({wanted})")
     return result_like(array, _graph(tx, "to", array.tensor, TO_TORCH[wanted], copy=True))
 
@@ -386,9 +383,9 @@ def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
 
 
 @_known("clip")
-def _clip(tx, array, low, high):
-    for bound, ufunc in ((low, np.maximum), (high, np.minimum)):
-        if not is_none(bound):
+def _clip(tx, array, a_min=None, a_max=None, *, min=None, max=None):
+    for bound, ufunc in ((a_min or min, np.maximum), (a_max or max, np.minimum)):
+        if bound is not None and not is_none(bound):
             array = elementwise(tx, ufunc, [array, bound])
     return array
 
@@ -397,15 +394,13 @@ def _clip(tx, array, low, high):
 def _key(tx: Interpreter, key: Value, alone: bool = True) -> Value:
     """A key as torch reads it: index arrays are int64; a mask is one dimension or more."""
     if isinstance(key, ArrayValue):
-        if not alone or not key.shape:
+        if not key.shape or (not alone and key.dtype.kind == "b"):
             raise refuse("an index array among other indices")
         if key.dtype.kind in "iu":
             return _converted(tx, key, np.dtype(np.int64))
         return key.tensor
     if isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple):
         return TupleValue([_key(tx, part, alone=False) for part in key.wrapped()])
-    if isinstance(key, SequenceValue) and not alone:
-        raise refuse("an index list among other indices")
     return key
 
 
@@ -421,10 +416,20 @@ def _is_index(value: Any) -> bool:
 
 
 def _getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
+    if _many_lists(key):
+        raise refuse("index arrays among other indices")
     tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, _key(tx, key)], {})
     if _picks_one(array, key):
         return result(tx, _graph(tx, "clone", tensor))
     return _view(tensor)
+
+
+def _many_lists(key: Value) -> bool:
+    """Index arrays beside slices and numbers, where numpy lays the result out in its own way."""
+    if not (isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple)):
+        return False
+    lists = [isinstance(part, (ArrayValue, SequenceValue)) for part in key.wrapped()]
+    return any(lists) and not all(lists)
 
 
 def _setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
@@ -483,6 +488,10 @@ def _array(tx, data, dtype=None):
     """A copy for both, where the data is not an array or a tensor; else asarray shares memory."""
     if isinstance(data, (ArrayValue, TensorValue)):
         raise refuse("numpy.array of an array")
+    if isinstance(data, SequenceValue) and dtype is None:
+        rows = data.wrapped()
+        if rows and all(isinstance(row, ArrayValue) for row in rows):
+            return _stacked(tx, rows)
     real = np.array(data.as_constant(), None if dtype is None else _dtype_of(dtype))
     if real.dtype not in TO_TORCH:
         raise refuse(f"numpy.array of {real.dtype}")
@@ -490,6 +499,13 @@ def _array(tx, data, dtype=None):
     nest = from_constant(real.tolist())
     made = _graph(tx, torch.tensor, nest, dtype=TO_TORCH[real.dtype], device="cpu")
     return _view(made)
+
+
+def _stacked(tx: Interpreter, rows: Sequence[Any]) -> Value:
+    """A new array of arrays or scalars of one shape and dtype."""
+    if len({(row.dtype, row.shape) for row in rows}) > 1:
+        raise refuse("numpy.array of arrays of several dtypes or shapes")
+    return _view(_graph(tx, torch.stack, ListValue([row.tensor for row in rows])))
 
 
 def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
@@ -508,14 +524,110 @@ def _copied_array(tx: Interpreter, data: Value, dtype: Value | None = None) -> V
     return _array(tx, data, dtype)
 
 
+@_known("shape", method=False)
+def _shape(tx, array):
+    return tx.wrap(array.shape)
+
+
+@_known("size", method=False)
+def _size(tx, array, axis=None):
+    if axis is not None:
+        return tx.wrap(array.shape[axis.as_constant()])
+    return tx.wrap(array.tensor.fake.numel())
+
+
+@_known("argsort")
+def _argsort(tx, array, axis=None, *, kind=None, stable=None):
+    """The order of equal items is only told for a stable sort."""
+    array = _plain(array, "numpy.argsort")
+    if _constant(kind) not in ("stable", "mergesort") and _constant(stable) is not True:
+        raise refuse("numpy.argsort that is not stable")
+    if array.dtype.kind == "c" or not array.shape:
+        raise refuse(f"numpy.argsort of {array.dtype}")
+    found = _graph(tx, torch.argsort, array.tensor, dim=_constant(axis, -1), stable=True)
+    return _view(found)
+
+
+@_known("conj", "conjugate", function=False)
+def _conjugate(tx, array):
+    return elementwise(tx, np.conjugate, [array]) if array.dtype.kind == "c" else array
+
+
+@_known("ascontiguousarray", method=False)
+def _contiguous(tx, array):
+    plain = array.shape and array.tensor.fake.is_contiguous()
+    return array if plain else _copy(tx, array)
+
+
+def _first_known(
+    known: Callable[..., Value] | None, other: Callable[..., Value]
+) -> Callable[..., Value]:
+    """The handler that is exact, and where it leaves a call to numpy, the translation."""
+    if known is None:
+        return other
+
+    @functools.wraps(known)
+    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        try:
+            return known(tx, *args, **kwargs)
+        except Unsupported as error:
+            if not isinstance(error.reason, (breaks.NumpyConversion, breaks.NotConstant)):
+                raise
+            return other(tx, *args, **kwargs)
+
+    return call
+
+
+def _expose_translations() -> None:
+    for path in (*ROUNDED, *EXACT):
+        real = operator.attrgetter(path)(np)
+        translation = handler(path, real)
+        FUNCTIONS[real] = _first_known(FUNCTIONS.get(real), translation)
+        if "." not in path and hasattr(np.ndarray, path) and path not in _OTHER_METHODS:
+            METHODS[path] = _first_known(METHODS.get(path), translation)
+    for name in METADATA:
+        real = getattr(np, name)
+        FUNCTIONS[real] = metadata_handler(name, real)
+
+
+# Methods that do something else than the function of their name.
+_OTHER_METHODS = frozenset(["sort", "real", "imag"])
+
+
+def _special_methods() -> None:
+    """array.__add__(other) and its kin."""
+    names = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod"}
+    names |= {"**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor"}
+    for symbol, name in names.items():
+        METHODS[f"__{name}__"] = functools.partial(_called_operator, symbol, False)
+        METHODS[f"__r{name}__"] = functools.partial(_called_operator, symbol, True)
+    for symbol, name in {
+        "==": "eq",
+        "!=": "ne",
+        "<": "lt",
+        "<=": "le",
+        ">": "gt",
+        ">=": "ge",
+    }.items():
+        METHODS[f"__{name}__"] = functools.partial(_called_operator, symbol, False)
+
+
+def _called_operator(
+    symbol: str, reflected: bool, tx: Interpreter, array: ArrayValue, other: Value
+) -> Value:
+    return _operator(tx, symbol, [other, array] if reflected else [array, other])
+
+
 def _expose() -> None:
     """What is known here is called through the table of builtins."""
+    _special_methods()
     METHODS["__getitem__"], METHODS["__setitem__"] = _getitem, _setitem
     METHODS["__abs__"] = lambda tx, array: elementwise(tx, np.absolute, [array])
-    for name, handler in (("asarray", _asarray), ("array", _copied_array)):
-        FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", handler)
+    for name, made in (("asarray", _asarray), ("array", _copied_array)):
+        FUNCTIONS[getattr(np, name)] = _with_known_arguments(f"numpy.{name}", made)
+    _expose_translations()
     TABLE.update(FUNCTIONS)
-    for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc]:
+    for ufunc in [f for f in vars(np).values() if type(f) is np.ufunc and f not in FUNCTIONS]:
         TABLE[ufunc] = _ufunc_handler(ufunc)  # of constants, any is known
     for kind in {dtype.type for dtype in TO_TORCH}:
         TABLE[kind] = _scalar_constructor(kind)
@@ -524,10 +636,13 @@ def _expose() -> None:
 
 
 def _ufunc_handler(ufunc: Any) -> Callable[..., Value]:
-    def call(tx: Interpreter, *operands: Value, **kwargs: Value) -> Value:
+    def call(tx: Interpreter, *operands: Value, out: Value | None = None, **kwargs: Value) -> Value:
+        if len(operands) == ufunc.nin + 1 and ufunc.nout == 1 and out is None:
+            *operands, out = operands  # type: ignore[assignment]
         if kwargs:
             raise refuse(f"numpy.{ufunc.__name__} with keywords")
-        return elementwise(tx, ufunc, operands)
+        value = elementwise(tx, ufunc, operands)
+        return value if out is None or is_none(out) else _written(tx, value, out, "out=")
 
     return call
 
@@ -560,7 +675,14 @@ TABLE[torch.from_numpy] = from_numpy
 _expose()
 
 
-@special_builder(lambda obj: type(obj) in (np.ufunc, type(np.sum)))
+def _is_numpy_function(obj: Any) -> bool:
+    if type(obj) in (np.ufunc, type(np.sum)):
+        return True
+    kinds = (types.FunctionType, types.BuiltinFunctionType, type)
+    return type(obj) in kinds and obj in FUNCTIONS
+
+
+@special_builder(_is_numpy_function)
 def build_numpy_function(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """A function of numpy: known, or left to it by name."""
     tx.guard(source, "id", obj)

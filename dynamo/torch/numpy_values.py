@@ -26,8 +26,9 @@ from dynamo.values.tensor import TensorValue, call_in_graph, wrap_tensor
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# The dtypes that both have; complex and half ones are left to numpy.
-_NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
+# The dtypes that both have; half ones are left to numpy.
+_NAMES = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+_NAMES += ["float32", "float64", "complex64", "complex128"]
 TO_TORCH: dict[Any, torch.dtype] = {np.dtype(name): getattr(torch, name) for name in _NAMES}
 TO_NUMPY = {ours: theirs for theirs, ours in TO_TORCH.items()}
 # name -> (tx, array, *args, **kwargs); filled by numpy_functions.py, which says what is known.
@@ -73,6 +74,8 @@ class ArrayValue(Value):
             return tx.wrap(_METADATA[name](self))
         if name == "T":
             return METHODS["transpose"](tx, self)
+        if name in ("real", "imag"):
+            return _part(tx, self, name)
         if name in METHODS or name in _READS_VALUES:
             return ArrayMethodValue(self, name)
         raise refuse(f"ndarray.{name}")
@@ -123,6 +126,30 @@ class ArrayValue(Value):
 
     def recipe(self) -> Recipe:
         return to_scalar if self.scalar else to_array, [self.tensor]
+
+
+def _part(tx: Interpreter, array: ArrayValue, name: str) -> Value:
+    """array.real and array.imag: views of complex arrays; real ones are their own real part."""
+    if array.dtype.kind != "c":
+        if name == "real":
+            return array
+        raise refuse("ndarray.imag of real numbers")
+    target = torch.real if name == "real" else torch.imag
+    part = call_in_graph(tx, "call_function", target, [array.tensor], {})
+    assert isinstance(part, TensorValue)
+    made = ArrayValue(part)
+    made.scalar = array.scalar
+    return made
+
+
+class LimitsValue(ConstantValue):
+    """numpy.finfo(dtype), numpy.iinfo(dtype)."""
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        found = getattr(self.value, name, None)
+        if not isinstance(found, (int, float, str, np.generic, np.dtype)):
+            raise refuse(f"{type(self.value).__name__}.{name}")
+        return tx.wrap(found)
 
 
 class DtypeValue(ConstantValue):
@@ -236,6 +263,13 @@ def build_array(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     value = ArrayValue(tensor, source)
     value.real = obj
     return tx.output.remember(obj, source, value)
+
+
+@builder(np.finfo, np.iinfo)
+def build_limits(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """The limits of a dtype."""
+    tx.guard(source, "id", obj)
+    return LimitsValue(obj, source)
 
 
 @subclass_builder(np.dtype, np.number, np.bool_)

@@ -1,4 +1,7 @@
-"""numpy in captured code: what is traced gives numpy's dtypes and bits, the rest breaks by name."""
+"""numpy in captured code with config.numpy_exact: numpy's dtypes and bits, the rest breaks.
+
+What agrees within rounding: test_torch_numpy_rounded.py.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,18 @@ import pytest
 import torch
 
 from dynamo.api.compile import compile
+from dynamo.config import config
 from dynamo.errors import Unsupported
-from dynamo.torch.numpy_functions import UFUNCS
+from dynamo.torch.numpy_ufuncs import UFUNCS
 from tests.dynamo.values_support import CountingBackend
 
 PROGRAMS = []
+
+
+@pytest.fixture(autouse=True)
+def _exact():
+    with config.patch(numpy_exact=True):
+        yield
 
 
 def program(*args, graphs=1, breaks=None):
@@ -286,7 +296,7 @@ def matrix_product(a):
     return a @ a.T
 
 
-@program(a, breaks="NUMPY_CONVERSION")
+@program(a)
 def ufunc_with_out(a):
     return np.add(a, a, out=a)
 
@@ -296,7 +306,7 @@ def selects_by_mask(a):
     return a[a > 0]
 
 
-@program(a, breaks="NUMPY_CONVERSION")
+@program(a)
 def transposed_operand(a):
     return a.T + 1
 

@@ -1,0 +1,380 @@
+"""numpy functions that torch computes within rounding: a call of torch._numpy is one node.
+
+numpy itself says what the result is: it runs once, while capturing, on dummy arrays with the
+layouts of the operands. Its dtype, shape, strides, and whether it is an array or a scalar, new or a
+view, are those of the captured result; where torch._numpy's result cannot be given them, the graph
+breaks. The values agree within rounding, or to the last bit for those in EXACT.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dynamo.config import config
+from dynamo.torch.numpy_values import TO_NUMPY, TO_TORCH, ArrayValue, refuse
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
+from dynamo.values.symbol import SymbolValue
+from dynamo.values.tensor import TensorValue, call_in_graph
+from fxgraph.symbols import hint_of
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# Results within rounding. Left out are results that are not determined (signs of eigenvectors and
+# singular vectors, the order of equal items), whose shapes depend on values, or that raise numpy's
+# LinAlgError on some.
+ROUNDED = [
+    "sum", "mean", "std", "var", "average", "prod", "cumsum", "cumprod", "median", "quantile",
+    "percentile", "trace", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "einsum",
+    "kron", "cross", "linspace", "logspace", "geomspace", "arange", "vander", "sinc", "angle",
+    "round", "around", "isclose", "ptp", "gradient", "convolve", "correlate", "i0", "hamming",
+    "hanning", "blackman", "bartlett", "kaiser", "amax", "amin", "max", "min", "linalg.norm",
+    "linalg.det", "linalg.multi_dot", "fft.fft", "fft.ifft", "fft.rfft", "fft.irfft", "fft.fftn",
+    "fft.ifftn", "fft.rfftn", "fft.irfftn", "fft.fft2", "fft.ifft2", "fft.rfft2", "fft.irfft2",
+    "fft.hfft", "fft.ihfft", "fft.fftfreq", "fft.rfftfreq",
+]  # fmt: skip
+EXACT = [
+    "tile", "repeat", "roll", "take", "triu", "tril", "tri", "eye", "identity", "diff", "sort",
+    "full", "full_like", "diag", "diagflat", "meshgrid", "column_stack", "dstack", "append",
+    "split", "array_split", "hsplit", "vsplit", "dsplit", "moveaxis", "rollaxis", "atleast_1d",
+    "atleast_2d", "atleast_3d", "nan_to_num", "isneginf", "isposinf", "iscomplex", "isreal",
+    "real", "imag", "diagonal", "take_along_axis", "indices", "fft.fftshift", "fft.ifftshift",
+    "zeros", "ones", "zeros_like", "ones_like", "where", "concatenate", "stack", "vstack",
+    "hstack", "clip", "any", "all", "argmax", "argmin", "squeeze", "expand_dims", "tril_indices",
+    "triu_indices",
+]  # fmt: skip
+# What depends on dtypes and numbers of dimensions alone, and is a constant of Python or numpy.
+METADATA = [
+    "ndim", "isscalar", "issubdtype", "result_type", "can_cast", "promote_types", "iscomplexobj",
+    "isrealobj", "finfo", "iinfo", "min_scalar_type", "broadcast_shapes",
+]  # fmt: skip
+# The largest dummy operand; sizes above it are made smaller.
+_LARGEST = 1 << 14
+# The largest array of constants that stands in a graph as a literal, and those that need none.
+_LITERAL = 1 << 10
+_FILLS = frozenset(["zeros", "ones", "full", "eye", "identity", "tri"])
+
+
+def translate(path: str, *args: Any, **kwargs: Any) -> Any:
+    """torch._numpy's function of this name on tensors: the target of the graph's node."""
+    from torch import _numpy
+
+    function = operator.attrgetter(path)(_numpy)
+    given = _mapped(args, torch.Tensor, _numpy.ndarray)
+    named = _mapped(kwargs, torch.Tensor, _numpy.ndarray)
+    return _mapped(function(*given, **named), _numpy.ndarray, operator.attrgetter("tensor"))
+
+
+def _mapped(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    if isinstance(nest, kind):
+        return change(nest)
+    if isinstance(nest, (list, tuple)):
+        return type(nest)(_mapped(item, kind, change) for item in nest)
+    if isinstance(nest, dict):
+        return {key: _mapped(item, kind, change) for key, item in nest.items()}
+    return nest
+
+
+def handler(path: str, real: Any) -> Callable[..., Value]:
+    """What captures a call of numpy's function `real`, known to torch._numpy as `path`."""
+    rounded = path in ROUNDED
+
+    @functools.wraps(real, updated=())
+    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        name = f"numpy.{path}"
+        if config.numpy_exact and rounded:
+            raise refuse(name)
+        return _Call(tx, name, path, real, args, kwargs).result()
+
+    return call
+
+
+def metadata_handler(name: str, real: Any) -> Callable[..., Value]:
+    """What captures a call whose answer numpy gives for dummies."""
+
+    @functools.wraps(real, updated=())
+    def call(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        return tx.wrap(_Call(tx, f"numpy.{name}", name, real, args, kwargs, False).sample)
+
+    return call
+
+
+def laid_out(
+    tx: Interpreter, name: str, ufunc: Any, operands: Sequence[Value], found: Value
+) -> Value:
+    """The result of an elementwise operation of arrays of any layout, in numpy's own."""
+    call = _Call(tx, name, name, ufunc, operands, {}, False)
+    return call.fitted(found, call.sample)
+
+
+class _Call:
+    """One call: its dummy operands, and the result that numpy gave for them."""
+
+    def __init__(
+        self,
+        tx: Interpreter,
+        name: str,
+        path: str,
+        real: Any,
+        args: Sequence[Value],
+        kwargs: dict[str, Value],
+        computes: bool = True,
+    ) -> None:
+        if torch.get_default_device().type != "cpu":
+            raise refuse(f"{name} while the default device is another")
+        self.tx = tx
+        self.name = name
+        self.path = path
+        self.symbolic = False
+        self.arrays: list[tuple[ArrayValue, Any]] = []
+        self.small = _SmallSizes()
+        for value in (*args, *kwargs.values()):
+            self._measure(value)
+        dummies = [self._dummy(value) for value in args]
+        named = {key: self._dummy(value) for key, value in kwargs.items()}
+        if {"out", "order", "like", "casting", "where"} & named.keys():
+            raise refuse(f"{name} with these arguments")
+        try:
+            with np.errstate(all="ignore"):
+                self.sample = real(*dummies, **named)
+        except Exception as error:
+            raise refuse(f"{name} of these arguments") from error
+        if not computes:
+            return
+        self.args = [self._operand(value) for value in args]
+        self.kwargs = {key: self._operand(value) for key, value in kwargs.items()}
+
+    # -- operands ------------------------------------------------------------------------------
+    def _measure(self, value: Value) -> None:
+        if isinstance(value, ArrayValue):
+            self.small.add(tuple(hint_of(size) for size in value.shape))
+        elif isinstance(value, SequenceValue):
+            for item in value.wrapped():
+                self._measure(item)
+
+    def _dummy(self, value: Value) -> Any:
+        """The operand for numpy's own run."""
+        if isinstance(value, ArrayValue):
+            made = self._dummy_array(value)
+            self.arrays.append((value, made))
+            return made
+        if isinstance(value, SequenceValue):
+            kind = value.python_type()
+            if kind not in (list, tuple):
+                raise refuse(f"{self.name} of a {kind.__name__}")
+            return kind(self._dummy(item) for item in value.wrapped())
+        if isinstance(value, SymbolValue):
+            self.symbolic = True
+            return hint_of(value.symbolic)
+        return _constant_of(value, self.name)
+
+    def _dummy_array(self, array: ArrayValue) -> Any:
+        fake = array.tensor.fake
+        shape = self.small.of(tuple(hint_of(size) for size in fake.shape))
+        if array.scalar:
+            return array.dtype.type(1)
+        strides = [hint_of(stride) for stride in fake.stride()]
+        if not self.small.changes:
+            extent = sum((size - 1) * stride for size, stride in zip(shape, strides)) + 1
+            memory = _values(max(extent, 1), array.dtype)
+            bytes_ = [stride * array.dtype.itemsize for stride in strides]
+            made = np.lib.stride_tricks.as_strided(memory, shape, bytes_)
+            if 0 in strides and 0 not in shape:
+                raise refuse(f"{self.name} of an expanded array")
+        else:
+            order = _order(strides)
+            if not fake.permute(order).is_contiguous():
+                raise refuse(f"{self.name} of a large array with gaps")
+            turned = _values(int(np.prod(shape)), array.dtype).reshape([shape[d] for d in order])
+            made = turned.transpose([order.index(d) for d in range(len(shape))])
+        if len(shape) >= 2 and shape[-1] == shape[-2] and array.dtype.kind in "fc":
+            made[..., range(shape[-1]), range(shape[-1])] += shape[-1]  # has an inverse, and a root
+        return made
+
+    def _operand(self, value: Value) -> Value:
+        """The operand for the graph."""
+        if isinstance(value, ArrayValue):
+            return value.tensor
+        if isinstance(value, SequenceValue):
+            items = [self._operand(item) for item in value.wrapped()]
+            return ListValue(items) if value.python_type() is list else TupleValue(items)
+        if isinstance(value, SymbolValue):
+            return value
+        constant = _constant_of(value, self.name)
+        if constant in TO_TORCH and isinstance(constant, (type, np.dtype)):
+            return ConstantValue(np.dtype(constant).name)
+        if isinstance(constant, np.generic):
+            if constant.dtype not in TO_TORCH:
+                raise refuse(f"{self.name} of {constant.dtype}")
+            kind = ConstantValue(TO_TORCH[constant.dtype])
+            item = ConstantValue(constant.item())
+            size = ConstantValue(())
+            return call_in_graph(
+                self.tx, "call_function", torch.full, [size, item], {"dtype": kind}
+            )
+        if isinstance(constant, type):
+            return ConstantValue(np.dtype(constant).name)
+        return value
+
+    # -- the result ----------------------------------------------------------------------------
+    def result(self) -> Value:
+        sample = self.sample
+        if not self.arrays and not _holds_array(sample):
+            return self.tx.wrap(sample)
+        _holds_only_arrays(sample, self.name)
+        if not self.arrays and not self.symbolic and isinstance(sample, np.ndarray):
+            literal = self._literal(sample)
+            if literal is not None:
+                return literal
+        path = ConstantValue(self.path)
+        found = call_in_graph(self.tx, "call_function", translate, [path, *self.args], self.kwargs)
+        return self.fitted(found, sample)
+
+    def _literal(self, sample: Any) -> Value | None:
+        """An array that depends on constants alone, if it is small."""
+        if sample.size > _LITERAL or self.path in _FILLS:
+            return None
+        kind = ConstantValue(TO_TORCH[sample.dtype])
+        data = from_constant(sample.tolist())
+        named: dict[str, Value] = {"dtype": kind, "device": ConstantValue("cpu")}
+        return self.fitted(
+            call_in_graph(self.tx, "call_function", torch.tensor, [data], named), sample
+        )
+
+    def fitted(self, found: Value, sample: Any) -> Value:
+        if isinstance(sample, (list, tuple)):
+            if not isinstance(found, SequenceValue):
+                raise refuse(f"{self.name} with a result of another form")
+            parts = found.wrapped()
+            if len(parts) != len(sample) or type(sample) not in (list, tuple):
+                raise refuse(f"{self.name} with a result of another form")
+            kind = ListValue if type(sample) is list else TupleValue
+            return kind([self.fitted(part, one) for part, one in zip(parts, sample)])
+        if not isinstance(found, TensorValue):
+            raise refuse(f"{self.name} with a result of another type")
+        found = self._of_dtype(found, sample.dtype)
+        fake = found.fake
+        same_shape = fake.ndim == sample.ndim and (
+            self.small.changes or tuple(map(hint_of, fake.shape)) == sample.shape
+        )
+        if not same_shape:
+            raise refuse(f"{self.name} with a result of another shape")
+        view = [a for a, dummy in self.arrays if np.may_share_memory(sample, dummy)]
+        if isinstance(sample, np.ndarray) and view and not sample.flags.writeable:
+            raise refuse(f"{self.name}, whose result cannot be written,")
+        shared = [a for a, _ in self.arrays if _storage(a.tensor.fake) == _storage(fake)]
+        if view and isinstance(sample, np.ndarray):
+            same = _same_strides(fake, sample)
+            if self.small.changes:
+                same = _order(fake.stride()) == _order(sample.strides)
+            if not shared or not same:
+                raise refuse(f"{self.name}, which gives a view here,")
+        else:
+            found = self._fresh(found, sample, bool(shared))
+        made = ArrayValue(found)
+        made.scalar = isinstance(sample, np.generic)
+        return made
+
+    def _of_dtype(self, found: TensorValue, dtype: Any) -> TensorValue:
+        """The result in numpy's dtype, which may be narrower than torch._numpy's."""
+        ours = TO_NUMPY.get(found.fake.dtype)
+        if ours == dtype:
+            return found
+        if ours is None or ours.kind != dtype.kind or ours.itemsize < dtype.itemsize:
+            raise refuse(f"{self.name} with a result of another type")
+        return self._method(found, "to", ConstantValue(TO_TORCH[dtype]))
+
+    def _fresh(self, found: TensorValue, sample: Any, shared: bool) -> TensorValue:
+        """The result in memory of its own, in numpy's layout."""
+        order = _order(sample.strides)
+        inverse = [order.index(d) for d in range(sample.ndim)]
+        turned = found.fake.permute(order)
+        if not shared and turned.is_contiguous():
+            return found
+        plain = order == sorted(order)
+        if not plain:
+            found = self._method(found, "permute", ConstantValue(tuple(order)))
+        found = self._method(found, "clone", memory_format=ConstantValue(torch.contiguous_format))
+        return found if plain else self._method(found, "permute", ConstantValue(tuple(inverse)))
+
+    def _method(self, tensor: TensorValue, name: str, *args: Value, **kwargs: Value) -> TensorValue:
+        made = call_in_graph(self.tx, "call_method", name, [tensor, *args], kwargs)
+        assert isinstance(made, TensorValue)
+        return made
+
+
+def _constant_of(value: Value, name: str) -> Any:
+    known, real = value.identity()
+    if not known:
+        real = value.as_constant() if value.is_constant() else None
+        if not value.is_constant():
+            raise refuse(f"{name} of {value.describe()}")
+    plain = (bool, int, float, complex, str, type(None), np.generic, np.dtype, type, slice)
+    if not isinstance(real, plain) and real is not Ellipsis:
+        raise refuse(f"{name} of {value.describe()}")
+    return real
+
+
+class _SmallSizes:
+    """Sizes of dummies: those of the operands, or smaller ones in the same order for large ones."""
+
+    def __init__(self) -> None:
+        self.sizes: set[int] = set()
+        self.changes = False
+
+    def add(self, shape: tuple[int, ...]) -> None:
+        self.sizes.update(shape)
+        self.changes |= int(np.prod(shape, dtype=object)) > _LARGEST
+
+    def of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if not self.changes:
+            return shape
+        larger = sorted(size for size in self.sizes if size > 2)
+        small = {size: min(size, 3 + place) for place, size in enumerate(larger)}
+        return tuple(small.get(size, size) for size in shape)
+
+
+@functools.cache
+def _random(count: int) -> Any:
+    return np.random.default_rng(0).uniform(0.5, 1.0, count)
+
+
+def _values(count: int, dtype: Any) -> Any:
+    if dtype.kind in "fc":
+        return _random(count).astype(dtype)
+    return np.ones(count, dtype)
+
+
+def _holds_array(sample: Any) -> bool:
+    if isinstance(sample, (list, tuple)):
+        return any(map(_holds_array, sample))
+    return isinstance(sample, np.ndarray)
+
+
+def _holds_only_arrays(sample: Any, name: str) -> None:
+    if isinstance(sample, (list, tuple)):
+        for item in sample:
+            _holds_only_arrays(item, name)
+    elif not isinstance(sample, (np.ndarray, np.generic)) or sample.dtype not in TO_TORCH:
+        raise refuse(f"{name} with a result of {getattr(sample, 'dtype', type(sample).__name__)}")
+
+
+def _storage(fake: torch.Tensor) -> int:
+    return fake.untyped_storage()._cdata
+
+
+def _order(strides: Sequence[int]) -> list[int]:
+    return sorted(range(len(strides)), key=lambda d: -hint_of(strides[d]))
+
+
+def _same_strides(fake: torch.Tensor, sample: Any) -> bool:
+    pairs = zip(fake.stride(), sample.strides, sample.shape)
+    return all(ours * sample.itemsize == theirs for ours, theirs, size in pairs if size > 1)
