@@ -445,6 +445,9 @@ class ShapeEnv:
 
     def rename(self, symbol: sympy.Symbol, known: sympy.Symbol) -> None:
         """`symbol` is another name for `known`."""
+        if symbol in self.renamed:
+            self.merge(known, symbol)
+            return
         self.version += 1
         self._static.clear()
         self._simplified.clear()

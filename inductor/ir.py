@@ -138,8 +138,9 @@ class Loops:
 
     @property
     def symbols(self) -> set[str]:
-        """The symbols whose values it needs."""
+        """The symbols whose values it needs, also to make what it writes, perhaps in part."""
         sizes = [v.size for v in (*self.dims, *self.reduced)]
+        sizes += [*self.target.size, *self.target.stride]
         sizes += [n for index in (self.index, *self.tape.indices()) for n in index.sizes()]
         sizes += [v.attr for v in self.tape.values if isinstance(v.attr, Size)]
         return {s.name for s in symbols(sizes)}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
+COUNT = "count"  # of a mask's node: how many elements the mask selects
 CHECK_FAILED = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please "
     "report an enhancement request to PyTorch.)"
@@ -106,6 +107,8 @@ class FreshSymbols:
         elif isinstance(result, torch.Tensor):
             for dim, size in enumerate(result.shape):
                 if isinstance(size, torch.SymInt) and size.node.expr in fresh:
+                    if node.target is aten.index.Tensor:
+                        _count(node.args[1], size)
                     self._found(size.node.expr, self.size_of(node, dim, size))
 
     def _found(self, symbol: Any, node: Node) -> None:
@@ -127,3 +130,11 @@ class FreshSymbols:
             if symbol in self.nodes and symbol != known and known.is_Symbol:
                 self.env.rename(symbol, known)
                 self.bind(known, self.nodes[symbol])
+
+
+def _count(indices: Any, size: torch.SymInt) -> None:
+    """A single mask's node knows how many elements it selects; its gradient selects as many."""
+    given = [node for node in indices if node is not None]
+    if len(given) == 1 and given[0].meta["val"].dtype == torch.bool:
+        known = given[0].meta.setdefault(COUNT, size)
+        size.node.shape_env.merge(size.node._expr, known.node._expr)

@@ -18,6 +18,7 @@ import torch
 
 from fxgraph import effects
 from fxgraph.aot import inplace
+from fxgraph.aot.data import COUNT
 from fxgraph.aot.functional import Unfunctionalizable, is_view, root_of
 from fxgraph.aot.min_cut import INFINITE, Network
 from fxgraph.args import leaves
@@ -260,7 +261,7 @@ def _backward(
     made: dict[Node, Node] = {}
     for node in [*saved, *tangents]:
         made[node] = graph.placeholder(node.name)
-        made[node].meta.update(val=node.meta["val"])
+        made[node].meta.update({k: node.meta[k] for k in ("val", COUNT) if k in node.meta})
     wanted = _ancestors([*gradients, *checks], until=made, writers=writers)
     behind = _behind(joint, tangents, writers)
     for node in joint.nodes:

@@ -56,6 +56,7 @@ class Lowering:
         self.program = program if program is not None else Program()
         self.sizes = GraphSizes(self.program.symbols)
         self.bound: set[str] = set()  # symbols whose values the plan has by now
+        self.found: dict[Any, AtenCall] = {}  # a mask's node -> what finds its elements
         self.node: Any = None
 
     # -- names and buffers ----------------------------------------------------------------------
@@ -442,7 +443,7 @@ class Lowering:
 
     # -- symbols that results define --------------------------------------------------------------
 
-    def _bind(self, value: Any, number: int, dim: int | None) -> list[tuple[str, int, int | None]]:
+    def bind(self, value: Any, number: int, dim: int | None) -> list[tuple[str, int, int | None]]:
         """The new symbols that result `number` of an operator is, or has as its size."""
         if not isinstance(value, torch.SymInt):
             return []
@@ -456,6 +457,11 @@ class Lowering:
         """Raise Undecided unless the plan can compute these sizes."""
         if missing := {s.name for s in symbols(sizes)} - self.bound:
             raise Undecided(f"{', '.join(sorted(missing))}, which nothing before gives")
+
+    def note_fallback(self, target: Any) -> None:
+        """An operator is aten's."""
+        name = str(target).removeprefix("aten.")
+        self.program.fallbacks[name] = self.program.fallbacks.get(name, 0) + 1
 
     # -- operators that stay operators ------------------------------------------------------------
 
@@ -495,11 +501,11 @@ class Lowering:
         for number, one in enumerate([val] if single else val or ()):
             if not isinstance(one, torch.Tensor):
                 results.append(self.sizes.of(one))
-                binds += self._bind(one, number, None)
+                binds += self.bind(one, number, None)
                 continue
             size, stride = self.shape(one), self.strides(one)
             for d, n in enumerate(one.shape):
-                binds += self._bind(n, number, d)
+                binds += self.bind(n, number, d)
             buffer = self.new_buffer(
                 size,
                 stride if is_dense(size, stride) else contiguous_strides(size),
@@ -508,7 +514,7 @@ class Lowering:
             )
             results.append(Tensor.of(buffer))
         self.require_bound([r.size if isinstance(r, Tensor) else r for r in results])
-        name = str(target).removeprefix("aten.")
+        self.note_fallback(target)
         step = AtenCall(
             f"aten{len(self.program.steps)}",
             target,
@@ -521,7 +527,6 @@ class Lowering:
             asserts,
         )
         self.program.steps.append(step)
-        self.program.fallbacks[name] = self.program.fallbacks.get(name, 0) + 1
         return results[0] if single else tuple(results) if results else None
 
 

@@ -8,7 +8,7 @@ import torch
 
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
-from inductor.lowering import views
+from inductor.lowering import masks, views
 from inductor.lowering.checks import require_inside
 from inductor.lowering.context import Lowering, Number, broadcast, narrow
 from inductor.lowering.registry import NotLowered, aten, lower
@@ -113,9 +113,10 @@ def gather(ctx: Lowering, x: Tensor, d: int, index: Tensor, *, sparse_grad: bool
 
 @lower(aten.index.Tensor)
 def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    if (masked := masks.mask_of(indices)) is not None:
+        d = masked[0]
+        return masks.selected(ctx, x, *masked, ctx.node.args[1][d], ctx.val().shape[d])
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
-    if any(t.dtype in (torch.bool, torch.uint8) for _, t in given):
-        raise NotLowered("masks select a number of elements that depends on data")
     if x.numel == 0:
         raise NotLowered("index of nothing")
     read = reader(source(ctx, x))

@@ -13,7 +13,7 @@ import torch
 
 from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
-from inductor.lowering import views
+from inductor.lowering import masks, views
 from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
 from inductor.lowering.indexing import OUT_OF_RANGE, in_range, out_of_bounds
 from inductor.lowering.pointwise import convert
@@ -71,9 +71,9 @@ def index_put(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor:
+    if (masked := masks.mask_of(indices)) is not None:
+        return masks.put(ctx, x, *masked, ctx.node.args[1][masked[0]], values, accumulate)
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
-    if any(t.dtype in (torch.bool, torch.uint8) for _, t in given):
-        raise NotLowered("masks select a number of elements that depends on data")
     if not given or x.numel == 0 or (accumulate and x.dtype == torch.bool):
         raise NotLowered("index_put into nothing")
     for d, t in given:
