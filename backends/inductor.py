@@ -125,11 +125,13 @@ def kernels_for(
     }
 
 
-def standalone(traced: Any, example_inputs: Sequence[Any], targets: Sequence[str]) -> Any:
+def standalone(
+    traced: Any, example_inputs: Sequence[Any], targets: Sequence[str], library: str
+) -> Any:
     """What a runner without Python needs of what `trace` gave (inductor/runner/section.py)."""
     from inductor.runner import section
 
-    return section.standalone(traced, example_inputs, targets)
+    return section.standalone(traced, example_inputs, targets, library)
 
 
 def check_targets(targets: Sequence[str]) -> None:

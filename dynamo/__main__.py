@@ -29,11 +29,14 @@ def main(argv: list[str] | None = None) -> int:
         "runner", help="flags and sources of the C++ runner: g++ -O2 main.cpp $(...)"
     )
     built.add_argument("--folder", action="store_true", help="the folder of its sources alone")
+    built.add_argument(
+        "--libtorch", action="store_true", help="with what calls operators of the installed torch"
+    )
     arguments = parser.parse_args(argv)
     if arguments.command == "show":
         return show_program(arguments.file)
     if arguments.command == "runner":
-        return runner(arguments.folder)
+        return runner(arguments.folder, arguments.libtorch)
     return {"doctor": doctor, "breaks": list_breaks}[arguments.command]()
 
 
@@ -50,12 +53,12 @@ def show_program(path: str) -> int:
     return 0
 
 
-def runner(folder: bool) -> int:
+def runner(folder: bool, libtorch: bool) -> int:
     """Print the flags for one compiler line, or the folder of the sources."""
     import importlib
 
     room = importlib.import_module("inductor.runner")
-    print(room.FOLDER if folder else room.flags())
+    print(room.FOLDER if folder else room.flags(libtorch))
     return 0
 
 

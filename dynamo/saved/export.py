@@ -86,7 +86,7 @@ class Exported:
         weights: bool = True,
         training: bool | None = None,
         targets: Sequence[str] = (),
-        standalone: bool = False,
+        standalone: bool | str = False,
     ) -> None:
         """Write the program into one file that dynamo.load reads without the model's source.
 
@@ -97,7 +97,9 @@ class Exported:
             which dynamo.load(path, trust_kernels=True) uses where there is no compiler.
         standalone: with a plan for the runner without Python (`python -m dynamo runner`), and
             its kernels in place of those for dynamo.load: for `targets`, or x86-64-v3 if there
-            are none. ProgramError names the operators for which there is no kernel of ours.
+            are none. ProgramError names the operators for which there is no kernel of ours;
+            "libtorch" leaves these to libtorch, which the runner is built with
+            (`python -m dynamo runner --libtorch`).
 
         Raises ProgramError for what a file cannot hold, and where the file cannot be written.
         """

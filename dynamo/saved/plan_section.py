@@ -39,9 +39,11 @@ TARGETS = ("x86-64-v3",)  # where none are named
 _INT64 = {"dtype": "int64", "size": [], "stride": []}
 
 
-def runner_sections(saving: Saving, data: Any, targets: Sequence[str]) -> dict[str, Any]:
-    """The sections for a program whose data this is. Raises ProgramError, with the reason, for one
-    that needs Python or torch.
+def runner_sections(
+    saving: Saving, data: Any, targets: Sequence[str], library: str
+) -> dict[str, Any]:
+    """The sections for a program whose data this is, which may call operators of `library`. Raises
+    ProgramError, with the reason, for one that needs Python or torch.
     """
     if not saving.with_weights:
         raise _refused(saving, "its weights are outside of the file")
@@ -52,7 +54,7 @@ def runner_sections(saving: Saving, data: Any, targets: Sequence[str]) -> dict[s
     make = lookup_backend("inductor").standalone  # type: ignore[attr-defined]
     known = len(env.guards) if env is not None else 0
     try:
-        made = make(graphs["inference"], inputs, tuple(targets) or TARGETS)
+        made = make(graphs["inference"], inputs, tuple(targets) or TARGETS, library)
     except Exception as error:
         if type(error).__name__ != "NotStandalone":
             raise

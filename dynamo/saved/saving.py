@@ -58,9 +58,11 @@ def save(
     weights: bool,
     training: bool | None,
     targets: Sequence[str],
-    standalone: bool = False,
+    standalone: bool | str = False,
 ) -> None:
     """Write `captured` to `path`."""
+    if standalone not in (False, True, "libtorch"):
+        raise ValueError(f'standalone is True, False or "libtorch", not {standalone!r}')
     lookup_backend("inductor").check_targets(targets)  # type: ignore[attr-defined]
     saving = Saving(captured, weights)
     runner: dict[str, Any] = {}
@@ -68,7 +70,8 @@ def save(
         data = saving.program(training)
         text = json.dumps(data, allow_nan=False).encode()
         if standalone:
-            runner = runner_sections(saving, json.loads(text), targets)
+            library = standalone if isinstance(standalone, str) else ""
+            runner = runner_sections(saving, json.loads(text), targets, library)
     except (StoredError, SerializeError) as error:
         raise ProgramError(f"{saving.name} cannot be saved: {error}") from error
     sections: dict[str, Any] = {"program": [text], "constants": saving.constants.chunks}

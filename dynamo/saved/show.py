@@ -147,7 +147,14 @@ def _runner(container: Container) -> list[str]:
     targets = [n.split("/")[1] for n in container.names if n.endswith(f"/{plan['kernels']}")]
     kernels = sum(step[0] == "kernel" for step in plan["steps"])
     where = ", ".join(targets) or "any processor"
-    return [f"runs without Python: {kernels} kernels for {where}"]
+    found = [f"runs without Python: {kernels} kernels for {where}"]
+    calls = Counter(
+        step[1].removeprefix("aten::") for step in plan["steps"] if step[0] == "operator"
+    )
+    if calls:
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(calls.items()))
+        found.append(f"  and operators of libtorch: {names}")
+    return found
 
 
 def _bytes(count: int) -> str:

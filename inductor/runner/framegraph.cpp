@@ -9,7 +9,7 @@
 #include "run.h"
 
 struct fg_program {
-  fg_program(const char* path, int threads) : runner(path, threads) {}
+  fg_program(const char* path, const fg_options& options) : runner(path, options.threads, options.operators) {}
   fg::Runner runner;
 };
 
@@ -51,7 +51,7 @@ extern "C" {
 
 fg_program* fg_load(const char* path, const fg_options* options) {
   fg_program* made = nullptr;
-  int threads = 1;
+  fg_options used{sizeof(fg_options), 1, nullptr};
   if (path == nullptr) {
     note("fg_load: no path");
     return nullptr;
@@ -61,10 +61,10 @@ fg_program* fg_load(const char* path, const fg_options* options) {
       note("fg_load: options of no size, or of more than 1024 threads");
       return nullptr;
     }
-    threads = options->threads;
+    used = *options;
   }
   try {
-    guarded((std::string(path) + ": ").c_str(), [&] { made = new fg_program(path, threads); });
+    guarded((std::string(path) + ": ").c_str(), [&] { made = new fg_program(path, used); });
   } catch (...) {
     told = "no memory";
   }

@@ -1,5 +1,6 @@
 /* Saved programs without Python: load a file of dynamo.export(...).save(path, standalone=True), run it on DLPack
- * tensors. C and C++; needs no torch and no compiler at run time.
+ * tensors. C and C++; needs no compiler at run time, and no torch but for files of standalone="libtorch"
+ * (libtorch/framegraph_libtorch.h).
  *
  *     fg_program* program = fg_load("m.fg", NULL);
  *     DLTensor* inputs[] = {&x};
@@ -53,10 +54,12 @@ typedef struct DLManagedTensor {
 #endif
 
 typedef struct fg_program fg_program;
+typedef struct fg_operators fg_operators;
 
 typedef struct {
   size_t size; /* sizeof(fg_options) */
   int threads; /* that one kernel may use, the caller's among them; 0 or 1: the caller's alone */
+  const fg_operators* operators; /* those of a library: fg_libtorch(), which has threads of its own; NULL: none */
 } fg_options;
 
 /* The program in a file; NULL if it cannot be loaded. options: NULL for the defaults. */

@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 namespace fg {
@@ -14,7 +15,7 @@ constexpr Type kTypes[] = {
     {{2, 32, 1}, 4, "float32"}, {{2, 64, 1}, 8, "float64"}, {{2, 16, 1}, 2, "float16"}, {{4, 16, 1}, 2, "bfloat16"},
     {{0, 8, 1}, 1, "int8"},     {{0, 16, 1}, 2, "int16"},   {{0, 32, 1}, 4, "int32"},   {{0, 64, 1}, 8, "int64"},
     {{1, 8, 1}, 1, "uint8"},    {{1, 16, 1}, 2, "uint16"},  {{1, 32, 1}, 4, "uint32"},  {{1, 64, 1}, 8, "uint64"},
-    {{6, 8, 1}, 1, "bool"}};
+    {{6, 8, 1}, 1, "bool"},     {{5, 64, 1}, 8, "complex64"}, {{5, 128, 1}, 16, "complex128"}};
 
 template <class Kind>
 struct Named {
@@ -114,7 +115,8 @@ int64_t Expression::get(const std::vector<int64_t>& symbols) const {
 // One reading of a plan. Throws Error for what contradicts itself: nothing is believed.
 class Reader {
  public:
-  Reader(Program& program, File& file) : program_(program), file_(file) {}
+  Reader(Program& program, File& file, const fg_operators* operators)
+      : program_(program), file_(file), operators_(operators) {}
 
   void read() {
     const Json plan = Json::parse(file_.section("plan"));
@@ -297,7 +299,7 @@ class Reader {
 
   void value(const Json& row) {
     static const Named<Value::Kind> kinds[] = {{"input", Value::Input}, {"static", Value::Static}, {"own", Value::Own},
-                                               {"arena", Value::Arena}, {"view", Value::View}};
+                                               {"arena", Value::Arena}, {"view", Value::View},     {"produced", Value::Produced}};
     Value made{by_name(kinds, row[size_t{0}].string()), row[1].string(), &type_of(row[2].string()), counts(row[3]),
                counts(row[4]), count(row[5]), count(row[6]), count(row[7])};
     if (made.size.size() != made.stride.size()) throw Error("a tensor of no size");
@@ -308,7 +310,10 @@ class Reader {
       if (program_.inputs[from.index].type != made.type) throw Error("an input of two types");
       if (program_.inputs[from.index].size.size() != made.size.size()) throw Error("an input of two sizes");
     }
-    if (made.kind == Value::View) index(row[5], program_.values.size());
+    if (made.kind == Value::View) {
+      const Value& base = program_.values[index(row[5], program_.values.size())];
+      if (base.kind == Value::View) throw Error("a view of a view");
+    }
     if (made.kind == Value::Arena && made.where.reg < 0 && made.nbytes.reg < 0 && program_.arena.reg < 0 &&
         made.where.value + made.nbytes.value > program_.arena.value) {
       throw Error("a tensor outside of the call's memory");
@@ -382,7 +387,8 @@ class Reader {
 
   void step(const Json& row) {
     static const Named<Step::Kind> kinds[] = {
-        {"alloc", Step::Alloc}, {"free", Step::Free}, {"kernel", Step::Run}, {"check", Step::Test}};
+        {"alloc", Step::Alloc}, {"free", Step::Free}, {"kernel", Step::Run}, {"check", Step::Test},
+        {"operator", Step::Call}};
     const std::string& name = row[size_t{0}].string();
     Step made{by_name(kinds, name), 0};
     if (made.kind == Step::Run) {
@@ -391,11 +397,14 @@ class Reader {
     } else if (made.kind == Step::Test) {
       made.index = static_cast<uint32_t>(program_.checks.size());
       program_.checks.push_back({address(row[1]), row[3].string(), numbers(row[4])});
+    } else if (made.kind == Step::Call) {
+      made.index = static_cast<uint32_t>(program_.calls.size());
+      call(row);
     } else {
       made.index = index(row[1], program_.values.size());
       const Value::Kind kind = program_.values[made.index].kind;
-      if (made.kind == Step::Free && kind != Value::Own) return;
-      if (kind != Value::Own) throw Error("memory for a tensor that has its own");
+      if (made.kind == Step::Free && kind != Value::Own && kind != Value::Produced) return;
+      if (made.kind == Step::Alloc && kind != Value::Own) throw Error("memory for a tensor that has its own");
     }
     program_.steps.push_back(made);
   }
@@ -406,6 +415,69 @@ class Reader {
     if (made.function == nullptr) throw Error("no kernel '" + name.substr(0, 80) + "' in its library");
     for (const Json& arg : row[2].items()) made.args.push_back(address(arg));
     program_.kernels.push_back(std::move(made));
+  }
+
+  void call(const Json& row) {
+    const std::string &name = row[1].string(), &overload = row[2].string();
+    const auto failed = [&](const std::string& reason) {
+      return Error("the operator " + name.substr(0, 80) + (overload.empty() ? "" : "." + overload.substr(0, 80)) + ": " + reason);
+    };
+    if (operators_ == nullptr) throw failed("it is of libtorch, which fg_options.operators is to give");
+    OperatorCall made;
+    std::vector<Argument> args;
+    for (const Json& arg : row[3].items()) args.push_back(argument(arg, made));
+    for (const auto& [keyword, arg] : row[4].members()) {
+      args.push_back(argument(arg, made));
+      args.back().keyword = keyword;
+    }
+    for (const Json& result : row[5].items()) {
+      const bool read = result.integer() != -1;
+      if (read && program_.values[index(result, program_.values.size())].kind != Value::Produced) {
+        throw failed("its result has another place");
+      }
+      made.results.push_back(result.integer());
+    }
+    try {
+      made.function = operators_->find(name.c_str(), overload.c_str(), args);
+    } catch (const std::exception& error) {
+      throw failed(error.what());
+    }
+    program_.calls.push_back(std::move(made));
+  }
+
+  Argument argument(const Json& row, OperatorCall& call) const {
+    static const Named<Argument::Kind> kinds[] = {
+        {"value", Argument::Tensor}, {"register", Argument::Number}, {"real", Argument::Real},
+        {"dtype", Argument::DType},  {"device", Argument::Device},   {"layout", Argument::Layout},
+        {"memory_format", Argument::MemoryFormat}};
+    Argument made;
+    switch (row.kind) {
+      case Json::Null: return made;
+      case Json::Bool: made.kind = Argument::Bool, made.integer = row.boolean(); return made;
+      case Json::Int: made.kind = Argument::Int, made.integer = row.integer(); return made;
+      case Json::String: made.kind = Argument::String, made.text = row.string(); return made;
+      case Json::Array:
+        made.kind = Argument::List;
+        for (const Json& item : row.items()) made.items.push_back(argument(item, call));
+        return made;
+      default: break;
+    }
+    if (row.members().size() != 1) throw Error("an argument of no kind");
+    const auto& [tag, value] = row.members()[0];
+    made.kind = by_name(kinds, tag);
+    if (made.kind == Argument::Tensor) {
+      made.integer = static_cast<int64_t>(call.tensors.size());
+      call.tensors.push_back(index(value, program_.values.size()));
+    } else if (made.kind == Argument::Number) {
+      made.integer = static_cast<int64_t>(call.numbers.size());
+      call.numbers.push_back({0, static_cast<int32_t>(index(value, program_.registers.size()))});
+    } else if (made.kind == Argument::Real) {
+      const int64_t bits = value.integer();
+      std::memcpy(&made.real, &bits, sizeof made.real);
+    } else {
+      made.text = value.string();
+    }
+    return made;
   }
 
   void output(const Json& row) {
@@ -426,18 +498,19 @@ class Reader {
 
   Program& program_;
   File& file_;
+  const fg_operators* const operators_;
   std::vector<Memory> statics_;
   std::map<std::string, int64_t> names_;
 };
 
-Program::Program(File& file) {
+Program::Program(File& file, const fg_operators* operators) {
   if (!file.has("plan")) {
     throw Error("it has no plan for this runner: save it with standalone=True");
   }
   for (const std::string& name : file.names()) {
     if (name.rfind("kernels/", 0) != 0) file.section(name);
   }
-  Reader(*this, file).read();
+  Reader(*this, file, operators).read();
 }
 
 }  // namespace fg

@@ -11,6 +11,7 @@
 #include "file.h"
 #include "framegraph.h"
 #include "json.h"
+#include "operators.h"
 
 namespace fg {
 
@@ -52,7 +53,7 @@ struct Type {
 };
 
 struct Value {
-  enum Kind : uint8_t { Input, Static, Own, Arena, View };
+  enum Kind : uint8_t { Input, Static, Own, Arena, Produced, View };  // Produced: by an operator
   Kind kind;
   std::string name;
   const Type* type;
@@ -81,10 +82,18 @@ struct Check {
   std::vector<Number> sizes;
 };
 
+// An operator of a library. What it brings to a call: values, and numbers.
+struct OperatorCall {
+  std::unique_ptr<Operator> function;
+  std::vector<uint32_t> tensors;
+  std::vector<Number> numbers;
+  std::vector<int64_t> results;  // values; -1: nobody reads it
+};
+
 struct Step {
-  enum Kind : uint8_t { Alloc, Free, Run, Test };
+  enum Kind : uint8_t { Alloc, Free, Run, Test, Call };
   Kind kind;
-  uint32_t index;  // of a value, a kernel or a check
+  uint32_t index;  // of a value, a kernel, a check or an operator's call
 };
 
 // A window that the plan returns; its memory is the value's, or a copy.
@@ -139,7 +148,7 @@ struct Result {
 
 class Program {
  public:
-  explicit Program(File& file);
+  Program(File& file, const fg_operators* operators);
 
   std::vector<Input> inputs;
   std::vector<Symbol> symbols;
@@ -152,6 +161,7 @@ class Program {
   std::vector<Step> steps;
   std::vector<Kernel> kernels;
   std::vector<Check> checks;
+  std::vector<OperatorCall> calls;
   std::vector<Output> outputs;
   std::vector<uint32_t> written;  // inputs that the program writes
   std::vector<Result> results;

@@ -53,7 +53,7 @@ int64_t extent(const int64_t* size, const int64_t* stride, size_t dims, int64_t 
 // A result in the hands of the caller.
 struct Owned {
   DLManagedTensor tensor;
-  std::shared_ptr<Block> block;
+  std::shared_ptr<void> memory;
   std::vector<int64_t> size, stride;
 };
 
@@ -258,16 +258,50 @@ class Call {
   void take(const Step& step) {
     switch (step.kind) {
       case Step::Alloc:
-        state_.own[step.index] = std::make_shared<Block>(number(program_.values[step.index].nbytes));
-        state_.base[step.index] = state_.own[step.index]->data();
-        return;
+        return allocate(step.index);
       case Step::Free:
         return state_.own[step.index].reset();
       case Step::Run:
         return kernel(program_.kernels[step.index]);
       case Step::Test:
         return check(program_.checks[step.index]);
+      case Step::Call:
+        return call(program_.calls[step.index]);
     }
+  }
+
+  void allocate(uint32_t v) {
+    auto block = std::make_shared<Block>(number(program_.values[v].nbytes));
+    state_.base[v] = block->data();
+    state_.own[v] = std::move(block);
+  }
+
+  void call(const OperatorCall& call) {
+    std::vector<Window> tensors, results;
+    std::vector<int64_t> numbers = all(call.numbers);
+    for (uint32_t v : call.tensors) tensors.push_back(window(v));
+    for (int64_t v : call.results) results.push_back(v < 0 ? Window() : shape(program_.values[static_cast<size_t>(v)]));
+    auto made = call.function->call(tensors, numbers, results);
+    for (size_t i = 0; i < call.results.size(); ++i) {
+      if (call.results[i] < 0) continue;
+      const auto v = static_cast<size_t>(call.results[i]);
+      state_.own[v] = std::move(made[i].owner);
+      state_.base[v] = static_cast<char*>(made[i].data);
+    }
+  }
+
+  Window shape(const Value& value) const { return {nullptr, value.type->name, all(value.size), all(value.stride)}; }
+
+  Window window(uint32_t v) const {
+    const Value& value = program_.values[v];
+    Window made = shape(value);
+    const auto root = value.kind == Value::View ? static_cast<uint32_t>(value.where.value) : v;
+    const Value& base = program_.values[root];
+    if (base.kind == Value::Produced && state_.own[root] == nullptr) throw Error("damaged: an argument has no memory");
+    char* start = base.kind == Value::Arena ? state_.base[program_.arena_base()] + number(base.where) : state_.base[root];
+    if (start != nullptr) start += number(value.offset) * value.type->bytes;
+    made.data = start;
+    return made;
   }
 
   char* address(const KernelArg& arg) const {
@@ -336,9 +370,10 @@ class Call {
     if (bytes < 0 || offset < 0 || (bytes > 0 && offset + bytes > number(value.nbytes))) {
       throw Error("damaged: a result is larger than its memory");
     }
-    if (value.kind != Value::Own) return copied(*value.type, size, stride, state_.base[out.value] + offset);
+    char* const base = state_.base[out.value];
+    if (value.kind != Value::Own && value.kind != Value::Produced) return copied(*value.type, size, stride, base + offset);
     if (state_.own[out.value] == nullptr) throw Error("damaged: a result has no memory");
-    return owned(*value.type, std::move(size), std::move(stride), state_.own[out.value], offset);
+    return owned(*value.type, std::move(size), std::move(stride), state_.own[out.value], base, offset);
   }
 
   static std::unique_ptr<Owned> copied(
@@ -346,17 +381,18 @@ class Call {
     const int64_t bytes = extent(size.data(), stride.data(), size.size(), type.bytes);
     auto block = std::make_shared<Block>(bytes);
     if (bytes > 0) std::memcpy(block->data(), from, static_cast<size_t>(bytes));
-    return owned(type, std::move(size), std::move(stride), std::move(block), 0);
+    char* const base = block->data();
+    return owned(type, std::move(size), std::move(stride), std::move(block), base, 0);
   }
 
   static std::unique_ptr<Owned> owned(const Type& type, std::vector<int64_t> size, std::vector<int64_t> stride,
-                                      std::shared_ptr<Block> block, int64_t offset) {
+                                      std::shared_ptr<void> memory, char* base, int64_t offset) {
     auto made = std::make_unique<Owned>();
-    made->block = std::move(block);
+    made->memory = std::move(memory);
     made->size = std::move(size);
     made->stride = std::move(stride);
     const auto dims = static_cast<int32_t>(made->size.size());
-    made->tensor = {{made->block->data(), {1, 0}, dims, type.dl, made->size.data(), made->stride.data(),
+    made->tensor = {{base, {1, 0}, dims, type.dl, made->size.data(), made->stride.data(),
                      static_cast<uint64_t>(offset)},
                     made.get(), release};
     return made;
@@ -379,7 +415,8 @@ Block::Block(int64_t bytes) {
 
 Block::~Block() { std::free(data_); }
 
-Runner::Runner(const char* path, int threads) : file_(path), program_(file_), pool_(threads) {}
+Runner::Runner(const char* path, int threads, const fg_operators* operators)
+    : file_(path), program_(file_, operators), pool_(threads) {}
 
 std::unique_ptr<State> Runner::lease() const {
   {

@@ -29,7 +29,7 @@ class Block {
 struct State {
   std::vector<int64_t> symbols, registers, sizes;
   std::vector<char*> base;  // of each value, of the arena, of the sizes
-  std::vector<std::shared_ptr<Block>> own;
+  std::vector<std::shared_ptr<void>> own;  // what keeps the memory of values of their own, and of results of operators
   std::vector<void*> pointers;
   std::unique_ptr<Block> arena;
   int64_t arena_bytes = 0;
@@ -37,7 +37,7 @@ struct State {
 
 class Runner {
  public:
-  Runner(const char* path, int threads);
+  Runner(const char* path, int threads, const fg_operators* operators);
 
   const Program& program() const { return program_; }
   // Throws Error; `results` are as they were then.

@@ -9,14 +9,20 @@ A number is an int, or [register, 0]: registers are computed for each call, in t
     static      which of `statics`, then of the derived ones
     own         -: memory of its own, from its "alloc" step on
     arena       byte offset in the memory that a call has to itself
+    produced    -: memory that an operator of libtorch gives
     view        the value that it is a window of, from element `offset` on
     steps       ["alloc", value]; ["free", value]; ["kernel", symbol, [[value, byte offset], ...],
-                total, grain, label]; ["check", [value, byte offset], is an index, message, sizes]
+                total, grain, label]; ["check", [value, byte offset], is an index, message, sizes];
+                ["operator", name, overload, arguments, those by keyword, [value, or -1: unread]]
+    arguments   None, bools, ints, strings and lists are themselves; others have one of the keys
+                "value", "register", "real" (its bits as an int64), "dtype", "device", "layout",
+                "memory_format"
     outputs     ["tensor", value]; ["same", value], an input; ["view", value, size, stride, offset]
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +40,10 @@ OPTIONS = {"standalone": True}
 # What a plan may hold of torch's types: those that DLPack has a name for.
 DTYPES = frozenset(
     ["float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8",
-     "uint16", "uint32", "uint64", "bool"]
+     "uint16", "uint32", "uint64", "bool", "complex64", "complex128"]
 )  # fmt: skip
+LIBTORCH = "libtorch"
+_ELSEWHERE = ("framegraph", "prims")  # namespaces that Python alone fills
 
 
 class NotStandalone(Exception):
@@ -53,8 +61,12 @@ class Standalone:
     libraries: dict[str, bytes]
 
 
-def standalone(traced: Any, inputs: Sequence[Any], targets: Sequence[str]) -> Standalone:
-    """The plan of a functional graph without torch's operators. Raises NotStandalone."""
+def standalone(
+    traced: Any, inputs: Sequence[Any], targets: Sequence[str], library: str = ""
+) -> Standalone:
+    """The plan of a functional graph without torch's operators, or (library: LIBTORCH) with those
+    that have no generated code. Raises NotStandalone.
+    """
     c = pipeline.new_compilation(traced.graph_module, inputs, OPTIONS)
     c.functional = traced
     try:
@@ -62,7 +74,7 @@ def standalone(traced: Any, inputs: Sequence[Any], targets: Sequence[str]) -> St
     except pipeline.SIGNALS as error:
         raise NotStandalone(str(error)) from error
     assert c.spec is not None and c.functional is not None
-    _check(c)
+    _check(c, library)
     statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
     linker = Linker(c.spec, _Symbols(), statics, {})
     program = linker.program()
@@ -87,13 +99,23 @@ class _Symbols:
         return symbol
 
 
-def _check(c: pipeline.Compilation) -> None:
+def _check(c: pipeline.Compilation, library: str) -> None:
     assert c.spec is not None and c.functional is not None
     operators = pipeline.fallbacks(c.spec)
     calls = [step.function for step in c.spec.steps if step.kind == "call"]
-    if operators or calls:
+    ours = any(s.op.partition("::")[0] in _ELSEWHERE for s in c.spec.steps if s.kind == "aten")
+    if calls or (operators and not library):
         names = [f"{name} ({count})" for name, count in sorted(operators.items())]
-        raise NotStandalone(f"operators without generated code: {', '.join([*names, *calls])}")
+        text = f"operators without generated code: {', '.join([*names, *calls])}"
+        hint = "" if calls or ours else ' (standalone="libtorch" leaves them to libtorch)'
+        raise NotStandalone(text + hint)
+    if ours:
+        names = sorted(name for name in operators if name.partition(".")[0] in _ELSEWHERE)
+        raise NotStandalone(f"operators that libtorch has none of: {', '.join(names)}")
+    if c.spec.objects:
+        raise NotStandalone(f"an argument of a {type(c.spec.objects[0]).__name__}")
+    if any(step.kind == "aten" and step.binds for step in c.spec.steps):
+        raise NotStandalone("sizes that depend on data")
     written = c.functional.input_mutations
     if any(c.static[m.index] for m in written):
         raise NotStandalone("it writes its buffers, which calls side by side would share")
@@ -111,7 +133,7 @@ def _data(program: Mapping[str, Any], statics: int) -> dict[str, Any]:
             "sizes": program["sizes"],
             "arena": program["arena_bytes"],
             "values": [_value(value, statics) for value in program["values"]],
-            "steps": [list(step) for step in program["steps"]],
+            "steps": [_step(step) for step in program["steps"]],
             "outputs": [_output(out) for out in program["outputs"]],
             "written": [v for v, _ in program["mutated"]],
         }
@@ -126,6 +148,37 @@ def _value(value: Sequence[Any], statics: int) -> list[Any]:
     if kind == "derived":
         kind, where = "static", statics + where
     return [kind, name, dtype_name(dtype), size, stride, where, offset, nbytes]
+
+
+def _step(step: Sequence[Any]) -> list[Any]:
+    if step[0] != "aten":
+        return list(step)
+    _, name, overload, args, kwargs, results, _ = step
+    keywords = {key: _argument(value) for key, value in kwargs.items()}
+    return ["operator", name, overload, _argument(args), keywords, results]
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, tuple):  # (value,) or (register, 0)
+        return {"value" if len(value) == 1 else "register": value[0]}
+    if isinstance(value, list):
+        return [_argument(item) for item in value]
+    if isinstance(value, float):
+        return {"real": struct.unpack("<q", struct.pack("<d", value))[0]}
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    for tag, kind in _NAMED.items():
+        if isinstance(value, kind):
+            return {tag: str(value).removeprefix("torch.")}
+    raise NotStandalone(f"an argument of a {type(value).__name__}")
+
+
+_NAMED: dict[str, type] = {
+    "dtype": torch.dtype,
+    "device": torch.device,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
 
 
 def _output(out: Sequence[Any]) -> list[Any]:

@@ -53,7 +53,11 @@ class Tensor(ctypes.Structure):
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("threads", ctypes.c_int)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("threads", ctypes.c_int),
+        ("operators", ctypes.c_void_p),
+    ]
 
 
 CODES = {
@@ -65,6 +69,7 @@ CODES = {
     torch.int64: (0, 64),
     torch.uint8: (1, 8),
     torch.bool: (6, 8),
+    torch.complex64: (5, 64),
 }
 
 
@@ -89,11 +94,14 @@ class Library:
         for name in ("fg_input_name", "fg_result_name"):
             getattr(c, name).argtypes = [pointer, ctypes.c_int]
             getattr(c, name).restype = ctypes.c_char_p
-        self.c = c
+        self.c, self.operators = c, None
+        if hasattr(c, "fg_libtorch"):
+            c.fg_libtorch.restype = pointer
+            self.operators = c.fg_libtorch()
 
     @contextlib.contextmanager
     def load(self, path: Path | str, threads: int = 1) -> Iterator[Program]:
-        options = Options(ctypes.sizeof(Options), threads)
+        options = Options(ctypes.sizeof(Options), threads, self.operators)
         handle = self.c.fg_load(str(path).encode(), ctypes.byref(options))
         if not handle:
             raise RuntimeError(self.c.fg_error().decode())
