@@ -98,7 +98,9 @@ def measure(name: str, library: Library, folder: Path) -> list[Any]:
     with torch.no_grad():
         made = timed(lambda: dynamo.export(model)(**inputs).save(ours))
         dynamo.reset()
-        made_alone = timed(lambda: dynamo.export(model)(**inputs).save(alone, standalone=True))
+        made_alone = timed(
+            lambda: dynamo.export(model)(**inputs).save(alone, standalone=True, weights=False)
+        )
         made_theirs = timed(lambda: package(model, inputs, theirs))
     cold = first_result(OURS, ours, folder / "inputs.pt", empty)
     first_result(OURS, ours, folder / "inputs.pt", caches)

@@ -99,7 +99,9 @@ class Exported:
             its kernels in place of those for dynamo.load: for `targets`, or x86-64-v3 if there
             are none. ProgramError names the operators for which there is no kernel of ours;
             "libtorch" leaves these to libtorch, which the runner is built with
-            (`python -m dynamo runner --libtorch`).
+            (`python -m dynamo runner --libtorch`). The file holds weights twice where kernels read
+            them in another layout; with weights=False once, as the runner reads them, and
+            dynamo.load is given them.
 
         Raises ProgramError for what a file cannot hold, and where the file cannot be written.
         """

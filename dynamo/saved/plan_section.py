@@ -1,7 +1,8 @@
 """The sections by which a saved program runs without Python.
 
 plan        JSON: what a call brings and returns, beside the plan of inductor/runner/section.py
-derived     tensors of the plan's own: weights in panels, constants
+derived     tensors of the plan's own: weights in panels, constants; if there is no section
+            `weights`, also the weights that kernels read as they are
 kernels/... a library for each target
 
 The plan's JSON has these keys more:
@@ -45,8 +46,6 @@ def runner_sections(
     """The sections for a program whose data this is, which may call operators of `library`. Raises
     ProgramError, with the reason, for one that needs Python or torch.
     """
-    if not saving.with_weights:
-        raise _refused(saving, "its weights are outside of the file")
     graphs, inputs = saving.read_back(data)
     env = graphs.pop("env")
     if "inference" not in graphs:
@@ -133,11 +132,16 @@ class _Writer:
 
     def _static(self, one: int | torch.Tensor) -> dict[str, Any]:
         if isinstance(one, int):
-            _, tensor = self.data["graph_inputs"][one]
-            row = self.data["tensors"][tensor]
-            section = "weights" if "weights" in row else "constants"
-            return _place(section, row[section], _ELEMENT[row["dtype"]])
+            return self._tensor(self.data["graph_inputs"][one][1])
         return _place("derived", self.memory.place(one), one.element_size())
+
+    def _tensor(self, number: int) -> dict[str, Any]:
+        """A tensor of the program's."""
+        row = self.data["tensors"][number]
+        for section in ("weights", "constants"):
+            if section in row:
+                return _place(section, row[section], _ELEMENT[row["dtype"]])
+        return self._static(self.saving.held(number))
 
     def _results(self) -> list[dict[str, Any]]:
         outputs = self.data["outputs"]
@@ -157,8 +161,7 @@ class _Writer:
     def _held(self, tensor: int) -> int:
         """The value of the plan that is a tensor which the program returns as it is."""
         row = self.data["tensors"][tensor]
-        section = "weights" if "weights" in row else "constants"
-        self.statics.append(_place(section, row[section], _ELEMENT[row["dtype"]]))
+        self.statics.append(self._tensor(tensor))
         last = sum((n - 1) * step for n, step in zip(row["size"], row["stride"], strict=True)) + 1
         size = 0 if 0 in row["size"] else last * _ELEMENT[row["dtype"]]
         value = ["static", "held", row["dtype"], row["size"], row["stride"]]

@@ -164,6 +164,10 @@ class Saving:
         self._numbers[key] = len(self.tensors) - 1
         return len(self.tensors) - 1
 
+    def held(self, number: int) -> torch.Tensor:
+        """The tensor of a number."""
+        return self._alive[number]
+
     # -- the program ------------------------------------------------------------------------------
     def program(self, training: bool | None) -> dict[str, Any]:
         captured, bound = self.captured, self.bound
@@ -414,13 +418,17 @@ def _state_names(fn: Any) -> tuple[dict[int, list[str]], set[str]]:
 
 
 def _optimizer_state(graph: StaticGraph) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of the optimizers' state, named as in the state dict."""
+    """The tensors of the optimizers' state, named as in the state dict, and of the scaler's."""
     for i, optimizer in enumerate(graph._graph.optimizers):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for number, parameter in enumerate(parameters):
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     yield f"optimizers.{i}.state.{number}.{key}", value
+    scaler = graph._graph.scaler
+    for key in ("_scale", "_growth_tracker"):
+        if isinstance(tensor := getattr(scaler, key, None), torch.Tensor):
+            yield f"grad_scaler.{key}", tensor
 
 
 def _placeholders(gm: GraphModule) -> list[Any]:

@@ -6,7 +6,7 @@ A number is an int, or [register, 0]: registers are computed for each call, in t
     values      [kind, name, dtype, size, stride, where, offset, nbytes] for each tensor
     kind        where
     input       which of the inputs that a call brings
-    static      which of `statics`, then of the derived ones
+    static      which of `statics`
     own         -: memory of its own, from its "alloc" step on
     arena       byte offset in the memory that a call has to itself
     produced    -: memory that an operator of libtorch gives
@@ -22,6 +22,7 @@ A number is an int, or [register, 0]: registers are computed for each call, in t
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ import torch
 
 from inductor import pipeline
 from inductor.runtime import shipped
-from inductor.runtime.link import Linker
-from inductor.runtime.plan import PlanError, dtype_name
+from inductor.runtime.link import Derived, Linker, link
+from inductor.runtime.plan import PlanError, PlanSpec, dtype_name
 from inductor.runtime.toolchain import NoCompiler
 
 FORMAT = 1
@@ -75,21 +76,38 @@ def standalone(
         raise NotStandalone(str(error)) from error
     assert c.spec is not None and c.functional is not None
     _check(c, library)
-    statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
-    linker = Linker(c.spec, _Symbols(), statics, {})
-    program = linker.program()
-    brought: list[torch.Tensor] = list(program["statics"][len(statics) :])
-    if program["derivation"] is not None:
-        derived, sources = program["derivation"]
-        with torch.no_grad():
-            brought += derived(*(statics[i] for i in sources))
-    numbers = [i for i, static in enumerate(c.static) if static]
-    units = c.spec.units or ([c.spec.source] if c.spec.source else [])
+    spec, numbers, derived = _as_read(c.spec, c.inputs)
+    statics = [c.inputs[i] for i in numbers] + derived
+    program = Linker(spec, _Symbols(), statics, {}).program()
+    brought = program["statics"][len(numbers) :]
+    units = spec.units or ([spec.source] if spec.source else [])
     try:
         libraries = {t: shipped.compile_for(units, t) for t in targets} if units else {}
     except NoCompiler as error:
         raise NotStandalone(str(error)) from error
-    return Standalone(_data(program, len(program["statics"])), [*numbers, *brought], libraries)
+    return Standalone(_data(program), [*numbers, *brought], libraries)
+
+
+def _as_read(
+    spec: PlanSpec, inputs: Sequence[Any]
+) -> tuple[PlanSpec, list[int], list[torch.Tensor]]:
+    """The plan with the static inputs that its steps read, after them what was derived from others;
+    the numbers of the former, and the tensors of the latter.
+    """
+    tensors: list[torch.Tensor] = []
+    values = []
+    if spec.derivation is not None:
+        given = {one.name: inputs[i] for i, one in enumerate(spec.inputs)}
+        with torch.no_grad():
+            derive = Derived(link(spec.derivation.plan), spec.derivation.values)
+            tensors = derive(*(given[name] for name in spec.derivation.sources))
+        values = [dataclasses.replace(value, static=True) for value in spec.derivation.values]
+    read = {name for step in spec.steps for name in step.names()}
+    read |= {out.name for out in spec.outputs}
+    kept = [i for i, one in enumerate(spec.inputs) if not one.static or one.name in read]
+    left = [spec.inputs[i] for i in kept]
+    numbers = [i for i in kept if spec.inputs[i].static]
+    return dataclasses.replace(spec, inputs=[*left, *values], derivation=None), numbers, tensors
 
 
 class _Symbols:
@@ -125,14 +143,14 @@ def _check(c: pipeline.Compilation, library: str) -> None:
         raise NotStandalone("real numbers among its arguments")
 
 
-def _data(program: Mapping[str, Any], statics: int) -> dict[str, Any]:
+def _data(program: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {
             "format": FORMAT,
             "registers": [[op, a, b] for _, op, a, b in program["registers"]],
             "sizes": program["sizes"],
             "arena": program["arena_bytes"],
-            "values": [_value(value, statics) for value in program["values"]],
+            "values": [_value(value) for value in program["values"]],
             "steps": [_step(step) for step in program["steps"]],
             "outputs": [_output(out) for out in program["outputs"]],
             "written": [v for v, _ in program["mutated"]],
@@ -141,12 +159,10 @@ def _data(program: Mapping[str, Any], statics: int) -> dict[str, Any]:
         raise NotStandalone(str(error)) from error
 
 
-def _value(value: Sequence[Any], statics: int) -> list[Any]:
+def _value(value: Sequence[Any]) -> list[Any]:
     kind, name, dtype, size, stride, device, where, offset, nbytes, *_ = value
     if device.type != "cpu" or dtype_name(dtype) not in DTYPES:
         raise NotStandalone(f"tensors of {dtype_name(dtype)} on {device}")
-    if kind == "derived":
-        kind, where = "static", statics + where
     return [kind, name, dtype_name(dtype), size, stride, where, offset, nbytes]
 
 

@@ -407,9 +407,28 @@ def test_what_needs_python_or_torch_is_refused_when_saved(tmp_path):
     ):
         with pytest.raises(ProgramError, match=text):
             save(tmp_path / "m.fg", fn, *args)
-    with pytest.raises(ProgramError, match="weights are outside"):
-        save(tmp_path / "m.fg", nn.Linear(2, 2), drawn(1, 2), weights=False)
     assert not (tmp_path / "m.fg").exists()
+
+
+@pytest.mark.parametrize("name", ["transformer", "convolutions", "held", "recurrent"])
+def test_weights_for_it_alone(library, tmp_path, name):
+    """Without those that only Python reads, which takes them from elsewhere."""
+    torch.manual_seed(0)
+    fn, args = PROGRAMS[name]()
+    fn = fn.eval()
+    both = save(tmp_path / "both.fg", fn, *args)
+    path = save(tmp_path / "m.fg", fn, *args, weights=False)
+    assert "weights" not in sections_of(path)
+    held = sum(t.nbytes for t in fn.state_dict().values())
+    assert path.stat().st_size < both.stat().st_size - 0.9 * held + 4096
+    with torch.no_grad():
+        expected = flat(fn(*args))
+    with library.load(path) as program:
+        assert_same(program(*flat(args)), expected)
+    with pytest.raises(ProgramError, match="weights"):
+        dynamo.load(path, backend="aot_eager")
+    program = dynamo.load(path, weights=fn.state_dict(), backend="aot_eager")
+    assert_same([t.detach() for t in flat(program(*args))], expected)
 
 
 def test_saving_for_it_needs_a_compiler(tmp_path, monkeypatch):
