@@ -73,7 +73,11 @@ def check(actual: Any, expected: Any) -> None:
     from torch.utils import _pytree as pytree
 
     for a, e in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
-        if isinstance(e, torch.Tensor):
+        if not isinstance(e, torch.Tensor):
+            continue
+        if e.dtype in (torch.bfloat16, torch.float16):  # deep models round in many places
+            assert (a - e).float().norm() <= 0.05 * e.float().norm()
+        else:
             torch.testing.assert_close(a, e, rtol=1e-3, atol=1e-4)
 
 

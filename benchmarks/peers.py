@@ -3,6 +3,7 @@
     python -m benchmarks.peers                       # every subject but add_one
     python -m benchmarks.peers resnet18 bert --seconds 2 --threads 1
     python -m benchmarks.peers --settings default freezing
+    python -m benchmarks.peers bert vit --dtype bfloat16
 
 Each figure comes from a process of its own, on empty caches, that calls eager and the compiled
 function in turn: the median of eager's time over the compiled time of the same turn, and the half
@@ -52,7 +53,7 @@ def compiled_by(system: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(fn, **arguments)
 
 
-def child(system: str, subject: str, seconds: float) -> dict[str, float]:
+def child(system: str, subject: str, seconds: float, dtype: str) -> dict[str, float]:
     """Measure one subject under one compiler in this process."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -61,6 +62,10 @@ def child(system: str, subject: str, seconds: float) -> dict[str, float]:
 
     torch.manual_seed(0)
     fn, inputs = SUBJECTS[subject]()
+    if isinstance(fn, torch.nn.Module):
+        fn.to(getattr(torch, dtype))
+    floats = {name for name, x in inputs.items() if x.is_floating_point()}
+    inputs = {n: x.to(getattr(torch, dtype)) if n in floats else x for n, x in inputs.items()}
     with torch.no_grad():
         with FlopCounterMode(display=False) as flops:
             expected = fn(**inputs)
@@ -126,7 +131,7 @@ def measure(system: str, subject: str, options: argparse.Namespace) -> dict[str,
             environment["OMP_NUM_THREADS"] = str(options.threads)
         command = [sys.executable, "-m", "benchmarks.peers", "--child", system, subject]
         done = subprocess.run(
-            [*command, "--seconds", str(options.seconds)],
+            [*command, "--seconds", str(options.seconds), "--dtype", options.dtype],
             env=environment,
             capture_output=True,
             text=True,
@@ -168,6 +173,7 @@ def main() -> None:
     parser.add_argument("subjects", nargs="*", default=every)
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seconds", type=float, default=3.0, help="call-time budget of one figure")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--threads", type=int, help="of every process")
     parser.add_argument("--child", choices=[*SETTINGS, OURS], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -175,7 +181,7 @@ def main() -> None:
         parser.error(f"no subject {', '.join(unknown)}; the subjects are: {', '.join(SUBJECTS)}")
     if options.child:
         (subject,) = options.subjects
-        print(json.dumps(child(options.child, subject, options.seconds)))
+        print(json.dumps(child(options.child, subject, options.seconds, options.dtype)))
         return
     systems = [OURS, *options.settings]
     headers = ["subject", "eager ms", *systems, "best", "roofline", "cold s: ours"]
