@@ -15,6 +15,7 @@ from fxgraph.aot import (
 )
 from fxgraph.aot.returned import WithNumbers, numbers_as_tensors, returns_numbers
 from fxgraph.aot.split import SplitGraph, split
+from fxgraph.aot.wrappers import WithWrappers, plain_graph, takes_wrappers
 
 
 class OpByOp:
@@ -51,6 +52,24 @@ def under_autograd(
         return OpByOp(gm, f"{reason}, and {error}", autograd=True)
 
 
+def _without_wrappers(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    compile_whole: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]],
+) -> Callable[..., Any]:
+    """What serves a graph with inputs of tensor subclasses that wrap tensors."""
+    reason = asks_for_gradients(gm) or needs_autograd(gm, example_inputs)
+    if reason is not None:
+        return OpByOp(gm, f"{reason}, beside tensor subclasses", autograd=True)
+    try:
+        plain = plain_graph(gm, example_inputs)
+    except Unfunctionalizable as error:
+        return OpByOp(gm, str(error), autograd=False)
+    compiled = whole_or_split(plain.graph_module, plain.example_inputs, compile_whole)
+    static = [bool(n.meta.get("static")) for n in gm.graph.nodes if n.op == "placeholder"]
+    return WithWrappers(compiled, plain, static)
+
+
 def whole_or_split(
     gm: GraphModule,
     example_inputs: Sequence[Any],
@@ -59,6 +78,8 @@ def whole_or_split(
     """The compiled graph; where it must run op by op for some of its nodes, what stands between
     those is compiled.
     """
+    if takes_wrappers(gm):
+        return _without_wrappers(gm, example_inputs, compile_whole)
     positions = returns_numbers(gm)
     tensors = numbers_as_tensors(gm, positions) if positions else None
     if tensors is not None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch._subclasses.fake_tensor import FakeTensor
 
 from dynamo import breaks
@@ -486,7 +487,11 @@ def takes_symbols(backend: Any) -> bool:
 
 
 def _can_vary(tensor: torch.Tensor) -> bool:
-    """Whether a fake tensor with other sizes can be made: plain memory, no lazy conjugation."""
+    """Whether a fake tensor with other sizes can be made: plain memory, no lazy conjugation, and no
+    tensors inside.
+    """
+    if is_traceable_wrapper_subclass(tensor):
+        return False
     plain = not tensor.is_conj() and not tensor.is_neg() and tensor.layout is torch.strided
     history = tensor.requires_grad and tensor._is_view()
     return plain and tensor.dim() > 0 and not history

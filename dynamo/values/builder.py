@@ -76,6 +76,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.lazy_modules",
     "dynamo.torch.overrides",
     "dynamo.torch.tensor_subclass",
+    "dynamo.torch.wrapper_subclass",
     "dynamo.values.namespaces",
     "dynamo.values.coroutine",
     "dynamo.values.class_building",

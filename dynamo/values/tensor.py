@@ -571,7 +571,7 @@ _PURE_IDENTITIES = frozenset(
 def wrap_result(tx: Interpreter, node: Node, result: Any) -> Value:
     """The Value of a node's result: a tensor, a nest of them, or a plain Python value."""
     if isinstance(result, torch.Tensor):
-        return tx.output.tensor_value(node, result, TensorValue)
+        return tx.output.tensor_value(node, result, _value_class(result))
     if (
         isinstance(result, (tuple, list))
         and type(result) is not torch.Size
@@ -612,6 +612,12 @@ def _check_layouts(name: str, result: Any) -> None:
 
 
 _LAYOUTS = (torch.strided, torch.sparse_coo)
+
+
+def _value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
+    if isinstance(result, FakeTensor) or type(result) is torch.nn.Parameter:
+        return TensorValue
+    return registered("wrapper_result") if registered("is_wrapper")(result) else TensorValue
 
 
 def _holds_tensor(result: Any) -> bool:
@@ -762,6 +768,8 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     plain = type(obj) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
     if not plain and _is_known_subclass(type(obj)) and not transformed:
         return registered("build_subclass_tensor")(tx, obj, source)
+    if not plain and not transformed and registered("is_wrapper")(obj):
+        return registered("build_wrapper_tensor")(tx, obj, source)
     strided = obj.layout is torch.strided and not obj.is_nested
     if not plain or not strided or obj.is_quantized or transformed or obj._is_zerotensor():
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
