@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from fxgraph.aot import (
 )
 from fxgraph.aot.returned import WithNumbers, numbers_as_tensors, returns_numbers
 from fxgraph.aot.split import SplitGraph, split
+from fxgraph.aot.wrapped_training import compile_wrapped_training
 from fxgraph.aot.wrappers import WithWrappers, plain_graph, takes_wrappers
 
 
@@ -58,13 +60,18 @@ def _without_wrappers(
     compile_whole: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]],
 ) -> Callable[..., Any]:
     """What serves a graph with inputs of tensor subclasses that wrap tensors."""
-    reason = asks_for_gradients(gm) or needs_autograd(gm, example_inputs)
+    reason = asks_for_gradients(gm)
     if reason is not None:
-        return OpByOp(gm, f"{reason}, beside tensor subclasses", autograd=True)
+        return OpByOp(gm, reason, autograd=True)
+    reason = needs_autograd(gm, example_inputs)
+    compile_plain = functools.partial(whole_or_split, compile_whole=compile_whole)
     try:
+        if reason is not None:
+            return compile_wrapped_training(gm, example_inputs, compile_plain)
         plain = plain_graph(gm, example_inputs)
-    except Unfunctionalizable as error:
-        return OpByOp(gm, str(error), autograd=False)
+    except (Unfunctionalizable, UndifferentiableHere) as error:
+        why = str(error) if reason is None else f"{reason}, and {error}"
+        return OpByOp(gm, why, autograd=reason is not None)
     compiled = whole_or_split(plain.graph_module, plain.example_inputs, compile_whole)
     static = [bool(n.meta.get("static")) for n in gm.graph.nodes if n.op == "placeholder"]
     return WithWrappers(compiled, plain, static)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from dynamo import breaks
 from dynamo.bytecode.cache import CodeMap

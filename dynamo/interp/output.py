@@ -288,7 +288,9 @@ class OutputGraph:
             return self.graph.inserting_before(None)
         return self.graph.inserting_before(first)
 
-    def tensor_value(self, node: Node, fake: torch.Tensor, make: Callable[[Node, torch.Tensor], TensorValue]) -> TensorValue:
+    def tensor_value(
+        self, node: Node, fake: torch.Tensor, make: Callable[[Node, torch.Tensor], TensorValue]
+    ) -> TensorValue:
         """The Value of a fake tensor: the same one for the same tensor object (in-place ops return
         their input).
         """

@@ -8,11 +8,13 @@ instance of the class around fake tensors. Backends take their operators apart
 from __future__ import annotations
 
 import copy
-import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import (
+    is_traceable_wrapper_subclass,
+    is_traceable_wrapper_subclass_type,
+)
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -116,13 +118,15 @@ def guard_wrapper(tx: Interpreter, obj: torch.Tensor, source: Source) -> None:
     tx.guard(source, "predicate", SameContext(obj))
     names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
     for name in names:
-        inner, place = getattr(obj, name), AttrSource(source, name)
-        if is_traceable_wrapper_subclass(inner):
+        inner: Any = getattr(obj, name)
+        place = AttrSource(source, name)
+        kind = type(inner)
+        if is_traceable_wrapper_subclass_type(kind):
             guard_wrapper(tx, inner, place)
-        elif type(inner) in (torch.Tensor, torch.nn.Parameter) and inner.layout is torch.strided:
+        elif kind in (torch.Tensor, torch.nn.Parameter) and inner.layout is torch.strided:
             tx.guard(place, "tensor", inner)
         else:
-            raise Unsupported(breaks.UnknownObject(type(inner).__name__))
+            raise Unsupported(breaks.UnknownObject(kind.__name__))
 
 
 @tensor_function

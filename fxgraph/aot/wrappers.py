@@ -63,6 +63,15 @@ class Wrapper:
                 for path, plain in wrapper.take_apart(held):
                     yield f"{name}.{path}", plain
 
+    def is_like(self, other: Wrapper | None) -> bool:
+        """Whether both hold as many plain tensors, at the same places, and say the same of them."""
+        if other is None or other.cls is not self.cls or other.inner.keys() != self.inner.keys():
+            return False
+        pairs = [(self.inner[name], other.inner[name]) for name in self.inner]
+        return other.context == self.context and all(
+            b is None if a is None else a.is_like(b) for a, b in pairs
+        )
+
     def put_together(self, plain: Iterator[torch.Tensor]) -> torch.Tensor:
         inner = {
             name: next(plain) if wrapper is None else wrapper.put_together(plain)
@@ -94,48 +103,80 @@ class Plain:
 
 
 def plain_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Plain:
-    """Raises Unfunctionalizable."""
-    mode = fake_tensor_mode()
-    record = _Recorder()
-    fakes: list[Any] = []
-    examples: list[Any] = []
-    wrappers: list[Wrapper | None] = []
-    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    for node, example in zip(placeholders, example_inputs, strict=True):
-        if not isinstance(example, torch.Tensor) or _has_symbols(node.meta["example_value"]):
-            raise Unfunctionalizable("sizes that vary beside tensor subclasses")
-        fake: Any = mode.from_tensor(example, static_shapes=True)
-        wrapper = wrapper_of(example)
-        parts = [("", example)] if wrapper is None else list(wrapper.take_apart(example))
-        inner = [("", fake)] if wrapper is None else list(wrapper.take_apart(fake))
-        for (path, real), (_, one) in zip(parts, inner, strict=True):
-            record.add_input(node, path, one)
-            examples.append(real)
-        fakes.append(fake)
-        wrappers.append(wrapper)
-    held = [[id(leaf) for leaf in _plain_leaves(fake)] for fake in fakes]
-    with tracing(grad=False), mode, record:
-        results = _Run(gm, record, mode).run(*fakes)
-    for fake, wrapper, before in zip(fakes, wrappers, held, strict=True):
-        if wrapper is not None and (
-            [id(leaf) for leaf in _plain_leaves(fake)] != before or Wrapper.of(fake) != wrapper
-        ):
-            raise Unfunctionalizable("a tensor subclass is given other tensors to wrap")
-    if not isinstance(results, tuple):
-        raise Unfunctionalizable("results in a nest beside tensor subclasses")
+    """The graph for running without autograd. Raises Unfunctionalizable."""
+    trace = Trace(gm, example_inputs, grad=False)
     outputs: list[int | Wrapper | None] = []
     flat: list[Any] = []
-    for result in results:
-        same = [i for i, fake in enumerate(fakes) if fake is result]
-        if same and wrappers[same[0]] is not None:
+    for result in trace.results:
+        same = [i for i, fake in enumerate(trace.fakes) if fake is result]
+        if same and trace.wrappers[same[0]] is not None:
             outputs.append(same[0])
             continue
         outputs.append(wrapper_of(result))
-        flat += [record.node_of(leaf) for leaf in _plain_leaves(result)]
-    record.graph.output(tuple(flat))
-    module = GraphModule(record.attributes, record.graph)
-    module.meta.update(gm.meta, fake_mode=mode)
-    return Plain(module, examples, wrappers, outputs)
+        flat += [trace.record.node_of(leaf) for leaf in plain_leaves(result)]
+    trace.record.graph.output(tuple(flat))
+    module = trace.module(trace.record.graph)
+    return Plain(module, trace.examples, trace.wrappers, outputs)
+
+
+class Trace:
+    """What the graph does with wrappers of fake tensors, recorded.
+
+    fakes: its inputs; wrappers: of each; examples: the real tensors in them. results: its own.
+    writes: whether it writes to an input.
+    """
+
+    def __init__(self, gm: GraphModule, example_inputs: Sequence[Any], *, grad: bool) -> None:
+        self.record = _Recorder()
+        self.mode = fake_tensor_mode()
+        self.fakes: list[Any] = []
+        self.examples: list[Any] = []
+        self.wrappers: list[Wrapper | None] = []
+        self._gm = gm
+        placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        for node, example in zip(placeholders, example_inputs, strict=True):
+            self._add_input(node, example)
+        held = [list(map(id, plain_leaves(fake))) for fake in self.fakes]
+        versions = self._versions()
+        with tracing(grad=grad), self.mode, self.record:
+            try:
+                self.results = _Run(gm, self.record, self.mode).run(*self.fakes)
+            except Unfunctionalizable:
+                raise
+            except Exception as error:  # of the class
+                raise Unfunctionalizable(
+                    f"{type(error).__name__} in a tensor subclass: {error}"
+                ) from error
+        self.writes = versions != self._versions()
+        if not isinstance(self.results, tuple):
+            raise Unfunctionalizable("results in a nest beside tensor subclasses")
+        for fake, wrapper, before in zip(self.fakes, self.wrappers, held, strict=True):
+            if wrapper is not None and (
+                list(map(id, plain_leaves(fake))) != before or Wrapper.of(fake) != wrapper
+            ):
+                raise Unfunctionalizable("a tensor subclass is given other tensors to wrap")
+
+    def _versions(self) -> list[int]:
+        seen = [one for fake in self.fakes for one in (fake, *plain_leaves(fake))]
+        return [one._version for one in seen]
+
+    def _add_input(self, node: Node, example: Any) -> None:
+        if not isinstance(example, torch.Tensor) or _has_symbols(node.meta["example_value"]):
+            raise Unfunctionalizable("sizes that vary beside tensor subclasses")
+        fake: Any = self.mode.from_tensor(example, static_shapes=True)
+        wrapper = wrapper_of(example)
+        parts = [("", example)] if wrapper is None else list(wrapper.take_apart(example))
+        for (path, real), one in zip(parts, plain_leaves(fake), strict=True):
+            self.record.add_input(node, path, one)
+            self.examples.append(real)
+        self.fakes.append(fake)
+        self.wrappers.append(wrapper)
+
+    def module(self, graph: Graph) -> GraphModule:
+        names = {node.target for node in graph.find_nodes(op="get_attr")}
+        module = GraphModule({name: self.record.attributes[name] for name in names}, graph)
+        module.meta.update(self._gm.meta, fake_mode=self.mode)
+        return module
 
 
 def _has_symbols(val: Any) -> bool:
@@ -144,7 +185,7 @@ def _has_symbols(val: Any) -> bool:
     return any(map(is_symbolic, (*val.shape, *val.stride())))
 
 
-def _plain_leaves(value: Any) -> list[Any]:
+def plain_leaves(value: Any) -> list[Any]:
     wrapper = wrapper_of(value)
     return [value] if wrapper is None else [leaf for _, leaf in wrapper.take_apart(value)]
 
@@ -179,6 +220,12 @@ class _Recorder(TorchDispatchMode):
         node = self.graph.get_attr(name)
         node.meta.update(val=fake, example_value=fake)
         self._bind(fake, node)
+
+    def add_tangent(self, name: str, fake: torch.Tensor) -> Node:
+        node = self.graph.placeholder(name)
+        node.meta.update(val=fake, example_value=fake, source=name, version=fake._version)
+        self._bind(fake, node)
+        return node
 
     def node_of(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):

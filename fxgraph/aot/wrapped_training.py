@@ -1,0 +1,231 @@
+"""Graphs with tensor subclasses that wrap tensors, under autograd: a forward and a backward of
+plain tensors.
+
+forward      (a, b | of x) -> (p, q | of y, saved)
+backward     (saved, dp, dq | of the gradient of y) -> (da, db | of the gradient of x)
+
+Gradients are those of the wrappers: autograd differentiates the program's operators, and classes
+take the operators of the backward apart as they do the forward's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from fxgraph.aot.functional import UndifferentiableHere, Unfunctionalizable
+from fxgraph.aot.functionalize import tracing
+from fxgraph.aot.wrappers import Trace, Wrapper, plain_leaves, wrapper_of
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+
+Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def compile_wrapped_training(
+    gm: GraphModule, example_inputs: Sequence[Any], compile_plain: Compile
+) -> Callable[..., Any]:
+    """Raises Unfunctionalizable and UndifferentiableHere."""
+    joint = _Joint(gm, example_inputs)
+    with torch.no_grad():
+        forward = compile_plain(joint.forward, joint.trace.examples)
+        backward = compile_plain(joint.backward, [_real(n.meta["val"]) for n in joint.taken])
+    return _WrappedTraining(joint, _flat(forward, joint.trace.examples, joint.forward), backward)
+
+
+def _flat(
+    compiled: Callable[..., Any], examples: Sequence[Any], gm: GraphModule
+) -> Callable[..., Any]:
+    """Takes all inputs, whether or not what was compiled binds those that are static."""
+    if not getattr(compiled, "binds_static", False):
+        return compiled
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    kept = [i for i, node in enumerate(placeholders) if not node.meta.get("static")]
+    return lambda *inputs: compiled(*[inputs[i] for i in kept])
+
+
+def _real(fake: torch.Tensor) -> torch.Tensor:
+    """An example of an input of the backward: backends look at its metadata."""
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+
+
+class _Joint:
+    """forward, backward: of plain tensors. taken: the nodes behind the inputs of the backward,
+    those that are saved first. outputs, grads: wrappers of the results and of the gradients.
+    """
+
+    def __init__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> None:
+        trace = self.trace = Trace(gm, example_inputs, grad=True)
+        record = trace.record
+        _refuse_writes(trace)
+        self.differentiable = [
+            isinstance(result, torch.Tensor) and result.requires_grad for result in trace.results
+        ]
+        self.outputs = [wrapper_of(result) for result in trace.results]
+        self.wanted = [i for i, fake in enumerate(trace.fakes) if fake.requires_grad]
+        roots = [r for r, d in zip(trace.results, self.differentiable, strict=True) if d]
+        if not roots:
+            raise UndifferentiableHere("no result requires grad")
+        ahead = list(record.graph.nodes)
+        made = [record.node_of(leaf) for r in trace.results for leaf in plain_leaves(r)]
+        tangents: list[Any] = []
+        given: list[Node] = []
+        with tracing(grad=False), trace.mode, torch.no_grad():
+            for root in roots:
+                tangent = torch.empty_like(root)
+                tangents.append(tangent)
+                for leaf in plain_leaves(tangent):
+                    given.append(record.add_tangent(f"tangent_{len(given)}", leaf))
+        self.strides = [node.meta["val"].stride() for node in given]
+        self.tangents = [wrapper_of(tangent) for tangent in tangents]
+        with tracing(grad=False), trace.mode, record:
+            try:
+                grads = torch.autograd.grad(
+                    roots, [trace.fakes[i] for i in self.wanted], tangents, allow_unused=True
+                )
+            except Unfunctionalizable:
+                raise
+            except Exception as error:  # of the class
+                raise UndifferentiableHere(
+                    f"{type(error).__name__} in the backward of a tensor subclass: {error}"
+                ) from error
+        self.grads = [wrapper_of(grad) for grad in grads]
+        self.has_grad = [grad is not None for grad in grads]
+        results = [record.node_of(leaf) for g in grads if g is not None for leaf in plain_leaves(g)]
+        self._split(set(ahead), made, given, results)
+
+    def _split(
+        self, ahead: set[Node], made: list[Any], given: list[Node], results: list[Any]
+    ) -> None:
+        nodes = list(self.trace.record.graph.nodes)
+        behind = [node for node in nodes if node not in ahead and node not in given]
+        used = dict.fromkeys(n for node in behind for n in node.all_input_nodes if n in ahead)
+        used.update(dict.fromkeys(n for n in results if isinstance(n, Node) and n in ahead))
+        saved = [node for node in used if node.op != "get_attr"]
+        constants = [node for node in used if node.op == "get_attr"]
+        self.saved = len(saved)
+        self.taken = [*saved, *given]
+        copies: dict[Node, Node] = {}
+        forward, backward = Graph(), Graph()
+        for node in nodes:
+            if node in ahead:
+                copies[node] = forward.node_copy(node, copies.__getitem__)
+        ends = [copies[n] if isinstance(n, Node) else n for n in [*made, *saved]]
+        forward.output(tuple(ends))
+        copies = {}
+        for node in self.taken:
+            copies[node] = backward.placeholder(node.name)
+            copies[node].meta.update(
+                val=node.meta["val"], example_value=node.meta["val"], source=node.name, version=0
+            )
+        for node in [*constants, *behind]:
+            copies[node] = backward.node_copy(node, copies.__getitem__)
+        backward.output(tuple(copies[n] if isinstance(n, Node) else n for n in results))
+        self.forward, self.backward = self.trace.module(forward), self.trace.module(backward)
+
+
+def _refuse_writes(trace: Trace) -> None:
+    if trace.writes:
+        raise UndifferentiableHere("an input is written")
+    inputs = [leaf for fake in trace.fakes for leaf in plain_leaves(fake)]
+    memories = {leaf.untyped_storage()._cdata for leaf in inputs}
+    for result in trace.results:
+        for leaf in plain_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in memories:
+                raise UndifferentiableHere("a result shares memory with an input")
+
+
+class _WrappedTraining:
+    def __init__(
+        self, joint: _Joint, forward: Callable[..., Any], backward: Callable[..., Any]
+    ) -> None:
+        self.compile_report = getattr(forward, "compile_report", None)
+        self._function = _function_of(joint, forward, backward)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._function.apply(*inputs)
+
+
+def _function_of(joint: _Joint, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    wrappers, outputs = joint.trace.wrappers, joint.outputs
+    inputs_count = len(wrappers)
+
+    class Compiled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            flat = [leaf for pair in zip(inputs, wrappers) for leaf in _apart(*pair)]
+            made = list(forward(*flat))
+            count = len(made) - joint.saved
+            ctx.save_for_backward(*made[count:])
+            plain = iter(made[:count])
+            results = tuple(_together(one, plain) for one in outputs)
+            ctx.mark_non_differentiable(
+                *[
+                    result
+                    for result, is_followed in zip(results, joint.differentiable, strict=True)
+                    if isinstance(result, torch.Tensor) and not is_followed
+                ]
+            )
+            return results
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, *tangents: Any) -> Any:
+            followed = [t for t, d in zip(tangents, joint.differentiable, strict=True) if d]
+            flat = [
+                leaf
+                for tangent, wrapper in zip(followed, joint.tangents, strict=True)
+                for leaf in _apart(_as(tangent, wrapper), wrapper)
+            ]
+            flat = list(map(_laid_out, flat, joint.strides))
+            plain = iter(backward(*ctx.saved_tensors, *flat))
+            grads: list[Any] = [None] * inputs_count
+            for place, wrapper, has_grad in zip(
+                joint.wanted, joint.grads, joint.has_grad, strict=True
+            ):
+                if has_grad:
+                    grads[place] = _together(wrapper, plain)
+            return tuple(grads)
+
+    return Compiled
+
+
+def _apart(value: Any, wrapper: Wrapper | None) -> list[Any]:
+    return [value] if wrapper is None else [held for _, held in wrapper.take_apart(value)]
+
+
+def _together(wrapper: Wrapper | None, plain: Any) -> Any:
+    return next(plain) if wrapper is None else wrapper.put_together(plain)
+
+
+def _as(tangent: Any, wrapper: Wrapper | None) -> Any:
+    """A gradient in the form that the backward was compiled for."""
+    if _is_as(tangent, wrapper):
+        return tangent
+    coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
+    if coerce is not None and wrapper is not None:
+        tangent = coerce(wrapper.context, wrapper.cls)
+    if not _is_as(tangent, wrapper):
+        wanted = "torch.Tensor" if wrapper is None else wrapper.cls.__name__
+        raise RuntimeError(
+            f"a compiled backward was given a gradient of type {type(tangent).__name__} where the "
+            f"result of the forward has type {wanted}: give backward() a gradient of that type"
+        )
+    return tangent
+
+
+def _is_as(tangent: Any, wrapper: Wrapper | None) -> bool:
+    own = wrapper_of(tangent)
+    return own is None if wrapper is None else wrapper.is_like(own)
+
+
+def _laid_out(tangent: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """With the strides that the backward was compiled for."""
+    if tangent.stride() == stride:
+        return tangent
+    made = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device)
+    return made.copy_(tangent)

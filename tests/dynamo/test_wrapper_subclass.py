@@ -1,0 +1,301 @@
+"""Tensor subclasses that wrap tensors: captured as they are, taken apart by the backends."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_map_only
+
+import dynamo
+
+BACKENDS = ["eager", "aot_eager", "inductor"]
+
+
+class Pair(torch.Tensor):
+    """Two tensors on which each operator works."""
+
+    @staticmethod
+    def __new__(cls, a, b, tag="pair"):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, a.shape, strides=a.stride(), dtype=a.dtype, device=a.device,
+            requires_grad=a.requires_grad,
+        )  # fmt: skip
+
+    def __init__(self, a, b, tag="pair"):
+        self.a, self.b, self.tag = a, b, tag
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __repr__(self):
+        return f"Pair({self.a}, {self.b})"
+
+    def __tensor_flatten__(self):
+        return ["a", "b"], self.tag
+
+    @staticmethod
+    def __tensor_unflatten__(inner, tag, size, stride):
+        return Pair(inner["a"], inner["b"], tag)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs):
+        kwargs = kwargs or {}
+        tags = [x.tag for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, Pair)]
+        a = func(
+            *tree_map_only(Pair, lambda x: x.a, args), **tree_map_only(Pair, lambda x: x.a, kwargs)
+        )
+        b = func(*tree_map_only(Pair, lambda x: x.b, args),
+                 **tree_map_only(Pair, lambda x: x.b, kwargs))  # fmt: skip
+
+        def together(x, y):
+            return Pair(x, y, tags[0]) if isinstance(x, torch.Tensor) else x
+
+        several = isinstance(a, (tuple, list))
+        result = type(a)(map(together, a, b)) if several else together(a, b)
+        return return_and_correct_aliasing(func, args, kwargs, result)
+
+    def doubled(self):
+        return self * 2
+
+    @property
+    def first(self):
+        return self.a
+
+
+class Scaled(torch.Tensor):
+    """A matrix of int8 and a scale for each row, which a linear layer multiplies by."""
+
+    @staticmethod
+    def __new__(cls, values, scales):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, values.shape, dtype=scales.dtype, device=values.device
+        )
+
+    def __init__(self, values, scales):
+        self.values, self.scales = values, scales
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __tensor_flatten__(self):
+        return ["values", "scales"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Scaled(inner["values"], inner["scales"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs):
+        aten = torch.ops.aten
+        if func in (aten.detach.default, aten.alias.default):
+            w = args[0]
+            return return_and_correct_aliasing(func, args, kwargs, Scaled(w.values, w.scales))
+        if func is aten.t.default:
+            w = args[0]
+            return (w.values.to(w.scales.dtype) * w.scales[:, None]).t()
+        raise NotImplementedError(f"{func}")
+
+
+def pair(*size, grad=False, inner=None):
+    made = [torch.randn(*size) if inner is None else inner() for _ in range(2)]
+    return Pair(*made).requires_grad_(grad)
+
+
+def copy_of(x):
+    if not isinstance(x, Pair):
+        return x.detach().clone().requires_grad_(x.requires_grad)
+    return Pair(copy_of(x.a), copy_of(x.b), x.tag).requires_grad_(x.requires_grad)
+
+
+def assert_same(got, expected):
+    assert type(got) is type(expected)
+    if isinstance(expected, Pair):
+        assert (got.tag, got.shape, got.stride()) == (
+            expected.tag, expected.shape, expected.stride(),
+        )  # fmt: skip
+        assert got.requires_grad == expected.requires_grad
+        assert_same(got.a, expected.a)
+        assert_same(got.b, expected.b)
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(got, expected)
+    elif isinstance(expected, (tuple, list)):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert_same(one, other)
+    else:
+        assert got == expected
+
+
+def pointwise(x, y):
+    return (x * 2 + y).sin(), x.doubled()
+
+
+def products(x, y):
+    return torch.relu(x @ y.t()), torch.cat([x, x]).sum(0), x.softmax(-1)
+
+
+def parts(x, y):
+    a, b = x.chunk(2)
+    return a.exp() + b, x.first + y, x.tag, x.shape[0], isinstance(x, Pair), type(x) is Pair
+
+
+def itself(x, y):
+    return x, y + 1, x
+
+
+def views(x, y):
+    return x.t(), x.view(-1)[1:] * 2
+
+
+def with_break(x, y):
+    z = x + y
+    dynamo.graph_break()
+    return z * x, z.tag
+
+
+def in_containers(x, y):
+    held = {"x": x, "rest": [y, x * 2]}
+    return held["rest"][1] + held["x"], [one.sum() for one in (x, y)]
+
+
+PROGRAMS = [pointwise, products, parts, itself, views, with_break, in_containers]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", PROGRAMS)
+def test_inference(fn, backend):
+    x, y = pair(4, 4), torch.randn(4, 4)
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=fn is not with_break)
+    for _ in range(2):
+        assert_same(compiled(x, y), fn(x, y))
+    if fn is itself:
+        got, _, again = compiled(x, y)
+        assert got is x and again is x
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_wrappers_in_wrappers(backend):
+    x, y = pair(4, 4, inner=lambda: pair(4, 4)), torch.randn(4, 4)
+    assert_same(dynamo.compile(products, backend=backend, fullgraph=True)(x, y), products(x, y))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_writes(backend):
+    def fn(x, y):
+        x.add_(y)
+        x.a.mul_(2)
+        return x * 2
+
+    x, y = pair(3, 4), torch.randn(3, 4)
+    other = copy_of(x)
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    assert_same(compiled(x, y), fn(other, y))
+    assert_same(x, other)
+
+
+def layer(x, y):
+    return nn.functional.layer_norm(x * y, [4]), (x @ y).relu()
+
+
+def dropped(x, y):
+    return (nn.functional.dropout(x, 0.5) * y,)
+
+
+def detached(x, y):
+    return (x * 2).detach(), x.exp() + y
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("grads", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("fn", [layer, dropped, detached, views])
+def test_training(fn, grads, backend):
+    x, y = pair(4, 4, grad=grads[0]), torch.randn(4, 4).requires_grad_(grads[1])
+    other, plain = copy_of(x), copy_of(y)
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    results = []
+    for f, a, b in ((compiled, x, y), (fn, other, plain)):
+        torch.manual_seed(0)
+        results.append(f(a, b))
+        loss = sum(one.sum() for one in results[-1] if one.requires_grad)
+        if isinstance(loss, torch.Tensor):
+            loss.backward()
+    assert_same(*results)
+    assert_same((x.grad, y.grad), (other.grad, plain.grad))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_training_is_compiled(backend):
+    report = dynamo.explain(layer, backend=backend)(pair(4, 4, grad=True), torch.randn(4, 4))
+    assert report.graph_count == 1
+    assert not any("op by op" in note for note in report.notes), report.notes
+
+
+def test_a_module_with_wrapped_parameters():
+    net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+    for module in (net[0], net[2]):
+        weight = module.weight.detach()
+        module.weight = nn.Parameter(Pair(weight, weight * 2))
+    x = torch.randn(3, 4)
+    compiled = dynamo.compile(net, fullgraph=True)
+    found = []
+    for f in (compiled, net):
+        net.zero_grad()
+        y = f(x)
+        y.sum().backward()
+        found.append((y.detach(), [p.grad for p in net.parameters()]))
+    assert_same(*found)
+
+
+def test_a_weight_of_int8():
+    values = torch.randint(-128, 127, (8, 4), dtype=torch.int8)
+    net = nn.Linear(4, 8).requires_grad_(False)
+    net.weight = nn.Parameter(Scaled(values, torch.rand(8)), requires_grad=False)
+    x = torch.randn(3, 4, requires_grad=True)
+    compiled = dynamo.compile(net, fullgraph=True)
+    expected, got = net(x), compiled(x)
+    torch.testing.assert_close(got, expected)
+    (one,) = torch.autograd.grad(got.sum(), x)
+    (other,) = torch.autograd.grad(expected.sum(), x)
+    torch.testing.assert_close(one, other)
+    report = dynamo.explain(net)(x)
+    assert report.graph_count == 1
+    assert not any("op by op" in note for note in report.notes), report.notes
+
+
+def test_what_is_guarded():
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = dynamo.compile(lambda x: x * 2, backend=backend, dynamic=False)
+    compiled(pair(3))
+    compiled(pair(3))
+    assert len(graphs) == 1
+    assert_same(compiled(Pair(torch.ones(3), torch.ones(3), "other")),
+                Pair(torch.ones(3) * 2, torch.ones(3) * 2, "other"))  # fmt: skip
+    assert len(graphs) == 2  # another context
+    compiled(pair(3, inner=lambda: pair(3)))
+    assert len(graphs) == 3  # wrappers inside
+    compiled(Pair(torch.ones(3), torch.ones(6)[::2]))
+    assert len(graphs) == 4  # other strides of the second tensor
+    compiled(torch.ones(3))
+    assert len(graphs) == 5
+
+
+def test_a_gradient_of_another_type():
+    x = pair(4, grad=True)
+    compiled = dynamo.compile(lambda x: x * 2, fullgraph=True)
+    y = compiled(x)
+    with pytest.raises(RuntimeError, match="gradient of type Tensor"):
+        y.backward(torch.ones(4))
+
+
+def test_gradients_with_other_strides():
+    x = pair(4, 5, grad=True)
+    y = dynamo.compile(lambda x: x.exp(), fullgraph=True)(x)
+    grad = Pair(torch.randn(5, 4).t(), torch.randn(5, 4).t())
+    (got,) = torch.autograd.grad(y, x, grad)
+    assert_same(got.a.contiguous(), (x.a.exp() * grad.a).contiguous())
+    assert_same(got.b.contiguous(), (x.b.exp() * grad.b).contiguous())
