@@ -34,7 +34,7 @@ from dynamo.continuations.resume import (
 )
 from dynamo.continuations.shim_frames import TRUTH, calling, handing_on, performing, while_handling
 from dynamo.errors import Unsupported
-from dynamo.framestate.frame_state import FrameState, Kept
+from dynamo.framestate.frame_state import FrameState, Kept, Snapshot
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.tracebacks import drop_entries, leave_traceback
 from dynamo.framestate.virtual_objects import Exhausted, VirtualObject, VirtualObjects
@@ -45,12 +45,12 @@ from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantMethodValue
 from dynamo.values.exception_groups import split_now
 from dynamo.values.exception_objects import ExceptionValue
-from dynamo.values.lifetimes import SuspendedGenerator, path_to, reachable
+from dynamo.values.lifetimes import SuspendedGenerator, path_to
 from dynamo.values.stack_items import NULL, PreviousException
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction
-    from dynamo.interp.root import RootInterpreter, Stop
+    from dynamo.interp.output import OutputGraph
 
 SideEffectsEmitter = Callable[[Sequence[Value]], None]
 # What a continuation is called with: what a local holds, or a function to be made.
@@ -83,29 +83,23 @@ _OR_POP = {"JUMP_IF_TRUE_OR_POP": "pop_jump_if_true", "JUMP_IF_FALSE_OR_POP": "p
 
 
 class BreakCodegen:
-    """Emits everything after the graph call for a frame that breaks at `stop.instr`."""
+    """Emits everything after the graph call for a frame that breaks as the snapshot has it."""
 
-    def __init__(self, root: RootInterpreter, stop: Stop, instr: Instruction) -> None:
-        self.root = root
-        self.stop = stop
-        self.instr = instr
-        callees = [*stop.chain[1:], None]
-        shown = reachable(stop.chain[-1].stack)
-        self.frames = [
-            FrameState(tx, level, callee, shown)
-            for level, (tx, callee) in enumerate(zip(stop.chain, callees))
-        ]
+    def __init__(self, snapshot: Snapshot, output: OutputGraph) -> None:
+        self.output = output
+        self.snapshot = snapshot
+        self.instr = snapshot.instr
+        self.frames = snapshot.frames
         self.outer, self.inner = self.frames[0], self.frames[-1]
         self._keep_left()
         resumed = [frame.resumes for frame in self.frames if frame.resumes is not None]
-        simple = stop.loop is None and not any(frame.caught for frame in self.frames)
-        self.virtual_objects = VirtualObjects(root.output, resumed, stop.reason, ends=simple)
+        simple = snapshot.loop is None and not any(frame.caught for frame in self.frames)
+        self.virtual_objects = VirtualObjects(output, resumed, snapshot.reason, ends=simple)
         for frame in self.frames:
             frame.virtual_objects = self.virtual_objects
-        output = root.output
         output.emission = output.emission.materialising(map(id, self._needed()))
         self.nested = len(self.frames) > 1
-        self.returns_next = origin(root.code) is not None and not is_called(root.code)
+        self.returns_next = origin(self.outer.code) is not None and not is_called(self.outer.code)
         handled = [frame.exception() for frame in self.frames]
         # The exception that sys.exc_info() shows to the instruction.
         self.handled = next((value for value in reversed(handled) if value is not None), None)
@@ -114,7 +108,7 @@ class BreakCodegen:
 
     def _keep_left(self) -> None:
         """What is suspended, and held by frames of a traceback alone, is made with that."""
-        output = self.root.output
+        output = self.output
         finalizable = [w for w in output.finalizable.values() if isinstance(w, SuspendedGenerator)]
         raised = [
             v for v in output.side_effects.tracked if isinstance(v, ExceptionValue) and v.left
@@ -133,16 +127,16 @@ class BreakCodegen:
     def _needed(self) -> list[Any]:
         """What this frame needs as objects: what the instruction takes, or lets go of."""
         inner, op = self.inner, self.instr.op
-        if self.stop.loop is not None:
-            return [*inner.stack, *inner.locals.values(), *inner.tx.cells.values()]
+        if self.snapshot.loop is not None:
+            return [*inner.stack, *inner.locals.values(), *inner.all_cells.values()]
         needed: list[Any] = inner.stack[inner.split :]
         if op == "RETURN_VALUE":
-            needed += inner.tx.locals.values()
-            needed += [inner.tx.cells.get(name) for name in inner.code.co_cellvars]
+            needed += inner.variables.values()
+            needed += [inner.all_cells.get(name) for name in inner.code.co_cellvars]
         elif op in _LETS_GO:
-            needed.append(inner.tx.locals.get(self.instr.argval))
+            needed.append(inner.variables.get(self.instr.argval))
         if op in _OF_CELLS:
-            needed.append(inner.tx.cells.get(self.instr.argval))
+            needed.append(inner.all_cells.get(self.instr.argval))
         return needed
 
     # -- restoring ------------------------------------------------------------------------------
@@ -236,7 +230,7 @@ class BreakCodegen:
         op, kept = self.instr.op, self.inner.kept
         below = kept[: self.inner.split]
         if op == "RERAISE":
-            left = self.inner.tx.line_left(self.instr, above=1)
+            left = self.inner.line_left
             if left is not None and not self.nested:
                 codegen.set_location(left)
             with self._handled(codegen):
@@ -250,7 +244,7 @@ class BreakCodegen:
             self._conditional(codegen, operands)
         elif op in _OR_POP:
             self._jump_or_pop(codegen, operands)
-        elif self.stop.loop is not None:
+        elif self.snapshot.loop is not None:
             self._whole_loop(codegen, operands)
         elif op == "FOR_ITER":
             self._for_iter(codegen, operands)
@@ -265,7 +259,9 @@ class BreakCodegen:
             self._continue(codegen, following, [*below, *results, *nulls])
 
     def _next(self) -> Instruction:
-        return self.inner.tx.program[self.instr.index + 1][1]
+        following = self.inner.following
+        assert following is not None, "the instruction falls through"
+        return following
 
     def _behind(self) -> tuple[Instruction, list[Kept]]:
         """Where the frame goes on behind an instruction that may be a continuation's own call, and
@@ -308,15 +304,15 @@ class BreakCodegen:
     def _shim(self, nulls: list[bool], handling: bool) -> Callable[..., Any]:
         inner = self.inner
         function: Callable[..., Any]
-        if inner.tx.hidden and not handling:
+        if inner.hidden and not handling:
             assert self.instr.op == "FOR_ITER", "hidden frames break only there"
             function, count = _hook.next_item, 1
         else:
-            function = performing(inner.code, inner.tx.f_globals, self.instr, nulls, handling)
+            function = performing(inner.code, inner.namespace, self.instr, nulls, handling)
             count = function.__code__.co_argcount
         for frame in reversed(self.frames[1:]):
-            if frame is not inner and not frame.tx.hidden:
-                function = calling(frame.code, frame.tx.f_globals, frame.instr, function, count)
+            if frame is not inner and not frame.hidden:
+                function = calling(frame.code, frame.namespace, frame.instr, function, count)
             generator = self.frames[frame.level - 1].resumes
             if generator is not None and self._is_left(frame.level):
                 function = left_generator(function, generator.noun, generator.forbidden)
@@ -328,7 +324,7 @@ class BreakCodegen:
 
     def _between(self) -> list[FrameState]:
         """The frames that the user sees between the compiled one and the one that breaks."""
-        return [frame for frame in self.frames[1:-1] if not frame.tx.hidden]
+        return [frame for frame in self.frames[1:-1] if not frame.hidden]
 
     def _results(self, codegen: Codegen, operands: list[str]) -> list[Kept]:
         """Execute the instruction; its results, in locals."""
@@ -370,9 +366,9 @@ class BreakCodegen:
             codegen.store_fast("__handled")
             return [(Item.HANDLING, "__handled"), (Item.VALUE, "__handled")]
         if op == "LOAD_FAST_AND_CLEAR":
-            if name in self.root.cells:
+            if name in self.outer.all_cells:
                 codegen.load_closure(name)
-            elif name in self.root.locals:
+            elif name in self.outer.variables:
                 codegen.load_fast(name)
             else:
                 return [(Item.UNBOUND, "")]
@@ -483,11 +479,11 @@ class BreakCodegen:
         """exception -- (goes on at the handler in `frame`)"""
         handler = frame.handler
         assert handler is not None
-        drop_entries(codegen, sum(not above.tx.hidden for above in self.frames[: frame.level]))
+        drop_entries(codegen, sum(not above.hidden for above in self.frames[: frame.level]))
         codegen.store_fast("__exception")
         stack = frame.kept[: handler.depth]
         if handler.push_lasti:
-            codegen.load_const(frame.tx.raised_at(frame.instr, above=1))
+            codegen.load_const(frame.raised_at)
             codegen.store_fast("__lasti")
             stack.append((Item.VALUE, "__lasti"))
         stack.append((Item.VALUE, "__exception"))
@@ -593,7 +589,7 @@ class BreakCodegen:
         assert end is not None, "jumps have targets"
         below, bound = inner.kept[: inner.split], set(inner.locals)
         if any(item is Item.HANDLING for item, _ in below):
-            raise Unsupported(self.stop.reason)
+            raise Unsupported(self.snapshot.reason)
         iterator = operands[0] if self.apart else "__iterator"
         if not self.apart:
             codegen.store_fast(iterator)
@@ -608,7 +604,7 @@ class BreakCodegen:
                 results=results,
             )
         except CannotResume:
-            raise Unsupported(self.stop.reason) from None
+            raise Unsupported(self.snapshot.reason) from None
         inner.kept_alive -= {*names} - {*results}  # they end with the loop
         kept = [local for _, local in below if local]
         with self._raised_in_loop(codegen):
@@ -645,10 +641,10 @@ class BreakCodegen:
             codegen.load_callable(load)
             return
         caller = between[-1]
-        function = handing_on(caller.code, caller.tx.f_globals, caller.instr, count)
+        function = handing_on(caller.code, caller.namespace, caller.instr, count)
         for frame in reversed(between[:-1]):
             names = function.__code__.co_argcount
-            function = calling(frame.code, frame.tx.f_globals, frame.instr, function, names)
+            function = calling(frame.code, frame.namespace, frame.instr, function, names)
         first = _hook.disabled(function)
         codegen.load_callable(lambda: codegen.load_const(first))
         self._push_loop(codegen, code)
@@ -656,7 +652,7 @@ class BreakCodegen:
     def _push_loop(self, codegen: Codegen, code: CodeType) -> None:
         inner = self.inner
         if not code.co_freevars:
-            codegen.load_const(FunctionType(code, inner.tx.f_globals))
+            codegen.load_const(FunctionType(code, inner.namespace))
         elif self.nested:
             self._push_callee(codegen, inner, code)
         else:
@@ -700,10 +696,10 @@ class BreakCodegen:
             resume, passed, made = self._chain_code(frame, target, stack, names)
         except CannotResume:
             if self.nested:
-                raise Unsupported(self.stop.reason) from None
+                raise Unsupported(self.snapshot.reason) from None
             raise SkipFrame from None
-        same = resume is self.root.code and not made
-        if same and not self.root.output.op_count:
+        same = resume is self.outer.code and not made
+        if same and not self.output.op_count:
             raise SkipFrame  # each turn of this loop would be a call that gains nothing
         self.virtual_objects.end(codegen, passed=True, raised=raised)
         codegen.load_callable(
@@ -712,7 +708,7 @@ class BreakCodegen:
         if resume.co_freevars:
             codegen.make_function(resume, resume.co_freevars)
         else:
-            self.root.output.continuation(resume, self.root.f_globals).load(codegen.emit)
+            self.output.continuation(resume, self.outer.namespace).load(codegen.emit)
         for i, argument in enumerate(passed):
             if isinstance(argument, Exhausted):
                 argument.push(codegen)
@@ -766,7 +762,7 @@ class BreakCodegen:
                 make = partial(make_resume_code, caller.code, caller.instr.index, **place)
                 passed = own
                 continue
-            inner = Callee(code, callee.tx.f_globals, len(passed), caller.pushed_form)
+            inner = Callee(code, callee.namespace, len(passed), caller.pushed_form)
             make = partial(make_call_code, caller.code, caller.instr.index, callee=inner, **place)
             functions = [function] if code.co_freevars else []
             passed = [*own, *functions, *passed, *caller.pushed_locals()]
@@ -784,15 +780,14 @@ class BreakCodegen:
         left = [above.resumes for above in self.frames[frame.level : -1]]
         return {id(generator): Exhausted(generator) for generator in left if generator is not None}
 
-    @staticmethod
-    def _push_callee(codegen: Codegen, callee: FrameState, code: CodeType) -> None:
+    def _push_callee(self, codegen: Codegen, callee: FrameState, code: CodeType) -> None:
         """A function over an inlined frame's continuation and cells."""
         if not code.co_freevars:
-            callee.tx.output.continuation(code, callee.tx.f_globals).load(codegen.emit)
+            self.output.continuation(code, callee.namespace).load(codegen.emit)
             return
         codegen.load_callable(lambda: codegen.load_const(FunctionType))
         codegen.load_const(code)
-        codegen.load_globals(callee.tx.f_globals)
+        codegen.load_globals(callee.namespace)
         codegen.load_const(code.co_name)
         codegen.load_const(None)
         codegen.load_fast(callee.closure)

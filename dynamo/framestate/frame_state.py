@@ -23,7 +23,7 @@ from dynamo.guards.sources import LocalSource
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue
-from dynamo.values.lifetimes import is_finalizable, must_stay_alive
+from dynamo.values.lifetimes import is_finalizable, must_stay_alive, reachable
 from dynamo.values.stack_items import (
     NULL,
     RESULT,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.framestate.virtual_objects import VirtualObjects
     from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.root import Stop
 
 # A stack item of the rewritten frame: what it is, and the local that holds it.
 Kept = tuple[Item, str]
@@ -49,7 +50,9 @@ _KEEP_ALL = frozenset(["WITH_EXCEPT_START"])
 class FrameState:
     """`callee` is the next inner frame; None: the instruction that breaks is this frame's.
 
-    shown: by id, what may be held by others once the instruction has run.
+    shown: by id, what may be held by others once the instruction has run. Nothing but this is left
+    of the interpreter for break codegen: variables and all_cells are those of the frame, locals and
+    cells those of them that the continuation needs.
     """
 
     virtual_objects: VirtualObjects  # of the break, in all frames
@@ -61,10 +64,19 @@ class FrameState:
         callee: Interpreter | None,
         shown: dict[int, Value | Lazy],
     ) -> None:
-        self.tx = tx
+        self.output = tx.output
         self.code = tx.code
+        self.namespace = tx.f_globals
+        self.hidden = tx.hidden
+        self.variables = tx.locals
+        self.all_cells = tx.cells
         self.level = level
         self.instr = tx.current
+        behind = self.instr.index + 1
+        self.following = tx.program[behind][1] if behind < len(tx.program) else None
+        # Of what the instruction raises again: the place, and the line.
+        self.raised_at = tx.raised_at(self.instr, above=1)
+        self.line_left = tx.line_left(self.instr, above=1)
         # The generator whose resumption is to be executed again; None: there is no such thing.
         resumption = None if callee is None or callee.pushed is not None else callee.resumption
         self.resumes: Any = None if resumption is None else resumption.generator
@@ -106,9 +118,9 @@ class FrameState:
         """
         begins = self.instr.op == "STORE_FAST" and not isinstance(self.stack[-1], CellValue)
         for name in self._cell_names:
-            cell = self.tx.cells.get(name)
+            cell = self.all_cells.get(name)
             replaced = cell is None or (cell.source is None and cell.local_name is None)
-            if replaced or name in self.tx.locals or (begins and name == self.instr.argval):
+            if replaced or name in self.variables or (begins and name == self.instr.argval):
                 text = f"the comprehension's variable {name!r}"
                 raise Unsupported(breaks.CannotReconstruct(text))
 
@@ -182,7 +194,7 @@ class FrameState:
             for value, (_, local) in reversed(above)
             if local
             and local not in self.virtual_objects.slots
-            and is_finalizable(self.tx.output, value)
+            and is_finalizable(self.output, value)
         ]
         return exhausted
 
@@ -231,7 +243,7 @@ class FrameState:
         """
         if self.virtual_cells is None or not code.co_freevars:
             return self, code
-        return over_cells(code, self.tx.f_globals, self.virtual_cells)
+        return over_cells(code, self.namespace, self.virtual_cells)
 
     def restore(self, codegen: Codegen) -> Callable[[], None]:
         """Push the variables of the compiled frame itself that have to be stored again. The
@@ -243,7 +255,7 @@ class FrameState:
             if name in self._cell_names or not self.virtual_objects.takes(codegen, value, name):
                 codegen(value)
                 restored.append(name)
-        arguments = self.tx.output.root_frame.arguments
+        arguments = self.output.root_frame.arguments
         virtual = [name for name in self.code.co_cellvars if self._is_virtual_cell(codegen, name)]
         emptied = [name for name in virtual if name in arguments]  # the argument is still in it
 
@@ -256,7 +268,7 @@ class FrameState:
         return store
 
     def _is_virtual_cell(self, codegen: Codegen, name: str) -> bool:
-        cell = self.tx.cells.get(name)
+        cell = self.all_cells.get(name)
         if cell is None or cell.local_name != name:  # a comprehension has it
             return False
         return self.virtual_objects.takes_cell(codegen, cell, name, read=name in self.cells)
@@ -280,8 +292,8 @@ class FrameState:
         reads.
         """
         dropped = []
-        for name, argument in self.tx.output.root_frame.arguments.items():
-            value = self.tx.locals.get(name)
+        for name, argument in self.output.root_frame.arguments.items():
+            value = self.variables.get(name)
             if name in self.locals or name in self.code.co_cellvars:
                 continue
             replaced = value is None or not _in_place(name, value)
@@ -292,6 +304,27 @@ class FrameState:
     def moved_locals(self) -> list[str]:
         """Variables of the compiled frame itself that have to be stored again."""
         return [name for name, value in self.locals.items() if not _in_place(name, value)]
+
+
+class Snapshot:
+    """The program at a graph break: the only input of break codegen, besides the graph and the side
+    effects of the attempt.
+
+    frames: from the compiled one to the one whose instruction breaks. loop: begins there and runs
+    natively as a whole.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        callees = [*stop.chain[1:], None]
+        shown = reachable(stop.chain[-1].stack)
+        self.frames = [
+            FrameState(tx, level, callee, shown)
+            for level, (tx, callee) in enumerate(zip(stop.chain, callees))
+        ]
+        assert stop.instr is not None, "a break stands before an instruction"
+        self.instr = stop.instr
+        self.reason = stop.reason
+        self.loop = stop.loop
 
 
 def _handler_of(instr: Instruction) -> Any:

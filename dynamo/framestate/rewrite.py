@@ -31,6 +31,7 @@ from dynamo.config import config
 from dynamo.errors import BackendCompilerFailed, Unsupported
 from dynamo.framestate.break_codegen import BreakCodegen
 from dynamo.framestate.check_codegen import CheckCodegen
+from dynamo.framestate.frame_state import Snapshot
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.weak_targets import hold_targets
 from dynamo.guards.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
@@ -84,7 +85,7 @@ class FrameRewriter:
         if stop.instr is not None:
             if self.output.inference.open:
                 raise Unsupported(breaks.InferenceMode())
-            self.breaking = BreakCodegen(root, stop, stop.instr)
+            self.breaking = BreakCodegen(Snapshot(stop), self.output)
 
     def check(self) -> None:
         """Raises Unsupported where a value cannot be made again."""
