@@ -17,7 +17,7 @@ from fxgraph.aot import (
 from fxgraph.aot.returned import WithNumbers, numbers_as_tensors, returns_numbers
 from fxgraph.aot.split import SplitGraph, split
 from fxgraph.aot.wrapped_training import compile_wrapped_training
-from fxgraph.aot.wrappers import WithWrappers, plain_graph, takes_wrappers
+from fxgraph.aot.wrappers import WithWrappers, has_wrappers, plain_graph
 
 
 class OpByOp:
@@ -85,7 +85,7 @@ def whole_or_split(
     """The compiled graph; where it must run op by op for some of its nodes, what stands between
     those is compiled.
     """
-    if takes_wrappers(gm):
+    if has_wrappers(gm):
         return _without_wrappers(gm, example_inputs, compile_whole)
     positions = returns_numbers(gm)
     tensors = numbers_as_tensors(gm, positions) if positions else None

@@ -64,8 +64,9 @@ def child(system: str, subject: str, seconds: float, dtype: str) -> dict[str, fl
     fn, inputs = SUBJECTS[subject]()
     if isinstance(fn, torch.nn.Module):
         fn.to(getattr(torch, dtype))
-    floats = {name for name, x in inputs.items() if x.is_floating_point()}
-    inputs = {n: x.to(getattr(torch, dtype)) if n in floats else x for n, x in inputs.items()}
+    for name, x in inputs.items():
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            inputs[name] = x.to(getattr(torch, dtype))
     with torch.no_grad():
         with FlopCounterMode(display=False) as flops:
             expected = fn(**inputs)

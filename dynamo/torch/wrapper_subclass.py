@@ -8,6 +8,7 @@ instance of the class around fake tensors. Backends take their operators apart
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -92,10 +93,25 @@ def is_wrapper(obj: torch.Tensor) -> bool:
     """Whether capture knows a tensor as a wrapper of others."""
     if obj.is_nested or not is_traceable_wrapper_subclass(obj):
         return False
-    cls = type(obj)
-    if cls.__module__.startswith("torch.distributed"):
+    return is_wrapper_class(type(obj))
+
+
+@tensor_function
+def is_wrapper_class(cls: type) -> bool:
+    if not is_traceable_wrapper_subclass_type(cls) or cls.__module__.startswith(_NOT_KNOWN):
         return False
     return override_of(cls) is MISSING or overrides_by_default(cls)
+
+
+_NOT_KNOWN = ("torch.distributed", "torch.nested", "torch._subclasses")
+
+
+@tensor_function
+def make_wrapper(
+    tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A wrapper that the program makes: the class is called in the graph."""
+    return call_in_graph(tx, "call_function", cls, args, kwargs)
 
 
 @tensor_function

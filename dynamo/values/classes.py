@@ -60,6 +60,7 @@ from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
+from dynamo.values.tensor_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -339,6 +340,8 @@ def construct(
             return made
     new = class_lookup(cls, "__new__")
     _guard_constructors(tx, owner)
+    if issubclass(cls, torch.Tensor) and registered("is_wrapper_class")(cls):
+        return registered("make_wrapper")(tx, cls, args, kwargs)
     new = new.__func__ if isinstance(new, staticmethod) else new
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")

@@ -85,9 +85,10 @@ def wrapper_of(value: Any) -> Wrapper | None:
     return Wrapper.of(value) if is_wrapper else None
 
 
-def takes_wrappers(gm: GraphModule) -> bool:
-    vals = (n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder")
-    return any(isinstance(v, torch.Tensor) and is_traceable_wrapper_subclass(v) for v in vals)
+def has_wrappers(gm: GraphModule) -> bool:
+    """Whether an input or a result of a call in the graph is a wrapper."""
+    kinds = {type(node.meta.get("example_value")) for node in gm.graph.nodes}
+    return any(issubclass(k, torch.Tensor) and is_traceable_wrapper_subclass_type(k) for k in kinds)
 
 
 @dataclass
