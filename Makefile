@@ -4,6 +4,7 @@
 # make lint / make accept (refresh golden files) / make bench
 # make fuzz    random programs, expressions and reflection, eager against compiled; PROGRAMS=5000 SEED=1
 #              repeats a run
+# make coverage  the lines of each folder that unit tests execute; TESTS=tests/fxgraph chooses some
 # make cpython  CPython's own tests with and without the hook: the table of differences
 #
 # PYTHON=python3.12 chooses the interpreter; each has its own virtual environment.
@@ -19,7 +20,7 @@ JOBS ?= 2
 SPREAD ?= 1
 PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --spread $(SPREAD) --durations 25
 
-.PHONY: demo test lint accept bench fuzz cpython torch install clean
+.PHONY: demo test lint accept bench fuzz coverage cpython torch install clean
 
 demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
@@ -50,6 +51,12 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(if $(PROGRAMS),--programs $(PROGRAMS)) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.expressions $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.fuzz.reflection $(if $(SEED),--seed $(SEED))
+
+coverage: $(STAMP)
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) -p tests.covering -m "not slow and not gpu" $(TESTS)
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python tools/covered_lines.py
 
 cpython: $(STAMP)
 	$(BIN)/python -m tests.cpython --all
