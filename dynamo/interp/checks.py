@@ -37,6 +37,7 @@ from dynamo.bytecode.raising import good_side, may_be_caught, raises
 from dynamo.errors import Unsupported
 from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import BreakBefore, Retry
+from dynamo.torch.torch_state import settings
 from dynamo.values.base import Value
 from dynamo.values.memory_overlap import version_of
 from fxgraph import Node, effects
@@ -57,6 +58,7 @@ STATE_FUNCTIONS = frozenset(
         "set_autocast_dtype",
         "set_autocast_cache_enabled",
         "clear_autocast_cache",
+        *(setter.__name__ for setter, _ in settings()),
     ]
 )
 # What operations raise that fail on the values of tensors.

@@ -113,6 +113,8 @@ class OutputGraph:
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
         self.hoisted_modules: list[Callable[[], Any]] = []  # see values/hoisted_modules.py
+        # reader -> what it gave at the frame's entry, of settings that the frame changed
+        self.settings_before: dict[Any, Any] = {}
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.default_dtype = torch.get_default_dtype()

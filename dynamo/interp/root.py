@@ -19,6 +19,7 @@ from dynamo.interp.interpreter import Interpreter, breakable_chain
 from dynamo.plans import AttemptEnded, BreakBefore, Retry, SkipFrame
 from dynamo.torch.autocast import autocast_nesting
 from dynamo.torch.devices import entered_devices, set_devices
+from dynamo.torch.torch_state import settings
 from dynamo.values.builder import Lazy
 from dynamo.values.cell import CellValue, build_cell
 from dynamo.values.exceptions import RaisedException
@@ -217,6 +218,7 @@ def read_modes() -> list[tuple]:
     modes.append((set_regions, regions()))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
     modes.append((set_devices, *entered_devices()))
+    modes += [(setter, read()) for setter, read in settings()]
     return modes
 
 

@@ -49,6 +49,16 @@ def call_custom_op(op, *args, **kwargs):
     return op._opoverload(*args, **kwargs)
 
 
+def call_graph_module(module, *args, **kwargs):
+    """The call of a GraphModule, which adds a note to exceptions."""
+    return torch.nn.Module.__call__(module, *args, **kwargs)
+
+
+def call_optimized_module(module, *args, **kwargs):
+    """The call of a module that torch.compile wrapped."""
+    return module._modules["_orig_mod"](*args, **kwargs)
+
+
 def group_tensors(tensorlistlist, with_indices=False):
     """torch._C._group_tensors_by_device_and_dtype."""
     grouped = {}

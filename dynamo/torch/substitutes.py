@@ -17,7 +17,7 @@ from torch.optim import adam
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.polyfills import torch_functions as torch_polyfills
-from dynamo.torch.numpy_values import ArrayValue
+from dynamo.torch.numpy_values import ArrayValue, alias_of
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, real_object
 from dynamo.values.constant import ConstantValue
@@ -157,6 +157,8 @@ def fold_as_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Val
 def fold_asarray(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch.asarray: of tensors and numbers; buffers and arrays are outside of torch."""
     data = args[0] if args else kwargs.get("obj")
+    if isinstance(data, ArrayValue) and not data.scalar and len(args) == 1 and not kwargs:
+        return alias_of(tx, data)
     plain = data is not None and (
         isinstance(data, (TensorValue, SequenceValue)) or data.is_constant()
     )

@@ -42,6 +42,7 @@ from dynamo.values.function import (
 )
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
+from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
 from dynamo.values.tensor import TensorValue, call_in_graph
 
 if TYPE_CHECKING:
@@ -149,6 +150,18 @@ def _state_change(function: Callable[..., Any], read: Callable[..., Any] | None)
         result = call_real(tx, function, *real)
         tx.output.create_node("call_function", function, tuple(real), {}, None, tx)
         return tx.wrap(result)
+
+    return fold
+
+
+def _setting_change(function: Callable[..., Any], read: Callable[[], Any]) -> Fold:
+    """A change of a setting, whose value at the frame's entry is guarded."""
+    change, guarded_read = _state_change(function, read), torch_state.read_flag(read)
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        guarded_read(tx, [], {})
+        tx.output.settings_before.setdefault(read, read())
+        return change(tx, args, kwargs)
 
     return fold
 
@@ -266,6 +279,8 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "set_autocast_cache_enabled",
         lambda f: _state_change(f, torch.is_autocast_cache_enabled),
     )
+    for setter, read in torch_state.settings():
+        table[id(setter)] = (setter, _setting_change(setter, read))
     table |= _collect(torch, "autocast_increment_nesting", lambda f: _enter_autocast)
     table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
     table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)
@@ -482,6 +497,72 @@ def _untagged(obj: Any) -> Any:
         return None
     cells = dict(zip(obj.__code__.co_freevars, obj.__closure__ or ()))
     return cells["init"].cell_contents if "init" in cells else None
+
+
+def _python_source(obj: Any) -> Any:
+    """The Python function behind one that torch.jit.script compiled, that runs as a script only
+    while tracing, or that torch.compile wrapped; None for any other object.
+    """
+    if type(obj) is torch.jit.ScriptFunction:
+        original = getattr(obj, "_torchdynamo_inline", None)
+        return original if original is not None and _is_scripted(obj) else None
+    if type(obj) is not types.FunctionType:
+        return None
+    if obj.__dict__.get("__script_if_tracing_wrapper"):
+        return obj.__dict__.get("__original_fn")
+    if obj.__dict__.get("_is_torch_compile") and "_torchdynamo_disable" not in obj.__dict__:
+        original = obj.__dict__.get("_torchdynamo_orig_callable")
+        return original if type(original) is types.FunctionType else None
+    return None
+
+
+def _is_scripted(function: Any) -> bool:
+    """Not traced, which would have left the sizes of examples in the types of inputs."""
+    inputs = list(function.graph.inputs())
+    return bool(inputs) and not any(value.isCompleteTensor() for value in inputs)
+
+
+# Calls of modules that torch's own compilers made, by the names of the methods.
+_MODULE_CALLS = {
+    "GraphModule.recompile.<locals>.call_wrapped": torch_polyfills.call_graph_module,
+    "OptimizedModule.__call__": torch_polyfills.call_optimized_module,
+}
+
+
+def _module_call(obj: Any) -> Any:
+    if type(obj) is not types.FunctionType or obj.__qualname__ not in _MODULE_CALLS:
+        return None
+    of_torch = (obj.__module__ or "").startswith("torch.")
+    return _MODULE_CALLS[obj.__qualname__] if of_torch else None
+
+
+@special_builder(lambda obj: _module_call(obj) is not None)
+def build_module_call(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: UserFunctionValue(_module_call(obj)))
+
+
+@special_builder(lambda obj: _python_source(obj) is not None)
+def build_python_source(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    return _build(tx, obj, source, lambda: UserFunctionValue(_python_source(obj)))
+
+
+class VersionValue(ConstantValue):
+    """torch.__version__: a text that compares as a version."""
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.value
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        known, real = constant_or_none(other)
+        if not known:
+            return None
+        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
+
+
+@builder(torch.torch_version.TorchVersion)
+def build_version(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return VersionValue(obj, source)
 
 
 @special_builder(lambda obj: _untagged(obj) is not None)

@@ -28,12 +28,33 @@ _FLAGS = """
     _get_cublas_allow_bf16_reduced_precision_reduction _get_cublas_allow_fp16_accumulation
     _get_cudnn_sdp_enabled _get_flash_sdp_enabled _get_mem_efficient_sdp_enabled
     _get_math_sdp_enabled _get_overrideable_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction
-    _get_cudnn_benchmark_limit _cuda_get_cudnn_benchmark_limit _get_blas_preferred_backend
+    _get_sdp_priority_order _get_cudnn_benchmark_limit
+    _cuda_get_cudnn_benchmark_limit
+    _get_blas_preferred_backend
     _get_linalg_preferred_backend _get_fp32_precision_getter _get_qengine
     _get_cpu_allow_fp16_reduced_precision_reduction _get_deterministic_fill_uninitialized_memory
     get_num_threads get_num_interop_threads _is_any_autocast_enabled
 """
+# Settings that captured code may change, by the functions of torch._C that set and read them.
+_SETTERS = """
+    _set_sdp_use_flash:_get_flash_sdp_enabled _set_sdp_use_math:_get_math_sdp_enabled
+    _set_sdp_use_mem_efficient:_get_mem_efficient_sdp_enabled
+    _set_sdp_use_cudnn:_get_cudnn_sdp_enabled
+    _set_sdp_use_overrideable:_get_overrideable_sdp_enabled
+    _set_sdp_priority_order:_get_sdp_priority_order
+"""
 _OF_TORCH = "is_anomaly_enabled is_anomaly_check_nan_enabled is_warn_always_enabled"
+
+
+@cache
+def settings() -> list[tuple[Callable[..., Any], Callable[[], Any]]]:
+    """(setter, reader) of what captured code may change."""
+    pairs = [row.split(":") for row in _SETTERS.split()]
+    return [
+        (getattr(torch._C, setter), getattr(torch._C, reader))
+        for setter, reader in pairs
+        if hasattr(torch._C, setter)
+    ]
 
 
 @cache
@@ -53,11 +74,12 @@ def read_flag(function: Callable[..., Any]) -> Callable[..., Value]:
         real = [constant_argument(tx, a) for a in args]
         real_kwargs = {k: constant_argument(tx, v) for k, v in kwargs.items()}
         answer = call_real(tx, function, *real, **real_kwargs)
+        before = tx.output.settings_before.get(function, answer)
 
         def torch_state_unchanged(module: Any) -> bool:
-            return function(*real, **real_kwargs) == answer
+            return function(*real, **real_kwargs) == before
 
-        torch_state_unchanged.__name__ = f"torch_state_unchanged: {function.__name__}() is {answer}"
+        torch_state_unchanged.__name__ = f"torch_state_unchanged: {function.__name__}() is {before}"
         tx.guard(ModuleSource("torch"), "predicate", torch_state_unchanged)
         return tx.wrap(answer)
 

@@ -527,6 +527,9 @@ def _hash(tx, owner):
     try:
         return ConstantValue(hash(owner.as_constant()))
     except Unsupported:
+        kind = owner.python_type()  # functions hash by their address, too
+        if class_lookup(kind, "__hash__") is object.__hash__ or kind is types.FunctionType:
+            return TokenValue(hash, owner)
         raise Unsupported(breaks.UncapturedCall("hash")) from None
 
 

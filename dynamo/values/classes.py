@@ -37,7 +37,7 @@ from dynamo.values.descriptors import (
     reads_by_function,
 )
 from dynamo.values.dicts import DefaultDictValue, DictValue, pairs_of
-from dynamo.values.enums import EnumValue
+from dynamo.values.enums import NATIVE_META, EnumValue
 from dynamo.values.exception_groups import make_group
 from dynamo.values.exception_objects import ExceptionValue, init_keywords, make_natively
 from dynamo.values.exceptions import (
@@ -98,7 +98,7 @@ class ClassValue(MetaclassInstance):
 
     # -- attributes -----------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
-        if self.has_special(tx, "__getattribute__"):
+        if self.has_special(tx, "__getattribute__") and type(self.cls) is not NATIVE_META:
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):

@@ -7,12 +7,14 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, DictItemSource, InstanceDictSource, Source
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
-from dynamo.values.builder import subclass_builder
+from dynamo.values.builder import special_builder, subclass_builder
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.descriptors import MISSING, bind, class_lookup, is_data_descriptor
 from dynamo.values.exceptions import call_real, raise_python
@@ -38,6 +40,45 @@ def _is_complete(member: Any) -> bool:
         return True
     value = held.get("_value_")  # of a combination of flags: it has no place in the order
     return isinstance(value, int) and type(member)._value2member_map_.get(value) is member
+
+
+# The metaclass of pybind11's classes, which reads attributes as `type` does.
+NATIVE_META = type(torch._C._SDPBackend)
+
+
+def _is_native_member(obj: Any) -> bool:
+    cls = type(obj)
+    if type(cls) is not NATIVE_META or "__entries" not in vars(cls):
+        return False
+    return any(member is obj for member in cls.__members__.values())
+
+
+@special_builder(_is_native_member)
+def build_native_member(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    """A member of an enum of C++."""
+    tx.guard(source, "id", obj)
+    return NativeMemberValue(obj, source)
+
+
+class NativeMemberValue(ConstantValue):
+    """A member of an enum of C++: immutable, made once."""
+
+    def identity(self) -> tuple[bool, Any]:
+        return True, self.value
+
+    def as_proxy(self) -> Any:
+        raise Unsupported(breaks.NotGraphArgument(self.describe()))
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("name", "value"):
+            return ConstantValue(getattr(self.value, name))
+        return super().getattr(tx, name)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        known, real = constant_or_none(other)
+        if not known:
+            return None
+        return ConstantValue(call_real(tx, COMPARE_FUNCTIONS[op], self.value, real))
 
 
 _BOUND = (types.FunctionType, property)

@@ -13,6 +13,7 @@ import operator
 import os
 import re
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Callable
@@ -26,10 +27,11 @@ from dynamo.guards.sources import AttrSource, ModuleSource
 from dynamo.polyfills import library as polyfills
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
-from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, polyfill
+from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, is_none, polyfill
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
 from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exception_objects import TracebackValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import PureObjectValue
 from dynamo.values.lookup import type_holds
@@ -104,6 +106,14 @@ def _bytes(tx, source=None, *rest, **kwargs):
     if not all(value.is_constant() for value in (*args, *kwargs.values())):
         raise Unsupported(breaks.UncapturedCall("bytes"))
     return fold(tx, bytes, args, kwargs)
+
+
+@handles(traceback.clear_frames)
+def _clear_frames(tx, tb):
+    """The frames of exceptions that the captured code raised hold nothing but what lives anyway."""
+    if not is_none(tb) and (not isinstance(tb, TracebackValue) or tb.kept or tb.tail is not None):
+        raise Unsupported(breaks.UncapturedCall("traceback.clear_frames"))
+    return ConstantValue(None)
 
 
 # -- math -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 
@@ -38,12 +39,34 @@ class UnseenValue(Value):
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))
 
 
+class ThreadLocalValue(UnseenValue):
+    """A threading.local: what this thread put into it is read, and guarded, by attribute."""
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if not self.hasattr(tx, name):
+            return super().getattr(tx, name)
+        assert self.source is not None, "it was installed"
+        return tx.wrap(getattr(self.real, name), AttrSource(self.source, name))
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        if type(self.real) is not threading.local or name.startswith("__"):
+            return super().hasattr(tx, name)
+        found = name in vars(self.real)
+
+        def thread_local_has(real: Any) -> bool:
+            return (name in vars(real)) is found
+
+        thread_local_has.__name__ = f"thread_local_has {name}: {found}"
+        tx.guard(self.source, "predicate", thread_local_has)
+        return found
+
+
 @subclass_builder(threading.local)
 def build_thread_local(tx: Interpreter, obj: threading.local, source: Source | None) -> Value:
     if source is None:
         source = tx.output.install(type(obj).__name__, obj)
     tx.guard(source, "id", obj)
-    return tx.output.remember(obj, source, UnseenValue(obj, source))
+    return tx.output.remember(obj, source, ThreadLocalValue(obj, source))
 
 
 class FrameValue(UnseenValue):

@@ -133,7 +133,8 @@ ESCAPING_METHODS = frozenset(
 )
 # In place, on what a tensor is: autograd's state and the storage are changed natively.
 METADATA_METHODS = frozenset(["set_", "requires_grad_", "detach_"])
-_OF_FAKES = frozenset(["__dir__", "__reduce_ex__", "__sizeof__"])  # tell of the fake tensor itself
+# What tells of the fake tensor itself.
+_OF_FAKES = frozenset(["__dir__", "__reduce_ex__", "__sizeof__", "is_set_to"])
 NUMPY_METHODS = frozenset(["numpy", "__array__"])
 
 

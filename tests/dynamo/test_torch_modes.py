@@ -70,12 +70,12 @@ def jit_decorators(x):
     return jit_ign(x), jit_unu(x), jit_exp(x)
 
 
-@program(matrix, breaks="ATTRIBUTE_ACCESS")
+@program(matrix)
 def scripted_function(x):
     return jit_scr(x)
 
 
-@program(matrix, breaks="UNCAPTURED_CALL")
+@program(matrix)
 def script_if_tracing(x):
     return jit_sit(x)
 
@@ -113,7 +113,7 @@ def backend_flags_set(x):
         return x + 1
 
 
-@program(lambda: torch.randn(2, 4, 8, 8), breaks="ATTRIBUTE_ACCESS")
+@program(lambda: torch.randn(2, 4, 8, 8))
 def attention_kernel_chosen(x):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

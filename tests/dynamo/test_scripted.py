@@ -1,0 +1,102 @@
+"""Functions and modules that torch's own compilers made, called in captured code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import dynamo
+from tests.dynamo.values_support import CountingBackend
+
+
+def branches(x):
+    if x.shape[0] > 2:
+        return x * 2
+    return x - 1
+
+
+def negated(x):
+    return -x
+
+
+@torch.jit.script_if_tracing
+def boxes(x):
+    return x.clamp(min=0) + x.shape[0]
+
+
+scripted = torch.jit.script(branches)
+# The trace keeps the branch of its example.
+traced = torch.jit.trace(branches, torch.ones(4, 3), check_trace=False)
+torch.manual_seed(0)
+layer = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+graph_module = torch.fx.symbolic_trace(layer)
+compiled_function = torch.compile(branches, backend="eager")
+compiled_layer = torch.compile(layer, backend="eager")
+frozen_out = torch._dynamo.disable(negated)
+
+PROGRAMS = {
+    "scripted": lambda x: scripted(x) + 1,
+    "scripted twice": lambda x: scripted(scripted(x).t()),
+    "if tracing": lambda x: boxes(x) * 2,
+    "graph module": lambda x: graph_module(x) + 1,
+    "function of torch.compile": lambda x: compiled_function(x) * 3,
+    "module of torch.compile": lambda x: compiled_layer(x) * 3,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_graph(name, backend):
+    program = PROGRAMS[name]
+    captured = dynamo.compile(program, backend=backend, fullgraph=True)
+    for rows in (4, 2, 1, 5):
+        x = torch.arange(3.0 * rows).reshape(rows, 3) - 2
+        torch.testing.assert_close(captured(x), program(x))
+
+
+def test_gradients_flow_through_scripts():
+    def program(x):
+        return (scripted(x).sin() * scripted(x)).sum()
+
+    leaf = torch.linspace(-1, 1, 12).reshape(4, 3)
+    grads = []
+    for function in (program, dynamo.compile(program, fullgraph=True)):
+        x = leaf.clone().requires_grad_()
+        function(x).backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads)
+
+
+def test_traces_run_as_they_are():
+    """Not the function that was traced, which would take the other branch."""
+
+    def program(x):
+        return traced(x + 1) + 1
+
+    x = torch.ones(2, 3)
+    assert torch.equal(dynamo.compile(program, backend="eager")(x), torch.full((2, 3), 5.0))
+
+
+def test_disabled_stays_out():
+    backend = CountingBackend()
+
+    def program(x):
+        return frozen_out(x + 1) + 1
+
+    x = torch.ones(3)
+    assert torch.equal(dynamo.compile(program, backend=backend)(x), program(x))
+    assert backend.graphs == 2
+
+
+def test_replaced_script_is_seen():
+    holder = [scripted]
+
+    def program(x):
+        return holder[0](x)
+
+    captured = dynamo.compile(program, backend="eager", fullgraph=True)
+    x = torch.ones(4, 3)
+    assert torch.equal(captured(x), x * 2)
+    holder[0] = torch.jit.script(negated)
+    assert torch.equal(captured(x), -x)
