@@ -96,7 +96,11 @@ def whole_or_split(
     whole = compile_whole(gm, example_inputs)
     if not isinstance(whole, OpByOp):
         return whole
-    parts = split(gm, example_inputs, compile_whole)
+
+    def compile_body(body: GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return whole_or_split(body, examples, compile_whole)
+
+    parts = split(gm, example_inputs, compile_whole, compile_body)
     if parts is None:
         return whole
     parts.compile_report = _report_of(whole, parts)
@@ -106,9 +110,13 @@ def whole_or_split(
 def _report_of(whole: OpByOp, parts: SplitGraph) -> dict[str, Any]:
     (why,) = whole.compile_report["notes"]
     why = why.removeprefix("the graph runs op by op: ")
-    compiled = [part for part in parts.parts if part.compiled is not None]
-    reports = [getattr(part.compiled, "compile_report", None) or {} for part in compiled]
-    count = f"{len(compiled)} part{'s' if len(compiled) > 1 else ''}"
+    compiled = [part.compiled for part in parts.parts if part.compiled is not None]
+    count = f"{len(compiled)} part{'' if len(compiled) == 1 else 's'}"
+    bodies = [body for flow in parts.flows.values() for body in flow.bodies]
+    if bodies:
+        count += f", {len(bodies)} {'body' if len(bodies) == 1 else 'bodies'} of control flow"
+    compiled += [one for body in bodies for one in body.compiled.values()]
+    reports = [getattr(one, "compile_report", None) or {} for one in compiled]
     fallbacks: Counter[str] = Counter()
     for report in reports:
         fallbacks.update(report.get("fallback_ops") or {})

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fxgraph.aot import decompositions as rules
 from fxgraph.aot import scalars
+from fxgraph.aot.control_flow import RUNS
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
@@ -198,6 +199,8 @@ class TracingInterpreter(Interpreter):
                 return result
             except Exception as error:
                 text = f"{n.name} cannot be traced: {type(error).__name__}: {error}"
+                if n.target in RUNS:
+                    text = f"{n.name} decides with each call which body runs, and how often"
                 forget_frames(error)
         raise Unfunctionalizable(text)
 

@@ -2,19 +2,21 @@
 Python must run themselves.
 
     y = x.sin() * 2                      part 0: compiled
-    z = torch.cond(p, f, g, (y,))        part 1: run as it is
+    z = torch.cond(p, f, g, (y,))        part 1: run as it is, f and g compiled
     w = z[0]
     return w.exp() + y                   part 2: compiled, takes w and y
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fxgraph.aot.control_flow import ControlFlow, Unsuited, flow_of
 from fxgraph.aot.functional import GRAD_SWITCHES, works_with_gradients
 from fxgraph.args import map_aggregate
 from fxgraph.expression_nodes import function_of
@@ -42,11 +44,17 @@ class Part:
 
 
 class SplitGraph:
-    """Calls the parts in order; takes all inputs. `compile_report` has their notes."""
+    """Calls the parts in order; takes all inputs. `compile_report` has their notes.
 
-    def __init__(self, gm: GraphModule, parts: list[Part]) -> None:
+    flows: the nodes of control flow that have compiled bodies.
+    """
+
+    def __init__(
+        self, gm: GraphModule, parts: list[Part], flows: Mapping[Node, ControlFlow]
+    ) -> None:
         self.module = gm
         self.parts = parts
+        self.flows = flows
         self.placeholders = gm.graph.find_nodes(op="placeholder")
         self.attributes = gm.graph.find_nodes(op="get_attr")
         self.result = gm.graph.output_node().args[0]
@@ -61,7 +69,7 @@ class SplitGraph:
         for part, dead, expected in zip(self.parts, self.dead, self.expected):
             if part.compiled is None or not all(tensor.holds(env) for tensor in expected):
                 for node in part.nodes:
-                    env[node] = interpreter.run_node(node)
+                    env[node] = self._run(node, interpreter)
             else:
                 bound = getattr(part.compiled, "binds_static", False)
                 given = [env[n] for n in part.inputs if not (bound and n.meta.get("static"))]
@@ -70,25 +78,49 @@ class SplitGraph:
                 env.pop(node, None)
         return map_aggregate(self.result, lambda a: env[a] if isinstance(a, Node) else a)
 
+    def _run(self, node: Node, interpreter: Interpreter) -> Any:
+        flow = self.flows.get(node)
+        if flow is not None:
+            given = [arg for arg in node.args if getattr(arg, "op", "") != "get_attr"]
+            values = [
+                map_aggregate(arg, lambda a: interpreter.env[a] if isinstance(a, Node) else a)
+                for arg in given
+            ]
+            with contextlib.suppress(Unsuited):
+                return flow(values)
+        return interpreter.run_node(node)
 
-def split(gm: GraphModule, example_inputs: Sequence[Any], compile_part: Compile) -> Any:
-    """A SplitGraph with compiled parts, or None where nothing is gained or it cannot be done."""
+
+def split(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    compile_part: Compile,
+    compile_body: Compile,
+) -> Any:
+    """A SplitGraph with compiled parts, or None where nothing is gained or it cannot be done.
+
+    compile_body: compiles what control flow runs, which may itself be in parts.
+    """
     apart = {node for node in gm.graph.nodes if _apart(node)}
     if not apart or any(_switches_mode(node) for node in gm.graph.nodes):
         return None
     parts = _parts(gm, apart)
     real = dict(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
     grad_mode = torch.is_grad_enabled()
+    flows: dict[Node, ControlFlow] = {}
     try:
         for part in parts:
             if part.module is None:
+                found = {node: flow_of(node, gm, compile_body) for node in part.nodes}
+                flows.update({node: flow for node, flow in found.items() if flow is not None})
                 _switch_grad_mode(part)
             else:
                 examples = [real.get(n, n.meta.get("example_value")) for n in part.inputs]
                 part.compiled = compile_part(part.module, examples)
     finally:
         torch.set_grad_enabled(grad_mode)
-    return SplitGraph(gm, parts) if any(part.compiled for part in parts) else None
+    compiled = any(part.compiled for part in parts)
+    return SplitGraph(gm, parts, flows) if compiled or flows else None
 
 
 def _apart(node: Node) -> bool:

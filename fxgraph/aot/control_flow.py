@@ -1,0 +1,262 @@
+"""Control flow whose bodies are compiled: torch.cond, while_loop, scan and map.
+
+    c = torch.cond(p, body_0, body_1, (x, w))
+                                   one body is run, as compiled for tensors like x and w
+    c, ys = scan(body_0, (c0,), (xs,), (w,))
+                                   c, y = body_0(c, xs[i], w) for each i, then the ys are stacked
+
+Bodies are compiled with their backward where an input requires grad: autograd goes through the
+calls that were made. As with torch's own operators, all results of one then require grad, and
+inputs that the body does not use have a gradient of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fxgraph.args import leaves
+from fxgraph.graph import Graph
+from fxgraph.graph_module import GraphModule
+from fxgraph.node import Node
+
+Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+# A body is compiled for so many kinds of inputs: sizes, and whether gradients are asked for.
+MOST_KINDS = 8
+
+
+class Unsuited(Exception):
+    """torch's own operator is to run."""
+
+
+class Body:
+    """A sub-graph, compiled for each kind of tensors that it is given."""
+
+    def __init__(self, module: GraphModule, compile_body: Compile) -> None:
+        self.module = _plain(module)
+        self.compile_body = compile_body
+        self.compiled: dict[Any, Callable[..., Any]] = {}
+        self.unused = [not used for used in _used(self.module)]
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+        results = self.suited(inputs)(*inputs)
+        return (results,) if isinstance(results, torch.Tensor) else tuple(results)
+
+    def suited(self, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        """What runs on such inputs: that which was compiled for them, or else the graph."""
+        grad = torch.is_grad_enabled()
+        key = (grad, *[(t.dtype, t.shape, t.stride(), t.requires_grad, t.device) for t in inputs])
+        known = self.compiled.get(key)
+        if known is None:
+            if len(self.compiled) >= MOST_KINDS:
+                return self.module.forward
+            known = self.compiled[key] = self._compiled_for(inputs)
+        return known
+
+    def _compiled_for(self, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        # Tensors of their own: inputs that share memory now need not do so in the next call.
+        examples = [
+            torch.empty_strided(
+                t.shape,
+                t.stride(),
+                dtype=t.dtype,
+                device=t.device,
+                requires_grad=t.requires_grad,
+            )
+            for t in inputs
+        ]
+        return self.compile_body(self.module, examples)
+
+
+class ControlFlow:
+    """One node, run with compiled bodies. `bodies` for reports."""
+
+    def __init__(self, node: Node, module: GraphModule, compile_body: Compile) -> None:
+        self.node = node
+        self.run = RUNS[node.target]
+        self.bodies = [
+            Body(getattr(module, leaf.target), compile_body)
+            for leaf in leaves(node.args)
+            if isinstance(leaf, Node) and leaf.op == "get_attr"
+        ]
+        seen = leaves(node.meta.get("example_value"))
+        self.with_grad = [isinstance(t, torch.Tensor) and t.requires_grad for t in seen]
+
+    def prepare(self) -> None:
+        """Compile the bodies of torch.cond for what capture saw, if its sizes are known."""
+        if self.node.target is not torch.ops.higher_order.cond:
+            return
+        seen = [_seen(arg) for arg in self.node.args[3]]
+        if all(map(_is_known, seen)):
+            for body in self.bodies:
+                body.suited(seen)
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """The results, of arguments whose bodies are left out. Raises Unsuited."""
+        tensors = [leaf for leaf in leaves(args) if not isinstance(leaf, bool)]
+        if not all(map(_is_plain, tensors)) or _is_watched():
+            raise Unsuited
+        return self.run(self, *args)
+
+    def joined(self, results: Sequence[Any], body: Body, inputs: Sequence[torch.Tensor]) -> Any:
+        """The results as autograd sees those of torch's operator; `inputs` in the body's order."""
+        if not torch.is_grad_enabled() or not any(self.with_grad):
+            return tuple(results)
+        late = [
+            t for t, unused in zip(inputs, body.unused, strict=True) if unused and t.requires_grad
+        ]
+        bare = [
+            wanted and not r.requires_grad
+            for r, wanted in zip(results, self.with_grad, strict=True)
+        ]
+        if not late and not any(bare):
+            return tuple(results)
+        late = late or [t for t in inputs if t.requires_grad]
+        return _Joined.apply(len(results), *results, *late)
+
+
+class _Joined(torch.autograd.Function):
+    """The results, which depend on the inputs besides: with gradients of zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.like = [torch.empty(0, dtype=t.dtype, device=t.device) for t in tensors[count:]]
+        ctx.sizes = [t.shape for t in tensors[count:]]
+        results = tuple(t.view_as(t) for t in tensors[:count])
+        exact = [t for t in results if not (t.is_floating_point() or t.is_complex())]
+        ctx.mark_non_differentiable(*exact)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        zeros = [like.new_zeros(size) for like, size in zip(ctx.like, ctx.sizes)]
+        return (None, *gradients, *zeros)
+
+
+def _cond(flow: ControlFlow, predicate: Any, operands: Sequence[torch.Tensor]) -> Any:
+    body = flow.bodies[0 if bool(predicate) else 1]
+    return flow.joined(body(*operands), body, operands)
+
+
+def _while_loop(
+    flow: ControlFlow, carried: Sequence[torch.Tensor], more: Sequence[torch.Tensor]
+) -> Any:
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (*carried, *more)):
+        raise Unsuited
+    condition, body = flow.bodies
+    (again,) = condition(*carried, *more)
+    if not again:
+        return tuple(t.clone() for t in carried)
+    while again:
+        carried = body(*carried, *more)
+        (again,) = condition(*carried, *more)
+    return tuple(carried)
+
+
+def _scan(
+    flow: ControlFlow,
+    carry: Sequence[torch.Tensor],
+    rows: Sequence[torch.Tensor],
+    more: Sequence[torch.Tensor],
+) -> Any:
+    (body,) = flow.bodies
+    count = len(carry)
+    inputs = [*carry, *rows, *more]
+    outputs: list[Sequence[torch.Tensor]] = []
+    for row in _rows(rows):
+        results = body(*carry, *row, *more)
+        carry = results[:count]
+        outputs.append(results[count:])
+    stacked = [torch.stack(column) for column in zip(*outputs)]
+    return flow.joined((*carry, *stacked), body, inputs)
+
+
+def _map(flow: ControlFlow, rows: Sequence[torch.Tensor], more: Sequence[torch.Tensor]) -> Any:
+    (body,) = flow.bodies
+    outputs = [body(*row, *more) for row in _rows(rows)]
+    stacked = [torch.stack(column) for column in zip(*outputs)]
+    return flow.joined(stacked, body, [*rows, *more])
+
+
+def _rows(tensors: Sequence[torch.Tensor]) -> Any:
+    """The tensors' slices along the first dimension, together."""
+    if not tensors or any(not t.dim() or t.shape[0] != tensors[0].shape[0] for t in tensors):
+        raise Unsuited
+    if tensors[0].shape[0] == 0:
+        raise Unsuited
+    return zip(*[t.unbind(0) for t in tensors])
+
+
+RUNS: dict[Any, Callable[..., Any]] = {
+    torch.ops.higher_order.cond: _cond,
+    torch.ops.higher_order.while_loop: _while_loop,
+    torch.ops.higher_order.scan: _scan,
+    torch.ops.higher_order.map_impl: _map,
+}
+
+
+def flow_of(node: Node, module: GraphModule, compile_body: Compile) -> ControlFlow | None:
+    """The node with compiled bodies; None if it is none of these operators."""
+    if node.op != "call_function" or node.target not in RUNS or node.kwargs:
+        return None
+    flow = ControlFlow(node, module, compile_body)
+    if not all(_gives_tensors(body.module) for body in flow.bodies):
+        return None
+    flow.prepare()
+    return flow
+
+
+def _plain(module: GraphModule) -> GraphModule:
+    """A body whose inputs are told by examples alone, none of them static."""
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    for node in module.graph.nodes:
+        made[node] = graph.node_copy(node, made.__getitem__)
+        if node.op == "placeholder":
+            made[node].meta = {}
+    return module.with_graph(graph)
+
+
+def _used(module: GraphModule) -> list[bool]:
+    """For each input of a body, whether a result depends on it."""
+    found: set[Node] = set()
+    todo = [module.graph.output_node()]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo += node.all_input_nodes
+    return [node in found for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def _gives_tensors(module: GraphModule) -> bool:
+    results = leaves(module.graph.output_node().args[0])
+    return all(isinstance(_seen(result), torch.Tensor) for result in results)
+
+
+def _seen(arg: Any) -> Any:
+    return arg.meta.get("example_value") if isinstance(arg, Node) else arg
+
+
+def _is_known(seen: Any) -> bool:
+    return isinstance(seen, torch.Tensor) and all(
+        type(n) is int for n in (*seen.shape, *seen.stride())
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
+
+
+def _is_watched() -> bool:
+    """Whether a mode or a transform is to see torch's own operator."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._len_torch_function_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+__all__ = ["Body", "ControlFlow", "Unsuited", "flow_of"]
