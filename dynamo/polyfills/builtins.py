@@ -123,6 +123,16 @@ def count_in(items, item, /):
     return count
 
 
+def index_of(items, item, /):
+    """operator.indexOf"""
+    place = 0
+    for other in items:
+        if other is item or other == item:
+            return place
+        place += 1
+    raise ValueError("sequence.index(x): x not in sequence")
+
+
 def index_in(items, item, /):
     place = 0
     for other in items:
@@ -252,6 +262,18 @@ def reduce(function, iterable, initial=_MISSING, /):
     if total is _MISSING:
         raise TypeError("reduce() of empty iterable with no initial value")
     return total
+
+
+def prod(iterable, start, /):
+    for item in iterable:
+        start = start * item
+    return start
+
+
+def count_elements(mapping, iterable, /):
+    """collections._count_elements"""
+    for item in iterable:
+        mapping[item] = mapping.get(item, 0) + 1
 
 
 def next_kept(function, iterator):

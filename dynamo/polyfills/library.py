@@ -1,4 +1,6 @@
-"""C functions said in Python: captured like user code wherever the original is called."""
+"""Functions of the standard library said in Python: captured like user code wherever the original
+is called. Functions in C that need no class are in builtins.py, whose frames are hidden.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ import dataclasses
 import functools
 import itertools
 import types
+
+from dynamo.polyfills import builtins
 
 MISSING = object()
 
@@ -98,46 +102,6 @@ class Group:
 
 def groupby(iterable, key=None):
     return GroupBy(iterable, key)
-
-
-def reduce(function, iterable, initial=MISSING):
-    if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
-        raise TypeError("reduce() arg 2 must support iteration")
-    iterator = iter(iterable)
-    total = initial
-    if initial is MISSING:
-        total = next(iterator, MISSING)
-        if total is MISSING:
-            raise TypeError("reduce() of empty iterable with no initial value")
-    for item in iterator:
-        total = function(total, item)
-    return total
-
-
-def prod(iterable, start):
-    for item in iterable:
-        start = start * item
-    return start
-
-
-def count_of(container, item):
-    count = 0
-    for other in container:
-        if other is item or other == item:
-            count += 1
-    return count
-
-
-def index_of(container, item):
-    for index, other in enumerate(container):
-        if other is item or other == item:
-            return index
-    raise ValueError("sequence.index(x): x not in sequence")
-
-
-def count_elements(mapping, iterable):
-    for item in iterable:
-        mapping[item] = mapping.get(item, 0) + 1
 
 
 def shallow_copy(x, reduction):
@@ -291,8 +255,8 @@ def cmp_to_key(compare):
 
 SUBSTITUTES = {
     itertools.groupby: groupby,
-    functools.reduce: reduce,
+    functools.reduce: builtins.reduce,
     functools.cmp_to_key: cmp_to_key,
-    vars(collections)["_count_elements"]: count_elements,
+    vars(collections)["_count_elements"]: builtins.count_elements,
     dataclasses.fields: dataclass_fields,
 }

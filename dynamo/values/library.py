@@ -24,7 +24,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import AttrSource, ModuleSource
-from dynamo.polyfills import library as polyfills
+from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, is_none, polyfill
@@ -119,7 +119,7 @@ def _clear_frames(tx, tb):
 # -- math -----------------------------------------------------------------------------------------
 @handles(math.prod)
 def _prod(tx, iterable, *, start=None):
-    return polyfill(tx, polyfills.prod, iterable, start or ConstantValue(1))
+    return polyfill(tx, builtin_polyfills.prod, iterable, start or ConstantValue(1))
 
 
 def _numbers(tx: Interpreter, iterable: Value) -> list[Value]:
@@ -175,14 +175,20 @@ if hasattr(sys, "_getframemodulename"):
 
 
 # -- operator -------------------------------------------------------------------------------------
-@handles(operator.countOf)
-def _count_of(tx, container, item):
-    return polyfill(tx, polyfills.count_of, container, item)
+_ITERATED = ("__iter__", "__getitem__")
 
 
-@handles(operator.indexOf)
-def _index_of(tx, container, item):
-    return polyfill(tx, polyfills.index_of, container, item)
+def _search(function: Any, said: Any) -> Any:
+    def search(tx, container, item, /):
+        if not any(type_holds(container.python_type(), name) for name in _ITERATED):
+            fail_as(tx, function, container, item)
+        return polyfill(tx, said, container, item)
+
+    return search
+
+
+TABLE[operator.countOf] = _search(operator.countOf, builtin_polyfills.count_in)
+TABLE[operator.indexOf] = _search(operator.indexOf, builtin_polyfills.index_of)
 
 
 @handles(operator.call)

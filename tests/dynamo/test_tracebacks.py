@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 import inspect
+import math
+import operator
 import sys
 import traceback
 from collections.abc import Callable
@@ -614,3 +618,60 @@ def test_frames_that_captured_code_passes() -> None:
     expected = entries(caught_inside)
     assert entries(capturing) == expected and entries(capturing) == expected
     assert captured.op_counts and not captured.codes
+
+
+class Word:
+    """Says what it is asked, and refuses one of them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if other == "refused":
+            raise KeyError(self.text)
+        return self.text == other
+
+    def __rmul__(self, other: object) -> int:
+        raise KeyError(self.text)
+
+
+def adding(total, item):
+    if item == "refused":
+        raise KeyError(item)
+    return total + item
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: functools.reduce(adding, [1, 2, "refused"]),
+        lambda: functools.reduce(adding, []),
+        lambda: functools.reduce(adding, 3),
+        lambda: operator.countOf([Word("a")], "refused"),
+        lambda: operator.countOf(3, "a"),
+        lambda: operator.indexOf(iter([Word("a")]), "refused"),
+        lambda: operator.indexOf([Word("a")], "b"),
+        lambda: operator.indexOf(3, "a"),
+        lambda: math.prod([1, Word("a")]),
+        lambda: collections.Counter([1, []]),
+    ],
+)
+def test_functions_in_c_have_no_frames(call):
+    """Their polyfills have some, which a traceback must not show."""
+
+    def program(x):
+        try:
+            return x + 1, call()
+        except Exception as error:
+            return x - 1, error
+
+    def raised_by(function):
+        _, error = function(torch.ones(2))
+        names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+        return type(error), str(error), names
+
+    capturing, _ = compiled(program)
+    for _ in range(2):
+        assert raised_by(capturing) == raised_by(program)
