@@ -162,7 +162,7 @@ raised(lambda: open("/nonexistent/f")) # graphs 2
 os.path.exists("/nonexistent"), os.path.isfile("/x") # graphs 2
 json.dumps(x.tolist()) # graphs 2
 CV.get() # graphs 2
-TL.v # graphs 2
+TL.v
 t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get() # graphs 2
 TL.w = 3; TL.w, hasattr(TL, "zz"), TL.v # graphs 2
 copy.copy(R).random() == copy.copy(R).random() # graphs 2
