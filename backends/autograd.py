@@ -28,6 +28,7 @@ class OpByOp:
         self.compile_report: dict[str, Any] = {
             "autograd": reason if autograd else None,
             "notes": [f"the graph runs op by op: {reason}"],
+            "no_plan": reason,
         }
 
     def __call__(self, *inputs: Any) -> Any:
@@ -125,6 +126,7 @@ def _report_of(whole: OpByOp, parts: SplitGraph) -> dict[str, Any]:
         "fallback_ops": dict(fallbacks),
         "kernels": sum(report.get("kernels") or 0 for report in reports),
         "stages": {},
+        "no_plan": why,
         "notes": [
             f"the graph is compiled in {count}, around what runs as it is: {why}",
             *[

@@ -67,7 +67,7 @@ def _without_kernels(
     if isinstance(whole, OpByOp):
         return _op_by_op(gm, fault)
     note = faults.tell(fault, "functionalize", 'the graph runs as with backend="aot_eager"')
-    whole.compile_report = {"notes": [note]}  # type: ignore[attr-defined]
+    whole.compile_report = {"notes": [note], "no_plan": note}  # type: ignore[attr-defined]
     return whole
 
 

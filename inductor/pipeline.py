@@ -527,6 +527,7 @@ def report(c: Compilation) -> dict[str, Any]:
     kernels = _kernels(c.spec) if c.spec and c.library else 0
     notes = list(c.notes)
     compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
+    no_plan = notes[-1] if isinstance(compiled, _OnAten) and notes else None
     plan = getattr(compiled, "plan", compiled)
     peak = getattr(plan, "peak_bytes", None)
     if peak and c.library:
@@ -540,6 +541,7 @@ def report(c: Compilation) -> dict[str, Any]:
         "fallback_ops": fallbacks(c.spec) if c.spec else {},
         "kernels": kernels,
         "autograd": None,
+        "no_plan": no_plan,
         "peak_bytes": peak,
         "stages": dict(c.seconds),
         "notes": notes,

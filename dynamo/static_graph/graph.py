@@ -116,7 +116,9 @@ class Graph:
         scaler.step(optimizer)         # instead of optimizer.step(); unscale_ before clipping
         scaler.update()
 
-        Whether a step is skipped is decided between two graphs: build(), and the update.
+        All of it is one plan, in which a step that is skipped is computed and not kept. Optimizers
+        that are not of torch.optim, or have step hooks, which a skipped step does not call, are
+        updated by a program of its own behind the plan, and a warning says so.
         """
         self._graph.set_grad_scaler(scaler)
 

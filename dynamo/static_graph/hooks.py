@@ -126,6 +126,8 @@ class BuildHooks:
             spent = time.perf_counter() - start
             self._print(f"{title} end compiling plan: {spent:.2f} s.")
             report = getattr(compiled, "compile_report", None) or {}
+            if report.get("no_plan"):
+                self.state.tell_no_plan(report["no_plan"])
             if self.state.verbosity >= 3:
                 self._print_report(report)
             self._check_memory(report)
@@ -151,6 +153,10 @@ class BuildHooks:
             name = self._names.get(id(module), "")
             inputs = ", ".join(map(str, record.inputs))
             self._print(f"(MODULE:{name}:{type(module).__name__}) input: {inputs}")
+
+    def tell(self, text: str) -> None:
+        """A line about the whole graph."""
+        self._print(f"(GRAPH:{self.state.name}:{self._class_name}) {text}")
 
     def _print(self, text: str) -> None:
         if self.state.verbosity >= 0:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def graph_text(graph: Any, state: GraphState, root: torch.nn.Module) -> str:
     """One line per item: (TAG:name:what), those inside of it indented."""
     lines = [f"(CONFIG:config:{state.config!r})"]
+    if state.no_plan is not None:
+        lines.append(f"(PLAN:none:{' '.join(state.no_plan.split())})")
     inputs = state.signature.tensors() if state.signature is not None else []
     lines += _tensors("INPUT", state.name, inputs)
     lines += _held(root, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from dynamo.api.compile import dispatcher, make_context
 from dynamo.errors import BackendCompilerFailed, GraphError, Unsupported
-from dynamo.static_graph import step
+from dynamo.static_graph import scaling, step
 from dynamo.static_graph.config import GraphConfig, blocks
 from dynamo.static_graph.hooks import BuildHooks, OverLimit
 from dynamo.static_graph.signature import Signature, TensorSpec, specs_of
@@ -49,8 +50,8 @@ class GraphState:
     def __getstate__(self) -> dict[str, Any]:
         """For copies, which build their own graph."""
         kept = dict(vars(self))
-        for name in ("_lock", "_step", "_update", "hooks", "context", "signature", "outputs",
-                     "saved_by"):  # fmt: skip
+        for name in ("_lock", "_step", "_update", "_way_built", "hooks", "context", "signature",
+                     "outputs", "no_plan", "saved_by"):  # fmt: skip
             kept.pop(name)
         return kept
 
@@ -65,10 +66,12 @@ class GraphState:
         """Have the next call build the graph anew."""
         self._step: Callable[..., Any] | None = None
         self._update: Callable[..., Any] | None = None
+        self._way_built: Callable[..., Any] | None = None  # what `_step` was made of
         self.context: CompileContext | None = None
         self.hooks: BuildHooks | None = None
         self.signature: Signature | None = None
         self.outputs: list[TensorSpec] = []  # of the first call
+        self.no_plan: str | None = None  # why the step is not one plan
         self.saved_by: tuple[torch.nn.Module, ...] = ()  # blocks that the memory limit checkpoints
 
     def add_optimizer(self, optimizer: Any, lr_sch: Any) -> None:
@@ -125,7 +128,7 @@ class GraphState:
     def run(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One call of the graph."""
         with self._alone():
-            if self._step is None:
+            if self._step is None or self._way() is not self._way_built:
                 self._prepare(graph, kwargs)
             if self.signature is not None:
                 self.signature.check(self.name, args, kwargs)
@@ -154,6 +157,8 @@ class GraphState:
             self._lock.release()
 
     def _call(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scaled = self._way_built is scaling.whole_and_skipped
+        before = scaling.stateless(self.optimizers) if scaled else []
         try:
             outputs = self._within_memory(graph, args, kwargs)
         except Unsupported as error:
@@ -161,7 +166,18 @@ class GraphState:
             raise
         if self._update is not None:
             self._update(graph)
+        if scaled:
+            outputs, skipped = outputs
+            scaling.undo_made(self.optimizers, before, skipped)
         return outputs
+
+    def _way(self) -> Callable[..., Any]:
+        """The function that is the step."""
+        if self.scaler is None or not self.scaler.is_enabled():
+            return step.whole
+        if scaling.why_apart(self.optimizers) is None:
+            return scaling.whole_and_skipped
+        return step.differentiated
 
     def _within_memory(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The outputs of the step; over the memory limit it is built again, checkpointed."""
@@ -206,11 +222,24 @@ class GraphState:
         self.context = self._make_context()
         self.hooks = self.context.hooks = BuildHooks(graph, self)
         self.context.backend = self.hooks.announce(self.context.backend)
-        if self.scaler is None:
-            self._step = dispatcher(step.whole, self.context)
-            return
-        self._step = dispatcher(step.differentiated, self.context)
-        self._update = dispatcher(step.update_scaled, self._make_context(fullgraph=False))
+        way = self._way_built = self._way()
+        self._step = dispatcher(way, self.context)
+        self._update = None
+        if way is scaling.whole_and_skipped:
+            scaling.ready(self.scaler, self.optimizers)
+        elif way is step.differentiated:
+            self._update = dispatcher(step.update_scaled, self._make_context(fullgraph=False))
+            why = scaling.why_apart(self.optimizers)
+            self.tell_no_plan(f"the GradScaler's update is a program of its own: {why}")
+
+    def tell_no_plan(self, reason: str) -> None:
+        """Say once, by a warning, in the log and in print(graph), that the step is in pieces."""
+        if self.no_plan is None:
+            assert self.hooks is not None
+            self.no_plan = reason
+            text = f"not one plan: {reason}"
+            self.hooks.tell(text)
+            warnings.warn(f"{self.name} is {text}", RuntimeWarning, stacklevel=2)
 
     def exporter(
         self, graph: Graph, backend: Callable[..., Any]

@@ -75,16 +75,22 @@ def forward(graph: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def update_scaled(graph: Any) -> None:
-    """The update through a GradScaler, which decides by the gradients whether there is one."""
+    """The update through a GradScaler as a program of its own, for optimizers whose steps cannot be
+    taken back (scaling.py): it reads whether there is one.
+    """
     state = graph._graph
     for optimizer in state.optimizers:
-        if any("clip_grad_max_norm" in group for group in optimizer.param_groups):
+        if clips(optimizer):
             state.scaler.unscale_(optimizer)
             clip(optimizer)
         state.scaler.step(optimizer)
     state.scaler.update()
     for optimizer in state.optimizers:
         optimizer.zero_grad()
+
+
+def clips(optimizer: torch.optim.Optimizer) -> bool:
+    return any("clip_grad_max_norm" in group for group in optimizer.param_groups)
 
 
 def clip(optimizer: torch.optim.Optimizer) -> None:

@@ -94,6 +94,8 @@ def _differentiate(
         settings["grad_outputs"] = tuple(_proxy(one) for one in given)
     places = tuple(_proxy(one) for one in outputs), tuple(leaf.as_proxy() for leaf in leaves)
     found = run_fake(tx, "call_function", torch.autograd.grad, places, settings)
+    if any(one is not None and one.layout is not torch.strided for one in found):
+        raise _refuse("a gradient is sparse")
     node = tx.output.create_node("call_function", torch.autograd.grad, places, settings, found, tx)
     copies = _copied_strides(tx, leaves, found)
     ours = wrap_nest(tx, node, found)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fxgraph.aot import foreach
+from fxgraph.aot import foreach, fused
 
 aten = torch.ops.aten
 
@@ -101,7 +101,7 @@ def table(
 
     keep: overloads or packets that stay whole. more: rules that are added or that replace ours.
     """
-    rules = {**_every_rule(), **foreach.rules()}
+    rules = {**_every_rule(), **foreach.rules(), **fused.rules()}
     for kept in keep:
         if isinstance(kept, torch._ops.OpOverloadPacket):
             for overload in kept.overloads():

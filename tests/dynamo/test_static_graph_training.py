@@ -11,6 +11,7 @@ from torch.optim import lr_scheduler
 from torch.utils.checkpoint import checkpoint
 
 import dynamo
+from backends.autograd import OpByOp
 from dynamo.errors import GraphError
 
 STEPS = 4
@@ -114,6 +115,7 @@ def check(make, schedule=(), backward=plain, prepare=lambda graph: None, toleran
         compare(model, twin, optimizers, others, tolerance)
     records = graph._graph.context.records
     assert all(len(record.graphs) == 1 and not record.breaks for record in records)
+    assert graph._graph.no_plan is None
     return graph
 
 
@@ -354,33 +356,138 @@ def test_accumulation_puts_results_together():
         other(x[:3], torch.tensor(2.0))
 
 
-@pytest.mark.parametrize("first_scale", [64.0, 1e38], ids=["fits", "overflows"])
-@pytest.mark.parametrize("kind", ["SGD_momentum", "Adam", "clipped"])
-def test_grad_scaler(kind, first_scale):
-    """A step whose gradients overflow is skipped, and the scale changes, as in eager."""
+def scaled_steps(make, scalers, data, model_class=Net, **options):
+    """Train with the one scaler eagerly and with the other through a Graph; returns the graph."""
     dynamo.reset()
-    scalers = [torch.amp.GradScaler("cpu", init_scale=first_scale, growth_interval=2) for _ in "ab"]
-    model, (one,), _ = world(OPTIMIZERS[kind])
-    twin, (other,), _ = world(OPTIMIZERS[kind])
-    graph = Train(twin, [other])
+    model, optimizers, _ = world(make, model_class=model_class)
+    twin, others, _ = world(make, model_class=model_class)
+    graph = Train(twin, others, **options)
     graph.set_grad_scaler(scalers[1])
-    for seed, (x, y) in enumerate(batches()):
-        x = x * 100
+    for seed, (x, y) in enumerate(data):
         torch.manual_seed(seed)
-        one.zero_grad()
+        for one in optimizers:
+            one.zero_grad()
         loss = loss_function(model(x), y)
         scalers[0].scale(loss).backward()
-        if kind == "clipped":
-            scalers[0].unscale_(one)
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        scalers[0].step(one)
+        for one in optimizers:
+            for group in one.param_groups:
+                if "clip_grad_max_norm" in group:
+                    scalers[0].unscale_(one)
+                    nn.utils.clip_grad_norm_(group["params"], group["clip_grad_max_norm"])
+            scalers[0].step(one)
         scalers[0].update()
-        one.zero_grad()
+        for one in optimizers:
+            one.zero_grad()
         torch.manual_seed(seed)
         torch.testing.assert_close(graph(x, y), loss.detach(), rtol=2e-5, atol=2e-5)
-        compare(model, twin, [one], [other], 2e-5)
+        compare(model, twin, optimizers, others, 2e-5)
         assert scalers[0].state_dict() == scalers[1].state_dict()
+    records = graph._graph.context.records
+    assert all(len(record.graphs) == 1 and not record.breaks for record in records)
     assert graph.state_dict()["grad_scaler"] == scalers[0].state_dict()
+    return graph
+
+
+def scalers_of(**settings):
+    return [torch.amp.GradScaler("cpu", **{"growth_interval": 2, **settings}) for _ in "ab"]
+
+
+@pytest.mark.parametrize("first_scale", [64.0, 1e38], ids=["fits", "overflows"])
+@pytest.mark.parametrize(
+    "kind", ["SGD_momentum", "Adam", "clipped", "Adam_fused", "RMSprop_centered", "Adagrad_foreach"]
+)
+def test_grad_scaler(kind, first_scale):
+    """A step whose gradients overflow is skipped, and the scale changes, as in eager; in one plan.
+    State that a skipped first step makes is not there.
+    """
+    data = [(x * 100, y) for x, y in batches()]
+    graph = scaled_steps(OPTIMIZERS[kind], scalers_of(init_scale=first_scale), data)
+    assert len(graph._graph.context.records) <= 3 and "(PLAN" not in str(graph)
+
+
+class Steep(Net):
+    """The gradient of one bias is as large as the inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.Identity()
+        self.steep = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        nothing = (self.steep - self.steep.detach()) * x.amax()
+        return super().forward(x.clamp(-3, 3)) + nothing * torch.eye(3)[0]
+
+
+def test_grad_scaler_takes_each_optimizers_step_by_its_own_gradients():
+    def make(model):
+        return [
+            torch.optim.Adam([model.steep], lr=0.1),
+            torch.optim.AdamW([*model.first.parameters(), *model.last.parameters()], lr=0.01),
+        ]
+
+    data = list(batches(7))
+    data[3] = (torch.full_like(data[3][0], 1e37), data[3][1])
+    scalers = scalers_of(init_scale=1e5, growth_factor=3.3, backoff_factor=0.3)
+    graph = scaled_steps(make, scalers, data, model_class=Steep)
+    steps = [next(iter(one.state.values()))["step"].item() for one in graph._graph.optimizers]
+    assert steps == [6, 7]
+
+
+def test_a_disabled_grad_scaler_changes_nothing():
+    graph = scaled_steps(OPTIMIZERS["Adam"], scalers_of(enabled=False), list(batches(2)))
+    assert graph._graph.no_plan is None
+
+
+class Foreign(torch.optim.SGD):
+    """Counts its steps in Python."""
+
+    def step(self, closure=None):
+        self.steps = getattr(self, "steps", 0) + 1
+        return super().step(closure)
+
+
+def test_grad_scaler_of_other_optimizers_is_a_program_of_its_own(capsys):
+    def make(model):
+        return Foreign(model.parameters(), lr=0.1, momentum=0.9)
+
+    data = [(x * 100, y) for x, y in batches(6)]
+    with pytest.warns(RuntimeWarning, match=r"Train_\d+ is not one plan: the GradScaler's update"):
+        graph = scaled_steps(make, scalers_of(init_scale=1e38), data)
+    assert "(PLAN:none:the GradScaler's update is a program of its own: Foreign" in str(graph)
+    assert 0 < graph._graph.optimizers[0].steps < 6
+
+
+def test_step_hooks_are_not_called_for_skipped_steps():
+    """A hook that is registered between calls moves the update out of the plan."""
+    model, optimizers, _ = world(OPTIMIZERS["SGD"])
+    graph = Train(model, optimizers)
+    (scaler, _) = scalers_of(init_scale=1e38)
+    graph.set_grad_scaler(scaler)
+    x, y = next(batches(1))
+    graph(x, y)
+    calls = []
+    optimizers[0].register_step_post_hook(lambda *_: calls.append(scaler.get_scale()))
+    with pytest.warns(RuntimeWarning, match="SGD has step hooks"):
+        graph(x * 1e4, y)
+    assert not calls
+    scaler.update(64.0)
+    graph(x, y)
+    assert calls == [64.0]
+
+
+def test_a_graph_that_is_no_plan_says_so(capsys):
+    def backend(gm, example_inputs):
+        return OpByOp(gm, "autograd has to watch", autograd=True)
+
+    model, optimizers, _ = world(OPTIMIZERS["SGD"])
+    graph = Train(model, optimizers, backend=backend)
+    graph.debug(0)
+    with pytest.warns(RuntimeWarning, match="is not one plan: autograd has to watch") as caught:
+        for batch in batches(2):
+            graph(*batch)
+    assert len(caught) == 1
+    assert f"(GRAPH:{graph.name}:Train) not one plan: autograd" in capsys.readouterr().out
+    assert "(PLAN:none:autograd has to watch)" in str(graph)
 
 
 # -- parts of a model, and several graphs ---------------------------------------------------------
