@@ -279,6 +279,11 @@ def scalars_of(scalars, count):
     return scalars.unbind() if scalars.dim() else [scalars] * count
 
 
+def foreach_add_(tensors, others, alpha):
+    for tensor, other in zip(tensors, others):
+        tensor.add_(other * alpha)
+
+
 def foreach_addcdiv_(tensors, first, second, scalars):
     scaled = torch._foreach_div(first, second)
     for part, scalar in zip(scaled, scalars_of(scalars, len(tensors))):

@@ -231,12 +231,17 @@ SPECIAL_METHODS.update({name: _with_scalar(name, "alpha") for name in ("add_", "
 
 # -- foreach ---------------------------------------------------------------------------------------
 def fold_foreach_scalars(function: Any) -> Callable[..., Value]:
-    """torch._foreach_addcdiv_ and _addcmul_: their scalars may be a tensor, or a list of them."""
+    """torch._foreach_addcdiv_ and _addcmul_, whose scalars may be a tensor, or a list of them; and
+    _foreach_add_, whose alpha may be.
+    """
     ours = getattr(torch_polyfills, function.__name__.removeprefix("_"))
 
     def call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if len(args) == 4 and not kwargs and _holds_tensors(args[3]):
-            return inline(tx, ours, *args)
+        given = [*args, *(kwargs[name] for name in ("value", "alpha") if name in kwargs)]
+        plain = len(given) == len(args) + len(kwargs) and len(kwargs) < 2
+        scaled = len(given) == 4 or (len(given) == 3 and "alpha" in kwargs)
+        if plain and scaled and _holds_tensors(given[-1]):
+            return inline(tx, ours, *given)
         return call_in_graph(tx, "call_function", function, args, kwargs)
 
     return call

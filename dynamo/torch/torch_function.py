@@ -261,7 +261,9 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
     table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
     table |= _collect(
-        torch, "_foreach_addcdiv_ _foreach_addcmul_", torch_substitutes.fold_foreach_scalars
+        torch,
+        "_foreach_add_ _foreach_addcdiv_ _foreach_addcmul_",
+        torch_substitutes.fold_foreach_scalars,
     )
     table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
     table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)

@@ -159,6 +159,12 @@ OPTIMIZERS = {
     "RMSprop_foreach_centered": optimizer(
         "RMSprop", lr=0.01, foreach=True, centered=True, momentum=0.9, weight_decay=0.1
     ),
+    "RMSprop_foreach_tensor_lr": optimizer(
+        "RMSprop", lr=torch.tensor(0.01), foreach=True, centered=True
+    ),
+    "RMSprop_foreach_tensor_lr_momentum": optimizer(
+        "RMSprop", lr=torch.tensor(0.01), foreach=True, momentum=0.9
+    ),
     "groups": lambda model: torch.optim.Adam(
         [
             {"params": model.first.parameters(), "lr": 0.05, "weight_decay": 0.1},
