@@ -30,4 +30,6 @@ class CompileContext:
     # How often in a row a function and its continuations were captured without a graph.
     without_graph: CodeMap[int] = field(default_factory=CodeMap)
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise
+    # Sources of numbers that are symbols from the first capture on.
+    varying: frozenset[str] = frozenset()
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph

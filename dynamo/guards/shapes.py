@@ -183,6 +183,7 @@ class FrameSymbols:
         ) or (takes and context.dynamic is True)
         self.at_once = self.automatic and (context.dynamic is True or seen.general)
         self.allowed = takes and context.dynamic is not False
+        self.varying = context.varying
         self.root: Any = None  # the frame's own interpreter
         self._env: ShapeEnv | None = None
         self._nodes: ExpressionNodes | None = None
@@ -327,13 +328,13 @@ class FrameSymbols:
         if before is not VARIES and (type(before) is not kind or before != value):
             self.seen.numbers[name] = VARIES if type(before) is kind else value
             self.seen.why[name] = f"was {before}, then {value}"
-        varies = self.automatic and self.seen.numbers[name] is VARIES
+        varies = name in self.varying or (self.automatic and self.seen.numbers[name] is VARIES)
         if not varies and not (self.at_once and _is_argument(source) and value not in (0, 1)):
             return None
         if self._is_full():
             self._say_full(readable_name(source))
             return None
-        why = self.seen.why.get(name) or "dynamic=True"
+        why = "scheduled" if name in self.varying else self.seen.why.get(name) or "dynamic=True"
         self.reasons.append(f"{readable_name(source)} is a symbol: {why}")
         text = readable_name(source)
         if kind is int:

@@ -16,6 +16,7 @@ from dynamo.api.module import CompiledModule
 from dynamo.errors import Unsupported
 from dynamo.onnx_file import write_onnx
 from dynamo.saved.saving import save
+from dynamo.saved.schedule import varying
 from dynamo.static_graph import Graph as StaticGraph
 from fxgraph import Graph, GraphModule
 
@@ -87,6 +88,7 @@ class Exported:
         training: bool | None = None,
         targets: Sequence[str] = (),
         standalone: bool | str = False,
+        steps: int = 10_000,
     ) -> None:
         """Write the program into one file that dynamo.load reads without the model's source.
 
@@ -102,6 +104,8 @@ class Exported:
             (`python -m dynamo runner --libtorch`). The file holds weights twice where kernels read
             them in another layout; with weights=False once, as the runner reads them, and
             dynamo.load is given them.
+        steps: of a Graph with schedulers, for how many steps from now on the file has learning
+            rates (schedulers are Python objects, which no file holds).
 
         Raises ProgramError for what a file cannot hold, and where the file cannot be written.
         """
@@ -113,6 +117,7 @@ class Exported:
             training=training,
             targets=targets,
             standalone=standalone,
+            steps=steps,
         )
 
 
@@ -120,8 +125,8 @@ def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
     """export(fn)(*args, **kwargs) -> Exported. Raises Unsupported, naming the place, where the
     graph would break. fn is called once.
 
-    fn may be a dynamo.Graph: its step is exported, with its optimizers as they are (after a first
-    step, which makes their state).
+    fn may be a dynamo.Graph: its step is exported, with its optimizers, schedulers and GradScaler
+    as they are (after a first step, which makes their state).
     """
 
     @functools.wraps(fn, updated=())
@@ -139,7 +144,7 @@ def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
             return run
 
         if isinstance(fn, StaticGraph):
-            compiled, context = fn._graph.exporter(fn, keep)
+            compiled, context = fn._graph.exporter(fn, keep, varying(fn._graph))
         else:
             settings: dict[str, Any] = {
                 "mode": None,

@@ -15,6 +15,7 @@ from dynamo.errors import ProgramError
 from dynamo.saved.container import Container
 from dynamo.saved.nests import check_nest, maker
 from dynamo.saved.saving import read_graphs
+from dynamo.saved.schedule import Rates
 from dynamo.saved.signature import Signature
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.serialize import SerializeError, argument_from_json
@@ -95,7 +96,8 @@ def read_program(container: Container) -> Any:
 class Program:
     """A loaded program: call it as the original. It has the weights, not the modules.
 
-    name: of what was exported. path: the file.
+    name: of what was exported. path: the file. schedule: learning rates by step, of a training step
+    with schedulers; else None.
     """
 
     def __init__(
@@ -120,7 +122,10 @@ class Program:
             graphs = read_graphs(data, self._tensors, self.name, operators)
             self._env = graphs.pop("env")
             self._graphs = graphs
-            self._signature = Signature(data["signature"], data["symbols"], self._env, self.name)
+            self.schedule = tensors.schedule()
+            self._signature = Signature(
+                data["signature"], data["symbols"], self._env, self.name, self.schedule
+            )
             self._inputs = self._readers(data["graph_inputs"])
             self._check_inputs(data["graph_inputs"])
             self._result = self._results(data["outputs"])
@@ -231,6 +236,8 @@ class Program:
     # -- calls ------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = self._signature.leaves(args, kwargs)
+        if self.schedule is not None:
+            self.schedule.begin()
         values = self._signature.symbols(leaves) if self._env is not None else {}
         kind = self._kind(leaves)
         compiled = self._compiled.get(kind)
@@ -238,7 +245,10 @@ class Program:
             compiled = self._compiled[kind] = _Compiled(self, kind)
         places: dict[str, Any] = {"leaf": leaves, "symbol": values}
         varying = [places[place][where] for place, where in self._inputs if place in places]
-        return self._result(compiled(varying, values), leaves, values)
+        outputs = compiled(varying, values)
+        if self.schedule is not None:
+            self.schedule.advance()
+        return self._result(outputs, leaves, values)
 
     def _kind(self, leaves: Sequence[Any]) -> str:
         """The graph that serves the call."""
@@ -339,6 +349,19 @@ class Tensors:
         self._check_weights(rows, set(data["state_names"]))
         self.names: dict[str, torch.Tensor] = {}
         self.made = [self._tensor(row) for row in rows]
+        self._schedule = data["schedule"]
+
+    def schedule(self) -> Rates | None:
+        """What schedulers made of learning rates, by step."""
+        data = self._schedule
+        if data is None:
+            return None
+        size = [data["steps"], len(data["names"])]
+        if any(type(n) is not int or n < 0 for n in size):
+            raise StoredError("a schedule of no size")
+        row = {"constants": data["table"]}
+        table = self._window(row, torch.float64, size, [size[1], 1], torch.device("cpu"))
+        return Rates(data, table, self.made, self.name)
 
     def _check_weights(self, rows: Any, known: set[str]) -> None:
         outside = any(row["names"] and "weights" not in row for row in rows)

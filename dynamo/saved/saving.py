@@ -20,6 +20,7 @@ from dynamo.guards.sources import TensorSizeSource, TensorStrideSource
 from dynamo.saved import container
 from dynamo.saved.nests import nest_of
 from dynamo.saved.plan_section import runner_sections
+from dynamo.saved.schedule import Schedule
 from dynamo.saved.signature import CONSTANTS, Bound
 from dynamo.static_graph import Graph as StaticGraph
 from dynamo.version import __version__
@@ -59,12 +60,13 @@ def save(
     training: bool | None,
     targets: Sequence[str],
     standalone: bool | str = False,
+    steps: int = 10_000,
 ) -> None:
     """Write `captured` to `path`."""
     if standalone not in (False, True, "libtorch"):
         raise ValueError(f'standalone is True, False or "libtorch", not {standalone!r}')
     lookup_backend("inductor").check_targets(targets)  # type: ignore[attr-defined]
-    saving = Saving(captured, weights)
+    saving = Saving(captured, weights, steps)
     runner: dict[str, Any] = {}
     try:
         data = saving.program(training)
@@ -110,7 +112,7 @@ class Memory:
 class Saving:
     """One program on its way to data."""
 
-    def __init__(self, captured: Captured, with_weights: bool) -> None:
+    def __init__(self, captured: Captured, with_weights: bool, steps: int) -> None:
         self.captured = captured
         self.with_weights = with_weights
         fn = captured.fn
@@ -128,6 +130,9 @@ class Saving:
                 f"{'; it '.join(captured.changes)}. (What a first call sets up, a second one finds "
                 "done: call it once before it is exported)"
             )
+        state = fn._graph if isinstance(fn, StaticGraph) else None
+        scheduled = state is not None and bool(state.schedulers)
+        self.schedule = Schedule(state, steps, self.fail) if scheduled else None
         try:
             self.bound = Bound(fn, captured.args, captured.kwargs)
         except RecursionError:
@@ -177,6 +182,7 @@ class Saving:
         gm, outputs = self._outputs()
         inputs = self._graph_inputs(gm)
         graphs = self._graphs(gm, training)
+        schedule = self.schedule
         data = {
             "framegraph": __version__,
             "torch": torch.__version__,
@@ -195,6 +201,7 @@ class Saving:
             "state_names": sorted(self.known),
             "grad_mode": captured.grad,
             "no_backward": self.no_backward,
+            "schedule": schedule.data(self.constants.place, self.tensor) if schedule else None,
         }
         self._verify(data)
         return data
@@ -235,6 +242,8 @@ class Saving:
 
     def _read(self, info: Any) -> list[Any]:
         source = info.source
+        if self.schedule is not None and source.name in self.schedule.numbers:
+            return ["schedule", self.schedule.numbers[source.name]]
         kinds = {TensorSizeSource: "size", TensorStrideSource: "stride"}
         kind = kinds.get(type(source))
         leaf = self.bound.names.get(source.origin.name if kind else source.name)

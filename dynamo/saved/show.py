@@ -39,6 +39,7 @@ def text_of(container: Container, data: Any) -> str:
         "results",
         *_results(data),
         *_sizes(data["symbols"]),
+        *_schedule(data["schedule"]),
         *(line for kind, graph in data["graphs"].items() for line in _operators(kind, graph)),
         *_memory(container, data),
         *_runner(container),
@@ -106,6 +107,12 @@ def _sizes(symbols: Any) -> list[str]:
         ends = f"{'any' if low is None else low} to {'any' if high is None else high}"
         lines.append(f"  {row['name']}: {row['label']}, {ends}")
     return lines + [f"  {row['text']}" for row in symbols["guards"]]
+
+
+def _schedule(schedule: Any) -> list[str]:
+    if schedule is None:
+        return []
+    return [f"schedule of {schedule['steps']} steps", *(f"  {n}" for n in schedule["names"])]
 
 
 def _operators(kind: str, graph: Any) -> list[str]:

@@ -5,7 +5,7 @@
  "leaves": [{"path": "x", "tensor": {dtype, size, stride, device, requires_grad}},
             {"path": "n", "symbol": "s1"}, {"path": "mode", "constant": "mean"},
             {"path": "y", "same_as": 0}],
- "reads": {"s0": ["size", 0, 1], "s1": ["number", 2], "s2": ["fixed", 5]}}
+ "reads": {"s0": ["size", 0, 1], "s1": ["number", 2], "s2": ["fixed", 5], "f0": ["schedule", 0]}}
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 
 from dynamo.errors import ProgramError
 from dynamo.saved.nests import check_nest, collector, nest_of
+from dynamo.saved.schedule import Rates
 from dynamo.static_graph import Graph
 from fxgraph.serialize import argument_from_json
 from fxgraph.stored import StoredError, evaluator, from_data
@@ -110,7 +111,9 @@ class Bound:
 class Signature:
     """Checks calls; its `leaves` gives the tensors and numbers of one."""
 
-    def __init__(self, data: Any, symbols: Any, env: ShapeEnv | None, name: str) -> None:
+    def __init__(
+        self, data: Any, symbols: Any, env: ShapeEnv | None, name: str, schedule: Rates | None
+    ) -> None:
         self.name = name
         self.rows = data["leaves"]
         check_nest(data["nest"], len(self.rows))
@@ -119,7 +122,9 @@ class Signature:
         self.collectors = [(key, collector(nest, key)) for key, nest in data["nest"]["dict"]]
         self.checks = [self._check_of(i, row) for i, row in enumerate(self.rows)]
         names = {symbol.name: symbol for symbol in env.symbols} if env is not None else {}
-        self.reads = [(symbol, *_read(data["reads"][symbol], self.rows)) for symbol in names]
+        self.reads = [
+            (symbol, *_read(data["reads"][symbol], self.rows, schedule)) for symbol in names
+        ]
         self.ranges = [
             (row["name"], row["label"], row["low"], row["high"]) for row in symbols["symbols"]
         ]
@@ -220,8 +225,15 @@ def _signature(rows: Any) -> inspect.Signature:
     return inspect.Signature(made)
 
 
-def _read(where: Any, rows: Sequence[Any]) -> tuple[Callable[[Sequence[Any], Any], Any], Any]:
+def _read(
+    where: Any, rows: Sequence[Any], schedule: Rates | None
+) -> tuple[Callable[[Sequence[Any], Any], Any], Any]:
     kind, *rest = where
+    if kind == "schedule":
+        (column,) = rest
+        if schedule is None or type(column) is not int or not 0 <= column < len(schedule.names):
+            raise ValueError("a number of no schedule")
+        return (lambda leaves, where: schedule.value(where)), column
     if kind == "fixed":
         (value,) = rest
         if not isinstance(value, int | float):

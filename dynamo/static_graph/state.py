@@ -242,24 +242,33 @@ class GraphState:
             warnings.warn(f"{self.name} is {text}", RuntimeWarning, stacklevel=2)
 
     def exporter(
-        self, graph: Graph, backend: Callable[..., Any]
+        self, graph: Graph, backend: Callable[..., Any], varying: frozenset[str]
     ) -> tuple[Callable[..., Any], CompileContext]:
-        """What runs one step, captured for `backend` as a whole program; and its context."""
-        if self.scaler is not None or self.schedulers:
-            what = "a GradScaler" if self.scaler is not None else "a scheduler"
-            raise GraphError(f"{self.name} cannot be exported: the steps of {what} are Python's")
+        """What runs one step, captured for `backend` as a whole program; and its context. varying:
+        sources of numbers that are no constants of the program.
+        """
+        way = self._way()
+        if way is step.differentiated:
+            why = scaling.why_apart(self.optimizers)
+            raise GraphError(f"{self.name} cannot be exported with its GradScaler: {why}")
         step.check_build(graph)
         self._check_parameters(graph)
         self.config.check(self.name, graph, self.scaler)
         context = self._make_context(backend=backend, mode=None, options=None)
         context.hooks = BuildHooks(graph, self)
         context.export = True
-        compiled = dispatcher(step.whole, context)
+        context.varying = varying
+        if way is scaling.whole_and_skipped:
+            scaling.ready(self.scaler, self.optimizers)
+        compiled = dispatcher(step.whole if way is step.whole else scaling.whole, context)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             with self._alone():
                 self._drop_gradients()
-                return compiled(graph, args, kwargs)
+                outputs = compiled(graph, args, kwargs)
+            for scheduler in self.schedulers:
+                scheduler.step()
+            return outputs
 
         return run, context
 

@@ -35,7 +35,7 @@ def damaged(data: bytes, seed: int) -> Iterator[tuple[str, bytes]]:
     draw = random.Random(seed)
     tables = data.index(b"{")
     places = [*range(0, 48, 3), *(draw.randrange(tables, tables + 300) for _ in range(20))]
-    places += [draw.randrange(len(data)) for _ in range(60)]
+    places += [draw.randrange(len(data)) for _ in range(130)]
     for place in places:
         bit = draw.randrange(8)
         changed = bytearray(data)

@@ -110,11 +110,129 @@ def test_state_that_the_first_step_makes_is_asked_for(tmp_path):
         dynamo.export(graph)(X, Y).save(tmp_path / "step.fg")
 
 
-def test_schedulers_are_refused(tmp_path):
+lr_scheduler = torch.optim.lr_scheduler
+SCHEDULES = {
+    "step": lambda o: lr_scheduler.StepLR(o, 2, 0.5),
+    "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 1 / (1 + epoch)),
+    "one_cycle": lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=20),
+    "chain": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o, 0.1, total_iters=3), lr_scheduler.ExponentialLR(o, 0.9)], [3]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["momentum", "adam", "tensor_lr"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_scheduled_step_goes_on_as_the_scheduler_would(tmp_path, name, kind):
+    net = model()
+    if kind == "tensor_lr":
+        optimizer = torch.optim.Adam(net.parameters(), lr=torch.tensor(0.01))
+    else:
+        optimizer = OPTIMIZERS[kind](net.parameters())
+    scheduler = SCHEDULES[name](optimizer)
+    graph = Step(net, optimizer, scheduler)
+    graph(X, Y)
+    exported = dynamo.export(graph)(X, Y)  # the second step, and the scheduler's
+    exported.save(tmp_path / "step.fg", steps=5)
+    eager, eager_optimizer, eager_scheduler = copy.deepcopy((net, optimizer, scheduler))
+    program = dynamo.load(tmp_path / "step.fg", backend="aot_eager")
+    for seed in range(5):
+        rate = program.schedule.rates()["optimizers.0.param_groups.0.lr"]
+        assert rate == float(eager_optimizer.param_groups[0]["lr"])
+        torch.manual_seed(seed)
+        loss = program(X, Y)
+        torch.manual_seed(seed)
+        eager_optimizer.zero_grad()
+        expected = nn.functional.cross_entropy(eager(X), Y)
+        expected.backward()
+        eager_optimizer.step()
+        eager_scheduler.step()
+        torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
+    for key, tensor in eager.state_dict().items():
+        torch.testing.assert_close(
+            program.state_dict()[f"model.{key}"], tensor, rtol=1e-3, atol=1e-4
+        )
+    with pytest.raises(ProgramError, match=r"its schedule ends after 5 steps.*steps=N"):
+        program(X, Y)
+    program.schedule.step = 4
+    program(X, Y)
+    with pytest.raises(ValueError, match="a step from 0 to 5, not 6"):
+        program.schedule.step = 6
+
+
+def test_a_schedule_that_ends_says_what_it_said(tmp_path):
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    graph = Step(net, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1))
-    with pytest.raises(GraphError, match="the steps of a scheduler are Python's"):
+    graph = Step(net, optimizer, lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=4))
+    graph(X, Y)
+    dynamo.export(graph)(X, Y).save(tmp_path / "step.fg")
+    program = dynamo.load(tmp_path / "step.fg", backend="aot_eager")
+    assert "schedule of 3 steps" in str(program)
+    for _ in range(3):
+        program(X, Y)
+    with pytest.raises(ProgramError, match="Tried to step 5 times"):
+        program(X, Y)
+
+
+def test_what_changes_late_is_refused(tmp_path):
+    """A momentum that the graph has as a constant."""
+
+    class Late(lr_scheduler.StepLR):
+        def step(self, epoch=None):
+            super().step(epoch)
+            if self.last_epoch > 70:
+                self.optimizer.param_groups[0]["momentum"] = 0.5
+
+    net = model()
+    optimizer = OPTIMIZERS["momentum"](net.parameters())
+    graph = Step(net, optimizer, Late(optimizer, 3))
+    graph(X, Y)
+    exported = dynamo.export(graph)(X, Y)
+    exported.save(tmp_path / "step.fg", steps=20)
+    with pytest.raises(ProgramError, match=r"changes optimizers.0.param_groups.0.momentum late"):
+        exported.save(tmp_path / "step.fg", steps=100)
+    with pytest.raises(ValueError, match="steps is a positive number"):
+        exported.save(tmp_path / "step.fg", steps=0)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_a_step_with_a_grad_scaler(tmp_path, name):
+    """An overflow in the loaded program is skipped, and its scale changes, as eager's do."""
+    net = model()
+    optimizer = OPTIMIZERS[name](net.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
+    graph = Step(net, optimizer)
+    graph.set_grad_scaler(scaler)
+    graph(X, Y)
+    dynamo.export(graph)(X, Y).save(tmp_path / "step.fg")
+    eager, eager_optimizer = copy.deepcopy((net, optimizer))
+    other = torch.amp.GradScaler("cpu", growth_interval=2)
+    other.load_state_dict(scaler.state_dict())
+    program = dynamo.load(tmp_path / "step.fg", backend="aot_eager")
+    for seed, x in enumerate([X, X, X * float("inf"), X, X]):
+        torch.manual_seed(seed)
+        program(x, Y)
+        torch.manual_seed(seed)
+        eager_optimizer.zero_grad()
+        other.scale(nn.functional.cross_entropy(eager(x), Y)).backward()
+        other.step(eager_optimizer)
+        other.update()
+        state = program.state_dict()
+        assert state["grad_scaler._scale"].item() == other.get_scale()
+        for key, tensor in eager.state_dict().items():
+            torch.testing.assert_close(state[f"model.{key}"], tensor, rtol=1e-3, atol=1e-4)
+
+
+def test_a_grad_scaler_of_a_foreign_optimizer_is_refused():
+    class Foreign(torch.optim.SGD):
+        pass
+
+    net = model()
+    graph = Step(net, Foreign(net.parameters(), lr=0.1))
+    graph.set_grad_scaler(torch.amp.GradScaler("cpu"))
+    with pytest.raises(
+        GraphError, match="cannot be exported with its GradScaler: Foreign may keep"
+    ):
         dynamo.export(graph)(X, Y)
 
 
