@@ -434,7 +434,7 @@ def _optimizer_state(graph: StaticGraph) -> Iterator[tuple[str, torch.Tensor]]:
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     yield f"optimizers.{i}.state.{number}.{key}", value
-    scaler = graph._graph.scaler
+    scaler = graph.config.grad_scaler
     for key in ("_scale", "_growth_tracker"):
         if isinstance(tensor := getattr(scaler, key, None), torch.Tensor):
             yield f"grad_scaler.{key}", tensor

@@ -20,6 +20,7 @@ class GraphConfig:
         self._changed = changed
         self.training = False  # an optimizer was added
         self.amp: torch.dtype | None = None
+        self.grad_scaler: torch.amp.GradScaler | None = None
         self.accumulation = 1
         self.checkpointed: tuple[torch.nn.Module, ...] = ()
         self.memory_limit: int | None = None
@@ -39,6 +40,22 @@ class GraphConfig:
         if dtype not in (torch.bfloat16, torch.float16):
             raise GraphError(f"mixed precision is of bfloat16 or float16, not of {dtype}")
         self.amp = dtype if mode else None
+        self._changed()
+
+    def set_grad_scaler(self, scaler: torch.amp.GradScaler | None) -> None:
+        """Scale the loss of each backward(), and step the optimizers through `scaler`:
+
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)         # instead of optimizer.step(); unscale_ before clipping
+            scaler.update()
+
+        All of it is one plan, in which a step that is skipped is computed and not kept. Optimizers
+        that are not of torch.optim, or have step hooks, which a skipped step does not call, are
+        updated by a program of its own behind the plan, and a warning says so.
+        """
+        if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+            raise GraphError(f"set_grad_scaler takes a GradScaler, not {scaler!r}")
+        self.grad_scaler = scaler
         self._changed()
 
     def set_gradient_accumulation_steps(self, steps: int) -> None:
@@ -90,13 +107,13 @@ class GraphConfig:
         self.memory_limit = limit
         self._changed()
 
-    def check(self, name: str, graph: Any, scaler: Any) -> None:
+    def check(self, name: str, graph: Any) -> None:
         """Raise GraphError for settings that do not fit the graph."""
         known = set(map(id, graph.modules()))
         for module in self.checkpointed:
             if id(module) not in known:
                 raise GraphError(f"{name}: a checkpointed module is none of the graph's: {module}")
-        if scaler is not None and not self.training:
+        if self.grad_scaler is not None and not self.training:
             raise GraphError(f"{name} has a GradScaler and no optimizer: use add_optimizer")
         devices = {parameter.device.type for parameter in graph.parameters()}
         self.device_type = min(devices - {"cpu"}, default="cpu")
@@ -105,6 +122,8 @@ class GraphConfig:
         shown: dict[str, Any] = {"training": self.training}
         if self.amp is not None:
             shown["amp"] = self.amp
+        if self.grad_scaler is not None:
+            shown["grad_scaler"] = self.grad_scaler.is_enabled()
         if self.accumulation > 1:
             shown["gradient_accumulation_steps"] = self.accumulation
         if self.checkpointed:

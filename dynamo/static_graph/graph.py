@@ -15,7 +15,6 @@ from dynamo.static_graph.printing import graph_text
 from dynamo.static_graph.state import GraphState
 
 Parameter = torch.nn.Parameter
-_OPTIMIZERS, _SCHEDULERS, _SCALER = "optimizers", "lr_schedulers", "grad_scaler"
 
 
 class Graph:
@@ -110,17 +109,8 @@ class Graph:
         self._graph.add_optimizer(optimizer, lr_sch)
 
     def set_grad_scaler(self, scaler: torch.amp.GradScaler | None) -> None:
-        """Scale the loss of each backward(), and step the optimizers through `scaler`:
-
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)         # instead of optimizer.step(); unscale_ before clipping
-        scaler.update()
-
-        All of it is one plan, in which a step that is skipped is computed and not kept. Optimizers
-        that are not of torch.optim, or have step hooks, which a skipped step does not call, are
-        updated by a program of its own behind the plan, and a warning says so.
-        """
-        self._graph.set_grad_scaler(scaler)
+        """graph.config.set_grad_scaler."""
+        self.config.set_grad_scaler(scaler)
 
     # -- modules --------------------------------------------------------------------------------
     def _root(self) -> torch.nn.Module:

@@ -77,8 +77,8 @@ def whole_and_skipped(
     outputs = differentiated(graph, args, kwargs)
     state = graph._graph
     with torch.no_grad():
-        skipped = [updated(state.scaler, optimizer) for optimizer in state.optimizers]
-        adjust(state.scaler, torch.stack(skipped).any())
+        skipped = [updated(state.config.grad_scaler, optimizer) for optimizer in state.optimizers]
+        adjust(state.config.grad_scaler, torch.stack(skipped).any())
     for optimizer in state.optimizers:
         optimizer.zero_grad()
     return outputs, skipped

@@ -40,7 +40,6 @@ class GraphState:
         self.training = True
         self.optimizers: list[torch.optim.Optimizer] = []
         self.schedulers: list[Any] = []
-        self.scaler: torch.amp.GradScaler | None = None
         self.verbosity = -1
         self.depth = 0  # of calls that are running; captured code reads it
         self.forget()
@@ -100,20 +99,14 @@ class GraphState:
         if lr_sch.optimizer is not optimizer:
             raise GraphError(f"{self.name}: lr_sch is the scheduler of another optimizer")
 
-    def set_grad_scaler(self, scaler: Any) -> None:
-        if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
-            raise GraphError(f"{self.name}: set_grad_scaler takes a GradScaler, not {scaler!r}")
-        self.scaler = scaler
-        self.forget()
-
     def parts(self) -> Iterator[tuple[str, Any]]:
         """What has a state dict, besides the modules."""
         for i, optimizer in enumerate(self.optimizers):
             yield f"optimizers.{i}", optimizer
         for i, scheduler in enumerate(self.schedulers):
             yield f"lr_schedulers.{i}", scheduler
-        if self.scaler is not None:
-            yield "grad_scaler", self.scaler
+        if self.config.grad_scaler is not None:
+            yield "grad_scaler", self.config.grad_scaler
 
     def debug(self, v_level: int, ranks: int | list[int]) -> None:
         if type(v_level) is not int or not -1 <= v_level <= 3:
@@ -173,7 +166,7 @@ class GraphState:
 
     def _way(self) -> Callable[..., Any]:
         """The function that is the step."""
-        if self.scaler is None or not self.scaler.is_enabled():
+        if self.config.grad_scaler is None or not self.config.grad_scaler.is_enabled():
             return step.whole
         if scaling.why_apart(self.optimizers) is None:
             return scaling.whole_and_skipped
@@ -218,7 +211,7 @@ class GraphState:
     def _prepare(self, graph: Graph, kwargs: dict[str, Any]) -> None:
         step.check_build(graph)
         self._check_parameters(graph)
-        self.config.check(self.name, graph, self.scaler)
+        self.config.check(self.name, graph)
         self.context = self._make_context()
         self.hooks = self.context.hooks = BuildHooks(graph, self)
         self.context.backend = self.hooks.announce(self.context.backend)
@@ -226,7 +219,7 @@ class GraphState:
         self._step = dispatcher(way, self.context)
         self._update = None
         if way is scaling.whole_and_skipped:
-            scaling.ready(self.scaler, self.optimizers)
+            scaling.ready(self.config.grad_scaler, self.optimizers)
         elif way is step.differentiated:
             self._update = dispatcher(step.update_scaled, self._make_context(fullgraph=False))
             why = scaling.why_apart(self.optimizers)
@@ -253,13 +246,13 @@ class GraphState:
             raise GraphError(f"{self.name} cannot be exported with its GradScaler: {why}")
         step.check_build(graph)
         self._check_parameters(graph)
-        self.config.check(self.name, graph, self.scaler)
+        self.config.check(self.name, graph)
         context = self._make_context(backend=backend, mode=None, options=None)
         context.hooks = BuildHooks(graph, self)
         context.export = True
         context.varying = varying
         if way is scaling.whole_and_skipped:
-            scaling.ready(self.scaler, self.optimizers)
+            scaling.ready(self.config.grad_scaler, self.optimizers)
         compiled = dispatcher(step.whole if way is step.whole else scaling.whole, context)
 
         def run(*args: Any, **kwargs: Any) -> Any:

@@ -81,10 +81,10 @@ def update_scaled(graph: Any) -> None:
     state = graph._graph
     for optimizer in state.optimizers:
         if clips(optimizer):
-            state.scaler.unscale_(optimizer)
+            state.config.grad_scaler.unscale_(optimizer)
             clip(optimizer)
-        state.scaler.step(optimizer)
-    state.scaler.update()
+        state.config.grad_scaler.step(optimizer)
+    state.config.grad_scaler.update()
     for optimizer in state.optimizers:
         optimizer.zero_grad()
 
@@ -132,10 +132,10 @@ def scaled(graph: Any, outputs: Any, gradients: Any) -> tuple[Any, Any]:
     if gradients is None:
         if steps > 1:
             outputs = pytree.tree_map(lambda loss: loss / steps, outputs)
-        if state.scaler is not None:
-            outputs = pytree.tree_map(state.scaler.scale, outputs)
+        if state.config.grad_scaler is not None:
+            outputs = pytree.tree_map(state.config.grad_scaler.scale, outputs)
         return outputs, None
-    if steps > 1 or state.scaler is not None:
+    if steps > 1 or state.config.grad_scaler is not None:
         raise GraphError(
             f"{state.name}: backward(gradient) inside of build(), whose loss is scaled: multiply "
             "and sum instead"

@@ -439,6 +439,40 @@ def test_grad_scaler_takes_each_optimizers_step_by_its_own_gradients():
     assert steps == [6, 7]
 
 
+def everything(graph):
+    both(graph)
+    graph.config.set_grad_scaler(torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_every_setting_and_a_schedule_are_one_plan(backend):
+    """Mixed precision, a GradScaler, accumulation, clipping, a scheduler."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
+
+    def backward(model, x, y):
+        losses = []
+        for part, wanted in zip(x.chunk(3), y.chunk(3)):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = loss_function(model(part), wanted)
+            scaler.scale(loss / 3).backward()
+            losses.append(loss)
+        for parameter in model.parameters():
+            parameter.grad.div_(scaler.get_scale())
+        scaler.update(64.0)
+        return torch.stack(losses).mean()
+
+    make = optimizer("AdamW", lr=0.01, weight_decay=0.1)
+
+    def clipped(model):
+        made = make(model)
+        made.param_groups[0]["clip_grad_max_norm"] = 0.1
+        return made
+
+    graph = check(clipped, SCHEDULES["cosine"], backward, everything, 2e-2, backend=backend)
+    assert "amp=torch.bfloat16, grad_scaler=True, gradient_accumulation_steps=3, " in str(graph)
+    assert graph.config.grad_scaler.get_scale() == 256.0
+
+
 def test_a_disabled_grad_scaler_changes_nothing():
     graph = scaled_steps(OPTIMIZERS["Adam"], scalers_of(enabled=False), list(batches(2)))
     assert graph._graph.no_plan is None
