@@ -11,9 +11,16 @@ from benchmarks.static_graph import SUBJECTS, Train, eager_step
 STEPS = 50
 
 
-def losses_of(subject, dtype, **options):
-    """Losses and tensors after training with a Graph, or eagerly where there are no options."""
+def losses_of(subject, dtype, nudge=None, **options):
+    """Losses and tensors after training with a Graph, or eagerly where there are no options. nudge:
+    the seed of changes of the first parameters, in the last bit.
+    """
     model, optimizer, schedule = subject.world(dtype)
+    if nudge is not None:
+        generator = torch.Generator().manual_seed(nudge)
+        with torch.no_grad():
+            for one in model.parameters():
+                one.copy_(torch.nextafter(one, one + torch.randn(one.shape, generator=generator)))
     graph = Train(model, optimizer, schedule, **options) if options else None
     losses = []
     for seed, (x, y) in enumerate(subject.batches(STEPS, dtype)):
@@ -37,7 +44,9 @@ def state_of(optimizer):
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_fifty_steps(name):
     """In float64, where rounding stays small in 50 steps of any model: all that training leaves. In
-    float32 the losses, from whose third or so decimal a model may amplify rounding.
+    float32 the losses, as near to those of float64 as eager's are, also from parameters that are
+    another in the last bit: how far a model amplifies rounding is the model's own (RMSprop divides
+    by gradients near 0).
     """
     subject = SUBJECTS[name]
     dynamo.reset()
@@ -51,7 +60,8 @@ def test_fifty_steps(name):
     for captured in (captured for record in records for captured in record.graphs):
         assert not [note for note in captured.report["notes"] if "op by op" in note]
         assert not [note for note in captured.report["notes"] if "on aten, operator" in note]
-    _, expected, *_ = losses_of(subject, torch.float32)
+    eagers = [losses_of(subject, torch.float32, nudge)[1] for nudge in (None, 0, 1)]
+    rounding = (torch.stack(eagers).double() - expected).abs().amax(0).cummax(0).values
     _, found, *_ = losses_of(subject, torch.float32, backend="inductor")
-    torch.testing.assert_close(found[:5], expected[:5], rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    errors = (found.double() - expected).abs()
+    assert (errors <= 4 * rounding + 1e-6).all(), (errors, rounding)
