@@ -112,6 +112,8 @@ def of_function(
     if getattr(math, getattr(target, "__name__", ""), None) is target:
         return PURE
     module = getattr(target, "__module__", None)
+    if module == "_operator":  # and_ and or_ are named like methods that write
+        return PURE
     if module is not None and module.split(".")[0] not in _PURE_MODULES:
         return OTHER
     if module is None and not _is_torch_builtin(target):
