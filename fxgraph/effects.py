@@ -125,11 +125,13 @@ def runs_functions(target: Any) -> bool:
     """What runs bodies, Python of the user's or autograd's engine does whatever those do."""
     return (
         target in (torch.autograd.grad, torch.autograd.backward)
+        or target in BODY_RUNNERS
         or isinstance(target, torch._ops.HigherOrderOperator)
         or getattr(target, "__func__", None) is _APPLY
     )
 
 
+BODY_RUNNERS: set[Any] = set()  # of fxgraph.higher_order
 _APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 

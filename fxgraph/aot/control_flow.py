@@ -20,6 +20,7 @@ import torch
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
+from fxgraph.higher_order import branch
 from fxgraph.node import Node
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -86,7 +87,7 @@ class ControlFlow:
 
     def prepare(self) -> None:
         """Compile the bodies of torch.cond for what capture saw, if its sizes are known."""
-        if self.node.target is not torch.ops.higher_order.cond:
+        if self.node.target not in (torch.ops.higher_order.cond, branch):
             return
         seen = [_seen(arg) for arg in self.node.args[3]]
         if all(map(_is_known, seen)):
@@ -140,6 +141,10 @@ def _cond(flow: ControlFlow, predicate: Any, operands: Sequence[torch.Tensor]) -
     return flow.joined(body(*operands), body, operands)
 
 
+def _branch(flow: ControlFlow, predicate: Any, operands: Sequence[torch.Tensor]) -> Any:
+    return flow.bodies[0 if bool(predicate) else 1](*operands)
+
+
 def _while_loop(
     flow: ControlFlow, carried: Sequence[torch.Tensor], more: Sequence[torch.Tensor]
 ) -> Any:
@@ -191,6 +196,7 @@ def _rows(tensors: Sequence[torch.Tensor]) -> Any:
 
 RUNS: dict[Any, Callable[..., Any]] = {
     torch.ops.higher_order.cond: _cond,
+    branch: _branch,
     torch.ops.higher_order.while_loop: _while_loop,
     torch.ops.higher_order.scan: _scan,
     torch.ops.higher_order.map_impl: _map,
