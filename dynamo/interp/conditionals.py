@@ -11,6 +11,9 @@ meet (bytecode/branches.py); one of them is run. They may compute tensors and no
 side could raise, where anything beside its tensors changes, or where both do not leave the same
 behind, the graph breaks at the jump.
 
+Sides are compiled for each size that they meet. Where sizes vary, the graph breaks, too, unless it
+must not (fullgraph=True).
+
 A side that leaves a tensor as it was gives a copy of it. That may be seen where either is written,
 or leaves the frame together with the other: then, the next attempt breaks at the jump.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -41,13 +45,17 @@ from dynamo.values.memory_overlap import version_of
 from dynamo.values.tensor import TensorValue
 from fxgraph import Node, effects
 from fxgraph.higher_order import branch
+from fxgraph.symbols import depends_on_data, expr_of, is_symbol, is_symbolic
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from dynamo.bytecode import Instruction
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
 
 _DEEPEST = 8  # branches within sides
+_MOST_COPIES = 4  # of one branch within the sides of another
 _LITERALS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
 _MODES = ("autocast", "inference_mode", "set_default_dtype")
@@ -84,6 +92,17 @@ class Conditionals:
     notes: dict[str, str] = field(default_factory=dict)
     open: list[BreakBefore] = field(default_factory=list)  # those whose sides are being captured
     _copies: list[_Copied] = field(default_factory=list)
+    _visits: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
+
+    def count(self, code: CodeType, jump: Instruction) -> None:
+        """Refuse what is captured again and again: the rest of a function is the side of each jump
+        to its end, and `a and b` has one side twice.
+        """
+        if len(self.open) == 1:
+            self._visits.clear()
+        self._visits[code, jump.index] += 1
+        if self._visits[code, jump.index] > _MOST_COPIES:
+            raise _Refused("its sides hold too many copies of one branch")
 
     def node_added(self, node: Node) -> None:
         """Break at a branch instead if what it copied is written."""
@@ -152,6 +171,7 @@ def run_conditional(
     state = _State.of(tx)
     conditionals.open.append(broken)
     try:
+        conditionals.count(tx.code, instr)
         later = value.deferred_truth(tx)
         if later is None:
             return False
@@ -166,6 +186,9 @@ def run_conditional(
         state.restore(tx)
         conditionals.notes[place] = _breaks(refused.why)
         return False
+    except BaseException:
+        state.restore(tx)
+        raise
     finally:
         conditionals.open.pop()
     conditionals.notes[place] = "a conditional in the graph"
@@ -261,6 +284,7 @@ def _captured(
     found = itertools.islice(output.values_by_source.values(), values, None)
     if any(_belongs(value, graph) for value in found):
         raise _Refused("a side makes a tensor of what comes from outside")
+    _check_lifted(graph, output.context.fullgraph)
     _check_nodes(graph)
     return _Side(graph, list(tx.stack), dict(tx.locals), tx.result if tx.done else None)
 
@@ -284,12 +308,29 @@ def _belongs(value: Any, graph: Subgraph) -> bool:
     return isinstance(value, TensorValue) and value.node.graph is graph.graph
 
 
+def _check_lifted(side: Subgraph, may_vary: bool) -> None:
+    """What a side is given: tensors, and numbers that are inputs of the graph."""
+    for node in side.lifted:
+        value = node.meta["example_value"]
+        tensor = isinstance(value, torch.Tensor)
+        numbers = (*value.shape, *value.stride()) if tensor else (value,)
+        if not tensor and not is_symbol(value):
+            raise _Refused("a side uses more than tensors")
+        if any(map(depends_on_data, numbers)):
+            raise _Refused("a side uses a size or number that depends on data")
+        if not may_vary and any(map(is_symbolic, numbers)):
+            raise _Refused("a side uses a size or number that varies, and fullgraph is not set")
+
+
+def _outside(side: Subgraph) -> set[Any]:
+    """The memory of the tensors that a side is given."""
+    values = (node.meta["example_value"] for node in side.lifted)
+    return {_memory(value) for value in values if isinstance(value, torch.Tensor)}
+
+
 def _check_nodes(side: Subgraph) -> None:
     """A side computes tensors from tensors, and cannot fail."""
-    lifted = [node.meta["example_value"] for node in side.lifted]
-    if not all(isinstance(fake, torch.Tensor) for fake in lifted):
-        raise _Refused("a side uses a size or number that varies")
-    outside = {_memory(fake) for fake in lifted}
+    outside = _outside(side)
     for node in side.graph.nodes:
         if not node.op.startswith("call_") or node.target is branch:
             continue
@@ -426,8 +467,6 @@ class _Meeting:
         ]
         fakes = [self._fake(one[1], other[1]) for one, other in zip(*results)]
         lifted = share_lifted(self.first.graph, self.second.graph)
-        if not all(_is_tensor(node) for node in lifted):
-            raise _Refused("a side uses a size or number that varies")
         bodies = []
         for side, side_results in zip((self.first, self.second), results):
             module = side.graph.finish(side.graph.local(tuple(node for node, _ in side_results)))
@@ -447,15 +486,15 @@ class _Meeting:
                 raise _Refused("a side leaves a tensor of a kind of its own")
             if fake.requires_grad and not torch.is_grad_enabled():
                 raise _Refused("a side leaves a tensor with a gradient where grad mode is off")
-            if not all(type(n) is int for n in (*fake.shape, *fake.stride())):
-                raise _Refused("a side leaves a tensor whose sizes vary")
+            if any(map(depends_on_data, (*fake.shape, *fake.stride()))):
+                raise _Refused("a side leaves a tensor whose size depends on data")
 
     def _results(
         self, side: Subgraph, values: Iterable[TensorValue]
     ) -> list[tuple[Node, torch.Tensor]]:
         """What the side's graph returns: tensors in memory of their own."""
         output = self.tx.output
-        outside = {_memory(node.meta["example_value"]) for node in side.lifted}
+        outside = _outside(side)
         found: dict[Any, TensorValue] = {}
         results = []
         output.bodies.append(side)
@@ -477,7 +516,10 @@ class _Meeting:
 
     def _fake(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """The fake result of the branch, of those of its sides."""
-        metadata = [(t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in (one, other)]
+        metadata = [
+            ([expr_of(n) for n in (*t.shape, *t.stride())], t.dtype, t.device, t.requires_grad)
+            for t in (one, other)
+        ]
         if metadata[0] != metadata[1]:
             kinds = " and ".join(_described(t) for t in (one, other))
             raise _Refused(f"the sides leave tensors that differ: {kinds}")
@@ -485,7 +527,7 @@ class _Meeting:
             made = torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device)
             if one.requires_grad:
                 made = made.requires_grad_().clone()
-        if made.stride() != one.stride():
+        if list(map(expr_of, made.stride())) != list(map(expr_of, one.stride())):
             raise _Refused("a side leaves a tensor with gaps in its memory")
         return made
 
@@ -496,7 +538,7 @@ class _Meeting:
         if a side was run.
         """
         for side, column in zip((self.first, self.second), zip(*pairs)):
-            outside = {_memory(node.meta["example_value"]) for node in side.graph.lifted}
+            outside = _outside(side.graph)
             for value, result in zip(column, made, strict=True):
                 assert isinstance(result, TensorValue), "branches give tensors"
                 if _memory(value.fake) in outside:

@@ -632,16 +632,28 @@ def test_explain_says_what_became_of_branches():
         assert text in str(report)
 
 
-def test_sizes_that_vary_break():
-    def function(x):
-        if x.sum() > 2:
-            return x * x.shape[0]
-        return x.view(-1) + x.numel()
+@pytest.mark.parametrize("backend", [eager, aot_eager, inductor])
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_sizes_and_numbers_that_vary(fullgraph, backend):
+    """They break a graph that may break."""
 
-    compiled = dynamo.compile(function, backend=eager)
-    for n in (3, 4, 1, 0, 7):
+    def function(x, scale):
+        y = x * 2
+        if y.sum() > 2:
+            return y.view(-1, 1) * y.shape[0] * scale
+        return (y.view(-1) + x.numel())[:, None]
+
+    counting = Counting(backend)
+    compiled = dynamo.compile(function, backend=counting, fullgraph=fullgraph)
+    for n, scale in ((3, 2.0), (4, 3.0), (5, 4.0), (4, 3.0), (7, 0.5)):
         for x in (torch.ones(n), torch.zeros(n)):
-            assert torch.equal(compiled(x), function(x))
+            gradients = []
+            for run in (compiled, function):
+                given = x.clone().requires_grad_()
+                result = run(given, scale)
+                gradients += [result.detach(), *torch.autograd.grad(result.sum(), given)]
+            same(gradients[:2], gradients[2:])
+    assert (len(counting.graphs) == 2) is fullgraph
 
 
 def test_guards_of_both_sides():
