@@ -128,7 +128,7 @@ DataDependentJump = _reason(
     "DataDependentJump",
     "DATA_DEPENDENT_JUMP",
     "a branch depends on the value of a tensor ({0})",
-    "use torch.where or torch.cond, or move the branch out of the compiled function",
+    "have both sides compute nothing but tensors of the same shapes and dtypes, or use torch.where",
 )
 DataDependentValue = _reason(
     "DataDependentValue",

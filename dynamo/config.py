@@ -47,6 +47,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         False,
         "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
     ),
+    "capture_branches": (
+        True,
+        "a branch on a tensor whose sides only compute tensors is a conditional in the graph",
+    ),
     "numpy_exact": (
         False,
         "functions of numpy that torch computes within rounding, not to the last bit, break",

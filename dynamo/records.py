@@ -128,4 +128,5 @@ class FrameRecord:
     recompile_reason: str | None = (
         None  # the guard of the newest older entry that failed, with the values
     )
+    branches: list[str] = field(default_factory=list)  # on data: where, and what they became
     changes: list[Change] = field(default_factory=list)  # with export: beside those of tensors

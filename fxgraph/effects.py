@@ -112,6 +112,8 @@ def of_function(
     if getattr(math, getattr(target, "__name__", ""), None) is target:
         return PURE
     module = getattr(target, "__module__", None)
+    if module == "_operator":  # and_ and or_ are named like methods that write
+        return PURE
     if module is not None and module.split(".")[0] not in _PURE_MODULES:
         return OTHER
     if module is None and not _is_torch_builtin(target):
@@ -123,11 +125,13 @@ def runs_functions(target: Any) -> bool:
     """What runs bodies, Python of the user's or autograd's engine does whatever those do."""
     return (
         target in (torch.autograd.grad, torch.autograd.backward)
+        or target in BODY_RUNNERS
         or isinstance(target, torch._ops.HigherOrderOperator)
         or getattr(target, "__func__", None) is _APPLY
     )
 
 
+BODY_RUNNERS: set[Any] = set()  # of fxgraph.higher_order
 _APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 

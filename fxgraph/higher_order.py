@@ -19,6 +19,7 @@ import torch.autograd.functional
 import torch.func
 import torch.utils.checkpoint
 
+from fxgraph import effects
 from fxgraph.args import leaves
 from fxgraph.node import Node
 
@@ -71,9 +72,24 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     return function(*args, **kwargs)
 
 
+def branch(
+    predicate: torch.Tensor,
+    true_body: Callable[..., tuple[torch.Tensor, ...]],
+    false_body: Callable[..., tuple[torch.Tensor, ...]],
+    operands: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """A branch of the program. As torch.cond, but gradients are those of the body that ran, and of
+    what that uses.
+    """
+    return (true_body if bool(predicate) else false_body)(*operands)
+
+
+effects.BODY_RUNNERS.add(branch)
+
+
 def runs_bodies(target: Any) -> bool:
     """Whether `target` is a function of graphs that runs sub-graphs, or what comes from one."""
-    return target in (transform, call) or isinstance(target, torch._ops.HigherOrderOperator)
+    return target in (transform, call, branch) or isinstance(target, torch._ops.HigherOrderOperator)
 
 
 def is_checkpoint(node: Node) -> bool:

@@ -20,6 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from fxgraph.fake_results import FakeResults, key_of, make_fake
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, assign_attribute, fetch_attribute
+from fxgraph.higher_order import branch
 from fxgraph.node import Node, map_arg
 from fxgraph.shape_rules import Meta
 from fxgraph.symbolic_rules import rules_for
@@ -35,7 +36,8 @@ def to_torch_fx(gm: GraphModule) -> torch.fx.GraphModule:
     made: dict[Node, torch.fx.Node] = {}
     for node in gm.graph.nodes:
         args, kwargs = map_arg(node.args, made.__getitem__), map_arg(node.kwargs, made.__getitem__)
-        new = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+        target = torch.ops.higher_order.cond if node.target is branch else node.target
+        new = graph.create_node(node.op, target, args, kwargs, name=node.name)
         new.meta = _both_names(node.meta)
         made[node] = new
     converted = torch.fx.GraphModule(gm, graph, gm._class_name)

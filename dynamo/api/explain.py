@@ -84,6 +84,11 @@ class Explanation:
         return list(dict.fromkeys(text for frame in self.frames for text in frame.symbols))
 
     @property
+    def branches(self) -> list[str]:
+        """The branches on values of tensors: where each stands, and what became of it."""
+        return list(dict.fromkeys(text for frame in self.frames for text in frame.branches))
+
+    @property
     def fallback_ops(self) -> dict[str, int]:
         """Aten ops that ran as they are inside the compiled plans: name -> count."""
         ops: Counter[str] = Counter()
@@ -119,6 +124,8 @@ class Explanation:
         parts += self._break_sections()
         if self.symbols:
             parts.append("Symbols:\n" + "\n".join(f"  {text}" for text in self.symbols))
+        if self.branches:
+            parts.append("Branches on data:\n" + "\n".join(f"  {text}" for text in self.branches))
         if self.recompiles:
             parts.append("Recompiles:\n" + "\n".join(f"  {reason}" for reason in self.recompiles))
         if self.fallback_ops:

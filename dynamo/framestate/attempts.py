@@ -100,6 +100,8 @@ class Capture:
             self._break_earlier(root, stop, error)
         if stop.is_break:
             self._record_break(stop)
+        notes = {k: v for output in self.outputs for k, v in output.conditionals.notes.items()}
+        self.record.branches = [f"{place}: {note}" for place, note in notes.items()]
         self.raises = stop.terminal
         # What an instruction assumed that raises is not guarded.
         self.only_now = stop.terminal and self._instr_decides(stop)

@@ -33,6 +33,7 @@ from dynamo.framestate.break_codegen import BreakCodegen
 from dynamo.framestate.check_codegen import CheckCodegen
 from dynamo.framestate.frame_state import Snapshot
 from dynamo.framestate.materialise import Codegen
+from dynamo.framestate.modes import restored_state
 from dynamo.framestate.weak_targets import hold_targets
 from dynamo.guards.sources import InstalledSource, MadeSource, Source, load_shared, share_loads
 from dynamo.interp.checks import STATE_FUNCTIONS
@@ -115,6 +116,7 @@ class FrameRewriter:
         if self.output.context.export:
             self._note_changes()
         results = list(first.graph_outputs.values())
+        self.output.conditionals.check_results(results)
         graph = self.output.graph
         unused = self._unused_that_may_fail([value.node for value in results])
         graph.output((*(value.node for value in results), *unused))
@@ -222,9 +224,10 @@ class FrameRewriter:
         if log_graph_code.isEnabledFor(logging.DEBUG):
             log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
         examples = [item.example for item in inputs]
-        compiled = compile_inside(
-            output, lambda: self._call_backend(context.backend, module, examples)
-        )
+        with restored_state():  # the graph may end in the middle of a `with`
+            compiled = compile_inside(
+                output, lambda: self._call_backend(context.backend, module, examples)
+            )
         op_count = output.op_count
         entry = GraphRecord(module, op_count, getattr(compiled, "compile_report", None) or {})
         self.record.graphs.append(entry)

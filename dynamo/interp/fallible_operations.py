@@ -10,6 +10,7 @@ import torch
 
 from fxgraph import Node
 from fxgraph.args import leaves
+from fxgraph.higher_order import branch
 
 # Operations whose success depends on the values of tensors: an index out of range, a matrix that
 # has no inverse, a probability that is none.
@@ -42,6 +43,8 @@ _INDEXING = frozenset(["getitem", "setitem", "__getitem__", "__setitem__"])
 
 def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether the operation, the shapes being right, may fail on the values of tensors."""
+    if target is branch:
+        return False  # its sides were looked at
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     name = name.partition(".")[0]  # of an overload
     if name in _DIVISIONS or name.rstrip("_") in _DIVISIONS:

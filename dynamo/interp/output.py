@@ -32,6 +32,7 @@ from dynamo.guards.sources import (
     readable_name,
 )
 from dynamo.interp.checks import Checks
+from dynamo.interp.conditionals import Conditionals
 from dynamo.interp.data_dependent_loops import Trial
 from dynamo.interp.fallible_operations import can_fail
 from dynamo.plans import EmissionPlan, Plan
@@ -132,6 +133,7 @@ class OutputGraph:
         self.unique = UniqueReferences()  # what nothing else holds
         self.inference = InferenceBlocks()
         self.checks = Checks(self)
+        self.conditionals = Conditionals(self)
         self.trial: Trial | None = None
         # The number of steps after which capture stops.
         self.stop_at = -1 if self.plan.stop is None else self.plan.stop.step
@@ -232,6 +234,7 @@ class OutputGraph:
         if tx is not None:
             node.meta["stack_trace"] = tx.stack_trace()
         self.checks.node_added(node)
+        self.conditionals.node_added(node)
         if self.context.hooks is not None:
             self.context.hooks.node_created(node)
         return node

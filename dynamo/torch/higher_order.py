@@ -19,6 +19,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
 from dynamo.polyfills import torch_functions as torch_polyfills
 from dynamo.torch.bodies import Body, closed, opened, trace_body, wrap_nest
+from dynamo.torch.subgraph import share_lifted
 from dynamo.torch.substitutes import inline
 from dynamo.torch.torch_function import FoldedFunctionValue
 from dynamo.values.base import Value
@@ -30,7 +31,6 @@ from dynamo.values.generator import GeneratorValue
 from dynamo.values.iterators import IteratorValue
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.tensor import TensorValue, run_fake
-from fxgraph import Node
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -109,16 +109,6 @@ def _versions(tx: Interpreter) -> dict[int, int]:
     return {id(value.fake): version_of(value.fake) for value in known}
 
 
-def _share_inputs(first: Body, second: Body) -> tuple[Node, ...]:
-    """Both bodies take the same lifted tensors, in one order."""
-    first.graph.lift_all(second.lifted)
-    second.graph.lift_all(first.lifted)
-    order = list(first.lifted)
-    if list(second.lifted) != order:
-        second.graph.reorder(order)
-    return tuple(order)
-
-
 def _tensors(operator: str, values: Sequence[Value]) -> list[TensorValue]:
     if not all(isinstance(value, TensorValue) for value in values):
         raise _Refused(operator, "an operand is no tensor")
@@ -168,7 +158,7 @@ def _cond(tx: Interpreter, pred: Value, true_fn: Value, false_fn: Value, operand
     if spec != pytree.tree_flatten(nests[1])[1]:
         raise _Refused("cond", "the branches return different structures")
     _check_alike("cond", _flat(tx, true), _flat(tx, false))
-    lifted = _share_inputs(true, false)
+    lifted = share_lifted(true.graph, false.graph)
     arguments = (*[leaf.node for leaf in leaves], *lifted)
     call = (pred.node, true.attach(tx), false.attach(tx), arguments)
     node, result = _record(tx, _OPERATORS.cond, call)
@@ -196,7 +186,7 @@ def _while_loop(
         raise _Refused("while_loop", "the condition is no single boolean")
     _, spec = pytree.tree_flatten(opened(tx, body.result))
     _check_alike("while_loop", _flat(tx, body), leaves)
-    lifted = _share_inputs(cond, body)
+    lifted = share_lifted(cond.graph, body.graph)
     if torch.is_grad_enabled() and any(leaf.fake.requires_grad for leaf in leaves):
         raise _Refused("while_loop", "a carried tensor needs gradients")
     arguments = tuple(leaf.node for leaf in leaves)

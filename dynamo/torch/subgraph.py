@@ -85,6 +85,16 @@ class Subgraph:
         return GraphModule(self.root, self.graph)
 
 
+def share_lifted(first: Subgraph, second: Subgraph) -> tuple[Node, ...]:
+    """Have two bodies take the same lifted nodes, in one order."""
+    first.lift_all(second.lifted)
+    second.lift_all(first.lifted)
+    order = list(first.lifted)
+    if list(second.lifted) != order:
+        second.reorder(order)
+    return tuple(order)
+
+
 def check_local(arg: Any, graph: Graph) -> None:
     """Assert that no tensor of a finished body is used outside of it: nothing there holds one."""
 

@@ -38,6 +38,8 @@ class Value:
     replays_when_new: bool = False
     # The graph computes it: `deferred_truth` may say where its truth will be.
     is_deferred: bool = False
+    # Of a tensor: it may be the same object as another one.
+    may_be_another: bool = False
     # Two of such kinds from outside are guarded to be two objects where capture told them apart.
     is_guarded_distinct: bool = False
     # Whether the program can see if it is still there without holding it.
@@ -211,6 +213,8 @@ class Value:
     def hash_key_by_identity(self) -> Hashable:
         from dynamo.values.hash_keys import IdentityKey
 
+        if self.may_be_another:
+            raise Unsupported(breaks.NotConstant(f"which object {self.describe()} is"))
         known, real = self.identity()
         if known and type(real).__hash__ is not object.__hash__ and not self.is_constant():
             return IdentityKey(real)  # it hashes in a way of its own, or not at all

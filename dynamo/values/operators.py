@@ -338,6 +338,10 @@ def same_object(left: Value, right: Value) -> bool:
     """`left is right`, as far as it is known while capturing."""
     if left is right:
         return True
+    if not (left.is_constant() or right.is_constant()):
+        for value in (left, right):
+            if value.may_be_another:
+                raise Unsupported(breaks.NotConstant(f"which object {value.describe()} is"))
     left_known, left_object = left.identity()
     right_known, right_object = right.identity()
     if left_known and right_known:

@@ -29,7 +29,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
@@ -99,6 +99,8 @@ class SideEffects:
         self.on_overwrite: Callable[[Value | dict, str], None] | None = None
         self._fence: int | None = None  # what has a smaller serial must not change
         self._crossed: Callable[[str], breaks.Break] = breaks.BodySideEffect
+        self._untouched = False  # nothing changes that is not told which Value
+        self.crossings = 0  # how often something was to change behind the fence
         self.tracked: list[Value] = []
         # By id: a metaclass may make its classes unhashable.
         self.class_stores: dict[tuple[int, str], Value] = {}  # what was stored in classes
@@ -121,6 +123,19 @@ class SideEffects:
         finally:
             self._fence, self._crossed = before
 
+    @contextlib.contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Inside, also what changes without a Value of its own raises Unsupported."""
+        before, self._untouched = self._untouched, True
+        try:
+            yield
+        finally:
+            self._untouched = before
+
+    def _refuse(self, text: str) -> NoReturn:
+        self.crossings += 1
+        raise Unsupported(self._crossed(text))
+
     # -- objects --------------------------------------------------------------------------------
     def track_existing(self, value: Value) -> Value:
         """`value` stands for an object that existed before the frame."""
@@ -140,7 +155,7 @@ class SideEffects:
             raise AssertionError(f"{value!r} is not tracked")
         made_inside = value.mutation.new and value.mutation.serial >= (self._fence or 0)
         if self._fence is not None and not made_inside:
-            raise Unsupported(self._crossed(f"changes {value.describe()}"))
+            self._refuse(f"changes {value.describe()}")
         self.epoch += 1
         if self.on_first_change is not None and not (value.mutation.dirty or value.mutation.new):
             self.on_first_change(value)
@@ -151,7 +166,13 @@ class SideEffects:
         place.
         """
         if self._fence is not None and value is not None and value.serial < self._fence:
-            raise Unsupported(self._crossed(f"changes {value.describe()}"))
+            self._refuse(f"changes {value.describe()}")
+        if self._untouched and value is None:
+            self._refuse("changes more than tensors")
+        self.epoch += 1
+
+    def tensor_written(self) -> None:
+        """A tensor may have changed, which its fake tensor and the graph know."""
         self.epoch += 1
 
     def is_new(self, value: Value) -> bool:
@@ -163,7 +184,7 @@ class SideEffects:
     def call_later(self, function: Callable[..., Any], *args: Any) -> None:
         """Have the rewritten frame call function(*args), in the order of these calls."""
         if self._fence is not None:
-            raise Unsupported(self._crossed(f"calls {function.__name__}"))
+            self._refuse(f"calls {function.__name__}")
         self.epoch += 1
         self.calls.append(ReplayedCall(function, args))
 
@@ -204,7 +225,7 @@ class SideEffects:
     ) -> None:
         """`source` leads to the globals dict, and is None for that of the compiled frame itself."""
         if self._fence is not None:
-            raise Unsupported(self._crossed(f"changes the global {name}"))
+            self._refuse(f"changes the global {name}")
         self.epoch += 1
         key = (id(namespace), name)
         known = self.globals.get(key)

@@ -91,6 +91,20 @@ METADATA_ATTRIBUTES = frozenset(
         "is_vulkan",
     ]
 )
+# Attributes by which two tensors of one value can be told apart.
+_OF_OBJECT = frozenset(
+    [
+        "is_leaf",
+        "grad_fn",
+        "retains_grad",
+        "grad",
+        "_grad",
+        "data",
+        "_version",
+        "_base",
+        "output_nr",
+    ]
+)
 # Attributes that are tensor operations.
 TENSOR_ATTRIBUTES = frozenset(["T", "mT", "H", "mH", "data", "real", "imag"])
 # Methods that need the values of the tensor, or hand it to code outside the graph.
@@ -170,6 +184,8 @@ class TensorValue(Value):
         stored = tx.output.side_effects.load_attr(self, name)
         if isinstance(stored, Value):
             return stored
+        if self.may_be_another and (name in _OF_OBJECT or not type_holds(torch.Tensor, name)):
+            raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         replaced = replacement(tx, name, self.python_type())
         if replaced is not MISSING:
             return self._bound(tx, name, replaced)
@@ -541,8 +557,7 @@ def _keeps_form(tx: Interpreter, name: str, args: Any, always: bool) -> Iterator
     try:
         yield
     finally:
-        # The fake tensors may have changed already.
-        tx.output.side_effects.touch()
+        tx.output.side_effects.tensor_written()  # of the fake tensors
     if before != [_form(node) for node in nodes]:
         raise Unsupported(breaks.TensorMetadata(name))
 

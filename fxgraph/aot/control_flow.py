@@ -12,7 +12,7 @@ inputs that the body does not use have a gradient of zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ import torch
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
+from fxgraph.higher_order import branch
 from fxgraph.node import Node
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -32,7 +33,7 @@ class Unsuited(Exception):
 
 
 class Body:
-    """A sub-graph, compiled for each kind of tensors that it is given."""
+    """A sub-graph, compiled for each kind of tensors, and the numbers, that it is given."""
 
     def __init__(self, module: GraphModule, compile_body: Compile) -> None:
         self.module = _plain(module)
@@ -47,7 +48,7 @@ class Body:
     def suited(self, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         """What runs on such inputs: that which was compiled for them, or else the graph."""
         grad = torch.is_grad_enabled()
-        key = (grad, *[(t.dtype, t.shape, t.stride(), t.requires_grad, t.device) for t in inputs])
+        key = (grad, *map(_kind, inputs))
         known = self.compiled.get(key)
         if known is None:
             if len(self.compiled) >= MOST_KINDS:
@@ -56,6 +57,12 @@ class Body:
         return known
 
     def _compiled_for(self, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        numbers = {i: n for i, n in enumerate(inputs) if not isinstance(n, torch.Tensor)}
+        if numbers:
+            tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
+            inside = Body(_with_numbers(self.module, numbers), self.compile_body)
+            compiled = inside._compiled_for(tensors)
+            return lambda *given: compiled(*(t for i, t in enumerate(given) if i not in numbers))
         # Tensors of their own: inputs that share memory now need not do so in the next call.
         examples = [
             torch.empty_strided(
@@ -86,7 +93,7 @@ class ControlFlow:
 
     def prepare(self) -> None:
         """Compile the bodies of torch.cond for what capture saw, if its sizes are known."""
-        if self.node.target is not torch.ops.higher_order.cond:
+        if self.node.target not in (torch.ops.higher_order.cond, branch):
             return
         seen = [_seen(arg) for arg in self.node.args[3]]
         if all(map(_is_known, seen)):
@@ -95,7 +102,7 @@ class ControlFlow:
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """The results, of arguments whose bodies are left out. Raises Unsuited."""
-        tensors = [leaf for leaf in leaves(args) if not isinstance(leaf, bool)]
+        tensors = [leaf for leaf in leaves(args) if not isinstance(leaf, (bool, int, float))]
         if not all(map(_is_plain, tensors)) or _is_watched():
             raise Unsuited
         return self.run(self, *args)
@@ -138,6 +145,10 @@ class _Joined(torch.autograd.Function):
 def _cond(flow: ControlFlow, predicate: Any, operands: Sequence[torch.Tensor]) -> Any:
     body = flow.bodies[0 if bool(predicate) else 1]
     return flow.joined(body(*operands), body, operands)
+
+
+def _branch(flow: ControlFlow, predicate: Any, operands: Sequence[torch.Tensor]) -> Any:
+    return flow.bodies[0 if bool(predicate) else 1](*operands)
 
 
 def _while_loop(
@@ -191,6 +202,7 @@ def _rows(tensors: Sequence[torch.Tensor]) -> Any:
 
 RUNS: dict[Any, Callable[..., Any]] = {
     torch.ops.higher_order.cond: _cond,
+    branch: _branch,
     torch.ops.higher_order.while_loop: _while_loop,
     torch.ops.higher_order.scan: _scan,
     torch.ops.higher_order.map_impl: _map,
@@ -217,6 +229,22 @@ def _plain(module: GraphModule) -> GraphModule:
         if node.op == "placeholder":
             made[node].meta = {}
     return module.with_graph(graph)
+
+
+def _with_numbers(module: GraphModule, numbers: Mapping[int, Any]) -> GraphModule:
+    """The body with these numbers in the place of inputs."""
+    graph = Graph()
+    made: dict[Node, Any] = {}
+    for index, node in enumerate(module.graph.nodes):
+        made[node] = numbers[index] if index in numbers else graph.node_copy(node, made.__getitem__)
+    return module.with_graph(graph)
+
+
+def _kind(value: Any) -> Any:
+    """What a body is compiled for."""
+    if not isinstance(value, torch.Tensor):
+        return type(value), value
+    return value.dtype, value.shape, value.stride(), value.requires_grad, value.device
 
 
 def _used(module: GraphModule) -> list[bool]:

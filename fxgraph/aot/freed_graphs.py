@@ -122,6 +122,8 @@ class FreedGraphsCallable:
     def __call__(self, *inputs: Any) -> Any:
         with nullcontext() if self.grad_mode else torch.no_grad():
             results = self.compiled(*inputs)
+        if torch.is_grad_enabled() and not self.grad_mode:
+            map_aggregate(results, _viewed_with_grad)
         if not self.spent:
             return results
         given = iter(inputs)
@@ -136,6 +138,18 @@ class FreedGraphsCallable:
                 return _FreedGraph.apply(leaf, refusal, *[every[i] for i in below])
 
         return map_aggregate(results, hand_out)
+
+
+_autograd: Any = torch._C._autograd
+
+
+def _viewed_with_grad(leaf: Any) -> Any:
+    """Have a view be one that the caller, whose grad mode is on, may write to."""
+    kinds = _autograd.CreationMeta
+    view = isinstance(leaf, torch.Tensor) and leaf._is_view()
+    if view and _autograd._get_creation_meta(leaf) == kinds.NO_GRAD_MODE:
+        _autograd._set_creation_meta(leaf, kinds.DEFAULT)
+    return leaf
 
 
 class _FreedGraph(torch.autograd.Function):

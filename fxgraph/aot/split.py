@@ -22,6 +22,7 @@ from fxgraph.args import map_aggregate
 from fxgraph.expression_nodes import function_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
+from fxgraph.higher_order import branch
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.symbols import expr_of, is_symbol
@@ -129,7 +130,7 @@ def _apart(node: Node) -> bool:
         return False
     return (
         isinstance(node.target, torch._ops.HigherOrderOperator)
-        or node.target is torch.autograd.grad
+        or node.target in (torch.autograd.grad, branch)
         or node.target in GRAD_SWITCHES
         or works_with_gradients(node) is not None
     )

@@ -115,16 +115,17 @@ def iterative(x):
 # -- values of tensors ----------------------------------------------------------------------------
 @program("DATA_DEPENDENT_JUMP")
 def branches(x):
-    y = x + 1
-    if y.sum() > 0:
-        return y * 2
-    return y
+    scale = 1
+    if (x + 1).sum() > 0:
+        scale = 2
+    return x * scale
 
 
 @mended("DATA_DEPENDENT_JUMP")
 def chooses(x):
-    y = x + 1
-    return torch.where(y.sum() > 0, y * 2, y)
+    if (x + 1).sum() > 0:
+        return x * 2
+    return x * 1
 
 
 @program("DATA_DEPENDENT_VALUE")

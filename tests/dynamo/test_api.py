@@ -304,7 +304,7 @@ def test_explain_names_the_break() -> None:
     def f(x):
         y = x + 1
         if y.sum() > 0:
-            y = y * 2
+            y = y[:1] * 2
         return y
 
     report = dynamo.explain(f, backend="eager")(torch.ones(2))

@@ -419,7 +419,7 @@ def depends_on_data(x):
     y = x + 1
     for i in range(3):
         if y[i] > 0:
-            y = y * 2
+            y = y.double()
     return y * 2
 
 

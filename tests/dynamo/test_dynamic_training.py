@@ -230,6 +230,7 @@ DATA = {
     "indexed": lambda x, w: (x * w)[x.nonzero().squeeze(1)].exp() * 2,
     "added": lambda x, w: (x * w).index_add(0, x.nonzero().squeeze(1), w[x > 0].cos()),
     "made": lambda x, w: torch.cat([torch.ones(x.detach().long().max().item()) * w[0], x * w]),
+    "truncated": lambda x, w: torch.cat([torch.zeros(int(x.detach().max())), x * w]),
     "returned": lambda x, w: ((x * w)[x > 0], x.detach().sum().item(), x.nonzero().size(0)),
     "two": lambda x, w: ((x * w)[x > 0].sin(), w[x < 2].cos()),
     "stacked": lambda x, w: [t.exp() for t in torch.stack([(x * w)[x > 0], w[x > 0]]).unbind()],

@@ -245,7 +245,7 @@ def jump(x):
     def callee(y):
         z = y + 1
         if z.sum() > 0:
-            return z * 2
+            return z[:2] * 2
         return z * 3
 
     return callee(x) + 1
@@ -256,7 +256,7 @@ def jump_not(x):
     def callee(y):
         z = y + 1
         if not z.sum() > 0:
-            return z * 2
+            return z[:2] * 2
         return z * 3
 
     return callee(x) + 1
@@ -275,7 +275,7 @@ def and_or(x):
 def comparison_chain(x):
     def callee(y):
         z = (y + 1).sum()
-        return y * 2 if -100 < z else y * 3
+        return y[:2] * 2 if -100 < z else y * 3
 
     return callee(x) + 1
 

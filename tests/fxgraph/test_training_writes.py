@@ -394,3 +394,22 @@ def test_version_counters(function, backend, grad):
             y = call(*inputs)
         found.append(([x._version for x in inputs], [x.tolist() for x in inputs], y.tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_results_without_gradients_may_be_written_with_gradients(backend):
+    """A graph of inputs that require grad, none of whose results does."""
+
+    def function(x):
+        zeros = torch.zeros(2, 3)
+        return zeros, x > 0, torch.ones(3), x.detach() * 2, torch.full((2, 2), 3.0)[0]
+
+    compiled = dynamo.compile(function, backend=backend)
+    x = r(3)
+    for of_eager, result in zip(function(x), compiled(x)):
+        if result.is_floating_point():
+            of_eager.add_(x[0])
+            result.add_(x[0])
+            (wanted,) = torch.autograd.grad(of_eager.sum(), x)
+            assert torch.equal(torch.autograd.grad(result.sum(), x)[0], wanted)
+        assert torch.equal(result, of_eager)

@@ -9,6 +9,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
+from dynamo.interp.conditionals import run_conditional
 from dynamo.interp.inlining import finish_call, push_call
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
@@ -54,27 +55,40 @@ def TO_BOOL(tx: Interpreter, instr: Instruction) -> None:
     tx.push(value.truth_value(tx))
 
 
-def _truth(tx: Interpreter, instr: Instruction) -> bool:
-    """The truth of what a conditional jump pops."""
+def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
+    """A conditional jump that pops."""
     value = tx.pop()
     tx.in_tail_position(value, "__bool__", [ReturnContinuation(checked_bool)])
     if value.is_deferred:
         assumed = assume_truth(tx, instr, value)
         if assumed is not None:
-            return assumed
-    return value.truth(tx)
+            if assumed is wanted:
+                tx.jump(instr)
+            return
+        if run_conditional(tx, instr, value, wanted):
+            return
+    if value.truth(tx) is wanted:
+        tx.jump(instr)
+
+
+def _jump_or_pop(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
+    """A conditional jump that pops where it is not made."""
+    value = tx.pop()
+    if value.is_deferred and run_conditional(tx, instr, value, wanted, [value]):
+        return
+    if value.truth(tx) is wanted:
+        tx.push(value)
+        tx.jump(instr)
 
 
 @handler
 def POP_JUMP_IF_TRUE(tx: Interpreter, instr: Instruction) -> None:
-    if _truth(tx, instr):
-        tx.jump(instr)
+    _jump_if(tx, instr, True)
 
 
 @handler
 def POP_JUMP_IF_FALSE(tx: Interpreter, instr: Instruction) -> None:
-    if not _truth(tx, instr):
-        tx.jump(instr)
+    _jump_if(tx, instr, False)
 
 
 def is_none(value: Value) -> bool:
@@ -95,18 +109,12 @@ def POP_JUMP_IF_NOT_NONE(tx: Interpreter, instr: Instruction) -> None:
 
 @handler
 def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
-    if tx.peek().truth(tx):
-        tx.jump(instr)
-    else:
-        tx.pop()
+    _jump_or_pop(tx, instr, True)
 
 
 @handler
 def JUMP_IF_FALSE_OR_POP(tx: Interpreter, instr: Instruction) -> None:
-    if not tx.peek().truth(tx):
-        tx.jump(instr)
-    else:
-        tx.pop()
+    _jump_or_pop(tx, instr, False)
 
 
 @handler

@@ -1,0 +1,694 @@
+"""Branches on the values of tensors: conditionals in the graph where both sides only compute
+tensors, graph breaks elsewhere; values, gradients, written inputs and effects as in eager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils import _pytree as pytree
+
+import dynamo
+from backends.aot_eager import aot_eager
+from backends.eager import eager
+from backends.inductor import inductor
+from tests.dynamo.dynamic_support import Counting
+
+NAN = float("nan")
+CALLS = [
+    [1.0, 0.0, 2.0, 3.0],
+    [0.0, 0.0, 5.0, 1.0],
+    [0.0, 0.0, 0.0, 0.0],
+    [NAN, 0.0, 2.0, 1.0],
+    [3.0, 2.0, 1.0, 4.0],
+]
+SEEN: list[object] = []  # what programs do outside
+
+# program -> graphs of one call: 1 where all its branches are conditionals
+PROGRAMS: dict[object, int] = {}
+
+
+def program(graphs):
+    return lambda function: PROGRAMS.update({function: graphs}) or function
+
+
+# -- conditionals ---------------------------------------------------------------------------------
+@program(1)
+def returns(x, w):
+    if x.sum() > 5:
+        return x * w
+    return x - 1
+
+
+@program(1)
+def assigns(x, w):
+    if (x > 2).any():
+        y, z = x.sin(), x + w
+    else:
+        y, z = x.cos(), x * 3
+    return y * z
+
+
+@program(1)
+def changes_one(x, w):
+    h = x * w
+    if torch.isnan(h).any():
+        h = torch.nan_to_num(h)
+    return h * 2
+
+
+@program(1)
+def leaves_an_argument(x, w):
+    if not x.sum() > 5:
+        x = x * w
+    return x + 1
+
+
+@program(1)
+def nested(x, w):
+    if x.sum() > 5:
+        if x[0] > 2:
+            x = x * w
+        else:
+            x = x * 3
+    else:
+        x = x - 1
+    return x + 1
+
+
+@program(1)
+def one_of_four(x, w):
+    s = x.sum()
+    if s > 9:
+        y = x * 1
+    elif s > 7:
+        y = x * w
+    elif s > 5:
+        y = x + w
+    else:
+        y = x * 5
+    return y
+
+
+@program(1)
+def ternary(x, w):
+    return (x * 2 if x.sum() > 5 else x - w) + 1
+
+
+@program(1)
+def both_of_two(x, w):
+    if x.sum() > 3 and x.max() < 5:
+        x = x * w
+    return x + 1
+
+
+@program(1)
+def one_of_two(x, w):
+    if x.sum() > 9 or x.max() < 2:
+        x = x * w
+    return x + 1
+
+
+@program(1)
+def value_of_and(x, w):
+    return (x.sum() > 5) and (w.max() > 3)
+
+
+@program(1)
+def in_turns(x, w):
+    for _ in range(3):
+        if x.sum() > 5:
+            x = x - 1
+        else:
+            x = x + w
+    return x
+
+
+@program(1)
+def in_a_comprehension(x, w):
+    return torch.stack([(t * 2 if t > 1 else t - 1) for t in x])
+
+
+def _halved(x):
+    if x.sum() > 5:
+        return x / 2
+    return x - 1
+
+
+@program(1)
+def in_a_callee(x, w):
+    return _halved(x) + _halved(x + w)
+
+
+@program(1)
+def tuples(x, w):
+    if x.sum() > 5:
+        found = x * 2, (x + w, 5)
+    else:
+        found = x * 3, (x - w, 5)
+    return found[0] + found[1][0] * found[1][1]
+
+
+@program(1)
+def a_loop_in_a_side(x, w):
+    if x.sum() > 5:
+        return torch.stack([x * i for i in range(3)]).sum(0)
+    return x * w
+
+
+@program(1)
+def written_in_its_side(x, w):
+    if x.sum() > 5:
+        y = x * 2
+        y.add_(w)
+    else:
+        y = x.clone()
+        y[y > 1] = 0.0
+    return y
+
+
+@program(1)
+def without_gradients(x, w):
+    with torch.no_grad():
+        if x.sum() > 5:
+            y = x * 2
+        else:
+            y = x * w
+    return y + x
+
+
+@program(1)
+def inside_try(x, w):
+    try:
+        with contextlib.nullcontext():
+            if x.sum() > 5:
+                y = x * 2
+            else:
+                y = x * w
+    except ValueError:
+        y = x
+    return y
+
+
+@program(1)
+def random_numbers(x, w):
+    torch.manual_seed(3)
+    if x.sum() > 5:
+        y = F.dropout(x, 0.5) + torch.rand(4)
+    else:
+        y = x + torch.rand(4) + torch.randn(4)
+    return y + torch.rand(4)
+
+
+@program(1)
+def checked_behind(x, w):
+    if x.sum() > 5:
+        y = x * w
+    else:
+        y = x * 3
+    assert not y.sum() > 17
+    return y + 1
+
+
+@program(1)
+def a_view_of_a_side(x, w):
+    pair = torch.stack([x, w])
+    y = pair[1]
+    if x.sum() > 5:
+        y = (pair * 2)[0]
+    return y + 1
+
+
+@program(1)
+def not_one_value(x, w):
+    if x > 0:
+        return x * 2
+    return x * 3
+
+
+# -- breaks ---------------------------------------------------------------------------------------
+@program(2)
+def returns_an_argument(x, w):
+    if x.sum() > 5:
+        return x * w
+    return x
+
+
+@program(2)
+def tells_identity(x, w):
+    y = x
+    if x.sum() > 5:
+        y = x * w
+    return x + (1 if y is x else 2)
+
+
+@program(2)
+def tells_identity_in_a_list(x, w):
+    h = x * 1
+    y = h
+    if x.sum() > 5:
+        y = h * w
+    return any(t is h for t in [y, x]), y * 1
+
+
+@program(2)
+def a_key(x, w):
+    h = x * 1
+    y = h
+    if x.sum() > 5:
+        y = h * w
+    return {h: 1}.get(y, 2), y * 1
+
+
+@program(2)
+def returns_both(x, w):
+    h = x * 1
+    y = h
+    if x.sum() > 5:
+        y = h * w
+    return h, y
+
+
+@program(2)
+def returns_one_twice(x, w):
+    h = x * 1
+    a = b = h
+    if x.sum() > 5:
+        a, b = h * 2, h * w
+    return a, b
+
+
+@program(2)
+def returns_a_view(x, w):
+    h = x * 1
+    y = h[1:]
+    if x.sum() > 5:
+        y = h[:3] * 2
+    return h, y
+
+
+@program(2)
+def two_that_may_be_one(x, w):
+    y = x
+    if x.sum() > 5:
+        y = x * w
+    z = y
+    if x.max() > 4:
+        z = y * 3
+    return z
+
+
+@program(2)
+def writes_the_result(x, w):
+    h = x * 1
+    y = h
+    if x.sum() > 5:
+        y = h * w
+    y.add_(1)
+    return h * 2, y * 2
+
+
+@program(2)
+def writes_the_other(x, w):
+    h = x * 1
+    y = h
+    if x.sum() > 5:
+        y = h * w
+    h.add_(1)
+    return y * 2
+
+
+@program(2)
+def writes_through_data(x, w):
+    h = x.detach() * 1
+    y = h
+    if x.sum() > 5:
+        y = h * 2
+    y.data.add_(3)
+    return h * 1
+
+
+@program(2)
+def writes_in_a_list(x, w):
+    h = x * 1
+    held, y = [h], h
+    if x.sum() > 5:
+        y = h * w
+    held[0].mul_(2)
+    return y + 1
+
+
+@program(2)
+def writes_an_outer_tensor(x, w):
+    y = x * 1
+    if x.sum() > 5:
+        y.add_(1)
+    return y
+
+
+@program(2)
+def asks_for_a_leaf(x, w):
+    y = x
+    if x.sum() > 5:
+        y = x * 2
+    return y * 1, y.is_leaf
+
+
+@program(3)
+def breaks_behind(x, w):
+    h = k = x + 1
+    if h.sum() > 9:
+        h = h * w
+    SEEN.append(float(h.detach().sum()))
+    return h * k
+
+
+@program(2)
+def number(x, w):
+    k = 1
+    if x.sum() > 5:
+        k = 2
+    return x * k
+
+
+@program(2)
+def sizes(x, w):
+    if x.sum() > 5:
+        x = x[:2]
+    return x + 1
+
+
+@program(2)
+def dtypes(x, w):
+    if x.sum() > 5:
+        return x > 1
+    return x * 2
+
+
+@program(2)
+def strides(x, w):
+    pair = torch.stack([x, w])
+    if x.sum() > 5:
+        return pair.t() * 1
+    return torch.cat([x[:, None], w[:, None]], 1)
+
+
+@program(2)
+def appends(x, w):
+    found = []
+    if x.sum() > 5:
+        found.append(x * 2)
+    else:
+        found.append(x * w)
+    return found[0] + 1
+
+
+@program(2)
+def effect_outside(x, w):
+    if x.sum() > 5:
+        SEEN.append("yes")
+        x = x * 2
+    return x + 1
+
+
+@program(2)
+def effect_in_a_closure(x, w):
+    k = x * 1
+
+    def double():
+        nonlocal k
+        k = k * 2
+
+    if x.sum() > 5:
+        double()
+    return k
+
+
+@program(2)
+def unbound(x, w):
+    if x.sum() > 5:
+        y = x * 2
+    try:
+        return y
+    except UnboundLocalError:
+        return x * 0
+
+
+@program(2)
+def raises_in_a_side(x, w):
+    if x.sum() > 9:
+        y = x * 2
+    elif x.sum() > 5:
+        raise ValueError("between")
+    else:
+        y = x + 1
+    return y
+
+
+@program(2)
+def may_fail_in_a_side(x, w):
+    y = x * 1
+    if x.sum() > 5:
+        y = x[(x * 2).long()]
+    return y
+
+
+@program(2)
+def asserts_in_a_side(x, w):
+    y = x * 1
+    if x.sum() > 5:
+        assert y.sum() > 0
+        y = y + 1
+    return y
+
+
+@program(3)
+def leaves_a_loop(x, w):
+    for _ in range(4):
+        x = x + 1
+        if x.sum() > 12:
+            break
+    return x * 2
+
+
+@program(2)
+def grad_mode_in_a_side(x, w):
+    y = x * 2
+    if x.sum() > 5:
+        with torch.no_grad():
+            y = x * 3
+    return y + x
+
+
+ARGUMENTS = {"plain": (False, False), "grads": (True, True), "one": (False, True)}
+
+
+def outcome(function, values, kind):
+    del SEEN[:]
+    x, w = torch.tensor(values), torch.tensor([1.0, -1.0, 0.5, 2.0])
+    given = [t.requires_grad_(grad) for t, grad in zip((x, w), ARGUMENTS[kind])]
+    try:
+        result = function(*given)
+        tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        wanted = [(t.sum() * (i + 1)) for i, t in enumerate(tensors) if t.requires_grad]
+        if wanted:
+            sum(wanted).backward()
+    except Exception as error:  # autograd names its nodes
+        return type(error), str(error).partition(" [torch")[0], list(SEEN)
+    facts = [(t.detach(), t.requires_grad, t.is_leaf, t.stride()) for t in tensors]
+    others = [leaf for leaf in pytree.tree_leaves(result) if not isinstance(leaf, torch.Tensor)]
+    which = [[t is given_one for given_one in given] for t in tensors]
+    return facts, others, which, [t.grad for t in given], list(SEEN)
+
+
+def same(one, other):
+    torch.testing.assert_close(one, other, equal_nan=True, rtol=1e-5, atol=1e-6)
+
+
+def check(function, kind, backend, graphs):
+    counting = Counting(backend)
+    compiled = dynamo.compile(lambda x, w: function(x, w), backend=counting)
+    compiles = []
+    for values in CALLS:
+        _same(outcome(function, values, kind), outcome(compiled, values, kind))
+        compiles.append(len(counting.graphs))
+    if kind != "one":  # where results of one side alone may require grad
+        assert compiles == [1] * len(CALLS) if graphs == 1 else 1 < compiles[0] <= graphs, compiles
+
+
+def _same(one, other):
+    left, spec = pytree.tree_flatten(one)
+    right, other_spec = pytree.tree_flatten(other)
+    assert spec == other_spec
+    for a, b in zip(left, right):
+        same(a, b) if isinstance(a, torch.Tensor) else _equal(a, b)
+
+
+def _equal(one, other):
+    assert one == other or one != one
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_program(function, kind):
+    check(function, kind, eager, PROGRAMS[function])
+
+
+COMPILED = [changes_one, leaves_an_argument, nested, random_numbers, without_gradients, tuples]
+
+
+@pytest.mark.parametrize("backend", [aot_eager, inductor])
+@pytest.mark.parametrize("function", COMPILED, ids=lambda function: function.__name__)
+def test_compiled(function, backend):
+    check(function, "grads", backend, 1)
+
+
+def test_gradients_are_those_of_the_side_that_ran():
+    """A weight that only the other side uses gets none."""
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            h = x * 2
+            h = self.one(h) if h.sum() > 0 else self.other(h)
+            return h.relu()
+
+    for backend in (eager, aot_eager):
+        module = Two()
+        compiled = dynamo.compile(module, backend=backend, fullgraph=True)
+        for x, used, unused in ((1.0, "one", "other"), (-1.0, "other", "one")):
+            module.zero_grad()
+            compiled(torch.full((2, 4), x)).sum().backward()
+            found = getattr(module, used).weight.grad.clone()
+            assert getattr(module, unused).weight.grad is None
+            module.zero_grad()
+            module(torch.full((2, 4), x)).sum().backward()
+            same(found, getattr(module, used).weight.grad)
+
+
+def test_a_training_step():
+    def step(w, x):
+        y = x @ w
+        y = y * 2 if y.sum() > 0 else y * y
+        y.sum().backward()
+        with torch.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        return y.detach()
+
+    for backend in (eager, aot_eager):
+        found = []
+        for function in (step, dynamo.compile(step, backend=backend)):
+            w = torch.full((3, 3), 0.5, requires_grad=True)
+            results = [function(w, torch.full((2, 3), v)) for v in (1.0, -1.0, -2.0)]
+            found.append([*results, w.detach()])
+        same(*found)
+
+
+def test_a_break_inside_of_autocast_compiles_once():
+    """What its graph leaves switched on is no state of the next call."""
+
+    def function(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if x.sum() > 5:
+                return x[None] @ w[:, None]
+            return (x + 1)[None] @ w[:, None]
+
+    counting = Counting(aot_eager)
+    compiled = dynamo.compile(function, backend=counting)
+    for n in (9.0, 1.0, 9.0, 1.0, 9.0):
+        x = torch.full((4,), n)
+        assert torch.equal(compiled(x, x), function(x, x))
+    assert len(counting.graphs) == 3
+
+
+def test_the_option_turns_conditionals_off():
+    with dynamo.config.patch(capture_branches=False):
+        report = dynamo.explain(returns, backend="eager")(torch.ones(4), torch.ones(4))
+    assert report.graph_count == 2 and report.branches == []
+    assert [found.code for found in report.break_reasons] == ["DATA_DEPENDENT_JUMP"]
+
+
+def test_explain_says_what_became_of_branches():
+    x = torch.ones(4)
+    (text,) = dynamo.explain(returns, backend="eager")(x, x).branches
+    assert "in returns: a conditional in the graph" in text
+    for function, why in (
+        (sizes, "(2,) strides (1,) float32 and (4,) strides (1,) float32"),
+        (returns_an_argument, "the frame returns what a side leaves as it was"),
+        (writes_the_other, "what a side leaves as it was is written later"),
+        (may_fail_in_a_side, "a side may raise (getitem)"),
+        (number, "the sides leave"),
+    ):
+        report = dynamo.explain(function, backend="eager")(x, x)
+        (text,) = report.branches
+        assert f"in {function.__name__}: the graph breaks" in text and why in text
+        assert text in str(report)
+
+
+@pytest.mark.parametrize("backend", [eager, aot_eager, inductor])
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_sizes_and_numbers_that_vary(fullgraph, backend):
+    """They break a graph that may break."""
+
+    def function(x, scale):
+        y = x * 2
+        if y.sum() > 2:
+            return y.view(-1, 1) * y.shape[0] * scale
+        return (y.view(-1) + x.numel())[:, None]
+
+    counting = Counting(backend)
+    compiled = dynamo.compile(function, backend=counting, fullgraph=fullgraph)
+    for n, scale in ((3, 2.0), (4, 3.0), (5, 4.0), (4, 3.0), (7, 0.5)):
+        for x in (torch.ones(n), torch.zeros(n)):
+            gradients = []
+            for run in (compiled, function):
+                given = x.clone().requires_grad_()
+                result = run(given, scale)
+                gradients += [result.detach(), *torch.autograd.grad(result.sum(), given)]
+            same(gradients[:2], gradients[2:])
+    assert (len(counting.graphs) == 2) is fullgraph
+
+
+def test_guards_of_both_sides():
+    """What a side reads is guarded, also of the one that did not run."""
+    names = {"low": "sin", "high": "cos"}
+
+    def function(x):
+        return getattr(x, names["low"])() if x.sum() < 0 else getattr(x, names["high"])()
+
+    compiled = dynamo.compile(function, backend=eager, fullgraph=True)
+    for low, high in (("sin", "cos"), ("exp", "cos"), ("exp", "tanh")):
+        names.update(low=low, high=high)
+        for x in (torch.ones(2), -torch.ones(2)):
+            assert torch.equal(compiled(x), function(x))
+
+
+def test_not_inside_transforms():
+    """vmap refuses branches on data: it says so as in eager."""
+
+    def inner(x):
+        return x * 2 if x.sum() > 0 else x
+
+    compiled = dynamo.compile(lambda x: torch.vmap(inner)(x), backend=eager)
+    for function in (torch.vmap(inner), compiled):
+        with pytest.raises(RuntimeError, match="data-dependent control flow"):
+            function(torch.ones(2, 3))
+
+
+def test_torch_backends_get_torch_cond():
+    from fxgraph.torch_fx import to_torch_fx
+
+    (graph,) = dynamo.explain(returns, backend="eager")(torch.ones(4), torch.ones(4)).graphs
+    converted = to_torch_fx(graph)
+    targets = [node.target for node in converted.graph.nodes]
+    assert torch.ops.higher_order.cond in targets
+    for values in CALLS:
+        given = torch.tensor(values), torch.ones(4)
+        same(converted(*given)[0], returns(*given))
