@@ -195,8 +195,17 @@ def _plain(writer: _Writer, arg: Any) -> str:
     return repr(arg)
 
 
+def _complex(writer: _Writer, arg: complex) -> str:
+    """A literal is a sum, which loses signs of zeros, and has no name for infinity."""
+    parts = (arg.real, arg.imag)
+    exact = all(parts) or all(math.copysign(1, part) > 0 for part in parts)
+    if exact and all(map(math.isfinite, parts)):
+        return repr(arg)
+    return f"complex({', '.join(map(writer.expression, parts))})"
+
+
 _EXPRESSIONS: dict[type, Callable[[_Writer, Any], str]] = {
-    int: _plain, float: _plain, bool: _plain, str: _plain, bytes: _plain, complex: _plain,
+    int: _plain, float: _plain, bool: _plain, str: _plain, bytes: _plain, complex: _complex,
     type(None): _plain, type(...): lambda writer, arg: "...", range: _plain,
     tuple: _Writer._sequence, list: _Writer._sequence, dict: _Writer._dict,
     slice: _Writer._slice, torch.device: _Writer._device,

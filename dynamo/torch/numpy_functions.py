@@ -30,6 +30,7 @@ from dynamo.torch.numpy_translation import (
     handler,
     laid_out,
     metadata_handler,
+    same_memory,
 )
 from dynamo.torch.numpy_ufuncs import (
     KINDS,
@@ -47,6 +48,7 @@ from dynamo.torch.numpy_values import (
     alias_of,
     array_of,
     refuse,
+    require_quiet_errors,
     result,
 )
 from dynamo.values.base import Value
@@ -79,6 +81,13 @@ def _plain(array: Value, what: str) -> ArrayValue:
     return array
 
 
+def _not_scalar(array: ArrayValue, what: str) -> ArrayValue:
+    """An array, also one without dimensions: a scalar's methods give scalars, and no views."""
+    if array.scalar:
+        raise refuse(f"{what} of a scalar")
+    return array
+
+
 def _sample(value: Value, what: str) -> Any:
     """What tells numpy the dtype of an operand: numbers of Python are weak."""
     if isinstance(value, ArrayValue):
@@ -100,6 +109,7 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
         if isinstance(answer, np.ndarray):
             raise refuse(f"{name} of a sequence")  # a new array at each call
         return tx.wrap(answer)
+    require_quiet_errors(tx, name)
     row = UFUNCS.get(ufunc)
     kinds = KINDS.get(ufunc, "biuf")
     if not config.numpy_exact:
@@ -110,7 +120,8 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
     function, computes_in = row
     samples = [_sample(v, name) for v in operands]
     try:
-        answer = ufunc(*samples).dtype
+        with np.errstate(all="ignore"):
+            answer = ufunc(*samples).dtype
         loop = np.result_type(*samples)
         if computes_in == RESULT and not (loop.kind == "c" and answer.kind == "f"):
             loop = answer
@@ -119,7 +130,12 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
     if not {answer, loop} <= TO_TORCH.keys() or loop.kind not in kinds:
         raise refuse(f"{name} of {loop}")
     tensors = [_operand(tx, v, loop, name) for v in operands]
+    if function is torch.pow and isinstance(tensors[0], ConstantValue):
+        # Of a number to the power of a tensor, torch's result is row-major whatever the tensor is.
+        tensors[0] = _graph(tx, torch.full, (), tensors[0], dtype=TO_TORCH[loop])
     found = _graph(tx, function, *tensors)
+    if any(same_memory(found, v.tensor) for v in operands if isinstance(v, ArrayValue)):
+        found = _graph(tx, "clone", found)  # conj_physical of what is real
     if all(v.tensor.fake.is_contiguous() for v in operands if isinstance(v, ArrayValue)):
         return result(tx, found, answer)
     return laid_out(tx, name, ufunc, operands, found)
@@ -156,11 +172,20 @@ def _operator(tx: Interpreter, symbol: str, operands: list[Value]) -> Value:
         return _in_place(tx, symbol, *operands)
     if symbol == "@":
         return FUNCTIONS[np.matmul](tx, *operands)
-    if symbol == "**" and operands[1].is_constant() and operands[1].as_constant() == 2:
+    if symbol == "**" and _is_square(*operands):
         return elementwise(tx, np.multiply, [operands[0], operands[0]])
     if symbol not in SYMBOLS:
         raise refuse(f"the operator {symbol} of arrays")
     return elementwise(tx, SYMBOLS[symbol], operands)
+
+
+def _is_square(base: Value, exponent: Value) -> bool:
+    """Of bool, numpy's square is a small integer; a 2 of numpy has a dtype of its own."""
+    if not isinstance(base, ArrayValue) or not exponent.is_constant():
+        return False
+    number = exponent.as_constant()
+    kinds = {int: "iufc", float: "fc"}.get(type(number), "")
+    return base.dtype.kind in kinds and number == 2
 
 
 def _in_place(tx: Interpreter, symbol: str, array: Value, other: Value) -> Value:
@@ -176,8 +201,15 @@ def _written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
         raise refuse(f"{symbol} of what is not an array")
     if value.shape != array.shape or value.dtype != array.dtype:
         raise refuse(f"{symbol} with a result of another form")
-    _graph(tx, "copy_", array.tensor, value.tensor)
+    _graph(tx, "copy_", array.tensor, _apart(tx, value, array))
     return array
+
+
+def _apart(tx: Interpreter, source: ArrayValue, target: ArrayValue) -> Value:
+    """What is copied into an array: first read whole, where it may overlap with the target."""
+    if source.tensor is not target.tensor and same_memory(source.tensor, target.tensor):
+        return _graph(tx, "clone", source.tensor)
+    return source.tensor
 
 
 OPERATORS.append(_operator)
@@ -296,12 +328,16 @@ def _flatten(tx, array):
 
 @_known("transpose")
 def _transpose(tx, array, *axes):
+    if array.scalar:
+        return array
     order = _sizes(axes) if axes else tuple(range(len(array.shape)))[::-1]
     return _view(_graph(tx, "permute", array.tensor, order))
 
 
 @_known("swapaxes")
 def _swapaxes(tx, array, first, second):
+    if not array.shape:
+        raise refuse("swapaxes of an array without dimensions")
     return _view(_graph(tx, "transpose", array.tensor, first, second))
 
 
@@ -312,11 +348,20 @@ def _expand_dims(tx, array, axis):
 
 @_known("squeeze")
 def _squeeze(tx, array, axis=None):
+    if axis is None and 1 not in array.shape:
+        return array  # also a scalar
+    dims = () if axis is None else axis.as_constant()
+    given = dims if isinstance(dims, tuple) else (dims,)
+    if not all(_is_index(d) and -len(array.shape) <= d < len(array.shape) for d in given):
+        raise refuse("numpy.squeeze of these dimensions")
+    if any(array.shape[d] != 1 for d in given):
+        raise refuse("numpy.squeeze of a dimension that has another size than 1")
     return _view(_graph(tx, "squeeze", array.tensor, *([] if axis is None else [axis])))
 
 
 @_known("copy")
 def _copy(tx, array):
+    array = _not_scalar(array, "copy")
     return _view(_graph(tx, "clone", array.tensor, memory_format=torch.contiguous_format))
 
 
@@ -326,6 +371,7 @@ def _astype(tx, array, dtype):
     wanted = np.dtype(_dtype_of(dtype))
     if wanted not in TO_TORCH or (array.dtype.kind == "c" and wanted.kind != "c"):
         raise refuse(f"astype({wanted})")
+    require_quiet_errors(tx, "astype")
     return result_like(array, _graph(tx, "to", array.tensor, TO_TORCH[wanted], copy=True))
 
 
@@ -372,7 +418,7 @@ def _where(tx, condition, *choices):
     if dtype not in TO_TORCH:
         raise refuse(f"numpy.where of {dtype}")
     parts = [_chosen(tx, c, dtype) for c in choices]
-    return result(tx, _graph(tx, torch.where, condition.tensor, *parts), dtype)
+    return _view(_graph(tx, torch.where, condition.tensor, *parts))
 
 
 def _chosen(tx: Interpreter, value: Value, dtype: Any) -> Value:
@@ -416,6 +462,7 @@ def _is_index(value: Any) -> bool:
 
 
 def _getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
+    _not_scalar(array, "an item")
     if _many_lists(key):
         raise refuse("index arrays among other indices")
     tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, _key(tx, key)], {})
@@ -432,10 +479,22 @@ def _many_lists(key: Value) -> bool:
     return any(lists) and not all(lists)
 
 
+def _require_fits(number: Any, dtype: Any) -> None:
+    """Numbers that numpy does not store in integers, or not without a warning, are left to it."""
+    try:
+        with np.errstate(all="raise"):
+            np.empty(1, dtype)[0] = number
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise refuse(f"a store of {number!r} into {dtype}") from error
+
+
 def _setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
-    if isinstance(value, ArrayValue):
-        stored: Value = value.tensor
-    elif value.is_constant() and isinstance(value.as_constant(), (bool, int, float, np.generic)):
+    _not_scalar(array, "a store into an item")
+    if isinstance(value, ArrayValue) and (value.dtype.kind != "c" or array.dtype.kind == "c"):
+        require_quiet_errors(tx, "a store of an array")
+        stored: Value = _apart(tx, value, array)
+    elif value.is_constant() and isinstance(value.as_constant(), _NUMBERS):
+        _require_fits(value.as_constant(), array.dtype)
         stored = value
     else:
         raise refuse("a store of a sequence into an array")
@@ -510,7 +569,7 @@ def _stacked(tx: Interpreter, rows: Sequence[Any]) -> Value:
 
 def _asarray(tx: Interpreter, data: Value, dtype: Value | None = None) -> Value:
     if isinstance(data, ArrayValue) and dtype is None:
-        return data
+        return _view(_graph(tx, "clone", data.tensor)) if data.scalar else data
     if isinstance(data, TensorValue) and dtype is None:
         return array_of(tx, data)
     return _array(tx, data, dtype)
@@ -555,8 +614,9 @@ def _conjugate(tx, array):
 
 @_known("ascontiguousarray", method=False)
 def _contiguous(tx, array):
-    plain = array.shape and array.tensor.fake.is_contiguous()
-    return array if plain else _copy(tx, array)
+    if not array.shape:
+        raise refuse("numpy.ascontiguousarray of an array without dimensions")
+    return array if array.tensor.fake.is_contiguous() else _copy(tx, array)
 
 
 def _first_known(

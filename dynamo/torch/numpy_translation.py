@@ -17,7 +17,13 @@ import numpy as np
 import torch
 
 from dynamo.config import config
-from dynamo.torch.numpy_values import TO_NUMPY, TO_TORCH, ArrayValue, refuse
+from dynamo.torch.numpy_values import (
+    TO_NUMPY,
+    TO_TORCH,
+    ArrayValue,
+    refuse,
+    require_quiet_errors,
+)
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
@@ -56,6 +62,8 @@ METADATA = [
     "ndim", "isscalar", "issubdtype", "result_type", "can_cast", "promote_types", "iscomplexobj",
     "isrealobj", "finfo", "iinfo", "min_scalar_type", "broadcast_shapes",
 ]  # fmt: skip
+# dtype.kind of arrays for which torch's values are numpy's: the angle of -0.0 is not.
+_KINDS = {"angle": "c"}
 # The largest dummy operand; sizes above it are made smaller.
 _LARGEST = 1 << 14
 # The largest array of constants that stands in a graph as a literal, and those that need none.
@@ -149,8 +157,23 @@ class _Call:
             raise refuse(f"{name} of these arguments") from error
         if not computes:
             return
+        require_quiet_errors(tx, name)
+        if any(array.dtype.kind not in _KINDS.get(path, "biufc") for array, _ in self.arrays):
+            raise refuse(f"{name} of these arguments")
+        self.dummies, self.named = dummies, named
         self.args = [self._operand(value) for value in args]
         self.kwargs = {key: self._operand(value) for key, value in kwargs.items()}
+
+    def _compare(self) -> None:
+        """torch._numpy is to give numpy's result for the dummies."""
+        args = map(_as_given, self.dummies)
+        try:
+            found = translate(self.path, *args, **_as_given(self.named))
+            alike = _alike(found, self.sample)
+        except Exception as error:
+            raise refuse(f"{self.name} of these arguments") from error
+        if not alike:
+            raise refuse(f"{self.name} with a result of another value")
 
     # -- operands ------------------------------------------------------------------------------
     def _measure(self, value: Value) -> None:
@@ -234,6 +257,7 @@ class _Call:
             literal = self._literal(sample)
             if literal is not None:
                 return literal
+        self._compare()
         path = ConstantValue(self.path)
         found = call_in_graph(self.tx, "call_function", translate, [path, *self.args], self.kwargs)
         return self.fitted(found, sample)
@@ -258,6 +282,9 @@ class _Call:
                 raise refuse(f"{self.name} with a result of another form")
             kind = ListValue if type(sample) is list else TupleValue
             return kind([self.fitted(part, one) for part, one in zip(parts, sample)])
+        for array, dummy in self.arrays:
+            if sample is dummy:
+                return array
         if not isinstance(found, TensorValue):
             raise refuse(f"{self.name} with a result of another type")
         found = self._of_dtype(found, sample.dtype)
@@ -268,9 +295,9 @@ class _Call:
         if not same_shape:
             raise refuse(f"{self.name} with a result of another shape")
         view = [a for a, dummy in self.arrays if np.may_share_memory(sample, dummy)]
-        if isinstance(sample, np.ndarray) and view and not sample.flags.writeable:
+        if isinstance(sample, np.ndarray) and not sample.flags.writeable:
             raise refuse(f"{self.name}, whose result cannot be written,")
-        shared = [a for a, _ in self.arrays if _storage(a.tensor.fake) == _storage(fake)]
+        shared = [a for a, _ in self.arrays if same_memory(a.tensor, found)]
         if view and isinstance(sample, np.ndarray):
             same = _same_strides(fake, sample)
             if self.small.changes:
@@ -353,6 +380,34 @@ def _values(count: int, dtype: Any) -> Any:
     return np.ones(count, dtype)
 
 
+def _as_given(dummy: Any) -> Any:
+    """A dummy operand as the graph's node has the operand."""
+    if isinstance(dummy, (np.ndarray, np.generic)):
+        return torch.from_numpy(np.array(dummy))
+    if isinstance(dummy, (type, np.dtype)):
+        return np.dtype(dummy).name
+    if isinstance(dummy, (list, tuple)):
+        return type(dummy)(map(_as_given, dummy))
+    if isinstance(dummy, dict):
+        return {key: _as_given(value) for key, value in dummy.items()}
+    return dummy
+
+
+def _alike(found: Any, sample: Any) -> bool:
+    """Whether values agree within rounding; types and layouts are for others to compare."""
+    if isinstance(sample, (list, tuple)):
+        return len(found) == len(sample) and all(map(_alike, found, sample))
+    if not isinstance(sample, (np.ndarray, np.generic)):
+        return True
+    values = np.asarray(found)
+    if values.shape != sample.shape:
+        return False
+    if sample.dtype.kind not in "fc":
+        return bool(np.array_equal(values, sample))
+    within = 1e-3 if sample.dtype.itemsize <= 4 or sample.dtype == np.complex64 else 1e-6
+    return bool(np.allclose(values, sample, within, within, equal_nan=True))
+
+
 def _holds_array(sample: Any) -> bool:
     if isinstance(sample, (list, tuple)):
         return any(map(_holds_array, sample))
@@ -367,8 +422,11 @@ def _holds_only_arrays(sample: Any, name: str) -> None:
         raise refuse(f"{name} with a result of {getattr(sample, 'dtype', type(sample).__name__)}")
 
 
-def _storage(fake: torch.Tensor) -> int:
-    return fake.untyped_storage()._cdata
+def same_memory(one: Value, other: Value) -> bool:
+    """Whether two tensors of the graph have one storage."""
+    assert isinstance(one, TensorValue) and isinstance(other, TensorValue)
+    storages = [value.fake.untyped_storage()._cdata for value in (one, other)]
+    return storages[0] == storages[1]
 
 
 def _order(strides: Sequence[int]) -> list[int]:

@@ -7,6 +7,7 @@ numpy_functions.py; everything else breaks the graph and runs in numpy.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import torch
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import CallSource, Source
+from dynamo.guards.sources import CallSource, ModuleSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
 from dynamo.values.constant import ConstantValue
@@ -40,6 +41,29 @@ OPERATORS: list[Callable[..., Value]] = []
 def refuse(what: str) -> Unsupported:
     """The break at what is left to numpy."""
     return Unsupported(breaks.NumpyConversion(what))
+
+
+def floating_point_errors_pass(module: Any) -> bool:
+    """Whether numpy raises nothing and calls nothing for floating-point errors, as graphs do."""
+    wanted = set(np.geterr().values())
+    if wanted == {"ignore"}:
+        return True
+    if not wanted <= {"ignore", "warn"}:
+        return False
+    for action, text, category, place, _ in warnings.filters:
+        if issubclass(RuntimeWarning, category):
+            if action == "error":
+                return False
+            if text is None and place is None:
+                break
+    return True
+
+
+def require_quiet_errors(tx: Interpreter, name: str) -> None:
+    """numpy's error state, and filters that turn its warnings into errors, are guarded."""
+    if not floating_point_errors_pass(np):
+        raise refuse(f"{name} while numpy raises floating-point errors")
+    tx.guard(ModuleSource("numpy"), "predicate", floating_point_errors_pass)
 
 
 class ArrayValue(Value):

@@ -157,8 +157,8 @@ def fold_as_tensor(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Val
 def fold_asarray(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch.asarray: of tensors and numbers; buffers and arrays are outside of torch."""
     data = args[0] if args else kwargs.get("obj")
-    if isinstance(data, ArrayValue) and not data.scalar and len(args) == 1 and not kwargs:
-        return alias_of(tx, data)
+    if isinstance(data, ArrayValue) and data.shape and len(args) == 1 and not kwargs:
+        return alias_of(tx, data)  # of an array without dimensions, torch makes a copy
     plain = data is not None and (
         isinstance(data, (TensorValue, SequenceValue)) or data.is_constant()
     )

@@ -122,6 +122,8 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     guard_wrapper(tx, obj, source)
     node = tx.output.add_input(obj, source, static=False)
     value = WrapperTensorValue(node, node.meta["example_value"], source)
+    if type(value.fake) is not type(obj):  # unflattened as an instance of a base
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     value.real = obj
     tx.output.adopt(value.fake, value)
     return tx.output.remember(obj, source, value)

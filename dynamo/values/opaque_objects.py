@@ -51,6 +51,8 @@ class ThreadLocalValue(UnseenValue):
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         if type(self.real) is not threading.local or name.startswith("__"):
             return super().hasattr(tx, name)
+        if id(vars(self.real)) in tx.output.values_by_id:
+            return super().hasattr(tx, name)  # the frame has its dict, and may have written that
         found = name in vars(self.real)
 
         def thread_local_has(real: Any) -> bool:

@@ -120,7 +120,8 @@ class ControlFlow:
         ]
         if not late and not any(bare):
             return tuple(results)
-        late = late or [t for t in inputs if t.requires_grad]
+        if any(bare) or not late:
+            late = [t for t in inputs if t.requires_grad]
         return _Joined.apply(len(results), *results, *late)
 
 

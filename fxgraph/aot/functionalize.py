@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -32,6 +32,7 @@ from fxgraph.aot.functional import (
 )
 from fxgraph.aot.recompute import BACKWARD, recompute, traced_as
 from fxgraph.aot.recurrent import RECURRENT, run_recurrent, runs_recurrent
+from fxgraph.aot.sharing import memories, overlap, start_of
 from fxgraph.aot.trace import Alias, Tracer, View
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.faults import blame
@@ -50,6 +51,11 @@ from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
 
 aten = torch.ops.aten
+Traced = TypeVar("Traced")
+
+
+class TwinWritten(Exception):
+    """Of inputs that are the same memory, seen the same way, one is written."""
 
 
 def functionalize(
@@ -71,19 +77,35 @@ def functionalize(
     Unfunctionalizable.
     """
     start = time.perf_counter()
-    fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     table = rules.table(keep) if decompositions is None else decompositions
+    functional = for_sharing(lambda twins: _traced(gm, example_inputs, table, twins))
+    functional.stages["functionalize"] = time.perf_counter() - start
+    return functional
+
+
+def for_sharing(trace: Callable[[bool], Traced]) -> Traced:
+    """trace(False), in which each input is memory of its own; trace(True) if inputs that are the
+    same memory are written, which later calls compare.
+    """
+    try:
+        return trace(False)
+    except TwinWritten:
+        return trace(True)
+
+
+def _traced(
+    gm: GraphModule, example_inputs: Sequence[Any], table: dict[Any, Any], twins: bool
+) -> FunctionalGraph:
+    fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
     with tracing(grad=False), data_allowed(fake_mode):
-        inputs = Inputs(tracer, gm, example_inputs, fake_mode)
+        inputs = Inputs(tracer, gm, example_inputs, fake_mode, twins)
         with tracer.mode, symbolic_dispatch(fake_mode):
             result = TracingInterpreter(gm, tracer).run(*inputs.fakes)
         inputs.check_writes()
         finished = Finish(tracer, inputs, result)
-    functional = functional_graph(tracer, gm, inputs, finished)
-    functional.stages["functionalize"] = time.perf_counter() - start
-    return functional
+    return functional_graph(tracer, gm, inputs, finished)
 
 
 def functional_graph(
@@ -249,7 +271,10 @@ def _is_graph(leaf: Any) -> bool:
 
 
 class Inputs:
-    """The placeholders, and which of them look at the same memory."""
+    """The placeholders, and which of them look at the same memory.
+
+    twins: whether inputs that are the same memory, seen the same way, are traced as one.
+    """
 
     def __init__(
         self,
@@ -257,8 +282,10 @@ class Inputs:
         gm: GraphModule,
         example_inputs: Sequence[Any],
         fake_mode: FakeTensorMode,
+        twins: bool,
     ) -> None:
         self.tracer = tracer
+        self.twins = twins
         self.real = list(example_inputs)
         self.fakes: list[Any] = []  # fake tensors; a torch.SymInt or SymFloat for a symbol
         self.nodes: list[Node] = []
@@ -266,7 +293,8 @@ class Inputs:
         sources = [node for node in gm.graph.nodes if node.op == "placeholder"]
         if len(sources) != len(self.real):
             raise ValueError(f"{len(sources)} placeholders, {len(self.real)} example inputs")
-        self._by_memory: dict[int, list[int]] = {}
+        self._memories = memories(self.real)
+        self._by_memory: dict[Hashable, list[int]] = {}
         for index, (source, real) in enumerate(zip(sources, self.real)):
             self._add(index, source, real, fake_mode)
         self._versions = [_version(fake) for fake in self.fakes]
@@ -290,7 +318,7 @@ class Inputs:
         _check_input(source, real)
         like = val if isinstance(val, FakeTensor) and val.fake_mode is fake_mode else real
         twin = self._twin(index, real)
-        if twin is None:
+        if twin is None or not self.twins:
             fake = self.tracer.add_input(source.name, index, like)
         else:
             fake = self.tracer.add_same_input(source.name, like, self.fakes[twin])
@@ -302,18 +330,19 @@ class Inputs:
 
     def _twin(self, index: int, real: torch.Tensor) -> int | None:
         """An earlier input that is the same memory, seen the same way."""
-        if real.numel() == 0:
+        if self._memories[index] is None:
             return None
-        sharers = self._by_memory.setdefault(real.untyped_storage()._cdata, [])
+        sharers = self._by_memory.setdefault(self._memories[index], [])
         sharers.append(index)
         for other in sharers[:-1]:
-            one = self.real[other]
-            if geometry(one) == geometry(real) and one.storage_offset() == real.storage_offset():
+            if _are_twins(self.real[other], real):
                 return other
         return None
 
     def check_writes(self) -> None:
-        """Raise Unfunctionalizable if a written input overlaps another in part."""
+        """Raise TwinWritten if a written input is another one that was traced apart, and
+        Unfunctionalizable if it overlaps another in part.
+        """
         written = [
             None if is_symbol(fake) else self.tracer.view_of(fake).alias for fake in self.fakes
         ]
@@ -322,9 +351,16 @@ class Inputs:
                 continue
             for i in sharers:
                 for j in sharers:
-                    apart = written[i] is not written[j] and _overlap(self.real[i], self.real[j])
+                    apart = written[i] is not written[j] and overlap(self.real[i], self.real[j])
                     if apart and written[i].version:  # type: ignore[union-attr]
+                        if _are_twins(self.real[i], self.real[j]):
+                            raise TwinWritten
                         raise Unfunctionalizable(f"inputs {i} and {j} overlap and one is written")
+
+
+def _are_twins(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether tensors that share memory see the same of it."""
+    return geometry(one) == geometry(other) and start_of(one) == start_of(other)
 
 
 def _version(fake: Any) -> int:
@@ -342,18 +378,6 @@ def _check_input(source: Node, real: Any) -> None:
         raise Unfunctionalizable(f"input {source.name} is a {type(real).__name__}")
     if real.layout is not torch.strided or real.is_quantized or real.is_nested:
         raise Unfunctionalizable(f"input {source.name} has layout {real.layout}")
-
-
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the memory ranges of two tensors of one storage meet, gaps included."""
-
-    def span(t: torch.Tensor) -> tuple[int, int]:
-        start = int(t.storage_offset()) * t.element_size()
-        last = sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
-        return start, start + (last + 1) * t.element_size()
-
-    (a, b), (c, d) = span(one), span(other)
-    return a < d and c < b
 
 
 class Finish:

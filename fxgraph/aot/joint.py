@@ -38,6 +38,7 @@ from fxgraph.aot.functionalize import (
     Inputs,
     TracingInterpreter,
     attribute_names,
+    for_sharing,
     module_of,
     tracing,
 )
@@ -69,26 +70,34 @@ def functionalize_training(
     """
     start = time.perf_counter()
     cuts = used_outputs(gm)
+    table = rules.training_table(keep) if decompositions is None else decompositions
+
+    def trace(cuts: set[Node]) -> TrainingGraph | FunctionalGraph:
+        return for_sharing(lambda twins: _traced(gm, example_inputs, table, cuts, twins))
+
     try:
-        training = _traced(gm, example_inputs, decompositions, keep, cuts)
+        training = trace(cuts)
     except (Unfunctionalizable, UndifferentiableHere):
         if not cuts:
             raise
-        training = _traced(gm, example_inputs, decompositions, keep, set())
+        training = trace(set())
     frame = training if isinstance(training, FunctionalGraph) else training.frame
     frame.stages["functionalize"] = time.perf_counter() - start
     return training
 
 
 def _traced(
-    gm: GraphModule, example_inputs: Sequence[Any], decompositions: Any, keep: Any, cuts: set[Node]
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    table: dict[Any, Any],
+    cuts: set[Node],
+    twins: bool,
 ) -> TrainingGraph | FunctionalGraph:
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
-    table = rules.training_table(keep) if decompositions is None else decompositions
     tracer = Tracer(fake_mode, table)
     tracer.attribute_names = attribute_names(gm)
     with tracing(grad=torch.is_grad_enabled()), data_allowed(fake_mode):
-        inputs = Inputs(tracer, gm, example_inputs, fake_mode)
+        inputs = Inputs(tracer, gm, example_inputs, fake_mode, twins)
         for fake, real in zip(inputs.fakes, inputs.real):
             if not is_symbol(fake):
                 fake.requires_grad_(real.requires_grad)

@@ -6,16 +6,20 @@ of the torch-level graph run in eager mode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 
 from fxgraph.aot.functional import FunctionalGraph, MutatedInput, OutputSpec
+from fxgraph.aot.sharing import memories, overlap, start_of
 from fxgraph.args import map_aggregate
 from fxgraph.expressions import evaluate
 from fxgraph.interpreter import Interpreter
 from fxgraph.symbols import is_symbolic
+
+_DIFFERENTIATE = (torch.autograd.grad, torch.autograd.backward, "backward")
 
 
 def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> Any:
@@ -24,7 +28,10 @@ def run_functional(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) 
     If inputs are written and share memory otherwise than when traced, the torch-level graph is run.
     """
     if functional.input_mutations and not same_sharing(functional, inputs):
-        return Interpreter(functional.source).run(*inputs)
+        source = functional.source
+        differentiates = any(node.target in _DIFFERENTIATE for node in source.graph.nodes)
+        with torch.enable_grad() if differentiates else contextlib.nullcontext():
+            return Interpreter(source).run(*inputs)
     # The casts of autocast are in the graph already.
     with torch._C._DisableAutocast(), torch.no_grad():
         values = run_writing(functional, inputs)
@@ -110,31 +117,28 @@ def _restore(
 
 def same_sharing(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> bool:
     """Whether written inputs share memory with others exactly as when the graph was traced."""
-    first_of = {second: first for first, second in functional.same_inputs}
-    owners: dict[int, int] = {}
-    sharing = set()
-    for index, tensor in enumerate(inputs):
-        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
-            continue
-        first = owners.setdefault(tensor.untyped_storage()._cdata, index)
-        if first != index:
-            if first_of.get(index) != first:
-                return not _written_overlap(functional, inputs)
-            if inputs[first].data_ptr() != tensor.data_ptr():
-                return False
-            sharing.add((first, index))
-    return sharing == set(functional.same_inputs)
+    known = memories(inputs)
+    for first, second in functional.same_inputs:
+        if known[first] != known[second]:
+            return False
+        if known[first] is not None and start_of(inputs[first]) != start_of(inputs[second]):
+            return False
+    same = {second: first for first, second in functional.same_inputs}
+    owners: dict[Hashable, int] = {}
+    for index, memory in enumerate(known):
+        if memory is not None and index not in same and owners.setdefault(memory, index) != index:
+            return not _written_overlap(functional, inputs, known)
+    return True
 
 
-def _written_overlap(functional: FunctionalGraph, inputs: Sequence[torch.Tensor]) -> bool:
-    from fxgraph.aot.functionalize import _overlap
-
-    written = {mutation.index for mutation in functional.input_mutations if mutation.data}
-    for i in written:
+def _written_overlap(
+    functional: FunctionalGraph, inputs: Sequence[torch.Tensor], known: Sequence[Hashable]
+) -> bool:
+    """Whether a written input meets another one than those that are the same."""
+    same = {second: first for first, second in functional.same_inputs}
+    for i in {same.get(m.index, m.index) for m in functional.input_mutations if m.data}:
         for j, other in enumerate(inputs):
-            if not isinstance(other, torch.Tensor):
-                continue
-            shared = other.untyped_storage()._cdata == inputs[i].untyped_storage()._cdata
-            if i != j and shared and _overlap(inputs[i], other):
+            shared = same.get(j, j) != i and known[i] is not None and known[i] == known[j]
+            if shared and overlap(inputs[i], other):
                 return True
     return False

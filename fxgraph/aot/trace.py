@@ -457,6 +457,7 @@ class Tracer:
             parts = list(result) if len(variant.op._schema.returns) > 1 else [result]
             fresh = parts[: variant.fresh]
             for old, new in zip(written.values(), parts[variant.fresh :]):
+                _refuse_narrowing(op, old, new)
                 self._write_nest(old, new)
         if not (op.namespace == "aten" or _moves_versions(op)):
             # A program's own operator: what its kernel calls has moved the version counters.
@@ -651,6 +652,14 @@ def _map(arg: Any, fn: Callable[[Any], Any]) -> Any:
 def _compact(fake: torch.Tensor) -> Any:
     dtype, size, stride, _, device = metadata(fake)
     return dtype, size, stride, 0, device
+
+
+def _refuse_narrowing(op: Any, old: Any, new: Any) -> None:
+    """What eager refuses to store, which some operators do not find out of fake tensors."""
+    for target, value in zip(leaves(old), leaves(new)):
+        tensors = isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)
+        if tensors and not torch.can_cast(value.dtype, target.dtype):
+            raise Unfunctionalizable(f"{op} of {value.dtype} into {target.dtype} raises")
 
 
 def _returned(op: Any, written: dict[str, Any], fresh: list[Any]) -> Any:

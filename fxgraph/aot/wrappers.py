@@ -168,6 +168,8 @@ class Trace:
         wrapper = wrapper_of(example)
         parts = [("", example)] if wrapper is None else list(wrapper.take_apart(example))
         for (path, real), one in zip(parts, plain_leaves(fake), strict=True):
+            if self.record.has(one):
+                raise Unfunctionalizable("a tensor that is given twice beside tensor subclasses")
             self.record.add_input(node, path, one)
             self.examples.append(real)
         self.fakes.append(fake)
@@ -227,6 +229,9 @@ class _Recorder(TorchDispatchMode):
         node.meta.update(val=fake, example_value=fake, source=name, version=fake._version)
         self._bind(fake, node)
         return node
+
+    def has(self, fake: torch.Tensor) -> bool:
+        return id(fake) in self._nodes
 
     def node_of(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):

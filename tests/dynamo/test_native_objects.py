@@ -89,6 +89,20 @@ def test_missing_assertion_is_raised():
         dynamo.compile(program, backend="eager")(torch.ones(2))
 
 
+def test_the_dict_of_a_thread_local():
+    """What was written to the dict is what the attribute gives."""
+
+    def count(x):
+        values = local.__dict__
+        values["count"] = values.get("count", 0) + 1
+        return x * values["count"], local.count, hasattr(local, "count")
+
+    compiled = dynamo.compile(count, backend="eager")
+    local.__dict__.pop("count", None)
+    for turn in (1, 2, 3):
+        assert compiled(torch.ones(())) == (turn, turn, True)
+
+
 def test_thread_locals_are_the_threads():
     def program(x):
         return x + local.scale if hasattr(local, "scale") else x

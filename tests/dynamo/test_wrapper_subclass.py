@@ -308,3 +308,24 @@ def test_gradients_with_other_strides():
     (got,) = torch.autograd.grad(y, x, grad)
     assert_same(got.a.contiguous(), (x.a.exp() * grad.a).contiguous())
     assert_same(got.b.contiguous(), (x.b.exp() * grad.b).contiguous())
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_one_tensor_inside_twice(backend):
+    """The next call has two, each of which is written."""
+    compiled = dynamo.compile(lambda x: x.mul_(2), backend=backend)
+    one = torch.ones(2)
+    compiled(Pair(one, one))
+    assert one.tolist() == [4, 4]
+    left, right = torch.ones(2), torch.ones(2) * 3
+    compiled(Pair(left, right))
+    assert left.tolist() == [2, 2] and right.tolist() == [6, 6]
+
+
+def test_a_class_that_is_unflattened_as_its_base():
+    class Derived(Pair):
+        pass
+
+    compiled = dynamo.compile(lambda x: (x + 1, type(x).__name__), backend="eager")
+    for cls in (Pair, Derived, Pair):
+        assert compiled(cls(torch.ones(2), torch.ones(2)))[1] == cls.__name__

@@ -82,6 +82,20 @@ def test_bodies(name, grad, backend, given):
     assert len(compiled.context.records) == 1
 
 
+def test_result_that_is_detached():
+    """As torch's operator does, it has a gradient of zeros for what it depends on."""
+
+    def program(x):
+        y = x * 2
+        return torch.cond(y.sum() > 0, lambda a: a.sin().detach(), lambda a: a.cos(), (y,))
+
+    compiled = dynamo.compile(program, backend="aot_eager", fullgraph=True)
+    for sign in (1, -1):
+        x = (torch.ones(3) * sign).requires_grad_()
+        gradients = [torch.autograd.grad(f(x).sum(), x) for f in (program, compiled)]
+        torch.testing.assert_close(*gradients)
+
+
 def test_more_kinds_than_are_compiled(monkeypatch):
     """Bodies for further sizes run as they are."""
     monkeypatch.setattr(control_flow, "MOST_KINDS", 2)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import dynamo
 import fxgraph
 from fxgraph.aot import Unfunctionalizable, functionalize, needs_autograd, run_functional
 from tests.fxgraph.support import check
@@ -613,3 +614,16 @@ class TestDecompositions:
         for node in functional.graph_module.graph.nodes:
             if node.op == "call_function" and node.target is not operator.getitem:
                 assert node.target._schema.name.startswith("aten::"), node.target
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_results_that_their_target_cannot_hold_raise(backend):
+    """Fake tensors of bool take products with whole numbers."""
+
+    def program(x):
+        y = x.clone()
+        y *= 3
+        return y
+
+    with pytest.raises(RuntimeError, match="Long can't be cast to the desired output type Bool"):
+        dynamo.compile(program, backend=backend)(torch.tensor([True, False]))

@@ -23,14 +23,22 @@ namespace {
 // From the tensor's first byte to one past its last, gaps included.
 std::pair<int64_t, int64_t> span(const at::Tensor& tensor) {
   const auto size = static_cast<int64_t>(tensor.element_size());
-  const int64_t start = tensor.storage_offset() * size;
+  const auto start = static_cast<int64_t>(reinterpret_cast<intptr_t>(tensor.const_data_ptr()));
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
   return {start, start + (last + 1) * size};
 }
 
+// Storages over memory of another library (two arrays of numpy may be views of one) cannot be resized; only these may
+// share addresses with other storages.
+bool shares_storage(const at::Tensor& one, const at::Tensor& other) {
+  if (one.storage().is_alias_of(other.storage())) return true;
+  const bool foreign = !one.storage().resizable() || !other.storage().resizable();
+  return foreign && one.is_cpu() && other.is_cpu();
+}
+
 bool overlap(const at::Tensor& one, const at::Tensor& other) {
-  if (one.numel() == 0 || other.numel() == 0 || !one.storage().is_alias_of(other.storage())) return false;
+  if (one.numel() == 0 || other.numel() == 0 || !shares_storage(one, other)) return false;
   const auto [a, b] = span(one);
   const auto [c, d] = span(other);
   return a < d && c < b;

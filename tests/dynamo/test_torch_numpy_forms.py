@@ -1,0 +1,129 @@
+"""numpy functions that are captured: which object they give, of which type and layout, what they
+raise, and numpy's error state.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import dynamo
+from tests.dynamo.test_torch_numpy import outcome
+from tests.dynamo.test_torch_numpy_rounded import (
+    a,
+    close,
+    complexes,
+    every_second,
+    integers,
+    row,
+    single,
+    turned,
+)
+
+# program, operands: whether results are new arrays, views, the operand itself or scalars, and of
+# which dtype and strides.
+FORMS = [
+    (lambda a: (np.squeeze(a) is a, np.real(a) is a, np.atleast_1d(a) is a), [a, row, turned]),
+    (lambda a: np.shares_memory(np.conjugate(a), a), [a, integers]),
+    (lambda a: (a**2.0, a ** np.float64(2), a ** np.int64(2), a**2), [a, single, integers]),
+    (lambda a: (a > 0) ** 2, [a, row]),
+    (lambda a: (np.imag(a).flags.writeable, np.imag(a)), [a, integers]),
+    (
+        lambda a: (a.sum().copy(), np.sum(a).T, np.squeeze(a.sum()), np.asarray(a.sum())),
+        [a, single],
+    ),
+    (lambda a: np.where(a.sum() > 0, a.max(), a.min()), [a, single]),
+    (lambda a: np.ascontiguousarray(a[0, 0, ...]), [a, integers]),
+    (lambda a: torch.asarray(a[0, 0, ...]).fill_(9.0).shape and a, [a]),
+    (lambda a: (2**a, 1e10**a), [turned, every_second]),
+    (lambda a: np.angle(a * -0.0), [a]),
+    (lambda a: np.clip(a, 1, None), [complexes]),
+    (lambda a: np.fft.fft(a[:, :0].T), [a]),
+    (lambda a: a * complex("nan+infj"), [complexes]),
+    (lambda a: (a * complex(-0.0, 2), a + complex(0.0, -2)), [complexes]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FORMS)))
+def test_forms(number):
+    program, operands = FORMS[number]
+    for make in operands:
+        captured = dynamo.compile(program, backend="eager")
+        assert close(outcome(program, [make]), outcome(captured, [make]))
+
+
+ERRORS = [
+    lambda a: np.sum(a)[...].__setitem__(0, 1),
+    lambda a: operator.setitem(np.sum(a), ..., a[0, 0]),
+    lambda a: np.sum(a).T[0],
+    lambda a: a.squeeze(0),
+    lambda a: a[0, 0, ...].swapaxes(0, -1),
+    lambda a: operator.setitem(a.astype(np.uint8), slice(0, 1), -1),
+    lambda a: operator.setitem(a.astype(np.int64), slice(0, 1), float("nan")),
+    lambda a: operator.ipow(a > 0, 2),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ERRORS)))
+def test_errors(number):
+    program = ERRORS[number]
+    with pytest.raises(Exception) as expected:  # noqa: PT011
+        program(a())
+    with pytest.raises(type(expected.value)) as found:
+        dynamo.compile(program, backend="eager")(a())
+    assert str(found.value) == str(expected.value)
+
+
+def test_stores_read_first():
+    """An array is stored into one that it overlaps with as if it were copied before."""
+
+    def program(array):
+        array[1:] = array[:-1]
+        whole = np.expand_dims(array, 0)
+        whole[:1] = array[:1]
+        array[:-1] += array[1:]
+        return array
+
+    assert np.array_equal(dynamo.compile(program, backend="eager")(row()), program(row()))
+
+
+@pytest.mark.parametrize("how", ["raise", "call"])
+def test_error_state(how):
+    """What numpy raises or calls for floating-point errors is compared at each call."""
+    seen = []
+
+    def program(array):
+        return np.log(array) + 1
+
+    captured = dynamo.compile(program, backend="eager")
+    assert np.array_equal(captured(row() + 1), program(row() + 1))
+    with np.errstate(all=how, call=lambda *about: seen.append(about)):
+        if how == "raise":
+            with pytest.raises(FloatingPointError, match="divide by zero"):
+                captured(row())
+        else:
+            captured(row())
+            assert [about[0] for about in seen] == ["divide by zero"]
+    assert np.isneginf(captured(row())[0])
+
+
+def test_error_state_in_the_frame():
+    def program(array):
+        with np.errstate(all="raise"):
+            return np.sqrt(array)
+
+    with pytest.raises(FloatingPointError):
+        dynamo.compile(program, backend="eager")(row() - 1)
+
+
+def test_warnings_that_are_errors():
+    captured = dynamo.compile(lambda array: np.log(array), backend="eager")
+    captured(row() + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning, match="divide by zero"):
+            captured(row())
