@@ -3,6 +3,10 @@
 A choice belongs to a key, which says everything that the times depend on besides the machine, torch
 and the number of threads. Choices are entries of the cache on disk, one for each key; two processes
 that measure the same publish one after the other, and a damaged entry is measured again.
+
+A call during which the system took the processor from a thread of this process says nothing: on a
+busy machine it takes five times as long. Where no other calls were seen, only a candidate that is
+far ahead is chosen in place of the first, and the choice is not kept on disk.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,11 +27,13 @@ from inductor.runtime import cache
 log = logging.getLogger(__name__)
 log_kernel = logging.getLogger("inductor.kernel")
 
-FORMAT = "2"  # of entries, and of what they were measured with
+FORMAT = "3"  # of entries, and of what they were measured with
 ROUNDS = 5  # calls of each candidate, the least time of which counts
 # As many more as fit into that many seconds: a short call takes long while another process has the
 # processor.
 LONGER, MOST_ROUNDS = 0.01, 100
+LONGEST = 0.03  # seconds, while a candidate was not seen undisturbed
+DISTURBED_AHEAD = 0.5  # of the first candidate's time, where calls were disturbed
 
 # A candidate: prepares its arguments (not timed), and returns what is timed.
 Candidate = Callable[[], Callable[[], object]]
@@ -34,10 +41,13 @@ Candidate = Callable[[], Callable[[], object]]
 
 @dataclass(frozen=True)
 class Choice:
-    """times: microseconds of a call of each candidate that was measured."""
+    """times: microseconds of a call of each candidate that was measured. disturbed: whether some of
+    them are only those of calls that were interrupted.
+    """
 
     name: str
     times: Mapping[str, float]
+    disturbed: bool = False
 
     def __str__(self) -> str:
         times = sorted(self.times.items(), key=lambda item: item[1])
@@ -85,7 +95,8 @@ def fastest(
             return None
         with budget.spend(), _outside_of_the_program():
             choice = _measured(candidates, budget, ahead)
-            _keep(entry, choice)
+            if not choice.disturbed:
+                _keep(entry, choice)
         log_kernel.debug("measured %s: %s; chosen: %s", key, choice, choice.name)
     _remembered[entry] = choice
     return choice
@@ -107,6 +118,7 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
     is spent.
     """
     least = dict.fromkeys(candidates, float("inf"))
+    undisturbed = dict(least)
     calls = {}
     for name, prepare in candidates.items():
         try:
@@ -119,16 +131,35 @@ def _measured(candidates: Mapping[str, Candidate], budget: Budget, ahead: float)
     end = start + budget.left
     for number in range(MOST_ROUNDS):
         for name, call in calls.items():
-            started = time.perf_counter()
+            interruptions, started = _interruptions(), time.perf_counter()
             call()
-            least[name] = min(least[name], time.perf_counter() - started)
+            spent = time.perf_counter() - started
+            least[name] = min(least[name], spent)
+            if _interruptions() == interruptions:
+                undisturbed[name] = min(undisturbed[name], spent)
         now = time.perf_counter()
-        if number and (now > end or (number >= ROUNDS - 1 and now > start + LONGER)):
+        seen = all(undisturbed[name] < float("inf") for name in calls)
+        enough = number >= ROUNDS - 1 and now > start + (LONGER if seen else LONGEST)
+        if number and (now > end or enough):
             break
+    if seen:
+        least = undisturbed
+    else:
+        ahead = min(ahead, DISTURBED_AHEAD)
     first = next(iter(candidates))
     best = min(least, key=least.__getitem__)
     chosen = best if least[best] < ahead * least[first] else first
-    return Choice(chosen, {name: seconds * 1e6 for name, seconds in least.items()})
+    times = {name: seconds * 1e6 for name, seconds in least.items()}
+    return Choice(chosen, times, disturbed=not seen)
+
+
+def _interruptions() -> int:
+    """How often the system took the processor from a thread of this process, as far as it tells."""
+    if sys.platform == "win32":
+        return 0
+    import resource  # not on every system
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def _recall(entry: str, candidates: Mapping[str, Candidate]) -> Choice | None:

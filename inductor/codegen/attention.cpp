@@ -44,23 +44,18 @@ INLINE float exponentials(float* s, int64_t left, int64_t all, float scale, cons
   using namespace wide;
   const lane_vector factor = splat(scale), least = splat(-__builtin_inff());
   const int64_t whole = (all + FG_WIDE - 1) / FG_WIDE * FG_WIDE;
-  if (mask != nullptr && mask_step == 0) {
-    for (int64_t j = 0; j < left; ++j) s[j] = s[j] * scale + mask[0];
-  } else if (mask != nullptr) {
-    for (int64_t j = 0; j < left; ++j) s[j] = s[j] * scale + mask[j];
-  }
   lane_vector top = least;
-  int64_t j = 0;
-  for (; j + FG_WIDE <= left; j += FG_WIDE) {
-    lane_vector x = *(const lane_vector_unaligned*)(s + j);
-    if (mask == nullptr) *(lane_vector_unaligned*)(s + j) = x = x * factor;
+  const auto scale_lanes = [&](int64_t j, auto lanes) {
+    lane_vector x = *(const lane_vector_unaligned*)(s + j) * factor;
+    if (mask != nullptr) x = x + (mask_step == 0 ? splat(mask[0]) : load(mask + j, lanes));
+    x = keep(lanes, x, least);
+    *(lane_vector_unaligned*)(s + j) = x;
     top = maximum(top, x);
-  }
-  for (; j < whole; ++j) {
-    if (j >= left) s[j] = -__builtin_inff();
-    else if (mask == nullptr) s[j] *= scale;
-    if (j < left) top = maximum(top, splat(s[j]));
-  }
+  };
+  int64_t j = 0;
+  for (; j + FG_WIDE <= left; j += FG_WIDE) scale_lanes(j, Full{});
+  if (j < left) scale_lanes(j, Part{left - j}), j += FG_WIDE;
+  for (; j < whole; j += FG_WIDE) *(lane_vector_unaligned*)(s + j) = least;
   const float before = largest;
   largest = fg::maximum(before, max_lanes(top));
   if (largest == -__builtin_inff()) {  // nothing to attend to as yet
@@ -74,18 +69,24 @@ INLINE float exponentials(float* s, int64_t left, int64_t all, float scale, cons
     *(lane_vector_unaligned*)(s + j) = x;
     total = total + x;
   }
-  const float shrunk = before == largest ? 1 : fg::exp(before - largest);
+  const bool nothing = before == -__builtin_inff();  // as yet
+  const float shrunk = before == largest ? 1 : nothing ? 0 : fg::exp(before - largest);
   sum = sum * shrunk + sum_lanes(total);
   return shrunk;
 }
 
 INLINE void multiply_row(float* row, int64_t size, float factor) {
-  for (int64_t e = 0; e < size; ++e) row[e] *= factor;
+  int64_t e = 0;
+  for (; e + FG_WIDE <= size; e += FG_WIDE) {
+    lane_vector_unaligned& part = *(lane_vector_unaligned*)(row + e);
+    part = part * wide::splat(factor);
+  }
+  for (; e < size; ++e) row[e] *= factor;
 }
 
 // ROOM: for the elements of a head.
 template <int ROOM> static void attention_in(const Attention& a, int64_t begin, int64_t end) {
-  alignas(64) float keys[CHUNK * ROOM], values[CHUNK * ROOM], scores[QUERIES * CHUNK];
+  alignas(64) float keys[CHUNK * ROOM], values[CHUNK * ROOM], scores[MOST_QUERIES * CHUNK];
   float largest[UNIT_QUERIES], sum[UNIT_QUERIES];
   const int64_t down = (a.queries + a.unit_queries - 1) / a.unit_queries;
   for (int64_t unit = begin; unit < end; ++unit) {
@@ -100,8 +101,9 @@ template <int ROOM> static void attention_in(const Attention& a, int64_t begin, 
       const int64_t chunk = min(CHUNK, seen - k0);
       pack_keys(keys, a.k + b * a.k_step[0] + h * a.k_step[1] + k0 * a.k_step[2], a.k_step[2], chunk, a.size);
       pack_values(values, a.v + b * a.v_step[0] + h * a.v_step[1] + k0 * a.v_step[2], a.v_step[2], chunk, a.size);
-      for (int64_t r0 = first; r0 < last; r0 += QUERIES) {
-        const int64_t rows = min(QUERIES, last - r0), n = a.causal ? min(chunk, r0 + rows - k0) : chunk;
+      for (int64_t r0 = first, rows; r0 < last; r0 += rows) {
+        rows = last - r0 <= MOST_QUERIES ? last - r0 : QUERIES;
+        const int64_t n = a.causal ? min(chunk, r0 + rows - k0) : chunk;
         if (n <= 0) continue;
         const int64_t whole = (n + PANEL - 1) / PANEL * PANEL;  // panels are filled up
         product_rows(rows, q + r0 * a.q_step[2], a.q_step[2], keys, a.size * PANEL, scores, CHUNK, a.size, whole,

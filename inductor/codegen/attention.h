@@ -6,6 +6,7 @@
 namespace fg {
 
 constexpr int64_t QUERIES = 48;        // of a block: whole tiles of every processor
+constexpr int64_t MOST_QUERIES = 60;   // of the last block: no few are left to another one
 constexpr int64_t UNIT_QUERIES = 768;  // of a unit of work, at most
 constexpr int64_t HEAD = 128;          // elements of a head, at most
 

@@ -39,7 +39,8 @@ def compared(fn, *args, dynamic=None, close=CLOSE):
 @pytest.mark.parametrize(
     ("queries", "keys", "size"),
     [(16, 16, 8), (17, 1, 64), (50, 50, 20), (197, 197, 64), (300, 700, 33), (700, 300, 64),
-     (96, 512, HEAD), (1000, 1000, 16), (31, 257, 1)],
+     (96, 512, HEAD), (1000, 1000, 16), (31, 257, 1), (49, 49, 32), (60, 259, 16),
+     (61, 61, 24), (108, 30, 8)],
 )  # fmt: skip
 def test_sizes(queries, keys, size, causal):
     torch.manual_seed(0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -308,6 +309,51 @@ def test_the_fastest_is_chosen_and_remembered():
 def test_the_first_stays_unless_another_is_ahead(ahead, name):
     found = measure.fastest("a", Counted(slow=0.004, fast=0.001)(), Budget(1.0), ahead=ahead)
     assert found.name == name
+
+
+class Clocked(Counted):
+    """Calls by a clock of their own; each takes a multiple of its seconds while it is interrupted.
+
+    interrupted: of each candidate, how many of the first calls that count.
+    """
+
+    def __init__(self, monkeypatch, interrupted, **seconds):
+        super().__init__(**seconds)
+        self.now, self.interruptions, self.interrupted = 0.0, 0, interrupted
+        monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(measure, "_interruptions", lambda: self.interruptions)
+
+    def run(self, name):
+        self.calls[name] += 1
+        hit = 1 < self.calls[name] <= 1 + self.interrupted[name]
+        self.interruptions += hit
+        self.now += self.seconds[name] * (5 if hit else 1)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 6])
+def test_interrupted_calls_say_nothing(monkeypatch, turns):
+    counted = Clocked(monkeypatch, {"slow": 0, "fast": turns}, slow=4e-4, fast=1e-4)
+    choice = fastest("a", counted(), Budget(1.0))
+    assert choice.name == "fast" and choice.times["fast"] < 101 and not choice.disturbed
+
+
+@pytest.mark.parametrize(("slower", "name"), [(1.5, "first"), (6, "other")])
+def test_where_all_calls_are_interrupted(monkeypatch, slower, name):
+    """The first stays, unless another is far ahead, and another process measures again."""
+    always = {"first": 1000, "other": 1000}
+    counted = Clocked(monkeypatch, always, first=1e-3 * slower, other=1e-3)
+    choice = fastest("a", counted(), Budget(1.0))
+    assert choice.disturbed and choice.name == name
+    calls = dict(counted.calls)
+    assert calls["first"] <= 10
+    assert fastest("a", counted(), Budget(0.0)) == choice and counted.calls == calls
+    measure.forget()
+    assert fastest("a", counted(), Budget(0.0)) is None
+
+
+def test_the_system_tells_of_interruptions():
+    before = measure._interruptions()
+    assert before >= 0 and measure._interruptions() >= before
 
 
 def test_the_budget_is_kept():
