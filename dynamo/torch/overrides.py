@@ -81,6 +81,21 @@ def disabled(tx: Interpreter) -> Iterator[None]:
         tx.output.overrides_disabled -= 1
 
 
+class WithoutOverrides:
+    """A compiled graph of wrappers whose classes override: what these do was captured already, and
+    is not asked again.
+    """
+
+    def __init__(self, compiled: Callable[..., Any]) -> None:
+        self.compiled = compiled
+        self.binds_static = getattr(compiled, "binds_static", False)
+        self.compile_report = getattr(compiled, "compile_report", None)
+
+    def __call__(self, *inputs: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.compiled(*inputs)
+
+
 def overriding(values: Sequence[Value]) -> list[Value]:
     """Those of the values, and of the lists and tuples of them, whose classes override calls."""
     found: list[Value] = []

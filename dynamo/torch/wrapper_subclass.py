@@ -98,9 +98,7 @@ def is_wrapper(obj: torch.Tensor) -> bool:
 
 @tensor_function
 def is_wrapper_class(cls: type) -> bool:
-    if not is_traceable_wrapper_subclass_type(cls) or cls.__module__.startswith(_NOT_KNOWN):
-        return False
-    return override_of(cls) is MISSING or overrides_by_default(cls)
+    return is_traceable_wrapper_subclass_type(cls) and not cls.__module__.startswith(_NOT_KNOWN)
 
 
 _NOT_KNOWN = ("torch.distributed", "torch.nested", "torch._subclasses")
@@ -119,11 +117,13 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     """A wrapper from outside: an input of the graph."""
     if source is None:
         source = tx.output.install("tensor", obj)
+    cls = type(obj)
     guard_wrapper(tx, obj, source)
     node = tx.output.add_input(obj, source, static=False)
     value = WrapperTensorValue(node, node.meta["example_value"], source)
     value.real = obj
     tx.output.adopt(value.fake, value)
+    tx.output.has_overrides |= override_of(cls) is not MISSING and not overrides_by_default(cls)
     return tx.output.remember(obj, source, value)
 
 

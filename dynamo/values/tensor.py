@@ -650,8 +650,13 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     symbols = tx.output.symbols
     symbols.allow_data()
     assumed = symbols.assumptions()
+    asks = tx.output.has_overrides  # they were asked before
     try:
-        with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
+        with (
+            torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext(),
+            tx.output.fake_mode,
+            symbolic_dispatch(tx.output.fake_mode),
+        ):
             refuse_partial_overlap(target, fake_args, fake_kwargs)
             refuse_misfits(name, fake_args, fake_kwargs)
             if not fake_kwargs and stays_whole(target, fake_args):

@@ -41,7 +41,7 @@ class Pair(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args, kwargs):
         kwargs = kwargs or {}
-        tags = [x.tag for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, Pair)]
+        (one, *_) = [x for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, Pair)]
         a = func(
             *tree_map_only(Pair, lambda x: x.a, args), **tree_map_only(Pair, lambda x: x.a, kwargs)
         )
@@ -49,7 +49,7 @@ class Pair(torch.Tensor):
                  **tree_map_only(Pair, lambda x: x.b, kwargs))  # fmt: skip
 
         def together(x, y):
-            return Pair(x, y, tags[0]) if isinstance(x, torch.Tensor) else x
+            return type(one)(x, y, one.tag) if isinstance(x, torch.Tensor) else x
 
         several = isinstance(a, (tuple, list))
         result = type(a)(map(together, a, b)) if several else together(a, b)
@@ -308,3 +308,42 @@ def test_gradients_with_other_strides():
     (got,) = torch.autograd.grad(y, x, grad)
     assert_same(got.a.contiguous(), (x.a.exp() * grad.a).contiguous())
     assert_same(got.b.contiguous(), (x.b.exp() * grad.b).contiguous())
+
+
+class Overriding(Pair):
+    """A Pair that counts what it is asked, and answers `sin` otherwise."""
+
+    asked: list[str] = []
+
+    @staticmethod
+    def __new__(cls, a, b, tag="pair"):
+        return Pair.__new__(cls, a, b, tag)
+
+    @staticmethod
+    def __tensor_unflatten__(inner, tag, size, stride):
+        return Overriding(inner["a"], inner["b"], tag)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.asked.append(func.__name__)
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            return result + 10 if func is torch.sin else result
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_wrapper_with_a_torch_function(grad, backend):
+    def fn(x):
+        Overriding.asked.clear()
+        return torch.sin(x) * 2, list(Overriding.asked)
+
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(3):
+        x = Overriding(torch.randn(3), torch.randn(3)).requires_grad_(grad)
+        (y, asked), (z, expected) = compiled(x), fn(x)
+        assert asked == expected == ["sin", "mul"]
+        assert_same(y, z)
+        if grad:
+            (one,), (other,) = (torch.autograd.grad(t.sum(), x) for t in (y, z))
+            assert_same(one, other)
