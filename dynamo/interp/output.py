@@ -236,10 +236,13 @@ class OutputGraph:
             self.context.hooks.node_created(node)
         return node
 
-    def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:
-        """A placeholder for an outside tensor, named after its source."""
+    def add_input(
+        self, tensor: torch.Tensor, source: Source, static: bool, fake: torch.Tensor | None = None
+    ) -> Node:
+        """A placeholder for an outside tensor, named after its source. `fake`: made already."""
         with torch.inference_mode(False) if self.inference.open else contextlib.nullcontext():
-            fake = None if static else self.symbols.fake_input(tensor, source)
+            if fake is None and not static:
+                fake = self.symbols.fake_input(tensor, source)
             if fake is None:
                 fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
         name = _placeholder_name(source)

@@ -25,7 +25,7 @@ from dynamo.torch.tensor_subclass import SubclassTensorValue
 from dynamo.values.base import Value
 from dynamo.values.constant import is_constant_type
 from dynamo.values.descriptors import MISSING
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
@@ -91,9 +91,7 @@ class SameContext:
 @tensor_function
 def is_wrapper(obj: torch.Tensor) -> bool:
     """Whether capture knows a tensor as a wrapper of others."""
-    if obj.is_nested or not is_traceable_wrapper_subclass(obj):
-        return False
-    return is_wrapper_class(type(obj))
+    return is_traceable_wrapper_subclass(obj) and is_wrapper_class(type(obj))
 
 
 @tensor_function
@@ -101,7 +99,7 @@ def is_wrapper_class(cls: type) -> bool:
     return is_traceable_wrapper_subclass_type(cls) and not cls.__module__.startswith(_NOT_KNOWN)
 
 
-_NOT_KNOWN = ("torch.distributed", "torch.nested", "torch._subclasses")
+_NOT_KNOWN = ("torch.distributed", "torch._subclasses")
 
 
 @tensor_function
@@ -118,8 +116,9 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     if source is None:
         source = tx.output.install("tensor", obj)
     cls = type(obj)
-    guard_wrapper(tx, obj, source)
-    node = tx.output.add_input(obj, source, static=False)
+    fake = None if source.made_by_frame else symbolic_fake(tx, obj, source)
+    guard_wrapper(tx, obj, source, fake)
+    node = tx.output.add_input(obj, source, static=False, fake=fake)
     value = WrapperTensorValue(node, node.meta["example_value"], source)
     value.real = obj
     tx.output.adopt(value.fake, value)
@@ -127,20 +126,48 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     return tx.output.remember(obj, source, value)
 
 
-def guard_wrapper(tx: Interpreter, obj: torch.Tensor, source: Source) -> None:
+def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.Tensor | None:
+    """The fake of a wrapper of which a size varies; None: all are constants."""
+    symbols, mode = tx.output.symbols, tx.output.fake_mode
+    names, context = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    inner: dict[str, torch.Tensor] = {}
+    varies = False
+    for name in names:
+        part, place = getattr(obj, name), AttrSource(source, name)
+        is_plain = not is_traceable_wrapper_subclass(part)
+        made = symbols.fake_input(part, place) if is_plain else symbolic_fake(tx, part, place)
+        varies |= made is not None
+        inner[name] = mode.from_tensor(part, static_shapes=True) if made is None else made
+    sizes, strides = list(obj.shape), list(obj.stride())
+    if obj.layout is not torch.jagged:
+        layout = symbols.layout(obj, source)
+        varies |= layout is not None
+        sizes, strides = layout or (sizes, strides)
+    if not varies:
+        return None
+    with mode, torch.enable_grad():
+        fake = type(obj).__tensor_unflatten__(inner, context, sizes, strides)  # type: ignore[attr-defined]
+        fake.requires_grad_(obj.requires_grad)
+        return fake if obj.is_leaf else fake.clone()
+
+
+def guard_wrapper(
+    tx: Interpreter, obj: torch.Tensor, source: Source, fake: torch.Tensor | None
+) -> None:
     """The class, what the tensor says of itself, the context, and the same of what is inside."""
     tx.guard(source, "type", type(obj))
-    tx.guard(source, "tensor", obj)
+    if obj.layout is not torch.jagged:
+        tx.guard(source, "tensor", obj if fake is None else constant_sizes(obj, fake))
     tx.guard(source, "predicate", SameContext(obj))
     names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
     for name in names:
         inner: Any = getattr(obj, name)
         place = AttrSource(source, name)
-        kind = type(inner)
+        kind, part = type(inner), getattr(fake, name, None)
         if is_traceable_wrapper_subclass_type(kind):
-            guard_wrapper(tx, inner, place)
+            guard_wrapper(tx, inner, place, part)
         elif kind in (torch.Tensor, torch.nn.Parameter) and inner.layout is torch.strided:
-            tx.guard(place, "tensor", inner)
+            tx.guard(place, "tensor", inner if part is None else constant_sizes(inner, part))
         else:
             raise Unsupported(breaks.UnknownObject(kind.__name__))
 

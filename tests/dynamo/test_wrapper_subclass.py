@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 
 import dynamo
+from backends.registry import lookup_backend
 
 BACKENDS = ["eager", "aot_eager", "inductor"]
 
@@ -347,3 +348,32 @@ def test_a_wrapper_with_a_torch_function(grad, backend):
         if grad:
             (one,), (other,) = (torch.autograd.grad(t.sum(), x) for t in (y, z))
             assert_same(one, other)
+
+
+def flat(x):
+    return x.reshape(-1) * x.shape[0], x.a + x.shape[1]
+
+
+def kept(x):
+    return (x.exp(), x.t().sum(0))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("fn", [flat, kept])
+def test_sizes_that_vary(fn, grad, backend):
+    graphs = []
+
+    def counting(gm, example_inputs):
+        graphs.append(gm)
+        return lookup_backend(backend)(gm, example_inputs)
+
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for n in (2, 3, 5, 7):
+        x = pair(n, 4, grad=grad)
+        got, expected = compiled(x), fn(x)
+        assert_same(got, expected)
+        if grad:
+            roots = [[t.sum() for t in results if t.requires_grad] for results in (got, expected)]
+            assert_same(*[torch.autograd.grad(some, x) for some in roots])
+    assert len(graphs) == 2
