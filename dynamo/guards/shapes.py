@@ -219,13 +219,19 @@ class FrameSymbols:
         return f"{frame.filename}:{frame.lineno} in {frame.name}", (frame.line or "").strip()
 
     # -- tensors ----------------------------------------------------------------------------------
-    def fake_input(self, tensor: torch.Tensor, source: Source) -> FakeTensor | None:
+    def fake_input(
+        self, tensor: torch.Tensor, source: Source, shares: bool = True
+    ) -> FakeTensor | None:
         """The fake tensor with symbolic sizes for an input; None: all its sizes are constants."""
-        layout = self.layout(tensor, source) if _can_vary(tensor) else None
+        layout = self.layout(tensor, source, shares) if _can_vary(tensor) else None
         return None if layout is None else self._fake(tensor, *layout)
 
-    def layout(self, tensor: torch.Tensor, source: Source) -> tuple[list[Any], list[Any]] | None:
-        """Sizes and strides of an input, with symbols; None: all of them are constants."""
+    def layout(
+        self, tensor: torch.Tensor, source: Source, shares: bool = True
+    ) -> tuple[list[Any], list[Any]] | None:
+        """Sizes and strides of an input, with symbols; None: all of them are constants. `shares`:
+        sizes that are equal share symbols, and marks of the user's are promises.
+        """
         if not self.allowed or source.made_by_frame:
             return None
         name = source.name
@@ -242,7 +248,7 @@ class FrameSymbols:
         if not varying and not (strides and self.automatic):
             return None
         sizes = [
-            self._size(tensor, source, dim, varying[dim]) if dim in varying else size
+            self._size(tensor, source, dim, varying[dim], shares) if dim in varying else size
             for dim, size in enumerate(tensor.shape)
         ]
         return sizes, self._strides(tensor, source, sizes, strides)
@@ -273,19 +279,21 @@ class FrameSymbols:
             return None
         return "the most general form is compiled" if self.seen.general else "dynamic=True"
 
-    def _size(self, tensor: torch.Tensor, source: Source, dim: int, why: str) -> torch.SymInt:
+    def _size(
+        self, tensor: torch.Tensor, source: Source, dim: int, why: str, shares: bool
+    ) -> torch.SymInt:
         size = tensor.shape[dim]
         where = TensorSizeSource(source, dim)
         name = readable_name(where)
         low, high = getattr(tensor, _RANGES, {}).get(dim, (None, None))
         self.reasons.append(f"{name} is a symbol: {why}")
-        if low is not None or high is not None or size not in self._by_hint:
+        if not shares or low is not None or high is not None or size not in self._by_hint:
             symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
-            if low is None and high is None:
+            if shares and low is None and high is None:
                 self._by_hint[size] = symbol
         else:
             symbol = self._by_hint[size]
-        if dim in getattr(tensor, _MARKED, ()):
+        if shares and dim in getattr(tensor, _MARKED, ()):
             self.strict.setdefault(symbol.node.expr, name)
         self.read.append((symbol, where))
         return symbol

@@ -116,6 +116,7 @@ class OutputGraph:
         # reader -> what it gave at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
+        self.parts: list[tuple[Source, torch.Tensor]] = []  # what wrappers among the inputs hold
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.default_dtype = torch.get_default_dtype()
         self.default_device = default_device()
@@ -380,6 +381,20 @@ class OutputGraph:
         self.values_by_id[id(obj)] = (obj, value)
         value.outside = obj
         return value
+
+    def guard_parts(self) -> list[Source]:
+        """Of the tensors that wrappers among the inputs hold, those that no input and no other
+        wrapper does; the others are guarded as what they are.
+        """
+        known = {id(item.example): item.source for item in self.inputs}
+        alone: list[Source] = []
+        for source, part in self.parts:
+            first = known.setdefault(id(part), source)
+            if first is source:
+                alone.append(source)
+            elif first != source:
+                self.guards.add(source, "aliased", first)
+        return alone
 
     def not_aliased_sources(self) -> Sequence[Source]:
         """Sources of the inputs that must stay different tensors (static ones are guarded by

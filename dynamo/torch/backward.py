@@ -94,6 +94,8 @@ def _differentiate(
         settings["grad_outputs"] = tuple(_proxy(one) for one in given)
     places = tuple(_proxy(one) for one in outputs), tuple(leaf.as_proxy() for leaf in leaves)
     found = run_fake(tx, "call_function", torch.autograd.grad, places, settings)
+    if any(one is not None and one.layout is not torch.strided for one in found):
+        raise _refuse("a gradient is sparse")
     node = tx.output.create_node("call_function", torch.autograd.grad, places, settings, found, tx)
     copies = _copied_strides(tx, leaves, found)
     ours = wrap_nest(tx, node, found)
@@ -158,7 +160,8 @@ def _copied_strides(
     """For each gradient, the strides of the copy that autograd stores of it, or None: it stores the
     gradient itself, since its memory is its alone and it is laid out like the leaf.
     """
-    known = {value.fake.untyped_storage()._cdata for value in tx.output.tensor_values()}
+    fakes = [value.fake for value in tx.output.tensor_values()]
+    known = {fake.untyped_storage()._cdata for fake in fakes if torch._C._has_storage(fake)}
     owners = Counter(one.untyped_storage()._cdata for one in found if one is not None)
     copies: list[tuple[int, ...] | None] = []
     for leaf, gradient in zip(leaves, found, strict=True):

@@ -42,7 +42,11 @@ _DISABLED = torch._C._disabled_torch_function_impl
 
 
 def override_of(cls: type) -> Any:
-    """The class's __torch_function__, as it is in the class; MISSING for torch's plain tensors."""
+    """The class's __torch_function__, as it is in the class; MISSING for torch's plain tensors, and
+    for torch's own wrappers: theirs runs where the graph does.
+    """
+    if cls.__module__.startswith("torch.nested."):
+        return MISSING
     found = class_lookup(cls, "__torch_function__")
     if found is MISSING or found is _DISABLED or cls is torch.Tensor:
         return MISSING

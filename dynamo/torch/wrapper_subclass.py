@@ -8,10 +8,11 @@ instance of the class around fake tensors. Backends take their operators apart
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nested._internal.nested_tensor import _nt_view_dummy
 from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
     is_traceable_wrapper_subclass_type,
@@ -23,6 +24,7 @@ from dynamo.guards.sources import AttrSource, Source
 from dynamo.torch.overrides import override_of, overrides_by_default
 from dynamo.torch.tensor_subclass import SubclassTensorValue
 from dynamo.values.base import Value
+from dynamo.values.builtins import handles
 from dynamo.values.constant import is_constant_type
 from dynamo.values.descriptors import MISSING
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
@@ -40,6 +42,10 @@ class WrapperTensorValue(SubclassTensorValue):
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
         super().__init__(node, fake, type(fake), source)
         self.plain = self
+
+    def _own(self, tx: Interpreter, name: str) -> Any:
+        """Methods of torch's own class of jagged tensors are called in the graph."""
+        return MISSING if self.fake.layout is torch.jagged else super()._own(tx, name)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         inner, _ = self.fake.__tensor_flatten__()  # type: ignore[attr-defined]
@@ -110,6 +116,29 @@ def make_wrapper(
     return call_in_graph(tx, "call_function", cls, args, kwargs)
 
 
+def _make_nested(function: Callable[..., Any]) -> None:
+    """Jagged tensors are made in the graph; torch's other nested tensors are not."""
+
+    @handles(function)
+    def make(tx, *args, **kwargs):
+        layout = kwargs.get("layout")
+        jagged = function is torch.nested.nested_tensor_from_jagged or (
+            layout is not None and layout.is_constant() and layout.as_constant() is torch.jagged
+        )
+        if not jagged:
+            raise Unsupported(breaks.UncapturedCall(f"torch.nested.{function.__name__}"))
+        _nt_view_dummy()  # torch keeps the first that is made: not one of fake tensors
+        return call_in_graph(tx, "call_function", function, args, kwargs)
+
+
+for _function in (
+    torch.nested.nested_tensor,
+    torch.nested.as_nested_tensor,
+    torch.nested.nested_tensor_from_jagged,
+):
+    _make_nested(_function)
+
+
 @tensor_function
 def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
     """A wrapper from outside: an input of the graph."""
@@ -134,8 +163,12 @@ def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.T
     varies = False
     for name in names:
         part, place = getattr(obj, name), AttrSource(source, name)
+        made: torch.Tensor | None
         is_plain = not is_traceable_wrapper_subclass(part)
-        made = symbols.fake_input(part, place) if is_plain else symbolic_fake(tx, part, place)
+        if is_plain:  # sizes of the parts of a jagged tensor are equal by chance
+            made = symbols.fake_input(part, place, obj.layout is not torch.jagged)
+        else:
+            made = symbolic_fake(tx, part, place)
         varies |= made is not None
         inner[name] = mode.from_tensor(part, static_shapes=True) if made is None else made
     sizes, strides = list(obj.shape), list(obj.stride())
@@ -163,6 +196,7 @@ def guard_wrapper(
     for name in names:
         inner: Any = getattr(obj, name)
         place = AttrSource(source, name)
+        tx.output.parts.append((place, inner))
         kind, part = type(inner), getattr(fake, name, None)
         if is_traceable_wrapper_subclass_type(kind):
             guard_wrapper(tx, inner, place, part)

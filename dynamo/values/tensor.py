@@ -129,6 +129,8 @@ ESCAPING_METHODS = frozenset(
         "apply_",
         "map_",
         "to_sparse",
+        "coalesce",
+        "is_coalesced",
     ]
 )
 # In place, on what a tensor is: autograd's state and the storage are changed natively.
@@ -604,7 +606,7 @@ def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:
 
 
 def _check_layouts(name: str, result: Any) -> None:
-    """Backends take tensors for memory with strides, or sparse in coordinates."""
+    """Backends take tensors for memory with strides, sparse in coordinates, or jagged."""
     if isinstance(result, (tuple, list)):
         for item in result:
             _check_layouts(name, item)
@@ -612,7 +614,7 @@ def _check_layouts(name: str, result: Any) -> None:
         raise Unsupported(breaks.UncapturedCall(f"{name}, whose result is {result.layout}"))
 
 
-_LAYOUTS = (torch.strided, torch.sparse_coo)
+_LAYOUTS = (torch.strided, torch.sparse_coo, torch.jagged)
 
 
 def _value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
@@ -782,7 +784,10 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame
-    node = tx.output.add_input(obj, source, static)
+    try:
+        node = tx.output.add_input(obj, source, static)
+    except UnsupportedFakeTensorException as error:  # a view of a sparse tensor
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__)) from error
     if static:
         tx.guard(source, "static_tensor", obj)
     else:

@@ -150,13 +150,20 @@ def _refuse_writes(trace: Trace) -> None:
     inputs = [leaf for fake in trace.fakes for leaf in plain_leaves(fake)]
     inputs = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
     memories = {leaf.untyped_storage()._cdata for leaf in inputs}
-    shared = {id(leaf) for leaf in inputs if not (leaf.is_floating_point() or leaf.is_complex())}
+    shared = {id(leaf) for leaf in inputs if _has_no_gradient(leaf)}
     for result in trace.results:
         for leaf in plain_leaves(result):
             if leaf is not result and id(leaf) in shared:
                 continue  # of the wrapper and the input, no part with a gradient
             if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in memories:
                 raise UndifferentiableHere("a result shares memory with an input")
+
+
+def _has_no_gradient(tensor: torch.Tensor) -> bool:
+    """Of integers, or of no elements: jagged tensors keep numbers in the sizes of such."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return True
+    return any(isinstance(size, int) and size == 0 for size in tensor.shape)
 
 
 class _WrappedTraining:

@@ -258,6 +258,7 @@ class _Recorder(TorchDispatchMode):
         self.stack_trace: str | None = None
         self.symbols: dict[Any, Node] = {}  # symbol -> its placeholder
         self._numbers: ExpressionNodes | None = None
+        self._lifts = False  # the operator takes a tensor that was just made of numbers
         self._nodes: dict[int, Node] = {}
         self._alive: list[torch.Tensor] = []  # the ids are of these
 
@@ -313,7 +314,11 @@ class _Recorder(TorchDispatchMode):
                 return self._numbers.of(leaf)
             return leaf
         if id(leaf) not in self._nodes:
-            raise Unfunctionalizable("a tensor subclass reads a tensor that is no input")
+            fresh = self._lifts or leaf.dim() == 0  # torch.tensor(...), and numbers
+            if not fresh or isinstance(leaf, FakeTensor) or type(leaf) is not torch.Tensor:
+                raise Unfunctionalizable("a tensor subclass reads a tensor that is no input")
+            name = f"_subclass_constant{len(self.attributes)}"
+            self.add_attribute(name, leaf, leaf)
         return self._nodes[id(leaf)]
 
     def _bind(self, fake: torch.Tensor, node: Node) -> None:
@@ -332,6 +337,7 @@ class _Recorder(TorchDispatchMode):
         made = [leaf for leaf in leaves(result) if isinstance(leaf, torch.Tensor)]
         if not made and not func._schema.is_mutable:
             return result
+        self._lifts = func is torch.ops.aten.lift_fresh.default
         node = self.graph.call_function(
             func, map_aggregate(args, self.node_of), map_aggregate(kwargs, self.node_of)
         )

@@ -377,3 +377,60 @@ def test_sizes_that_vary(fn, grad, backend):
             roots = [[t.sum() for t in results if t.requires_grad] for results in (got, expected)]
             assert_same(*[torch.autograd.grad(some, x) for some in roots])
     assert len(graphs) == 2
+
+
+def written(x, y):
+    y.add_(1)
+    return x * 2, y
+
+
+def same_part(x, y):
+    return x * 2, y + 1, x.a is y
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", [written, same_part])
+def test_whether_a_part_is_another_input_is_guarded(fn, backend):
+    def alike():
+        a = torch.randn(3)
+        return Pair(a, torch.randn(3)), a
+
+    def apart():
+        return pair(3), torch.randn(3)
+
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for make in (alike, alike, apart, alike):
+        torch.manual_seed(0)
+        got = compiled(*make())
+        torch.manual_seed(0)
+        assert_same(got, fn(*make()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whether_parts_are_the_same_is_guarded(backend):
+    def fn(x, y):
+        x.mul_(2)
+        return x + y
+
+    def alike():
+        a = torch.randn(3)
+        return Pair(a, torch.randn(3)), Pair(a, torch.randn(3))
+
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for make in (alike, lambda: (pair(3), pair(3)), alike):
+        torch.manual_seed(0)
+        got = compiled(*make())
+        torch.manual_seed(0)
+        assert_same(got, fn(*make()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_become_tensors(backend):
+    def fn(x):
+        y = x.clone()
+        y[0] = 1
+        y[1:] = x[:2]
+        return y
+
+    x = pair(3)
+    assert_same(dynamo.compile(fn, backend=backend, fullgraph=True)(x), fn(x))
