@@ -8,11 +8,11 @@ instance of the class around fake tensors. Backends take their operators apart
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch.nested._internal.nested_tensor import _nt_view_dummy
+from torch.nested._internal import nested_tensor as _jagged
 from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
     is_traceable_wrapper_subclass_type,
@@ -25,10 +25,12 @@ from dynamo.torch.overrides import override_of, overrides_by_default
 from dynamo.torch.tensor_subclass import SubclassTensorValue
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
-from dynamo.values.constant import is_constant_type
+from dynamo.values.constant import ConstantValue, is_constant_type
+from dynamo.values.containers import SizeValue
 from dynamo.values.descriptors import MISSING
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from dynamo.values.tensor_functions import tensor_function
+from fxgraph.symbols import is_ragged
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -48,10 +50,25 @@ class WrapperTensorValue(SubclassTensorValue):
         return MISSING if self.fake.layout is torch.jagged else super()._own(tx, name)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "shape" and self.fake.layout is torch.jagged:
+            return self._sizes(tx)
         inner, _ = self.fake.__tensor_flatten__()  # type: ignore[attr-defined]
         if name in inner and tx.output.side_effects.load_attr(self, name) is None:
             return call_in_graph(tx, "call_function", getattr, [self, tx.wrap(name)], {})
         return super().getattr(tx, name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if name != "size" or kwargs or self.fake.layout is not torch.jagged:
+            return super().call_method(tx, name, args, kwargs)
+        return self._sizes(tx).getitem(tx, args[0]) if args else self._sizes(tx)
+
+    def _sizes(self, tx: Interpreter) -> Value:
+        sizes = enumerate(self.fake.shape)
+        return SizeValue(
+            [RaggedSizeValue(self, d) if is_ragged(n) else tx.wrap(n) for d, n in sizes]
+        )
 
     def _instance_attr(self, tx: Interpreter, name: str) -> Value | None:
         if self.source is not None:
@@ -68,6 +85,62 @@ class WrapperTensorValue(SubclassTensorValue):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.graph_output(self)
+
+
+class RaggedSizeValue(Value):
+    """The size of a jagged tensor in its ragged dimension: compared, and handed on; computing with
+    it breaks the graph.
+    """
+
+    def __init__(self, tensor: WrapperTensorValue, dim: int) -> None:
+        super().__init__()
+        self.tensor = tensor
+        self.dim = dim
+
+    def python_type(self) -> type:
+        return torch.SymInt
+
+    def describe(self) -> str:
+        return f"the ragged size of {self.tensor.describe()}"
+
+    def children(self) -> Sequence[Value]:
+        return (self.tensor,)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if not isinstance(other, RaggedSizeValue) or op not in ("==", "!="):
+            self._refuse()
+        same = self._size() == other._size()
+        return ConstantValue(same is (op == "=="))
+
+    def _size(self) -> Any:
+        return self.tensor.fake.shape[self.dim]
+
+    def _refuse(self) -> NoReturn:
+        raise Unsupported(breaks.UncapturedCall(self.describe()))
+
+    def as_proxy(self) -> Any:
+        self._refuse()
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        self._refuse()
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        self._refuse()
+
+    def unary(self, tx: Interpreter, op: str) -> Value:
+        self._refuse()
+
+    def truth(self, tx: Interpreter) -> bool:
+        self._refuse()
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        self._refuse()
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(torch.Tensor.size))
+        codegen(self.tensor)
+        codegen.load_const(self.dim)
+        codegen.call(2)
 
 
 class SameContext:
@@ -116,27 +189,28 @@ def make_wrapper(
     return call_in_graph(tx, "call_function", cls, args, kwargs)
 
 
-def _make_nested(function: Callable[..., Any]) -> None:
-    """Jagged tensors are made in the graph; torch's other nested tensors are not."""
+def _make_nested(function: Callable[..., Any], by_layout: bool) -> None:
+    """Jagged tensors are made in the graph; torch's other nested tensors, which a layout that is
+    not given asks for, are not.
+    """
 
     @handles(function)
     def make(tx, *args, **kwargs):
         layout = kwargs.get("layout")
-        jagged = function is torch.nested.nested_tensor_from_jagged or (
-            layout is not None and layout.is_constant() and layout.as_constant() is torch.jagged
-        )
-        if not jagged:
+        given = None if layout is None or not layout.is_constant() else layout.as_constant()
+        if by_layout and given is not torch.jagged:
             raise Unsupported(breaks.UncapturedCall(f"torch.nested.{function.__name__}"))
-        _nt_view_dummy()  # torch keeps the first that is made: not one of fake tensors
+        _jagged._nt_view_dummy()  # torch keeps the first that is made: not one of fake tensors
         return call_in_graph(tx, "call_function", function, args, kwargs)
 
 
-for _function in (
-    torch.nested.nested_tensor,
-    torch.nested.as_nested_tensor,
-    torch.nested.nested_tensor_from_jagged,
-):
-    _make_nested(_function)
+_make_nested(torch.nested.nested_tensor, by_layout=True)
+_make_nested(torch.nested.as_nested_tensor, by_layout=True)
+_make_nested(torch.nested.nested_tensor_from_jagged, by_layout=False)
+_make_nested(_jagged.jagged_from_list, by_layout=False)
+_make_nested(_jagged.nested_view_from_values_offsets, by_layout=False)
+_make_nested(_jagged.nested_view_from_values_offsets_lengths, by_layout=False)
+_make_nested(_jagged.buffer_from_jagged, by_layout=False)
 
 
 @tensor_function

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nested import as_nested_tensor, nested_tensor, nested_tensor_from_jagged
+from torch.nested._internal import nested_tensor as internal
 
 import dynamo
 from backends.registry import lookup_backend
@@ -72,6 +73,12 @@ def padded(x):
     return (x.to_padded_tensor(0.0) * 2,)
 
 
+def shapes(x):
+    B, rows, D = x.shape
+    same = rows == (x * 2).size(1)
+    return x.values().reshape(-1, D // 2) * B, same, x.shape[-1], x.size(-1), len(x.shape), x.shape
+
+
 def joined(x):
     return (torch.cat([x, x * 2], -1).transpose(1, 2),)
 
@@ -83,7 +90,7 @@ def with_values_of_another(x):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize(
-    "fn", [pointwise, parts, reductions, padded, joined, with_values_of_another]
+    "fn", [pointwise, parts, reductions, padded, shapes, joined, with_values_of_another]
 )
 def test_given(fn, grad, backend):
     compiled, graphs = counted(fn, backend)
@@ -114,8 +121,10 @@ def of_parts(a, b):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-@pytest.mark.parametrize("fn", [of_list, of_list_with_history, of_parts])
-def test_made(fn, backend):
+@pytest.mark.parametrize(
+    ("fn", "count"), [(of_list, 3), (of_list_with_history, 3), (of_parts, 2)]
+)  # torch makes offsets of lengths as Python numbers: other lengths are another graph
+def test_made(fn, count, backend):
     compiled, graphs = counted(fn, backend)
     for n in (4, 4, 5, 6):
         a, b = torch.randn(n, 4, requires_grad=True), torch.randn(3, 4)
@@ -125,7 +134,7 @@ def test_made(fn, backend):
             (one,) = torch.autograd.grad(dense(got), a)
             (other,) = torch.autograd.grad(dense(expected), a)
             torch.testing.assert_close(one, other)
-    assert len(graphs) == 2
+    assert len(graphs) == count
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
@@ -142,6 +151,40 @@ def test_modules(backend):
             found.append((y, [p.grad.clone() for p in net.parameters()]))
         assert_same(*found)
     assert len(graphs) == 2
+
+
+def from_list(a, b):
+    x, offsets = internal.jagged_from_list([a, b], None)
+    return x.cos(), offsets
+
+
+def from_view(a, b):
+    x = internal.nested_view_from_values_offsets(torch.cat([a, b]), torch.tensor([0, 1, 3]))
+    return (internal.buffer_from_jagged(x * 2),)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [from_list, from_view])
+def test_made_by_torchs_own_functions(fn, backend):
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(2):
+        a, b = torch.randn(4, 4, requires_grad=True), torch.randn(3, 4)
+        got, expected = compiled(a, b), fn(a, b)
+        assert_same(got, expected)
+        (one,), (other,) = (torch.autograd.grad(dense(found), a) for found in (got, expected))
+        torch.testing.assert_close(one, other)
+
+
+def computes_with_a_ragged_size(x):
+    B, rows, D = x.shape
+    return x.view(B, rows, 2, D // 2).transpose(1, 2)
+
+
+def test_a_ragged_size_in_a_call():
+    compiled = dynamo.compile(computes_with_a_ragged_size, backend="aot_eager")
+    for lengths in SIZES:
+        x = jagged(*lengths)
+        assert_same(compiled(x), computes_with_a_ragged_size(x))
 
 
 def test_results_are_as_ragged_as_the_input():
