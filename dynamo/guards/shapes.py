@@ -496,6 +496,11 @@ class FrameSymbols:
         return {self._placeholder(symbol) for symbol in sorted(found, key=str)}
 
 
+def is_marked(tensor: torch.Tensor) -> bool:
+    """Whether the user marked a dimension of the tensor as one that varies."""
+    return bool(getattr(tensor, _MARKED, ()) or getattr(tensor, _MAYBE, ()))
+
+
 def takes_symbols(backend: Any) -> bool:
     """Whether its graphs may have symbols: unless the backend declares `dynamic_shapes = False`."""
     function = getattr(backend, "func", backend)  # of a functools.partial

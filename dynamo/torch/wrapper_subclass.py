@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import (
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.shapes import is_marked
 from dynamo.guards.sources import AttrSource, Source
 from dynamo.torch.overrides import override_of, overrides_by_default
 from dynamo.torch.tensor_subclass import SubclassTensorValue
@@ -219,6 +220,7 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     if source is None:
         source = tx.output.install("tensor", obj)
     cls = type(obj)
+    _check_parts(obj)
     fake = None if source.made_by_frame else symbolic_fake(tx, obj, source)
     guard_wrapper(tx, obj, source, fake)
     node = tx.output.add_input(obj, source, static=False, fake=fake)
@@ -227,6 +229,17 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     tx.output.adopt(value.fake, value)
     tx.output.has_overrides |= override_of(cls) is not MISSING and not overrides_by_default(cls)
     return tx.output.remember(obj, source, value)
+
+
+def _check_parts(obj: torch.Tensor) -> None:
+    """What is inside must be tensors in memory, or wrappers of such."""
+    for name in obj.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+        inner: Any = getattr(obj, name)
+        kind = type(inner)
+        if is_traceable_wrapper_subclass_type(kind):
+            _check_parts(inner)
+        elif kind not in (torch.Tensor, torch.nn.Parameter) or inner.layout is not torch.strided:
+            raise Unsupported(breaks.UnknownObject(kind.__name__))
 
 
 def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.Tensor | None:
@@ -248,6 +261,8 @@ def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.T
     sizes, strides = list(obj.shape), list(obj.stride())
     if obj.layout is not torch.jagged:
         layout = symbols.layout(obj, source)
+        if layout is not None and not varies and is_marked(obj):
+            return None  # marks say nothing of the tensors inside
         varies |= layout is not None
         sizes, strides = layout or (sizes, strides)
     if not varies:
@@ -274,10 +289,8 @@ def guard_wrapper(
         kind, part = type(inner), getattr(fake, name, None)
         if is_traceable_wrapper_subclass_type(kind):
             guard_wrapper(tx, inner, place, part)
-        elif kind in (torch.Tensor, torch.nn.Parameter) and inner.layout is torch.strided:
-            tx.guard(place, "tensor", inner if part is None else constant_sizes(inner, part))
         else:
-            raise Unsupported(breaks.UnknownObject(kind.__name__))
+            tx.guard(place, "tensor", inner if part is None else constant_sizes(inner, part))
 
 
 @tensor_function

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -434,3 +436,35 @@ def test_numbers_become_tensors(backend):
 
     x = pair(3)
     assert_same(dynamo.compile(fn, backend=backend, fullgraph=True)(x), fn(x))
+
+
+@pytest.mark.parametrize("mark", [dynamo.mark_dynamic, dynamo.maybe_mark_dynamic])
+def test_marks_on_a_wrapper(mark):
+    compiled = dynamo.compile(flat, backend="aot_eager", fullgraph=True)
+    for n in (3, 5, 7):
+        x = pair(n, 4)
+        mark(x, 0)
+        assert_same(compiled(x), flat(x))
+
+
+class Odd(Pair):
+    """A Pair that has a part of another kind."""
+
+    @staticmethod
+    def __new__(cls, a, b, tag="odd"):
+        return Pair.__new__(cls, a, a, tag)
+
+    @staticmethod
+    def __tensor_unflatten__(inner, tag, size, stride):
+        return Odd(inner["a"], inner["b"], tag)
+
+
+def test_a_part_that_is_no_tensor_in_memory():
+    def fn(x):
+        return x.a * 2
+
+    x = Odd(torch.randn(3, 3), torch.eye(3).to_sparse())
+    with pytest.warns() as warned:
+        torch.testing.assert_close(dynamo.compile(fn)(x), fn(x))
+        warnings.warn("none of a fault", stacklevel=1)
+    assert [str(one.message) for one in warned] == ["none of a fault"]
