@@ -41,6 +41,7 @@ import sympy
 import torch
 from sympy import Expr, Integer
 from sympy.logic.boolalg import Boolean
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fxgraph import expressions
 from fxgraph.args import leaves
@@ -62,8 +63,10 @@ __all__ = [
     "depends_on_data",
     "expr_of",
     "hint_of",
+    "is_ragged",
     "is_symbol",
     "is_symbolic",
+    "layout_numbers",
     "numbers_of",
 ]
 
@@ -627,6 +630,24 @@ def numbers_of(tree: Any) -> list[Any]:
     for leaf in leaves(tree):
         found += leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
     return found
+
+
+def layout_numbers(value: Any) -> list[Any]:
+    """The symbolic numbers among the sizes and strides of a tensor and of those that it wraps; of
+    a number, itself. Ragged sizes of jagged tensors are no numbers.
+    """
+    if not isinstance(value, torch.Tensor):
+        return [value] if is_symbolic(value) else []
+    found = [n for n in (*value.shape, *value.stride()) if is_symbolic(n) and not is_ragged(n)]
+    if is_traceable_wrapper_subclass(value):
+        for name in value.__tensor_flatten__()[0]:
+            found += layout_numbers(getattr(value, name))
+    return found
+
+
+def is_ragged(value: Any) -> bool:
+    """Whether `value` is the size of a jagged tensor that each of its parts has another of."""
+    return isinstance(value, torch.SymInt) and value.node.is_nested_int()
 
 
 def hint_of(value: Any) -> Any:

@@ -161,6 +161,13 @@ class _FakeMode(FakeTensorMode):
             self.results.add(key, result)
         return result
 
+    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> torch.SymInt:
+        """The size of a jagged tensor in its ragged dimension; it equals no other's."""
+        if nt_tensor_id is None:
+            nt_tensor_id = self.nt_tensor_id_counter
+            self.nt_tensor_id_counter += 1
+        return torch._C._get_nested_int(nt_tensor_id, 1)
+
     def from_tensor(self, tensor: torch.Tensor, **options: Any) -> Any:
         """The fake of a tensor, the same each time; fakes share memory as their tensors do."""
         if self.shape_env is not None or not _is_simple(tensor):

@@ -57,7 +57,7 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     if output.has_overrides:
         output.guards.add(GlobalsSource(), "predicate", asks_overrides)
     published = output.publish() if output.installed else None
-    sources = output.not_aliased_sources()
+    sources = [*output.not_aliased_sources(), *output.guard_parts()]
     if len(sources) > 1:
         output.guards.add(None, "not_aliased", tuple(sources))
     statics = output.static_ids()

@@ -14,6 +14,7 @@ and a continuation function gets the rest of the stack and the live locals.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import time
@@ -42,10 +43,12 @@ from dynamo.interp.output import GraphInput, OutputGraph
 from dynamo.plans import EmissionPlan, Retry
 from dynamo.records import Change, FrameRecord, GraphRecord
 from dynamo.torch.inference import compile_inside
+from dynamo.torch.overrides import WithoutOverrides
 from dynamo.values.base import Value
 from dynamo.values.cache_entries import hit, store
 from dynamo.values.side_effects import DELETED, ReplayedCall
 from fxgraph import GraphModule, Node, verify
+from fxgraph.aot.wrappers import has_wrappers
 
 if TYPE_CHECKING:
     from dynamo.interp.root import RootInterpreter, Stop
@@ -224,10 +227,14 @@ class FrameRewriter:
         if log_graph_code.isEnabledFor(logging.DEBUG):
             log_graph_code.debug("%s\n%s", self.record.compile_id, module.code)
         examples = [item.example for item in inputs]
-        with restored_state():  # the graph may end in the middle of a `with`
+        asks = output.has_overrides and has_wrappers(module)
+        overrides = torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext()
+        with restored_state(), overrides:  # the graph may end in the middle of a `with`
             compiled = compile_inside(
                 output, lambda: self._call_backend(context.backend, module, examples)
             )
+        if asks:
+            compiled = WithoutOverrides(compiled)
         op_count = output.op_count
         entry = GraphRecord(module, op_count, getattr(compiled, "compile_report", None) or {})
         self.record.graphs.append(entry)

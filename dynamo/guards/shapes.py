@@ -43,7 +43,7 @@ from dynamo.guards.sources import (
 from fxgraph import Node
 from fxgraph.expression_nodes import ExpressionNodes, function_of
 from fxgraph.fake_results import make_fake
-from fxgraph.symbols import ShapeEnv, SymbolInfo
+from fxgraph.symbols import ShapeEnv, SymbolInfo, layout_numbers
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 _MARKED = "_dynamo_dynamic_indices"  # torch's names: what is marked for torch.compile is for us
 _MAYBE = "_dynamo_weak_dynamic_indices"
 _STATIC = "_dynamo_static_indices"
+_RAGGED = "_dynamo_propagated_dynamic_indices"  # of the values of a jagged tensor
 _RANGES = "_framegraph_ranges"
 
 
@@ -219,9 +220,20 @@ class FrameSymbols:
         return f"{frame.filename}:{frame.lineno} in {frame.name}", (frame.line or "").strip()
 
     # -- tensors ----------------------------------------------------------------------------------
-    def fake_input(self, tensor: torch.Tensor, source: Source) -> FakeTensor | None:
+    def fake_input(
+        self, tensor: torch.Tensor, source: Source, shares: bool = True
+    ) -> FakeTensor | None:
         """The fake tensor with symbolic sizes for an input; None: all its sizes are constants."""
-        if not self.allowed or source.made_by_frame or not _can_vary(tensor):
+        layout = self.layout(tensor, source, shares) if _can_vary(tensor) else None
+        return None if layout is None else self._fake(tensor, *layout)
+
+    def layout(
+        self, tensor: torch.Tensor, source: Source, shares: bool = True
+    ) -> tuple[list[Any], list[Any]] | None:
+        """Sizes and strides of an input, with symbols; None: all of them are constants. `shares`:
+        sizes that are equal share symbols, and marks of the user's are promises.
+        """
+        if not self.allowed or source.made_by_frame:
             return None
         name = source.name
         seen = self.seen.tensors.get(name)
@@ -237,10 +249,10 @@ class FrameSymbols:
         if not varying and not (strides and self.automatic):
             return None
         sizes = [
-            self._size(tensor, source, dim, varying[dim]) if dim in varying else size
+            self._size(tensor, source, dim, varying[dim], shares) if dim in varying else size
             for dim, size in enumerate(tensor.shape)
         ]
-        return self._fake(tensor, source, sizes, strides)
+        return sizes, self._strides(tensor, source, sizes, strides)
 
     def _is_full(self) -> bool:
         """Whether the frame has as many symbols as it may: guards and algebra grow with them."""
@@ -260,33 +272,36 @@ class FrameSymbols:
             return None
         if dim in getattr(tensor, _MAYBE, ()):
             return "marked by maybe_mark_dynamic"
+        if self.automatic and dim in getattr(tensor, _RAGGED, ()):
+            return "rows of a jagged tensor"
         if self.automatic and seen.sizes[dim] is None:
             return seen.why[dim]
         if not self.at_once:
             return None
         return "the most general form is compiled" if self.seen.general else "dynamic=True"
 
-    def _size(self, tensor: torch.Tensor, source: Source, dim: int, why: str) -> torch.SymInt:
+    def _size(
+        self, tensor: torch.Tensor, source: Source, dim: int, why: str, shares: bool
+    ) -> torch.SymInt:
         size = tensor.shape[dim]
         where = TensorSizeSource(source, dim)
         name = readable_name(where)
         low, high = getattr(tensor, _RANGES, {}).get(dim, (None, None))
         self.reasons.append(f"{name} is a symbol: {why}")
-        if low is not None or high is not None or size not in self._by_hint:
+        if not shares or low is not None or high is not None or size not in self._by_hint:
             symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
-            if low is None and high is None:
+            if shares and low is None and high is None:
                 self._by_hint[size] = symbol
         else:
             symbol = self._by_hint[size]
-        if dim in getattr(tensor, _MARKED, ()):
+        if shares and dim in getattr(tensor, _MARKED, ()):
             self.strict.setdefault(symbol.node.expr, name)
         self.read.append((symbol, where))
         return symbol
 
-    def _fake(
+    def _strides(
         self, tensor: torch.Tensor, source: Source, sizes: list[Any], varying: list[int]
-    ) -> FakeTensor:
-        env = self.env
+    ) -> list[Any]:
         strides: list[Any] = list(tensor.stride())
         done: list[int] = []
         for dim in _order(tensor):
@@ -301,9 +316,12 @@ class FrameSymbols:
                 strides[dim] = made
                 self.read.append((made, where))
             elif stride > 1 and dim in varying:
-                strides[dim] = env.new_symbol(stride, readable_name(where), 2, None, where)
+                strides[dim] = self.env.new_symbol(stride, readable_name(where), 2, None, where)
                 self.read.append((strides[dim], where))
             done.append(dim)
+        return strides
+
+    def _fake(self, tensor: torch.Tensor, sizes: list[Any], strides: list[Any]) -> FakeTensor:
         offset = int(tensor.storage_offset())
         meta = tensor.dtype, tuple(sizes), tuple(strides), offset, tensor.device
         fake = make_fake(self.output.fake_mode, *meta)
@@ -474,11 +492,14 @@ class FrameSymbols:
         """The placeholders, made if need be, of all symbols in the sizes of these tensors."""
         found: set[sympy.Symbol] = set()
         for value in values:
-            parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
-            for part in parts:
-                if isinstance(part, torch.SymInt | torch.SymFloat):
-                    found |= part.node.expr.free_symbols
+            for number in layout_numbers(value):
+                found |= number.node.expr.free_symbols
         return {self._placeholder(symbol) for symbol in sorted(found, key=str)}
+
+
+def is_marked(tensor: torch.Tensor) -> bool:
+    """Whether the user marked a dimension of the tensor as one that varies."""
+    return bool(getattr(tensor, _MARKED, ()) or getattr(tensor, _MAYBE, ()))
 
 
 def takes_symbols(backend: Any) -> bool:

@@ -117,6 +117,7 @@ class OutputGraph:
         # reader -> what it gave at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
+        self.parts: list[tuple[Source, torch.Tensor]] = []  # what wrappers among the inputs hold
         self.overrides_disabled = 0  # depth of DisableTorchFunctionSubclass
         self.default_dtype = torch.get_default_dtype()
         self.default_device = default_device()
@@ -239,10 +240,13 @@ class OutputGraph:
             self.context.hooks.node_created(node)
         return node
 
-    def add_input(self, tensor: torch.Tensor, source: Source, static: bool) -> Node:
-        """A placeholder for an outside tensor, named after its source."""
+    def add_input(
+        self, tensor: torch.Tensor, source: Source, static: bool, fake: torch.Tensor | None = None
+    ) -> Node:
+        """A placeholder for an outside tensor, named after its source. `fake`: made already."""
         with torch.inference_mode(False) if self.inference.open else contextlib.nullcontext():
-            fake = None if static else self.symbols.fake_input(tensor, source)
+            if fake is None and not static:
+                fake = self.symbols.fake_input(tensor, source)
             if fake is None:
                 fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
         name = _placeholder_name(source)
@@ -380,6 +384,20 @@ class OutputGraph:
         self.values_by_id[id(obj)] = (obj, value)
         value.outside = obj
         return value
+
+    def guard_parts(self) -> list[Source]:
+        """Of the tensors that wrappers among the inputs hold, those that no input and no other
+        wrapper does; the others are guarded as what they are.
+        """
+        known = {id(item.example): item.source for item in self.inputs}
+        alone: list[Source] = []
+        for source, part in self.parts:
+            first = known.setdefault(id(part), source)
+            if first is source:
+                alone.append(source)
+            elif first != source:
+                self.guards.add(source, "aliased", first)
+        return alone
 
     def not_aliased_sources(self) -> Sequence[Source]:
         """Sources of the inputs that must stay different tensors (static ones are guarded by

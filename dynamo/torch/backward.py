@@ -160,7 +160,8 @@ def _copied_strides(
     """For each gradient, the strides of the copy that autograd stores of it, or None: it stores the
     gradient itself, since its memory is its alone and it is laid out like the leaf.
     """
-    known = {value.fake.untyped_storage()._cdata for value in tx.output.tensor_values()}
+    fakes = [value.fake for value in tx.output.tensor_values()]
+    known = {fake.untyped_storage()._cdata for fake in fakes if torch._C._has_storage(fake)}
     owners = Counter(one.untyped_storage()._cdata for one in found if one is not None)
     copies: list[tuple[int, ...] | None] = []
     for leaf, gradient in zip(leaves, found, strict=True):

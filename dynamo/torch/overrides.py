@@ -42,7 +42,11 @@ _DISABLED = torch._C._disabled_torch_function_impl
 
 
 def override_of(cls: type) -> Any:
-    """The class's __torch_function__, as it is in the class; MISSING for torch's plain tensors."""
+    """The class's __torch_function__, as it is in the class; MISSING for torch's plain tensors, and
+    for torch's own wrappers: theirs runs where the graph does.
+    """
+    if cls.__module__.startswith("torch.nested."):
+        return MISSING
     found = class_lookup(cls, "__torch_function__")
     if found is MISSING or found is _DISABLED or cls is torch.Tensor:
         return MISSING
@@ -79,6 +83,21 @@ def disabled(tx: Interpreter) -> Iterator[None]:
         yield
     finally:
         tx.output.overrides_disabled -= 1
+
+
+class WithoutOverrides:
+    """A compiled graph of wrappers whose classes override: what these do was captured already, and
+    is not asked again.
+    """
+
+    def __init__(self, compiled: Callable[..., Any]) -> None:
+        self.compiled = compiled
+        self.binds_static = getattr(compiled, "binds_static", False)
+        self.compile_report = getattr(compiled, "compile_report", None)
+
+    def __call__(self, *inputs: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.compiled(*inputs)
 
 
 def overriding(values: Sequence[Value]) -> list[Value]:

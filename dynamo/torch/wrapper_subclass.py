@@ -8,10 +8,11 @@ instance of the class around fake tensors. Backends take their operators apart
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.nested._internal import nested_tensor as _jagged
 from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
     is_traceable_wrapper_subclass_type,
@@ -19,14 +20,18 @@ from torch.utils._python_dispatch import (
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.shapes import is_marked
 from dynamo.guards.sources import AttrSource, Source
 from dynamo.torch.overrides import override_of, overrides_by_default
 from dynamo.torch.tensor_subclass import SubclassTensorValue
 from dynamo.values.base import Value
-from dynamo.values.constant import is_constant_type
+from dynamo.values.builtins import handles
+from dynamo.values.constant import ConstantValue, is_constant_type
+from dynamo.values.containers import SizeValue
 from dynamo.values.descriptors import MISSING
-from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from dynamo.values.tensor_functions import tensor_function
+from fxgraph.symbols import is_ragged
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -41,11 +46,30 @@ class WrapperTensorValue(SubclassTensorValue):
         super().__init__(node, fake, type(fake), source)
         self.plain = self
 
+    def _own(self, tx: Interpreter, name: str) -> Any:
+        """Methods of torch's own class of jagged tensors are called in the graph."""
+        return MISSING if self.fake.layout is torch.jagged else super()._own(tx, name)
+
     def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name == "shape" and self.fake.layout is torch.jagged:
+            return self._sizes(tx)
         inner, _ = self.fake.__tensor_flatten__()  # type: ignore[attr-defined]
         if name in inner and tx.output.side_effects.load_attr(self, name) is None:
             return call_in_graph(tx, "call_function", getattr, [self, tx.wrap(name)], {})
         return super().getattr(tx, name)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        if name != "size" or kwargs or self.fake.layout is not torch.jagged:
+            return super().call_method(tx, name, args, kwargs)
+        return self._sizes(tx).getitem(tx, args[0]) if args else self._sizes(tx)
+
+    def _sizes(self, tx: Interpreter) -> Value:
+        sizes = enumerate(self.fake.shape)
+        return SizeValue(
+            [RaggedSizeValue(self, d) if is_ragged(n) else tx.wrap(n) for d, n in sizes]
+        )
 
     def _instance_attr(self, tx: Interpreter, name: str) -> Value | None:
         if self.source is not None:
@@ -62,6 +86,62 @@ class WrapperTensorValue(SubclassTensorValue):
 
     def reconstruct(self, codegen: Codegen) -> None:
         codegen.graph_output(self)
+
+
+class RaggedSizeValue(Value):
+    """The size of a jagged tensor in its ragged dimension: compared, and handed on; computing with
+    it breaks the graph.
+    """
+
+    def __init__(self, tensor: WrapperTensorValue, dim: int) -> None:
+        super().__init__()
+        self.tensor = tensor
+        self.dim = dim
+
+    def python_type(self) -> type:
+        return torch.SymInt
+
+    def describe(self) -> str:
+        return f"the ragged size of {self.tensor.describe()}"
+
+    def children(self) -> Sequence[Value]:
+        return (self.tensor,)
+
+    def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
+        if not isinstance(other, RaggedSizeValue) or op not in ("==", "!="):
+            self._refuse()
+        same = self._size() == other._size()
+        return ConstantValue(same is (op == "=="))
+
+    def _size(self) -> Any:
+        return self.tensor.fake.shape[self.dim]
+
+    def _refuse(self) -> NoReturn:
+        raise Unsupported(breaks.UncapturedCall(self.describe()))
+
+    def as_proxy(self) -> Any:
+        self._refuse()
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        self._refuse()
+
+    def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
+        self._refuse()
+
+    def unary(self, tx: Interpreter, op: str) -> Value:
+        self._refuse()
+
+    def truth(self, tx: Interpreter) -> bool:
+        self._refuse()
+
+    def hash_key(self, tx: Interpreter) -> Hashable:
+        self._refuse()
+
+    def reconstruct(self, codegen: Codegen) -> None:
+        codegen.load_callable(lambda: codegen.load_const(torch.Tensor.size))
+        codegen(self.tensor)
+        codegen.load_const(self.dim)
+        codegen.call(2)
 
 
 class SameContext:
@@ -91,19 +171,15 @@ class SameContext:
 @tensor_function
 def is_wrapper(obj: torch.Tensor) -> bool:
     """Whether capture knows a tensor as a wrapper of others."""
-    if obj.is_nested or not is_traceable_wrapper_subclass(obj):
-        return False
-    return is_wrapper_class(type(obj))
+    return is_traceable_wrapper_subclass(obj) and is_wrapper_class(type(obj))
 
 
 @tensor_function
 def is_wrapper_class(cls: type) -> bool:
-    if not is_traceable_wrapper_subclass_type(cls) or cls.__module__.startswith(_NOT_KNOWN):
-        return False
-    return override_of(cls) is MISSING or overrides_by_default(cls)
+    return is_traceable_wrapper_subclass_type(cls) and not cls.__module__.startswith(_NOT_KNOWN)
 
 
-_NOT_KNOWN = ("torch.distributed", "torch.nested", "torch._subclasses")
+_NOT_KNOWN = ("torch.distributed", "torch._subclasses")
 
 
 @tensor_function
@@ -114,37 +190,109 @@ def make_wrapper(
     return call_in_graph(tx, "call_function", cls, args, kwargs)
 
 
+def _make_nested(function: Callable[..., Any], by_layout: bool) -> None:
+    """Jagged tensors are made in the graph; torch's other nested tensors, which a layout that is
+    not given asks for, are not.
+    """
+
+    @handles(function)
+    def make(tx, *args, **kwargs):
+        layout = kwargs.get("layout")
+        given = None if layout is None or not layout.is_constant() else layout.as_constant()
+        if by_layout and given is not torch.jagged:
+            raise Unsupported(breaks.UncapturedCall(f"torch.nested.{function.__name__}"))
+        _jagged._nt_view_dummy()  # torch keeps the first that is made: not one of fake tensors
+        return call_in_graph(tx, "call_function", function, args, kwargs)
+
+
+_make_nested(torch.nested.nested_tensor, by_layout=True)
+_make_nested(torch.nested.as_nested_tensor, by_layout=True)
+_make_nested(torch.nested.nested_tensor_from_jagged, by_layout=False)
+_make_nested(_jagged.jagged_from_list, by_layout=False)
+_make_nested(_jagged.nested_view_from_values_offsets, by_layout=False)
+_make_nested(_jagged.nested_view_from_values_offsets_lengths, by_layout=False)
+_make_nested(_jagged.buffer_from_jagged, by_layout=False)
+
+
 @tensor_function
 def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
     """A wrapper from outside: an input of the graph."""
     if source is None:
         source = tx.output.install("tensor", obj)
-    guard_wrapper(tx, obj, source)
-    node = tx.output.add_input(obj, source, static=False)
+    cls = type(obj)
+    _check_parts(obj)
+    fake = None if source.made_by_frame else symbolic_fake(tx, obj, source)
+    guard_wrapper(tx, obj, source, fake)
+    node = tx.output.add_input(obj, source, static=False, fake=fake)
     value = WrapperTensorValue(node, node.meta["example_value"], source)
     if type(value.fake) is not type(obj):  # unflattened as an instance of a base
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     value.real = obj
     tx.output.adopt(value.fake, value)
+    tx.output.has_overrides |= override_of(cls) is not MISSING and not overrides_by_default(cls)
     return tx.output.remember(obj, source, value)
 
 
-def guard_wrapper(tx: Interpreter, obj: torch.Tensor, source: Source) -> None:
+def _check_parts(obj: torch.Tensor) -> None:
+    """What is inside must be tensors in memory, or wrappers of such."""
+    for name in obj.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+        inner: Any = getattr(obj, name)
+        kind = type(inner)
+        if is_traceable_wrapper_subclass_type(kind):
+            _check_parts(inner)
+        elif kind not in (torch.Tensor, torch.nn.Parameter) or inner.layout is not torch.strided:
+            raise Unsupported(breaks.UnknownObject(kind.__name__))
+
+
+def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.Tensor | None:
+    """The fake of a wrapper of which a size varies; None: all are constants."""
+    symbols, mode = tx.output.symbols, tx.output.fake_mode
+    names, context = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    inner: dict[str, torch.Tensor] = {}
+    varies = False
+    for name in names:
+        part, place = getattr(obj, name), AttrSource(source, name)
+        made: torch.Tensor | None
+        is_plain = not is_traceable_wrapper_subclass(part)
+        if is_plain:  # sizes of the parts of a jagged tensor are equal by chance
+            made = symbols.fake_input(part, place, obj.layout is not torch.jagged)
+        else:
+            made = symbolic_fake(tx, part, place)
+        varies |= made is not None
+        inner[name] = mode.from_tensor(part, static_shapes=True) if made is None else made
+    sizes, strides = list(obj.shape), list(obj.stride())
+    if obj.layout is not torch.jagged:
+        layout = symbols.layout(obj, source)
+        if layout is not None and not varies and is_marked(obj):
+            return None  # marks say nothing of the tensors inside
+        varies |= layout is not None
+        sizes, strides = layout or (sizes, strides)
+    if not varies:
+        return None
+    with mode, torch.enable_grad():
+        fake = type(obj).__tensor_unflatten__(inner, context, sizes, strides)  # type: ignore[attr-defined]
+        fake.requires_grad_(obj.requires_grad)
+        return fake if obj.is_leaf else fake.clone()
+
+
+def guard_wrapper(
+    tx: Interpreter, obj: torch.Tensor, source: Source, fake: torch.Tensor | None
+) -> None:
     """The class, what the tensor says of itself, the context, and the same of what is inside."""
     tx.guard(source, "type", type(obj))
-    tx.guard(source, "tensor", obj)
+    if obj.layout is not torch.jagged:
+        tx.guard(source, "tensor", obj if fake is None else constant_sizes(obj, fake))
     tx.guard(source, "predicate", SameContext(obj))
     names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
     for name in names:
         inner: Any = getattr(obj, name)
         place = AttrSource(source, name)
-        kind = type(inner)
+        tx.output.parts.append((place, inner))
+        kind, part = type(inner), getattr(fake, name, None)
         if is_traceable_wrapper_subclass_type(kind):
-            guard_wrapper(tx, inner, place)
-        elif kind in (torch.Tensor, torch.nn.Parameter) and inner.layout is torch.strided:
-            tx.guard(place, "tensor", inner)
+            guard_wrapper(tx, inner, place, part)
         else:
-            raise Unsupported(breaks.UnknownObject(kind.__name__))
+            tx.guard(place, "tensor", inner if part is None else constant_sizes(inner, part))
 
 
 @tensor_function

@@ -46,6 +46,8 @@ def is_programs(obj: Any) -> bool:
         obj = obj.__func__
     if isinstance(obj, types.FunctionType):
         filename = obj.__code__.co_filename
+        if filename.startswith("<frozen "):  # of Python itself, such as importlib's
+            return False
         if filename.startswith("<"):  # made by exec()
             return (obj.__module__ or "").partition(".")[0] not in TRUSTED_PACKAGES
         return not _is_in_packages(filename)

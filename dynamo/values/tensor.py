@@ -143,6 +143,8 @@ ESCAPING_METHODS = frozenset(
         "apply_",
         "map_",
         "to_sparse",
+        "coalesce",
+        "is_coalesced",
     ]
 )
 # In place, on what a tensor is: autograd's state and the storage are changed natively.
@@ -619,7 +621,7 @@ def _wrap_sequence(tx: Interpreter, result: Any, items: list[Value]) -> Value:
 
 
 def _check_layouts(name: str, result: Any) -> None:
-    """Backends take tensors for memory with strides, or sparse in coordinates."""
+    """Backends take tensors for memory with strides, sparse in coordinates, or jagged."""
     if isinstance(result, (tuple, list)):
         for item in result:
             _check_layouts(name, item)
@@ -627,7 +629,7 @@ def _check_layouts(name: str, result: Any) -> None:
         raise Unsupported(breaks.UncapturedCall(f"{name}, whose result is {result.layout}"))
 
 
-_LAYOUTS = (torch.strided, torch.sparse_coo)
+_LAYOUTS = (torch.strided, torch.sparse_coo, torch.jagged)
 
 
 def _value_class(result: torch.Tensor) -> Callable[[Node, torch.Tensor], TensorValue]:
@@ -665,8 +667,13 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     symbols = tx.output.symbols
     symbols.allow_data()
     assumed = symbols.assumptions()
+    asks = tx.output.has_overrides  # they were asked before
     try:
-        with tx.output.fake_mode, symbolic_dispatch(tx.output.fake_mode):
+        with (
+            torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext(),
+            tx.output.fake_mode,
+            symbolic_dispatch(tx.output.fake_mode),
+        ):
             refuse_partial_overlap(target, fake_args, fake_kwargs)
             refuse_misfits(name, fake_args, fake_kwargs)
             if not fake_kwargs and stays_whole(target, fake_args):
@@ -792,7 +799,10 @@ def wrap_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None, stati
     if source is None:
         source = tx.output.install("tensor", obj)
     static = static and not source.made_by_frame
-    node = tx.output.add_input(obj, source, static)
+    try:
+        node = tx.output.add_input(obj, source, static)
+    except UnsupportedFakeTensorException as error:  # a view of a sparse tensor
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__)) from error
     if static:
         tx.guard(source, "static_tensor", obj)
     else:

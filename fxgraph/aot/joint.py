@@ -320,6 +320,8 @@ class _Joint:
         first = len(self.gradients)
         for (target, fake), gradient in zip(targets, found):
             if gradient is not None:
+                if gradient.layout is not torch.strided:
+                    raise UndifferentiableHere("a gradient is sparse")
                 self.gradients.append(target)
                 self.gradient_nodes.append(tracer.value(tracer.view_of(gradient)))
                 self.sources.append(self.history.sources(fake).intersection(tangents))

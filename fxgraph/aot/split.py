@@ -125,15 +125,38 @@ def split(
 
 
 def _apart(node: Node) -> bool:
-    """Whether the node is for autograd's engine or a control flow operator to run."""
+    """Whether the node is for autograd's engine or a control flow operator to run, or sparse."""
     if node.op not in ("call_function", "call_method"):
         return False
     return (
-        isinstance(node.target, torch._ops.HigherOrderOperator)
+        any(map(_is_sparse, (node, *node.all_input_nodes)))
+        or _asks_for_sparse_gradients(node)
+        or isinstance(node.target, torch._ops.HigherOrderOperator)
         or node.target in (torch.autograd.grad, branch)
         or node.target in GRAD_SWITCHES
         or works_with_gradients(node) is not None
     )
+
+
+def _is_sparse(node: Node) -> bool:
+    value = node.meta.get("example_value")
+    return isinstance(value, torch.Tensor) and value.layout is not torch.strided
+
+
+def _asks_for_sparse_gradients(node: Node) -> bool:
+    """embedding(..., sparse=True): the gradient of its table is sparse."""
+    place = _SPARSE_FLAGS.get(node.target)
+    if place is None:
+        return False
+    given = node.args[place] if len(node.args) > place else node.kwargs.get("sparse")
+    return given is True
+
+
+# Function -> the place of its argument `sparse`.
+_SPARSE_FLAGS: dict[Any, int] = {
+    torch.nn.functional.embedding: 6,
+    torch.nn.functional.embedding_bag: 7,
+}
 
 
 def _switches_mode(node: Node) -> bool:

@@ -247,6 +247,8 @@ class Tracer:
             result = self.data.run(op, args, kwargs)
         else:
             result = self.fake.run(op, args, kwargs, is_view(op))
+        if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
+            raise Unfunctionalizable(f"the result of {op} is sparse")
         node = self._node(op, node_args, node_kwargs, result)
         if data:
             self.data.note(node, result)

@@ -18,10 +18,11 @@ from torch.autograd.function import once_differentiable
 
 from fxgraph.aot.functional import UndifferentiableHere, Unfunctionalizable
 from fxgraph.aot.functionalize import tracing
-from fxgraph.aot.wrappers import Trace, Wrapper, plain_leaves, wrapper_of
+from fxgraph.aot.wrappers import Numbers, Trace, Wrapper, number_of, plain_leaves, wrapper_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
+from fxgraph.symbols import hint_of
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -48,9 +49,12 @@ def _flat(
     return lambda *inputs: compiled(*[inputs[i] for i in kept])
 
 
-def _real(fake: torch.Tensor) -> torch.Tensor:
+def _real(fake: Any) -> Any:
     """An example of an input of the backward: backends look at its metadata."""
-    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+    if not isinstance(fake, torch.Tensor):
+        return fake
+    size, stride = map(hint_of, fake.shape), map(hint_of, fake.stride())
+    return torch.empty_strided(tuple(size), tuple(stride), dtype=fake.dtype, device=fake.device)
 
 
 class _Joint:
@@ -60,13 +64,18 @@ class _Joint:
 
     def __init__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> None:
         trace = self.trace = Trace(gm, example_inputs, grad=True)
+        self.symbols = trace.symbols
         record = trace.record
         _refuse_writes(trace)
         self.differentiable = [
             isinstance(result, torch.Tensor) and result.requires_grad for result in trace.results
         ]
         self.outputs = [wrapper_of(result) for result in trace.results]
-        self.wanted = [i for i, fake in enumerate(trace.fakes) if fake.requires_grad]
+        self.wanted = [
+            i
+            for i, fake in enumerate(trace.fakes)
+            if isinstance(fake, torch.Tensor) and fake.requires_grad
+        ]
         roots = [r for r, d in zip(trace.results, self.differentiable, strict=True) if d]
         if not roots:
             raise UndifferentiableHere("no result requires grad")
@@ -105,10 +114,12 @@ class _Joint:
         behind = [node for node in nodes if node not in ahead and node not in given]
         used = dict.fromkeys(n for node in behind for n in node.all_input_nodes if n in ahead)
         used.update(dict.fromkeys(n for n in results if isinstance(n, Node) and n in ahead))
-        saved = [node for node in used if node.op != "get_attr"]
+        saved = [n for n in used if n.op != "get_attr" and not _is_number(n)]
         constants = [node for node in used if node.op == "get_attr"]
+        numbers = list(self.trace.record.symbols.values())
+        sizes = [node for node in nodes if node.op != "placeholder" and _is_number(node)]
         self.saved = len(saved)
-        self.taken = [*saved, *given]
+        self.taken = [*numbers, *saved, *given]
         copies: dict[Node, Node] = {}
         forward, backward = Graph(), Graph()
         for node in nodes:
@@ -122,21 +133,37 @@ class _Joint:
             copies[node].meta.update(
                 val=node.meta["val"], example_value=node.meta["val"], source=node.name, version=0
             )
-        for node in [*constants, *behind]:
+        for node in [*constants, *(n for n in sizes if n in ahead), *behind]:
             copies[node] = backward.node_copy(node, copies.__getitem__)
         backward.output(tuple(copies[n] if isinstance(n, Node) else n for n in results))
         self.forward, self.backward = self.trace.module(forward), self.trace.module(backward)
+
+
+def _is_number(node: Node) -> bool:
+    """A symbol, or what is computed of symbols."""
+    return not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
 
 
 def _refuse_writes(trace: Trace) -> None:
     if trace.writes:
         raise UndifferentiableHere("an input is written")
     inputs = [leaf for fake in trace.fakes for leaf in plain_leaves(fake)]
+    inputs = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
     memories = {leaf.untyped_storage()._cdata for leaf in inputs}
+    shared = {id(leaf) for leaf in inputs if _has_no_gradient(leaf)}
     for result in trace.results:
         for leaf in plain_leaves(result):
+            if leaf is not result and id(leaf) in shared:
+                continue  # of the wrapper and the input, no part with a gradient
             if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in memories:
                 raise UndifferentiableHere("a result shares memory with an input")
+
+
+def _has_no_gradient(tensor: torch.Tensor) -> bool:
+    """Of integers, or of no elements: jagged tensors keep numbers in the sizes of such."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return True
+    return any(isinstance(size, int) and size == 0 for size in tensor.shape)
 
 
 class _WrappedTraining:
@@ -158,11 +185,12 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backward: Callable[
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Any:
             flat = [leaf for pair in zip(inputs, wrappers) for leaf in _apart(*pair)]
+            ctx.numbers = {symbol: inputs[place] for symbol, place in joint.symbols.items()}
             made = list(forward(*flat))
             count = len(made) - joint.saved
             ctx.save_for_backward(*made[count:])
             plain = iter(made[:count])
-            results = tuple(_together(one, plain) for one in outputs)
+            results = tuple(_together(one, plain, ctx.numbers) for one in outputs)
             ctx.mark_non_differentiable(
                 *[
                     result
@@ -181,14 +209,14 @@ def _function_of(joint: _Joint, forward: Callable[..., Any], backward: Callable[
                 for tangent, wrapper in zip(followed, joint.tangents, strict=True)
                 for leaf in _apart(_as(tangent, wrapper), wrapper)
             ]
-            flat = list(map(_laid_out, flat, joint.strides))
-            plain = iter(backward(*ctx.saved_tensors, *flat))
+            flat = [_laid_out(*pair, ctx.numbers) for pair in zip(flat, joint.strides)]
+            plain = iter(backward(*ctx.numbers.values(), *ctx.saved_tensors, *flat))
             grads: list[Any] = [None] * inputs_count
             for place, wrapper, has_grad in zip(
                 joint.wanted, joint.grads, joint.has_grad, strict=True
             ):
                 if has_grad:
-                    grads[place] = _together(wrapper, plain)
+                    grads[place] = _together(wrapper, plain, ctx.numbers)
             return tuple(grads)
 
     return Compiled
@@ -198,8 +226,8 @@ def _apart(value: Any, wrapper: Wrapper | None) -> list[Any]:
     return [value] if wrapper is None else [held for _, held in wrapper.take_apart(value)]
 
 
-def _together(wrapper: Wrapper | None, plain: Any) -> Any:
-    return next(plain) if wrapper is None else wrapper.put_together(plain)
+def _together(wrapper: Wrapper | None, plain: Any, numbers: Numbers) -> Any:
+    return next(plain) if wrapper is None else wrapper.put_together(plain, numbers)
 
 
 def _as(tangent: Any, wrapper: Wrapper | None) -> Any:
@@ -223,8 +251,9 @@ def _is_as(tangent: Any, wrapper: Wrapper | None) -> bool:
     return own is None if wrapper is None else wrapper.is_like(own)
 
 
-def _laid_out(tangent: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+def _laid_out(tangent: torch.Tensor, strides: tuple[Any, ...], numbers: Numbers) -> torch.Tensor:
     """With the strides that the backward was compiled for."""
+    stride = tuple(number_of(step, numbers) for step in strides)
     if tangent.stride() == stride:
         return tangent
     made = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device)

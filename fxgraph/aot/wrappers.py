@@ -11,8 +11,9 @@ tensors, and the operators that it calls on these are recorded.
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,27 @@ from torch.utils._python_dispatch import (
 from fxgraph.aot.functional import Unfunctionalizable
 from fxgraph.aot.functionalize import tracing
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.expression_nodes import ExpressionNodes
+from fxgraph.expressions import evaluate
+from fxgraph.fake_results import make_fake, metadata
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbolic
+from fxgraph.symbols import is_ragged, is_symbol, is_symbolic, layout_numbers
 from fxgraph.torch_fx import fake_tensor_mode
+
+# Symbol -> its value in a call.
+Numbers = Mapping[Any, Any]
+
+
+def _is_symbol(leaf: Any) -> bool:
+    return is_symbolic(leaf) and not is_ragged(leaf)
+
+
+def number_of(leaf: Any, numbers: Numbers) -> Any:
+    """The value in a call of what may be symbolic."""
+    return evaluate(leaf.node.expr, numbers) if _is_symbol(leaf) else leaf
 
 
 @dataclass
@@ -72,12 +88,21 @@ class Wrapper:
             b is None if a is None else a.is_like(b) for a, b in pairs
         )
 
-    def put_together(self, plain: Iterator[torch.Tensor]) -> torch.Tensor:
+    def put_together(self, plain: Iterator[torch.Tensor], numbers: Numbers) -> torch.Tensor:
+        """Of what is inside; numbers: of the symbols in its sizes and context."""
         inner = {
-            name: next(plain) if wrapper is None else wrapper.put_together(plain)
+            name: next(plain) if wrapper is None else wrapper.put_together(plain, numbers)
             for name, wrapper in self.inner.items()
         }
-        return self.cls.__tensor_unflatten__(inner, self.context, self.size, self.stride)
+        told = self.context, self.size, self.stride
+        if self.varies:
+            told = map_aggregate(told, lambda leaf: number_of(leaf, numbers))
+        return self.cls.__tensor_unflatten__(inner, *told)
+
+    @functools.cached_property
+    def varies(self) -> bool:
+        """Whether a symbol is among what it is made of."""
+        return any(map(_is_symbol, leaves((self.context, self.size, self.stride))))
 
 
 def wrapper_of(value: Any) -> Wrapper | None:
@@ -94,13 +119,15 @@ def has_wrappers(gm: GraphModule) -> bool:
 @dataclass
 class Plain:
     """A graph of plain tensors alone. inputs: of each input of the graph that it was, its wrapper.
-    outputs: of each result the number of the input that it is, its wrapper, or None.
+    outputs: of each result the number of the input that it is, its wrapper, or None. symbols: of
+    each the number of the input that is its value.
     """
 
     graph_module: GraphModule
     example_inputs: list[Any]
     inputs: list[Wrapper | None]
     outputs: list[int | Wrapper | None]
+    symbols: dict[Any, int]
 
 
 def plain_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Plain:
@@ -117,7 +144,7 @@ def plain_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Plain:
         flat += [trace.record.node_of(leaf) for leaf in plain_leaves(result)]
     trace.record.graph.output(tuple(flat))
     module = trace.module(trace.record.graph)
-    return Plain(module, trace.examples, trace.wrappers, outputs)
+    return Plain(module, trace.examples, trace.wrappers, outputs, trace.symbols)
 
 
 class Trace:
@@ -130,6 +157,10 @@ class Trace:
     def __init__(self, gm: GraphModule, example_inputs: Sequence[Any], *, grad: bool) -> None:
         self.record = _Recorder()
         self.mode = fake_tensor_mode()
+        given: Any = gm.meta.get("fake_mode")
+        if given is not None and given.shape_env is not None:
+            self.mode.shape_env, self.mode.cache_enabled = given.shape_env, False  # type: ignore[misc]
+            self.record.allow_symbols(given.shape_env)
         self.fakes: list[Any] = []
         self.examples: list[Any] = []
         self.wrappers: list[Wrapper | None] = []
@@ -137,7 +168,7 @@ class Trace:
         placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
         for node, example in zip(placeholders, example_inputs, strict=True):
             self._add_input(node, example)
-        held = [list(map(id, plain_leaves(fake))) for fake in self.fakes]
+        held = [(wrapper_of(fake), list(map(id, plain_leaves(fake)))) for fake in self.fakes]
         versions = self._versions()
         with tracing(grad=grad), self.mode, self.record:
             try:
@@ -151,20 +182,31 @@ class Trace:
         self.writes = versions != self._versions()
         if not isinstance(self.results, tuple):
             raise Unfunctionalizable("results in a nest beside tensor subclasses")
-        for fake, wrapper, before in zip(self.fakes, self.wrappers, held, strict=True):
-            if wrapper is not None and (
-                list(map(id, plain_leaves(fake))) != before or Wrapper.of(fake) != wrapper
-            ):
+        for fake, before in zip(self.fakes, held, strict=True):
+            if (wrapper_of(fake), list(map(id, plain_leaves(fake)))) != before:
                 raise Unfunctionalizable("a tensor subclass is given other tensors to wrap")
 
+    @property
+    def symbols(self) -> dict[Any, int]:
+        """Symbol -> the number of the input that is its value."""
+        return {one.node.expr: i for i, one in enumerate(self.fakes) if is_symbol(one)}
+
     def _versions(self) -> list[int]:
-        seen = [one for fake in self.fakes for one in (fake, *plain_leaves(fake))]
+        tensors = [fake for fake in self.fakes if isinstance(fake, torch.Tensor)]
+        seen = [one for fake in tensors for one in (fake, *plain_leaves(fake))]
         return [one._version for one in seen]
 
     def _add_input(self, node: Node, example: Any) -> None:
-        if not isinstance(example, torch.Tensor) or _has_symbols(node.meta["example_value"]):
-            raise Unfunctionalizable("sizes that vary beside tensor subclasses")
-        fake: Any = self.mode.from_tensor(example, static_shapes=True)
+        like = node.meta["example_value"]
+        if not isinstance(like, torch.Tensor):
+            if not is_symbol(like):
+                raise Unfunctionalizable("a number that is no symbol beside tensor subclasses")
+            self.record.add_symbol(node, like)
+            self.examples.append(example)
+            self.fakes.append(like)
+            self.wrappers.append(None)
+            return
+        fake: Any = self._fake(example, like)
         wrapper = wrapper_of(example)
         parts = [("", example)] if wrapper is None else list(wrapper.take_apart(example))
         for (path, real), one in zip(parts, plain_leaves(fake), strict=True):
@@ -175,17 +217,32 @@ class Trace:
         self.fakes.append(fake)
         self.wrappers.append(wrapper)
 
+    def _fake(self, example: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """The input; like: of which sizes are symbols, as capture found them."""
+        if not layout_numbers(like):
+            return self.mode.from_tensor(example, static_shapes=True)
+        if is_traceable_wrapper_subclass(example):
+            names, context = example.__tensor_flatten__()
+            inner = {
+                name: self._fake(getattr(example, name), getattr(like, name)) for name in names
+            }
+            with self.mode, torch.enable_grad():
+                place = like.shape, like.stride()
+                fake = type(example).__tensor_unflatten__(inner, context, *place)  # type: ignore[attr-defined]
+                fake.requires_grad_(example.requires_grad)
+                return fake if example.is_leaf else fake.clone()
+        fake = make_fake(self.mode, *metadata(like))
+        fake.requires_grad_(example.requires_grad)
+        if example.is_leaf:
+            return fake
+        with self.mode, torch.enable_grad():
+            return fake.view_as(fake)
+
     def module(self, graph: Graph) -> GraphModule:
         names = {node.target for node in graph.find_nodes(op="get_attr")}
         module = GraphModule({name: self.record.attributes[name] for name in names}, graph)
         module.meta.update(self._gm.meta, fake_mode=self.mode)
         return module
-
-
-def _has_symbols(val: Any) -> bool:
-    if not isinstance(val, torch.Tensor):
-        return is_symbolic(val)
-    return any(map(is_symbolic, (*val.shape, *val.stride())))
 
 
 def plain_leaves(value: Any) -> list[Any]:
@@ -201,6 +258,9 @@ class _Recorder(TorchDispatchMode):
         self.graph = Graph()
         self.attributes: dict[str, torch.Tensor] = {}
         self.stack_trace: str | None = None
+        self.symbols: dict[Any, Node] = {}  # symbol -> its placeholder
+        self._numbers: ExpressionNodes | None = None
+        self._lifts = False  # the operator takes a tensor that was just made of numbers
         self._nodes: dict[int, Node] = {}
         self._alive: list[torch.Tensor] = []  # the ids are of these
 
@@ -233,13 +293,37 @@ class _Recorder(TorchDispatchMode):
     def has(self, fake: torch.Tensor) -> bool:
         return id(fake) in self._nodes
 
+    def allow_symbols(self, env: Any) -> None:
+        self._numbers = ExpressionNodes(env, self._symbol_node, self._number_node)
+
+    def add_symbol(self, source: Node, value: Any) -> None:
+        node = self.graph.placeholder(str(source.target))
+        node.meta.update(source.meta, val=value, example_value=value)
+        self.symbols[value.node.expr] = node
+
+    def _symbol_node(self, symbol: Any) -> Node:
+        if symbol not in self.symbols:
+            raise Unfunctionalizable(f"the number {symbol} is not among the inputs")
+        return self.symbols[symbol]
+
+    def _number_node(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+        return self.graph.call_function(function, args)
+
     def node_of(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
+            if is_ragged(leaf):
+                raise Unfunctionalizable("a ragged size as an argument")
             if is_symbolic(leaf):
-                raise Unfunctionalizable("a size that varies beside tensor subclasses")
+                if self._numbers is None:
+                    raise Unfunctionalizable(f"the number {leaf} is not among the inputs")
+                return self._numbers.of(leaf)
             return leaf
         if id(leaf) not in self._nodes:
-            raise Unfunctionalizable("a tensor subclass reads a tensor that is no input")
+            fresh = self._lifts or leaf.dim() == 0  # torch.tensor(...), and numbers
+            if not fresh or isinstance(leaf, FakeTensor) or type(leaf) is not torch.Tensor:
+                raise Unfunctionalizable("a tensor subclass reads a tensor that is no input")
+            name = f"_subclass_constant{len(self.attributes)}"
+            self.add_attribute(name, leaf, leaf)
         return self._nodes[id(leaf)]
 
     def _bind(self, fake: torch.Tensor, node: Node) -> None:
@@ -258,6 +342,7 @@ class _Recorder(TorchDispatchMode):
         made = [leaf for leaf in leaves(result) if isinstance(leaf, torch.Tensor)]
         if not made and not func._schema.is_mutable:
             return result
+        self._lifts = func is torch.ops.aten.lift_fresh.default
         node = self.graph.call_function(
             func, map_aggregate(args, self.node_of), map_aggregate(kwargs, self.node_of)
         )
@@ -308,6 +393,7 @@ class WithWrappers:
         kept = [not (self.binds_static and fixed) for fixed in static]
         self._inputs = [w for w, keeps in zip(plain.inputs, kept, strict=True) if keeps]
         places = [sum(kept[:i]) for i in range(len(kept))]
+        self._symbols = {symbol: places[i] for symbol, i in plain.symbols.items()}
         self._outputs = [places[o] if isinstance(o, int) else o for o in plain.outputs]
 
     def __call__(self, *inputs: Any) -> Any:
@@ -318,9 +404,10 @@ class WithWrappers:
             else:
                 flat += [held for _, held in wrapper.take_apart(value)]
         plain = iter(self.compiled(*flat))
+        numbers = {symbol: inputs[place] for symbol, place in self._symbols.items()}
         return tuple(
             inputs[one] if isinstance(one, int)
             else next(plain) if one is None
-            else one.put_together(plain)
+            else one.put_together(plain, numbers)
             for one in self._outputs
         )  # fmt: skip

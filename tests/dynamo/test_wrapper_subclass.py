@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 
 import dynamo
+from backends.registry import lookup_backend
 
 BACKENDS = ["eager", "aot_eager", "inductor"]
 
@@ -41,7 +44,7 @@ class Pair(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args, kwargs):
         kwargs = kwargs or {}
-        tags = [x.tag for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, Pair)]
+        (one, *_) = [x for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, Pair)]
         a = func(
             *tree_map_only(Pair, lambda x: x.a, args), **tree_map_only(Pair, lambda x: x.a, kwargs)
         )
@@ -49,7 +52,7 @@ class Pair(torch.Tensor):
                  **tree_map_only(Pair, lambda x: x.b, kwargs))  # fmt: skip
 
         def together(x, y):
-            return Pair(x, y, tags[0]) if isinstance(x, torch.Tensor) else x
+            return type(one)(x, y, one.tag) if isinstance(x, torch.Tensor) else x
 
         several = isinstance(a, (tuple, list))
         result = type(a)(map(together, a, b)) if several else together(a, b)
@@ -329,3 +332,160 @@ def test_a_class_that_is_unflattened_as_its_base():
     compiled = dynamo.compile(lambda x: (x + 1, type(x).__name__), backend="eager")
     for cls in (Pair, Derived, Pair):
         assert compiled(cls(torch.ones(2), torch.ones(2)))[1] == cls.__name__
+
+
+class Overriding(Pair):
+    """A Pair that counts what it is asked, and answers `sin` otherwise."""
+
+    asked: list[str] = []
+
+    @staticmethod
+    def __new__(cls, a, b, tag="pair"):
+        return Pair.__new__(cls, a, b, tag)
+
+    @staticmethod
+    def __tensor_unflatten__(inner, tag, size, stride):
+        return Overriding(inner["a"], inner["b"], tag)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.asked.append(func.__name__)
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            return result + 10 if func is torch.sin else result
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_wrapper_with_a_torch_function(grad, backend):
+    def fn(x):
+        Overriding.asked.clear()
+        return torch.sin(x) * 2, list(Overriding.asked)
+
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(3):
+        x = Overriding(torch.randn(3), torch.randn(3)).requires_grad_(grad)
+        (y, asked), (z, expected) = compiled(x), fn(x)
+        assert asked == expected == ["sin", "mul"]
+        assert_same(y, z)
+        if grad:
+            (one,), (other,) = (torch.autograd.grad(t.sum(), x) for t in (y, z))
+            assert_same(one, other)
+
+
+def flat(x):
+    return x.reshape(-1) * x.shape[0], x.a + x.shape[1]
+
+
+def kept(x):
+    return (x.exp(), x.t().sum(0))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("fn", [flat, kept])
+def test_sizes_that_vary(fn, grad, backend):
+    graphs = []
+
+    def counting(gm, example_inputs):
+        graphs.append(gm)
+        return lookup_backend(backend)(gm, example_inputs)
+
+    compiled = dynamo.compile(fn, backend=counting, fullgraph=True)
+    for n in (2, 3, 5, 7):
+        x = pair(n, 4, grad=grad)
+        got, expected = compiled(x), fn(x)
+        assert_same(got, expected)
+        if grad:
+            roots = [[t.sum() for t in results if t.requires_grad] for results in (got, expected)]
+            assert_same(*[torch.autograd.grad(some, x) for some in roots])
+    assert len(graphs) == 2
+
+
+def written(x, y):
+    y.add_(1)
+    return x * 2, y
+
+
+def same_part(x, y):
+    return x * 2, y + 1, x.a is y
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", [written, same_part])
+def test_whether_a_part_is_another_input_is_guarded(fn, backend):
+    def alike():
+        a = torch.randn(3)
+        return Pair(a, torch.randn(3)), a
+
+    def apart():
+        return pair(3), torch.randn(3)
+
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for make in (alike, alike, apart, alike):
+        torch.manual_seed(0)
+        got = compiled(*make())
+        torch.manual_seed(0)
+        assert_same(got, fn(*make()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whether_parts_are_the_same_is_guarded(backend):
+    def fn(x, y):
+        x.mul_(2)
+        return x + y
+
+    def alike():
+        a = torch.randn(3)
+        return Pair(a, torch.randn(3)), Pair(a, torch.randn(3))
+
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=True)
+    for make in (alike, lambda: (pair(3), pair(3)), alike):
+        torch.manual_seed(0)
+        got = compiled(*make())
+        torch.manual_seed(0)
+        assert_same(got, fn(*make()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_become_tensors(backend):
+    def fn(x):
+        y = x.clone()
+        y[0] = 1
+        y[1:] = x[:2]
+        return y
+
+    x = pair(3)
+    assert_same(dynamo.compile(fn, backend=backend, fullgraph=True)(x), fn(x))
+
+
+@pytest.mark.parametrize("mark", [dynamo.mark_dynamic, dynamo.maybe_mark_dynamic])
+def test_marks_on_a_wrapper(mark):
+    compiled = dynamo.compile(flat, backend="aot_eager", fullgraph=True)
+    for n in (3, 5, 7):
+        x = pair(n, 4)
+        mark(x, 0)
+        assert_same(compiled(x), flat(x))
+
+
+class Odd(Pair):
+    """A Pair that has a part of another kind."""
+
+    @staticmethod
+    def __new__(cls, a, b, tag="odd"):
+        return Pair.__new__(cls, a, a, tag)
+
+    @staticmethod
+    def __tensor_unflatten__(inner, tag, size, stride):
+        return Odd(inner["a"], inner["b"], tag)
+
+
+def test_a_part_that_is_no_tensor_in_memory():
+    def fn(x):
+        return x.a * 2
+
+    x = Odd(torch.randn(3, 3), torch.eye(3).to_sparse())
+    with pytest.warns() as warned:
+        torch.testing.assert_close(dynamo.compile(fn)(x), fn(x))
+        warnings.warn("none of a fault", stacklevel=1)
+    assert [str(one.message) for one in warned] == ["none of a fault"]

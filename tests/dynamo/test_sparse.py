@@ -1,0 +1,111 @@
+"""Sparse tensors: what makes or takes them runs as it is, what stands around it is compiled."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import dynamo
+
+PLACES = torch.tensor([[0, 1], [1, 0]])
+WEIGHT = nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+
+
+def product(v):
+    s = torch.sparse_coo_tensor(PLACES, (v.sin() * 2).relu() + 1, (2, 2))
+    return (torch.sparse.mm(s, WEIGHT).exp() * 2).sum(0), torch.sparse.mm(s.t(), WEIGHT)
+
+
+def dense(v):
+    s = torch.sparse_coo_tensor(PLACES, v * 2, (2, 2))
+    return s.to_dense() + 1, (s + s).to_dense()
+
+
+def coalesced(v):
+    s = torch.sparse_coo_tensor(PLACES, v * 2, (2, 2))
+    return (s * 2).coalesce().values() + 1, s.is_coalesced()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("fn", [product, dense, coalesced])
+def test_made(fn, grad, backend):
+    compiled = dynamo.compile(fn, backend=backend, fullgraph=fn is not coalesced)
+    for _ in range(3):
+        v = torch.randn(2, requires_grad=grad)
+        got, expected = compiled(v), fn(v)
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other)
+        if grad:
+            (one,) = torch.autograd.grad(got[0].sum(), v)
+            (other,) = torch.autograd.grad(expected[0].sum(), v)
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_given(backend):
+    def fn(s, y):
+        return (torch.sparse.mm(s, y).relu() + 1).sum(0), s
+
+    compiled = dynamo.compile(fn, backend=backend)
+    for layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_coo):
+        s, y = torch.eye(3).to_sparse(layout=layout), torch.randn(3, 2)
+        got, expected = compiled(s, y), fn(s, y)
+        torch.testing.assert_close(got[0], expected[0])
+        assert got[1] is s
+
+
+class Ratings(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(6, 4, sparse=True)
+        self.bags = nn.EmbeddingBag(6, 4, sparse=True, mode="sum")
+        self.rest = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+
+    def forward(self, i):
+        return self.rest(self.table(i).sum(1) * self.bags(i))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_gradients_of_embeddings(backend):
+    model = Ratings()
+    compiled = dynamo.compile(model, backend=backend, fullgraph=True)
+    i = torch.tensor([[1, 2], [2, 5]])
+    found = []
+    for run in (compiled, model, compiled):
+        model.zero_grad()
+        run(i).sum().backward()
+        assert model.table.weight.grad.is_sparse and model.bags.weight.grad.is_sparse
+        found.append([p.grad.to_dense() for p in model.parameters()])
+    for one, other, again in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(one, again)
+
+
+def test_the_rest_of_a_model_is_compiled():
+    report = dynamo.explain(Ratings())(torch.tensor([[1, 2], [2, 5]]))
+    assert report.graph_count == 1
+    assert any("is compiled in" in note for note in report.notes), report.notes
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_training_step(backend):
+    def trained(compiles):
+        torch.manual_seed(0)
+        model = Ratings()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(i):
+            optimizer.zero_grad()
+            loss = model(i).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = dynamo.compile(step, backend=backend) if compiles else step
+        losses = [run(torch.tensor([[1, 2], [2, k]])) for k in range(3)]
+        return [*losses, *[p.detach() for p in model.parameters()]]
+
+    for one, other in zip(trained(True), trained(False), strict=True):
+        torch.testing.assert_close(one, other)
