@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo.bytecode.cache import CodeMap
+from dynamo.guards.filters import Filter
 from dynamo.guards.shapes import History
 from dynamo.records import FrameRecord
 
@@ -30,4 +31,5 @@ class CompileContext:
     # How often in a row a function and its continuations were captured without a graph.
     without_graph: CodeMap[int] = field(default_factory=CodeMap)
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise
+    guard_filter: Filter | None = None  # options["guard_filter_fn"]
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph

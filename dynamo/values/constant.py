@@ -102,6 +102,8 @@ class ConstantValue(Value):
             return ConstantValue(found)
         if is_literal(found):
             return tx.from_constant(found)
+        if isinstance(found, np.dtype | np.generic):
+            return tx.wrap(found)
         if callable(found):
             return ConstantMethodValue(self, name)
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))
