@@ -150,8 +150,8 @@ class ShapeEnv:
         self._register(SymbolInfo(symbol, hint, low, high, name, source, (low, high)))
         return self.symint(symbol)
 
-    def new_float(self, hint: float, name: str, source: Any = None) -> torch.SymFloat:
-        """A symbol for a Python float."""
+    def new_float(self, hint: float | None, name: str, source: Any = None) -> torch.SymFloat:
+        """A symbol for a Python float; without a hint, nothing may be assumed of it."""
         symbol = sympy.Symbol(self._new_name("f"), real=True)
         self._register(SymbolInfo(symbol, hint, None, None, name, source))
         return torch.SymFloat(SymNode(symbol, self, float))

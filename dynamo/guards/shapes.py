@@ -380,6 +380,13 @@ class FrameSymbols:
         self.read.append((made, source))
         return made
 
+    def drawn(self, kind: type, low: int | None, high: int | None, source: Source) -> Any:
+        """The symbol of a random number that the rewritten frame draws before the graph."""
+        name = readable_name(source)
+        if kind is float:
+            return self.env.new_float(None, name, source)
+        return self.env.new_unbacked(name, low, high, source)
+
     # -- the graph --------------------------------------------------------------------------------
     def node(self, value: Any) -> Any:
         """What stands for a torch.SymInt or SymFloat in the graph: a node, or a number."""

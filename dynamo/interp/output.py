@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dynamo.interp.root import RootInterpreter
     from dynamo.values.base import Value
     from dynamo.values.exception_objects import TracebackValue
+    from dynamo.values.hoisted_modules import HoistedCall
     from dynamo.values.lifetimes import Finalizable
     from dynamo.values.tensor import TensorValue
 
@@ -112,7 +113,7 @@ class OutputGraph:
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
-        self.hoisted_modules: list[Callable[[], Any]] = []  # see values/hoisted_modules.py
+        self.hoisted_calls: list[HoistedCall] = []  # see values/hoisted_modules.py
         # reader -> what it gave at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
         self.has_overrides = False  # a value whose class has __torch_function__ was seen

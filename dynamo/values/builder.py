@@ -75,6 +75,7 @@ _REGISTERING_MODULES = [
     "dynamo.values.enums",
     "dynamo.values.instance_checks",
     "dynamo.values.hoisted_modules",
+    "dynamo.values.drawn_numbers",
     "dynamo.torch.lazy_modules",
     "dynamo.torch.overrides",
     "dynamo.torch.tensor_subclass",
