@@ -32,7 +32,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "a backend that fails gives a warning and eager execution, not an error",
     ),
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
-    "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
+    "loop_limit": (
+        1_000_000,
+        "how many instructions one frame may execute symbolically; 100,000 if its graph is large",
+    ),
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
     "data_dependent_loop_limit": (
         16,

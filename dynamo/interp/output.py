@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 # What is certain of an object that compilation put into the globals.
 _OF_INSTALLED = frozenset(["id", "address", "constant", "none", "static_tensor"])
 _installed_counter = itertools.count()
+_STEPS = 100_000  # after so many, the size of the graph decides whether capture goes on
+_MANY_NODES = 5_000
 
 
 class Installed(dict[str, Any]):
@@ -141,7 +143,7 @@ class OutputGraph:
         self.regions_guarded = False  # see values/break_regions.py
         self.nesting_guarded = False  # whether the frame began inside of autocast
         # No interpreter looks up before this step.
-        self.next_event = config.loop_limit
+        self.limit_at = self.next_event = min(config.loop_limit, _STEPS)
         if self.stop_at >= 0:
             self.next_event = min(self.stop_at, self.next_event)
         self.handled_outside = sys.exception()  # what callers of the frame are handling
@@ -181,6 +183,18 @@ class OutputGraph:
     def observe(self, trial: Trial) -> None:
         """Have the interpreters look up before every step."""
         self.trial, self.next_event = trial, 0
+
+    def go_on_behind_limit(self, step: int) -> None:
+        """Allow more steps to a frame with few nodes: a loop of Python numbers costs microseconds
+        a turn, one of operations a graph that no backend likes. Else the graph breaks.
+        """
+        if step >= config.loop_limit or self._nodes >= _MANY_NODES:
+            raise Unsupported(breaks.LoopLimit(self.limit_at))
+        self.limit_at = min(config.loop_limit, step + _STEPS)
+        if self.trial is None:
+            self.next_event = self.limit_at
+            if self.stop_at > step:
+                self.next_event = min(self.stop_at, self.next_event)
 
     @property
     def guesses(self) -> bool:

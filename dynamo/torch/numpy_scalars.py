@@ -47,6 +47,8 @@ class NumpyNumber(Value):
         return self.kind(self.number.as_constant())
 
     def as_proxy(self) -> Any:
+        if self.kind is np.int64:  # which torch takes for an int everywhere
+            return self.number.as_proxy()
         return self._constant().as_proxy()
 
     def describe(self) -> str:

@@ -308,3 +308,64 @@ def test_scalars_of_numpy_in_backends(backend):
     compiled = dynamo.compile(lambda x, n: x * n, backend=backend, fullgraph=True)
     for n in (np.int64(3), np.int64(0), np.float64(2.5), np.float64(-3.5), np.float32(0.1)):
         assert torch.equal(compiled(torch.ones(3), n), torch.ones(3) * n)
+
+
+def test_scalars_of_numpy_as_sizes(counter):
+    def f(x, n):
+        made = torch.tensor([n, n]), torch.tensor(n), torch.full((2,), n), torch.eye(n)
+        return (
+            x.reshape(n, -1),
+            torch.zeros(n),
+            x.sum(n - 2),
+            x[:n],
+            x[n - 1],
+            torch.arange(n),
+            *made,
+        )
+
+    compiled = dynamo.compile(f, backend=counter, fullgraph=True)
+    for value in (2, 4, 2):
+        x = torch.arange(64.0).reshape(4, 4, 4)
+        for got, expected in zip(compiled(x, np.int64(value)), f(x, np.int64(value)), strict=True):
+            assert torch.equal(got, expected) and got.dtype == expected.dtype
+
+
+# -- numpy's arrays --------------------------------------------------------------------------------
+def test_arrays_as_indices_of_tensors(counter):
+    def f(x, i):
+        y = x.clone()
+        y[i] = 7
+        y[:, np.array([1])] = 3
+        return x[i], x[i, np.array([0, 1])], x[:, i], y, x[np.array([0, 1])]
+
+    compiled = dynamo.compile(f, backend=counter, fullgraph=True)
+    for i in (np.array([1, 2]), np.array([2, 0])):
+        x = torch.arange(12.0).reshape(3, 4)
+        for got, expected in zip(compiled(x, i), f(x, i), strict=True):
+            assert torch.equal(got, expected)
+    assert counter.graphs == 1
+
+
+@pytest.mark.parametrize(
+    "index",
+    [np.array([[0, 1], [1, 2]]), np.array([1], dtype=np.int32), np.array([True, False, True])],
+    ids=["rows", "int32", "mask"],
+)
+def test_other_arrays_as_indices(index):
+    x = torch.arange(12.0).reshape(3, 4)
+    compiled = dynamo.compile(lambda x, index: x[index], backend="eager")
+    assert torch.equal(compiled(x, index), x[index])
+
+
+def test_arrays_without_content(counter):
+    def f(x):
+        array = x.numpy(force=True)
+        out, made = np.empty_like(array), np.empty((2, 3))
+        made[:] = 1
+        same = np.add(array, 1, out=out)
+        return out, made, np.empty(3).shape, same is out
+
+    compiled = dynamo.compile(f, backend=counter, fullgraph=True)
+    x = torch.arange(3.0).requires_grad_()
+    for got, expected in zip(compiled(x), f(x), strict=True):
+        assert np.array_equal(got, expected)
