@@ -24,9 +24,16 @@ from dynamo.directives import (
     disallow_in_graph,
     graph_break,
     is_compiling,
+    nonstrict_trace,
     substitute_in_graph,
 )
-from dynamo.guards.shapes import mark_dynamic, mark_static, maybe_mark_dynamic
+from dynamo.guards.shapes import (
+    mark_dynamic,
+    mark_static,
+    mark_static_address,
+    mark_unbacked,
+    maybe_mark_dynamic,
+)
 from dynamo.logs import enable_from_environment as _enable_logs
 from dynamo.saved.export import export
 from dynamo.saved.loading import load
@@ -54,7 +61,10 @@ __all__ = [
     "lookup_backend",
     "mark_dynamic",
     "mark_static",
+    "mark_static_address",
+    "mark_unbacked",
     "maybe_mark_dynamic",
+    "nonstrict_trace",
     "register_backend",
     "reset",
     "run",

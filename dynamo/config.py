@@ -23,18 +23,31 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         8,
         "how many versions of one code object are compiled before it runs eagerly",
     ),
+    "error_on_recompile": (
+        False,
+        "a function that was compiled and would be compiled again is an error",
+    ),
     "suppress_errors": (
         False,
         "a backend that fails gives a warning and eager execution, not an error",
     ),
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
-    "loop_limit": (100_000, "how many instructions one frame may execute symbolically"),
+    "loop_limit": (
+        1_000_000,
+        "how many instructions one frame may execute symbolically; 100,000 if its graph is large",
+    ),
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
     "data_dependent_loop_limit": (
         16,
         "a loop that reads tensors in each turn runs as it is if a turn has no more operations",
     ),
     "automatic_dynamic_shapes": (True, "sizes that vary become symbols at the second compilation"),
+    "specialize_int": (False, "ints of Python never become symbols"),
+    "specialize_float": (False, "floats of Python never become symbols"),
+    "dynamic_sources": (
+        "",
+        "comma-separated names or patterns of inputs whose sizes or numbers are symbols at once",
+    ),
     "symbol_limit": (
         200,
         "how many symbols one frame may have; sizes and numbers beyond it are constants",

@@ -5,6 +5,7 @@ Keyed by identity; each entry keeps its function alive so that an id is never re
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,20 @@ def allow_in_graph(fn: Any) -> Any:
     `fn` must take and return tensors and constants, and have no side effect.
     """
     return _mark(fn, ALLOWED, "allow_in_graph")
+
+
+def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Put calls of `fn` into the graph without looking inside, as allow_in_graph does; a decorator
+    that gives a function of its own, so that other calls of `fn` are captured as ever.
+    """
+    if not callable(fn):
+        raise TypeError(f"dynamo.nonstrict_trace takes a callable, not {fn!r}")
+
+    @functools.wraps(fn)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return _mark(traced, ALLOWED, "nonstrict_trace")
 
 
 def disallow_in_graph(fn: Any) -> Any:

@@ -153,19 +153,27 @@ class ShapeEnv:
         self._register(SymbolInfo(symbol, hint, low, high, name, source, (low, high)))
         return self.symint(symbol)
 
-    def new_float(self, hint: float, name: str, source: Any = None) -> torch.SymFloat:
-        """A symbol for a Python float."""
+    def new_float(self, hint: float | None, name: str, source: Any = None) -> torch.SymFloat:
+        """A symbol for a Python float; without a hint, nothing may be assumed of it."""
         symbol = sympy.Symbol(self._new_name("f"), real=True)
         self._register(SymbolInfo(symbol, hint, None, None, name, source))
         return torch.SymFloat(SymNode(symbol, self, float))
 
     def new_unbacked(
-        self, name: str = "", low: int | None = None, high: int | None = None
+        self,
+        name: str = "",
+        low: int | None = None,
+        high: int | None = None,
+        source: Any = None,
     ) -> torch.SymInt:
-        """A symbol for an integer that depends on data."""
+        """A symbol for an integer that depends on data, or, with a source, for one of an input of
+        which nothing may be assumed.
+        """
         symbol = _symbol(self._new_name("u"), low)
-        self._register(SymbolInfo(symbol, None, low, high, name or symbol.name, None, (low, high)))
-        self.pending_fresh_unbacked_symbols.append(symbol)
+        info = SymbolInfo(symbol, None, low, high, name or symbol.name, source, (low, high))
+        self._register(info)
+        if source is None:
+            self.pending_fresh_unbacked_symbols.append(symbol)
         return self.symint(symbol)
 
     def _new_name(self, letter: str) -> str:

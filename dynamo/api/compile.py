@@ -37,6 +37,7 @@ def compile(
         once. False: never. A backend that takes no symbols has them constant always; True warns.
     backend: a name of dynamo.list_backends(), or a callable (gm, example_inputs) -> callable.
     mode, options: see dynamo.list_mode_options() and dynamo.list_options(); one of them, not both.
+        options["guard_filter_fn"] goes with every backend: dynamo/guards/filters.py.
     disable: return `model` as it is.
 
     Raises ValueError (InvalidBackend, InvalidOption) or TypeError at once for arguments that make
@@ -52,7 +53,10 @@ def compile(
     _check_flags(fullgraph=fullgraph, disable=disable)
     if dynamic not in (None, True, False):
         raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
-    found = resolve(backend, mode, options)  # errors show at the decorator, not at the first call
+    for_backend, _ = _split(options)
+    found = resolve(
+        backend, mode, for_backend
+    )  # errors show at the decorator, not at the first call
     if dynamic and not takes_symbols(found):
         warnings.warn(
             "dynamic=True has no effect with this backend, which declares "
@@ -77,15 +81,31 @@ def _check_flags(**flags: Any) -> None:
 
 def make_context(settings: dict[str, Any]) -> CompileContext:
     backend = settings["backend"]
+    for_backend, guard_filter = _split(settings["options"])
     return CompileContext(
-        backend=resolve(backend, settings["mode"], settings["options"]),
+        backend=resolve(backend, settings["mode"], for_backend),
         backend_name=backend
         if isinstance(backend, str)
         else getattr(backend, "__name__", "custom"),
         fullgraph=settings["fullgraph"],
         dynamic=settings["dynamic"],
         settings=settings,
+        guard_filter=guard_filter,
     )
+
+
+def _split(options: dict[str, Any] | None) -> tuple[dict[str, Any] | None, Any]:
+    """The options of the backend, and "guard_filter_fn", which is one of capture."""
+    if not isinstance(options, dict) or "guard_filter_fn" not in options:
+        return options, None
+    rest = {name: value for name, value in options.items() if name != "guard_filter_fn"}
+    choose = options["guard_filter_fn"]
+    if not callable(choose):
+        raise TypeError(
+            "options['guard_filter_fn'] takes a function from a list of guards to a list of "
+            f"bools, not {choose!r}"
+        )
+    return rest or None, choose
 
 
 def _compile(model: Any, context: CompileContext) -> Any:
@@ -172,6 +192,9 @@ class set_stance:
     "default": compile as needed. "force_eager": run the original functions. "eager_on_recompile":
     use what is compiled, run anything else eagerly. "fail_on_recompile": an error where a
     compilation would be needed again.
+
+    skip_guard_eval_unsafe permits to leave guards out where the program promises that they hold;
+    all of them are evaluated nevertheless.
     """
 
     _POLICIES: dict[str, Literal["compile", "eager", "error", "force_eager"]] = {
@@ -181,7 +204,8 @@ class set_stance:
         "fail_on_recompile": "error",
     }
 
-    def __init__(self, stance: str) -> None:
+    def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False) -> None:
+        _check_flags(skip_guard_eval_unsafe=skip_guard_eval_unsafe)
         if stance not in self._POLICIES:
             raise ValueError(f"no stance {stance!r}; the stances are: {', '.join(self._POLICIES)}")
         self._previous = _hook.set_miss_policy(self._POLICIES[stance])

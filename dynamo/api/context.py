@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo.bytecode.cache import CodeMap
+from dynamo.guards.filters import Filter
 from dynamo.guards.shapes import History
 from dynamo.records import FrameRecord
 
@@ -32,4 +33,5 @@ class CompileContext:
     raised: set[str] = field(default_factory=set)  # compile ids of entries for calls that raise
     # Sources of numbers that are symbols from the first capture on.
     varying: frozenset[str] = frozenset()
+    guard_filter: Filter | None = None  # options["guard_filter_fn"]
     hooks: Any = None  # static_graph.hooks.BuildHooks of a static graph

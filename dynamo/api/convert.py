@@ -35,6 +35,7 @@ from dynamo.errors import (
     BackendCompilerFailed,
     ConstraintViolation,
     InternalError,
+    InvalidOption,
     RecompileLimitExceeded,
     Unsupported,
 )
@@ -86,6 +87,8 @@ _BUILTINS = vars(builtins)
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}
 # Calls that raise may say little about those that do not: so many of them count as one entry.
 _RAISED_PER_ENTRY = 4
+# What a compilation raises to the caller of the function.
+_FOR_THE_USER = (Unsupported, BackendCompilerFailed, ConstraintViolation, InvalidOption)
 _NOT_CAPTURED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -129,6 +132,11 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
     if older:
         record.recompile_reason = _recompile_reason(frame, older[0])
         log_recompiles.debug("%s %s: %s", record.compile_id, record.name, record.recompile_reason)
+        if config.error_on_recompile:
+            raise RecompileLimitExceeded(
+                f"{record.name} ({record.filename}:{record.lineno}) would be compiled again, and "
+                f"dynamo.config.error_on_recompile is True. The reason: {record.recompile_reason}"
+            )
     raised = sum(entry.compile_id in context.raised for entry in older)
     if max(len(older) - raised, raised // _RAISED_PER_ENTRY) >= config.recompile_limit:
         _limit_reached(record, context, older)
@@ -152,7 +160,7 @@ def convert_frame(frame: Any, context: CompileContext) -> Any:
             _count_without_graph(code, context, record)
         except SkipFrame:
             return None
-        except (Unsupported, BackendCompilerFailed, ConstraintViolation, RecursionError):
+        except (*_FOR_THE_USER, RecursionError):
             raise
         except Exception as error:
             _report_fault(record, context, error)

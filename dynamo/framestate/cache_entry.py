@@ -14,6 +14,7 @@ from dynamo import _hook
 from dynamo.bytecode.cache import when_gone
 from dynamo.framestate.modes import asks_overrides
 from dynamo.framestate.overwrite_guards import guard_overwrites
+from dynamo.guards.filters import kept
 from dynamo.guards.sources import GlobalsSource
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def finish(frame: Any, rewritten: Rewritten, record: FrameRecord) -> Any:
     _guard_symbols(output, record)
     _guard_marks(output)
     _guard_lookups(output)
+    if output.context.guard_filter is not None:
+        output.guards.drop_all_but(kept(output.guards, output.context.guard_filter))
     tree = output.guards.build()
     record.guards = list(tree.describe())
     record.times["guards"] = time.perf_counter() - start

@@ -152,7 +152,7 @@ class Codegen:
     @property
     def temporaries(self) -> list[str]:
         """Locals that hold values made here, for clearing."""
-        made = [MadeSource(index).local for index in range(len(self.output.hoisted_modules))]
+        made = [MadeSource(index).local for index in range(len(self.output.hoisted_calls))]
         return [*self._temporaries.values(), *made, *self.emit.targets.values()]
 
     # -- objects --------------------------------------------------------------------------------

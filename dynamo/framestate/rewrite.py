@@ -139,7 +139,7 @@ class FrameRewriter:
             inputs = [item.source for item in graph_call.inputs] if graph_call else []
             hold_targets(codegen, first.emit.loaded_targets, inputs, checking)
         with checking.graph_runs(codegen):
-            self._emit_hoisted_modules(codegen)
+            self._emit_hoisted_calls(codegen)
             if graph_call is not None:
                 self._emit_graph_call(codegen, graph_call)
         checking.emit(codegen)
@@ -167,7 +167,9 @@ class FrameRewriter:
             if call.function not in (hit, store)  # what a cache remembers is no result
         ]
         texts += ["changes torch's modes"] if self.root.state_changes else []
-        texts += ["makes objects before its graph"] if self.output.hoisted_modules else []
+        texts += (
+            ["makes objects or draws numbers before its graph"] if self.output.hoisted_calls else []
+        )
         texts += ["takes a lock"] if effects.locks else []
         changes += map(Change, texts)
 
@@ -289,11 +291,13 @@ class FrameRewriter:
             warnings.warn(f"{message}\nThe graph runs eagerly.", stacklevel=2)
             return module.forward
 
-    def _emit_hoisted_modules(self, codegen: Codegen) -> None:
-        for index, made in enumerate(self.output.hoisted_modules):
-            function = _hook.disabled(made)
+    def _emit_hoisted_calls(self, codegen: Codegen) -> None:
+        for index, call in enumerate(self.output.hoisted_calls):
+            function = _hook.disabled(call.function)
             codegen.load_callable(lambda function=function: codegen.load_object(function, "make"))
-            codegen.call(0)
+            if call.receiver is not None:
+                codegen.load_source(call.receiver)
+            codegen.call(0 if call.receiver is None else 1)
             codegen.store_fast(MadeSource(index).local)
 
     def _emit_graph_call(self, codegen: Codegen, call: _GraphCall) -> None:

@@ -170,6 +170,10 @@ class GuardSet:
     def __len__(self) -> int:
         return len(self._guards)
 
+    def drop_all_but(self, kept: set[int]) -> None:
+        """Assume no more than the guards with these ids."""
+        self._guards = {key: guard for key, guard in self._guards.items() if id(guard) in kept}
+
     def build(self) -> GuardTree:
         """The tree that checks these guards.
 

@@ -17,6 +17,7 @@ code asks about a symbol becomes a guard (fxgraph/symbols.py); what it never ask
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ _MARKED = "_dynamo_dynamic_indices"  # torch's names: what is marked for torch.c
 _MAYBE = "_dynamo_weak_dynamic_indices"
 _STATIC = "_dynamo_static_indices"
 _RAGGED = "_dynamo_propagated_dynamic_indices"  # of the values of a jagged tensor
+_UNBACKED = "_dynamo_unbacked_indices"
+_ADDRESS = "_dynamo_static_input_type"
 _RANGES = "_framegraph_ranges"
 
 
@@ -87,6 +90,23 @@ def mark_static(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None =
     """Never compile for any size of this dimension (all: None), but for the one that it has."""
     for one in _dims(t, dim):
         _mark(t, _STATIC, one)
+
+
+def mark_unbacked(t: torch.Tensor, dim: int | tuple[int, ...] | list[int]) -> None:
+    """Compile once for all sizes of this dimension, 0 and 1 among them: as for sizes that depend
+    on data, captured code must not ask which one it is. Where it does, the graph breaks.
+    """
+    for one in _dims(t, dim):
+        _mark(t, _UNBACKED, one)
+
+
+def mark_static_address(t: torch.Tensor, guard: bool = True) -> None:
+    """Tell backends that this tensor's memory stays where it is: they find the mark on the
+    example input, as torch.compile's do. Capture does the same with and without.
+    """
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"a tensor is marked, not {type(t).__name__}")
+    setattr(t, _ADDRESS, "guarded" if guard else "unguarded")
 
 
 def _dims(t: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None) -> list[int]:
@@ -241,7 +261,10 @@ class FrameSymbols:
             seen = self.seen.tensors[name] = SeenTensor.of(tensor)
         else:
             seen.update(tensor)
-        varying = {dim: why for dim in range(tensor.dim()) if (why := self._why(tensor, dim, seen))}
+        named = _is_named(source)
+        varying = {
+            dim: why for dim in range(tensor.dim()) if (why := self._why(tensor, dim, seen, named))
+        }
         if varying and self._is_full() and not getattr(tensor, _MARKED, ()):
             self._say_full(readable_name(source))
             return None
@@ -261,15 +284,19 @@ class FrameSymbols:
     def _say_full(self, name: str) -> None:
         self.reasons.append(f"{name} is constant: the frame has config.symbol_limit symbols")
 
-    def _why(self, tensor: torch.Tensor, dim: int, seen: SeenTensor) -> str | None:
+    def _why(self, tensor: torch.Tensor, dim: int, seen: SeenTensor, named: bool) -> str | None:
         """Why the size is a symbol; None: it is a constant."""
         size = tensor.shape[dim]
         if dim in getattr(tensor, _STATIC, ()):
             return None
+        if dim in getattr(tensor, _UNBACKED, ()):
+            return "marked by mark_unbacked"
         if dim in getattr(tensor, _MARKED, ()):
             return "marked by mark_dynamic" if size > 1 else None
         if size < 2:
             return None
+        if named:
+            return "dynamo.config.dynamic_sources names it"
         if dim in getattr(tensor, _MAYBE, ()):
             return "marked by maybe_mark_dynamic"
         if self.automatic and dim in getattr(tensor, _RAGGED, ()):
@@ -288,6 +315,8 @@ class FrameSymbols:
         name = readable_name(where)
         low, high = getattr(tensor, _RANGES, {}).get(dim, (None, None))
         self.reasons.append(f"{name} is a symbol: {why}")
+        if dim in getattr(tensor, _UNBACKED, ()):
+            return self.env.new_unbacked(name, 0, None, where)
         if not shares or low is not None or high is not None or size not in self._by_hint:
             symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
             if shares and low is None and high is None:
@@ -333,8 +362,11 @@ class FrameSymbols:
         return fake
 
     # -- numbers ----------------------------------------------------------------------------------
-    def number(self, value: Any, source: Source) -> Any:
-        """The torch.SymInt or SymFloat for an int or float from outside; None: a constant."""
+    def number(self, value: Any, source: Source, at_once: bool = False) -> Any:
+        """The torch.SymInt or SymFloat for an int or float from outside; None: a constant.
+
+        at_once: the first one that is seen is a symbol already.
+        """
         if not self.allowed or source.made_by_frame:
             return None
         known = self._numbers.get(source)
@@ -346,13 +378,18 @@ class FrameSymbols:
         if before is not VARIES and (type(before) is not kind or before != value):
             self.seen.numbers[name] = VARIES if type(before) is kind else value
             self.seen.why[name] = f"was {before}, then {value}"
-        varies = name in self.varying or (self.automatic and self.seen.numbers[name] is VARIES)
+        scheduled = name in self.varying
+        if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
+            return None
+        varies = self.automatic and (at_once or self.seen.numbers[name] is VARIES)
+        varies = varies or scheduled or _is_named(source)
         if not varies and not (self.at_once and _is_argument(source) and value not in (0, 1)):
             return None
         if self._is_full():
             self._say_full(readable_name(source))
             return None
-        why = "scheduled" if name in self.varying else self.seen.why.get(name) or "dynamic=True"
+        given = "numpy's scalars vary" if at_once else "dynamic=True"
+        why = "scheduled" if scheduled else self.seen.why.get(name) or given
         self.reasons.append(f"{readable_name(source)} is a symbol: {why}")
         text = readable_name(source)
         if kind is int:
@@ -362,6 +399,13 @@ class FrameSymbols:
         self._numbers[source] = made
         self.read.append((made, source))
         return made
+
+    def drawn(self, kind: type, low: int | None, high: int | None, source: Source) -> Any:
+        """The symbol of a random number that the rewritten frame draws before the graph."""
+        name = readable_name(source)
+        if kind is float:
+            return self.env.new_float(None, name, source)
+        return self.env.new_unbacked(name, low, high, source)
 
     # -- the graph --------------------------------------------------------------------------------
     def node(self, value: Any) -> Any:
@@ -529,6 +573,20 @@ def _is_argument(source: Source) -> bool:
             return True
         step = step.base
     return False
+
+
+def _is_named(source: Source) -> bool:
+    """Whether config.dynamic_sources names the input, as guards or as the program do."""
+    names = [name.strip() for name in config.dynamic_sources.split(",")]
+    known = (source.name, readable_name(source))
+    return any(name in known or _matches(name, known) for name in names if name)
+
+
+def _matches(pattern: str, names: tuple[str, ...]) -> bool:
+    try:
+        return any(re.fullmatch(pattern, name) for name in names)
+    except re.error:  # a plain name with brackets
+        return False
 
 
 def _fits(value: Any) -> bool:

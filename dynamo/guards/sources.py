@@ -578,6 +578,33 @@ def dereference(ref: weakref.ref) -> Any:
 
 
 @source_type
+class ProxyTargetSource(TargetSource):
+    """What a weak proxy stands for."""
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("call", proxy_target)
+
+    def load(self, emit: Emitter) -> None:
+        emit.loaded_targets[self] = None
+        local = emit.targets.get(self)
+        if local is not None:
+            emit.load_fast(local)
+            return
+        emit.load_callable(lambda: emit.load_const(proxy_target))
+        load_shared(self.origin, emit)
+        emit.call(1)
+
+
+def proxy_target(proxy: Any) -> Any:
+    """The object behind a proxy, which hands every attribute on; None where that has ended."""
+    try:
+        return proxy.__reduce_ex__.__self__
+    except ReferenceError:
+        return None
+
+
+@source_type
 class TensorSizeSource(ChainedSource):
     """tensor.size(dim); shape guards read it from the tensor."""
 

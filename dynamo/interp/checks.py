@@ -88,12 +88,13 @@ class Checks:
         self.promised = False  # the graph raises where the program's torch._check does
         # What breaks the graph where an operation may fail after which the frame must run again.
         self.noticed: BreakBefore | None = None
+        self.drawn = False  # Python's or numpy's random numbers were drawn
         self._looked_at: Node | None = None  # up to here, nodes are known to leave no trace
 
     def can_be_made(self) -> bool:
         """Whether the frame could run again after the graph as it is now."""
         output = self.output
-        if output.bodies or output.has_overrides or output.context.export:
+        if output.bodies or output.has_overrides or output.context.export or self.drawn:
             return False
         nodes = list(output.graph.nodes)
         for node in reversed(nodes):
@@ -188,6 +189,13 @@ class Checks:
         if self._input_written():
             self._break_at(broken)
 
+    def numbers_drawn(self) -> None:
+        """The frame draws numbers that nobody gives back: break at a check instead before it."""
+        broken = self.made[-1].broken if self.made else self.noticed
+        if broken is not None:
+            self._break_at(broken)
+        self.promised, self.drawn = False, True
+
     def _input_written(self) -> bool:
         """Whether the graph wrote to a tensor that others may see."""
         tensors = [
@@ -202,7 +210,7 @@ class Checks:
         """Whether the frame draws random numbers before the checks."""
         nodes = [node for node in self.output.graph.nodes if node.op.startswith("call_")]
         does = [effects.of(node) for node in nodes if _name(node) not in STATE_FUNCTIONS]
-        return bool(self.output.hoisted_modules) or any(
+        return bool(self.output.hoisted_calls) or any(
             effect.random or effect.other for effect in does
         )
 

@@ -30,7 +30,6 @@ from dynamo import breaks
 from dynamo.break_regions import break_is_error
 from dynamo.bytecode import Instruction, normalize
 from dynamo.bytecode.cache import CodeMap
-from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.guards.lookups import is_trusted
 from dynamo.guards.sources import (
@@ -354,8 +353,8 @@ class Interpreter:
             self.output.trial.observe(self)
         if self.began == self.output.stop_at:
             raise AttemptEnded(self)
-        if self.began >= config.loop_limit and self.current.op not in _WITH_THE_NEXT:
-            raise Unsupported(breaks.LoopLimit(config.loop_limit))
+        if self.began >= self.output.limit_at and self.current.op not in _WITH_THE_NEXT:
+            self.output.go_on_behind_limit(self.began)
 
     def annotate(self, error: Unsupported) -> None:
         """Remember where an Unsupported was raised: the innermost frame comes first."""

@@ -55,12 +55,15 @@ if TYPE_CHECKING:
     from dynamo.interp.root import RootInterpreter
     from dynamo.values.base import Value
     from dynamo.values.exception_objects import TracebackValue
+    from dynamo.values.hoisted_modules import HoistedCall
     from dynamo.values.lifetimes import Finalizable
     from dynamo.values.tensor import TensorValue
 
 # What is certain of an object that compilation put into the globals.
 _OF_INSTALLED = frozenset(["id", "address", "constant", "none", "static_tensor"])
 _installed_counter = itertools.count()
+_STEPS = 100_000  # after so many, the size of the graph decides whether capture goes on
+_MANY_NODES = 5_000
 
 
 class Installed(dict[str, Any]):
@@ -113,7 +116,7 @@ class OutputGraph:
         self.side_effects = SideEffects()
         self.inputs: list[GraphInput] = []
         self.installed: dict[str, Any] = {}
-        self.hoisted_modules: list[Callable[[], Any]] = []  # see values/hoisted_modules.py
+        self.hoisted_calls: list[HoistedCall] = []  # see values/hoisted_modules.py
         # reader -> what it gave at the frame's entry, of settings that the frame changed
         self.settings_before: dict[Any, Any] = {}
         self.has_overrides = False  # a value whose class has __torch_function__ was seen
@@ -143,7 +146,7 @@ class OutputGraph:
         self.regions_guarded = False  # see values/break_regions.py
         self.nesting_guarded = False  # whether the frame began inside of autocast
         # No interpreter looks up before this step.
-        self.next_event = config.loop_limit
+        self.limit_at = self.next_event = min(config.loop_limit, _STEPS)
         if self.stop_at >= 0:
             self.next_event = min(self.stop_at, self.next_event)
         self.handled_outside = sys.exception()  # what callers of the frame are handling
@@ -183,6 +186,18 @@ class OutputGraph:
     def observe(self, trial: Trial) -> None:
         """Have the interpreters look up before every step."""
         self.trial, self.next_event = trial, 0
+
+    def go_on_behind_limit(self, step: int) -> None:
+        """Allow more steps to a frame with few nodes: a loop of Python numbers costs microseconds
+        a turn, one of operations a graph that no backend likes. Else the graph breaks.
+        """
+        if step >= config.loop_limit or self._nodes >= _MANY_NODES:
+            raise Unsupported(breaks.LoopLimit(self.limit_at))
+        self.limit_at = min(config.loop_limit, step + _STEPS)
+        if self.trial is None:
+            self.next_event = self.limit_at
+            if self.stop_at > step:
+                self.next_event = min(self.stop_at, self.next_event)
 
     @property
     def guesses(self) -> bool:

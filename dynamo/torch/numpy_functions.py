@@ -517,6 +517,7 @@ def _new(name: str) -> None:
 
 _new("zeros")
 _new("ones")
+_new("empty")
 
 
 def _new_like(name: str) -> None:
@@ -529,6 +530,7 @@ def _new_like(name: str) -> None:
         return _view(_graph(tx, getattr(torch, name), array.tensor, dtype=TO_TORCH[wanted]))
 
 
+_new_like("empty_like")
 _new_like("zeros_like")
 _new_like("ones_like")
 
@@ -719,8 +721,13 @@ def _scalar_constructor(kind: type) -> Callable[..., Value]:
 
 
 def _tensor_numpy(tx: Interpreter, tensor: TensorValue, *args: Value, **kwargs: Value) -> Value:
-    if args or kwargs:
+    forced = kwargs.pop("force", ConstantValue(False))
+    if args or kwargs or not forced.python_type_is(bool):
         raise refuse("Tensor.numpy() with arguments")
+    if forced.truth(tx) and tensor.fake.requires_grad:
+        detached = call_in_graph(tx, "call_method", "detach", [tensor], {})
+        assert isinstance(detached, TensorValue)
+        return array_of(tx, detached)
     return array_of(tx, tensor)
 
 

@@ -341,8 +341,9 @@ class _Call:
 def _constant_of(value: Value, name: str) -> Any:
     known, real = value.identity()
     if not known:
-        real = value.as_constant() if value.is_constant() else None
-        if not value.is_constant():
+        number = value.is_constant() or value.is_symbolic()
+        real = value.as_constant() if number else None
+        if not number:
             raise refuse(f"{name} of {value.describe()}")
     plain = (bool, int, float, complex, str, type(None), np.generic, np.dtype, type, slice)
     if not isinstance(real, plain) and real is not Ellipsis:

@@ -18,7 +18,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, ModuleSource, Source
 from dynamo.values.base import Value
-from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.recipes import Attribute, Recipe
@@ -294,17 +294,3 @@ def build_limits(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """The limits of a dtype."""
     tx.guard(source, "id", obj)
     return LimitsValue(obj, source)
-
-
-@subclass_builder(np.dtype, np.number, np.bool_)
-def build_numpy_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """dtypes and scalars are immutable."""
-    if isinstance(obj, np.generic) and obj.dtype not in TO_TORCH:
-        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
-    tx.guard(source, "type", type(obj))
-
-    def numpy_constant_unchanged(value: Any) -> bool:
-        return repr(value) == repr(obj)
-
-    tx.guard(source, "predicate", numpy_constant_unchanged)
-    return DtypeValue(obj, source) if isinstance(obj, np.dtype) else ConstantValue(obj, source)

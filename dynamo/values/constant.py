@@ -83,6 +83,8 @@ class ConstantValue(Value):
 
     def as_proxy(self) -> Any:
         # torch takes numpy's scalars for numbers here, and for arrays or not at all there.
+        if type(self.value) is np.int64:  # a number everywhere
+            return int(self.value)
         if isinstance(self.value, np.generic):
             raise Unsupported(breaks.NotGraphArgument(f"the numpy scalar {self.value!r}"))
         return self.value
@@ -102,6 +104,8 @@ class ConstantValue(Value):
             return ConstantValue(found)
         if is_literal(found):
             return tx.from_constant(found)
+        if isinstance(found, np.dtype | np.generic):
+            return tx.wrap(found)
         if callable(found):
             return ConstantMethodValue(self, name)
         raise Unsupported(breaks.AttributeAccess(self.describe(), name))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
+from dynamo.guards.sources import AttrSource, Source, TypeSource
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builtin_object import BuiltinObject
@@ -222,6 +223,9 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     known, real = value.identity()
     if known and issubclass(type(real), type | types.ModuleType):
         return function(real)
+    if known and _names_address(real) and not tx.output.side_effects.is_dirty(value):
+        _guard_names(tx, value.source, real)
+        return function(real)
     if isinstance(value, BuiltinObject):
         real = shown(tx, value)
         if type(real) is not Shown:
@@ -233,6 +237,27 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
     except Unsupported:
         raise Unsupported(breaks.UncapturedCall(function.__name__)) from None
     return call_real(tx, function, constant)
+
+
+def _names_address(real: Any) -> bool:
+    """Whether the text of an object says no more than its class, its name and where it is."""
+    kind = type(real)
+    if kind in (types.FunctionType, types.BuiltinFunctionType):
+        return True
+    return kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__
+
+
+def _guard_names(tx: Interpreter, source: Source | None, real: Any) -> None:
+    """Assume that it is this object, and what its text says of it besides."""
+    if source is None:
+        return
+    tx.guard(source, "id", real)
+    if type(real) is types.FunctionType:
+        tx.guard(AttrSource(source, "__qualname__"), "constant", real.__qualname__)
+    elif type(real) is not types.BuiltinFunctionType:
+        for name in ("__module__", "__qualname__"):
+            named = getattr(type(real), name)
+            tx.guard(AttrSource(TypeSource(source), name), "constant", named)
 
 
 def _own_text(tx: Interpreter, value: Value, method: str) -> str | None:

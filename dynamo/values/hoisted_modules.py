@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import MadeSource
+from dynamo.guards.sources import MadeSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import is_literal
@@ -53,6 +54,14 @@ _DRAWS: tuple[str, ...] = (
 _DRAWS += ("geometric", "cauchy", "rrelu", "gumbel", "attention", "lstm", "gru", "rnn")
 # The namespaces whose functions are known by these names.
 _KNOWN_PACKAGES = ("torch", "_operator", "builtins")
+
+
+@dataclass(frozen=True)
+class HoistedCall:
+    """function(), or function(receiver) of an object from outside, before the graph."""
+
+    function: Callable[..., Any]
+    receiver: Source | None = None
 
 
 def make_module(
@@ -129,9 +138,9 @@ def _package(target: Any) -> str:
 def _input(tx: Interpreter, made: Callable[[], Any], example: Any) -> Value:
     """The object as a value from outside."""
     output = tx.output
-    output.hoisted_modules.append(made)
+    output.hoisted_calls.append(HoistedCall(made))
     output.side_effects.touch()
-    return tx.wrap(example, MadeSource(len(output.hoisted_modules) - 1))
+    return tx.wrap(example, MadeSource(len(output.hoisted_calls) - 1))
 
 
 # -- parameters -----------------------------------------------------------------------------------

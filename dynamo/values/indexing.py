@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from dynamo.values.base import Value
 from dynamo.values.captured_scalars import with_numbers
@@ -24,12 +25,21 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
-def index_of(key: Value) -> Value:
-    """An index as tensors see it: numpy's integers are ints, also in a tuple."""
+def index_of(key: Value, alone: bool = True) -> Value:
+    """An index as tensors see it: numpy's integers are ints, its arrays tensors, also in a tuple.
+
+    alone: an array of rows would be taken for a tuple of them.
+    """
     if isinstance(key, TupleValue) and key.python_type() is tuple:
-        return TupleValue([index_of(part) for part in key.wrapped()])
+        return TupleValue([index_of(part, alone=False) for part in key.wrapped()])
     if key.is_constant() and isinstance(key.as_constant(), np.integer):
         return ConstantValue(int(key.as_constant()))
+    if key.is_symbolic() and issubclass(key.python_type(), np.integer):
+        return key.number  # type: ignore[attr-defined]
+    if key.python_type_is(np.ndarray):
+        tensor = key.tensor  # type: ignore[attr-defined]
+        plain = tensor.fake.dtype in (torch.bool, torch.int64) and tensor.fake.ndim > 0
+        return tensor if plain and (not alone or tensor.fake.ndim == 1) else key
     return key
 
 

@@ -4,6 +4,7 @@ type.mro(cls).
 
 from __future__ import annotations
 
+import random
 import types
 import typing
 import weakref
@@ -151,6 +152,10 @@ def _object_slot(
         return ConstantValue(receiver.text())
     if found is vars(typing)["_idfunc"]:  # calls of a NewType
         return args[0]
+    if issubclass(receiver.cls, random.Random):
+        rule = TABLE.get(getattr(random.Random, name, None))
+        if rule is not None:
+            return call_handler(tx, name, rule, [receiver, *args], kwargs)
     known, real = receiver.identity()
     if name == "__call__" and known and hasattr(real, "__qualname__"):
         raise Unsupported(breaks.UncapturedCall(callable_name(real)))

@@ -325,6 +325,8 @@ def call_on_symbols(
     """A call of a pure function of numbers, some of them symbols; None: as of constants."""
     if function is divmod and len(args) == 2:
         return _divmod(tx, *args)
+    if function in (int, float, operator.index) and len(args) == 1 and not kwargs:
+        args = [getattr(args[0], "number", args[0])]  # of a numpy scalar
     if function in _OF_CONSTANTS:
         known = [ConstantValue(arg.as_constant()) if arg.is_symbolic() else arg for arg in args]
         return tx.wrap(function).call(tx, known, kwargs)

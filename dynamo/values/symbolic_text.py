@@ -154,7 +154,7 @@ def _field(
 
 def is_symbolic_number(value: Value) -> bool:
     """An int or float: what a condition is, the program mostly asks anyway."""
-    return value.is_symbolic() and value.python_type() is not bool
+    return value.is_symbolic() and value.python_type() in (int, float)
 
 
 def formatted(value: Value, spec: Value | None) -> ConstantValue | None:

@@ -408,6 +408,8 @@ def _number_of(value: Value) -> Value:
     """
     if value.is_constant() and isinstance(value.as_constant(), np.number):
         return ConstantValue(value.as_constant().item())
+    if value.is_symbolic() and issubclass(value.python_type(), np.number):
+        return value.number  # type: ignore[attr-defined]
     storage = getattr(value, "storage", None)
     return storage if isinstance(storage, ConstantValue) else value
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.sources import AttrSource, Source, TargetSource
+from dynamo.guards.sources import (
+    AttrSource,
+    ProxyTargetSource,
+    Source,
+    TargetSource,
+    proxy_target,
+)
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
@@ -140,10 +146,60 @@ def build_weakref_subclass(tx: Interpreter, obj: weakref.ref, source: Source | N
     return build_weakref(tx, obj, source)
 
 
+class ProxyValue(Value):
+    """A weak proxy from outside: whatever is asked of it is asked of its target. Its own type is
+    not told, since isinstance() and type() see two.
+    """
+
+    is_weakly_held = True
+
+    def __init__(self, target: Value, source: Source, real: Any) -> None:
+        super().__init__(source)
+        self.target = target
+        self.real = real
+
+    def children(self) -> Sequence[Value]:
+        return (self.target,)
+
+    def held(self) -> Sequence[Value]:
+        return ()
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        return self._alive(tx).getattr(tx, name)
+
+    def hasattr(self, tx: Interpreter, name: str) -> bool:
+        return self._alive(tx).hasattr(tx, name)
+
+    def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        self._alive(tx).setattr(tx, name, value)
+
+    def delattr(self, tx: Interpreter, name: str) -> None:
+        self._alive(tx).delattr(tx, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call_function(self._alive(tx), args, kwargs)
+
+    def call_method(
+        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        return self._alive(tx).call_method(tx, name, args, kwargs)
+
+    def _alive(self, tx: Interpreter) -> Value:
+        if is_none(self.target):
+            raise_python(tx, ReferenceError, "weakly-referenced object no longer exists")
+        if not known_alive(tx, self.target):
+            raise Unsupported(breaks.ObjectDies(self.target.describe()))
+        return self.target
+
+
 @builder(weakref.ProxyType, weakref.CallableProxyType)
 def build_proxy(tx: Interpreter, obj: Any, source: Source | None) -> Value:
-    """Everything asked of a proxy is asked of its target: natively."""
-    raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    target = proxy_target(obj)
+    if source is None:
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
+    tx.guard(source, "type", type(obj))
+    inner = tx.wrap(target, ProxyTargetSource(source))
+    return tx.output.remember(obj, source, ProxyValue(inner, source, obj))
 
 
 class _Target:

@@ -291,10 +291,8 @@ def given_container(x):
 
 @program("LOOP_LIMIT")
 def long_loop(x):
-    n = 0
-    while n < 30_000:
-        n += 1
-    return x * n
+    numbers = list(range(2_000_000))
+    return x * numbers[-1]
 
 
 # -- frames ---------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ PAT = re.compile(r"(?P<w>\w+)-(\d+)")
 calls = []
 
 TABLE = r"""
-random.random() # graphs 2
-random.randint(1, 10), random.uniform(0, 1) # graphs 2
+random.random()
+random.randint(1, 10), random.uniform(0, 1)
 random.choice([1, 2, 3]), random.gauss(0, 1) # graphs 2
 time.sleep(0) # graphs 2
 os.environ["LIBT"], os.environ.get("LIBT"), os.getenv("LIBT2", "d"), "LIBT" in os.environ
@@ -145,9 +145,9 @@ time.time() > 0 # graphs 3
 time.perf_counter() > 0, time.monotonic() > 0, time.time_ns() > 0 # graphs 3
 time.sleep(0) # graphs 2
 random.sample(range(10), 3), random.choices("ab", k=2), random.getrandbits(8) # graphs 2
-random.betavariate(1, 2) # graphs 2
+random.betavariate(1, 2)
 l = [1, 2, 3]; random.shuffle(l); l # graphs -
-random.seed(4); random.random() # graphs 2
+random.seed(4); random.random()
 s = random.getstate(); a = random.random(); random.setstate(s); a == random.random() # graphs 2
 r = random.Random(3); r.random(), r.choice([1, 2]), r.getstate() # graphs 2
 random.Random(3).random() # graphs 2

@@ -1,0 +1,101 @@
+"""options={"guard_filter_fn": choose}: the user says which guards of a frame are kept.
+
+`choose` gets a list of GuardFilterEntry and gives as many bools. What it drops is not compared any
+more: that the assumption holds is the user's promise. The filters of torch.compiler
+(`skip_guard_on_globals_unsafe` and its kin) read these entries, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo.errors import InvalidOption
+from dynamo.guards.kinds import Guard
+from dynamo.guards.sources import INSTALLED, GlobalSource, GlobalsSource, InstalledSource, Source
+
+Filter = Callable[[list["GuardFilterEntry"]], Sequence[bool]]
+
+# Our kinds under the names that filters written for torch.compile compare.
+_TYPES = {
+    "type": "TYPE_MATCH",
+    "id": "ID_MATCH",
+    "none": "CONSTANT_MATCH",
+    "constant": "CONSTANT_MATCH",
+    "tensor": "TENSOR_MATCH",
+    "static_tensor": "TENSOR_MATCH",
+    "length": "SEQUENCE_LENGTH",
+    "dict_keys": "DICT_KEYS_MATCH",
+    "contains": "DICT_CONTAINS",
+    "has_attr": "HASATTR",
+    "no_instance_attr": "NOT_PRESENT_IN_GENERIC_DICT",
+    "function_code": "CLOSURE_MATCH",
+    "shapes": "SHAPE_ENV",
+    "grad_mode": "GRAD_MODE",
+    "globals": "GLOBAL_STATE",
+    "aliased": "DUPLICATE_INPUT",
+}
+_WITH_VALUE = frozenset(["id", "none", "constant", "static_tensor", "function_code"])
+
+
+@dataclass(frozen=True)
+class GuardFilterEntry:
+    """One guard: where it looks, what it compares."""
+
+    name: str
+    has_value: bool
+    value: Any
+    guard_type: str
+    derived_guard_types: tuple[str, ...]
+    is_global: bool
+    orig_guard: Guard
+
+
+def kept(guards: Iterable[Guard], choose: Filter) -> set[int]:
+    """ids of the guards that stay: those that `choose` keeps, and those without which the new code
+    could not be loaded.
+    """
+    guards = list(guards)
+    offered = [guard for guard in guards if not _is_needed(guard.source)]
+    try:
+        answers = list(choose([_entry(guard) for guard in offered]))
+    except Exception as error:
+        raise InvalidOption(f"guard_filter_fn raised {type(error).__name__}: {error}") from error
+    if len(answers) != len(offered):
+        raise InvalidOption(
+            f"guard_filter_fn returned {len(answers)} bools for {len(offered)} guards: "
+            "return one for each, in order"
+        )
+    dropped = {id(guard) for guard, answer in zip(offered, answers) if not answer}
+    return {id(guard) for guard in guards} - dropped
+
+
+def _is_needed(source: Source | None) -> bool:
+    if source is None:
+        return False
+    if isinstance(source, GlobalSource):
+        return source.variable == INSTALLED
+    root = _root(source)
+    return isinstance(root, GlobalsSource) or isinstance(source, InstalledSource)
+
+
+def _root(source: Source) -> Source:
+    while source.base is not None:
+        source = source.base
+    return source
+
+
+def _entry(guard: Guard) -> GuardFilterEntry:
+    source, payload = guard.source, guard.payload
+    has_value = guard.kind in _WITH_VALUE or guard.kind == "tensor"
+    value = payload[0] if guard.kind == "tensor" and isinstance(payload, tuple) else payload
+    return GuardFilterEntry(
+        name="" if source is None else source.name,
+        has_value=has_value,
+        value=value if has_value else None,
+        guard_type=_TYPES.get(guard.kind, guard.kind.upper()),
+        derived_guard_types=(),
+        is_global=source is not None and isinstance(_root(source), GlobalSource),
+        orig_guard=guard,
+    )

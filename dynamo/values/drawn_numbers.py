@@ -1,0 +1,171 @@
+"""Random numbers of Python and numpy: the rewritten frame draws them, natively and in the program's
+order, before it calls the graph, and they are inputs of the graph.
+
+A number is a symbol without a value (fxgraph/symbols.py): captured code computes with it, and
+breaks where it asks which number it is. An array is a graph input as any other. Only literal
+arguments are taken, so that the draw is the same one in every call.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.guards.sources import MadeSource, Source
+from dynamo.values.base import Value
+from dynamo.values.builder import special_builder
+from dynamo.values.builtins import TABLE, BuiltinValue
+from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.hoisted_modules import HoistedCall
+from dynamo.values.objects import ObjectValue
+from dynamo.values.symbol import SymbolValue
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+# Methods of random.Random that are drawn whole: what they give depends on nothing but arguments.
+_FLOATS = ["random", "uniform", "triangular", "betavariate", "expovariate", "gammavariate"]
+_FLOATS += ["gauss", "lognormvariate", "normalvariate", "vonmisesvariate", "paretovariate"]
+_FLOATS += ["weibullvariate"]
+_INTS = ["randint", "randrange", "getrandbits"]
+# They read or change what the program holds: broken at as one call.
+_OPAQUE = ["choice", "choices", "sample", "shuffle", "randbytes", "getstate", "setstate"]
+# Functions of numpy.random's one generator.
+_OF_NUMPY = ["rand", "randn", "random", "random_sample", "uniform", "normal"]
+_OF_NUMPY += ["standard_normal", "randint", "exponential", "standard_exponential", "gamma", "beta"]
+_OF_NUMPY += ["laplace", "logistic", "lognormal", "poisson", "binomial", "geometric", "chisquare"]
+_OF_NUMPY += ["permutation", "triangular", "rayleigh", "weibull", "pareto", "gumbel", "seed"]
+_LARGEST = 2**62
+
+
+class Draw:
+    """generator.name(*args, **kwargs), of the generator that is given."""
+
+    def __init__(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs
+        self.__name__ = name
+
+    def __call__(self, generator: Any) -> Any:
+        return getattr(generator, self.name)(*self.args, **self.kwargs)
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Of the ints that are drawn, both included; None: not known."""
+        if self.kwargs:
+            return None
+        if self.name == "randint":
+            return self.args[0], self.args[1]
+        if self.name == "randrange":
+            numbers = range(*self.args)
+            return min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
+        return (0, 2 ** self.args[0] - 1) if self.name == "getrandbits" else None
+
+
+def _drawn(
+    tx: Interpreter,
+    owner: str,
+    name: str,
+    stand_in: Any,
+    function: Callable[[Draw], HoistedCall],
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+) -> Value:
+    refused = Unsupported(breaks.UncapturedCall(f"{owner}.{name}"))
+    output = tx.output
+    if output.bodies or output.context.export or not output.symbols.allowed:
+        raise refused
+    if not all(value.is_constant() for value in (*args, *kwargs.values())):
+        raise refused
+    known = [value.as_constant() for value in args], {k: v.as_constant() for k, v in kwargs.items()}
+    if not is_literal((*known[0], *known[1].values())):
+        raise refused
+    draw = Draw(name, *known)
+    try:
+        example = draw(stand_in)
+    except Exception:  # raised where the program asks for it
+        raise refused from None
+    bounds = draw.bounds() if type(example) is int else None
+    if type(example) not in (float, int, np.ndarray, type(None)):
+        raise refused
+    if type(example) is int and (bounds is None or max(map(abs, bounds)) >= _LARGEST):
+        raise refused
+    output.checks.numbers_drawn()
+    output.hoisted_calls.append(function(draw))
+    output.side_effects.touch()
+    if example is None:
+        return ConstantValue(None)
+    source = MadeSource(len(output.hoisted_calls) - 1)
+    if isinstance(example, np.ndarray):
+        return tx.wrap(example, source)
+    low, high = bounds or (None, None)
+    number = output.symbols.drawn(type(example), low, high, source)
+    return SymbolValue(output, number, source)
+
+
+def _of_generator(name: str) -> Callable[..., Value]:
+    """A method of a random.Random from outside."""
+
+    def draw(tx: Interpreter, generator: Value, *args: Value, **kwargs: Value) -> Value:
+        source = generator.source
+        if not _is_plain(generator) or source is None:
+            raise Unsupported(breaks.UncapturedCall(f"Random.{name}"))
+
+        def call(draw: Draw) -> HoistedCall:
+            return HoistedCall(draw, source)
+
+        return _drawn(tx, "Random", name, random.Random(0), call, args, kwargs)
+
+    return draw
+
+
+def _is_plain(generator: Value) -> bool:
+    return isinstance(generator, ObjectValue) and generator.cls is random.Random
+
+
+def _of_numpy(name: str) -> Callable[..., Value]:
+    """A function of numpy.random."""
+    function = getattr(np.random, name)
+
+    def call(draw: Draw) -> HoistedCall:
+        return HoistedCall(functools.partial(function, *draw.args, **draw.kwargs))
+
+    def draw(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        stand_in = np.random.RandomState(0)
+        return _drawn(tx, "numpy.random", name, stand_in, call, args, kwargs)
+
+    return draw
+
+
+def _broken(name: str) -> Callable[..., Value]:
+    def refuse(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        raise Unsupported(breaks.UncapturedCall(f"Random.{name}"))
+
+    return refuse
+
+
+def _register() -> None:
+    for name in (*_FLOATS, *_INTS, "seed"):
+        TABLE[getattr(random.Random, name)] = _of_generator(name)
+    for name in _OPAQUE:
+        TABLE[getattr(random.Random, name)] = _broken(name)
+    for name in _OF_NUMPY:
+        function = getattr(np.random, name)
+        TABLE[function] = _of_numpy(name)
+        _numpys[id(function)] = function
+
+
+_numpys: dict[int, Any] = {}  # by id: most are methods, bound to numpy's one generator
+_register()
+
+
+@special_builder(lambda obj: id(obj) in _numpys)
+def build_numpy_draw(tx: Interpreter, obj: Any, source: Source | None) -> Value:
+    tx.guard(source, "id", obj)
+    return tx.output.remember(obj, source, BuiltinValue(obj, source))
