@@ -477,6 +477,15 @@ def test_no_time_to_measure(monkeypatch):
     assert fallbacks(c.spec) == {"mm.default": 1}
 
 
+def test_no_time_to_measure_a_product_of_a_weight(monkeypatch):
+    monkeypatch.setattr("inductor.pipeline._TUNING", {"quick": 0.0})
+    module, x = nn.Linear(256, 256).eval(), torch.randn(64, 256)
+    compiled, context = compile_fresh(module)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), module(x), **CLOSE)
+    assert "products: 1 of 64x256x256 by generated" in notes(context)
+
+
 @pytest.mark.parametrize("name", ["generated", "aten"])
 def test_products_left_unmeasured_follow_the_others(monkeypatch, name):
     measured = []
