@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from fxgraph.aot.functional import Unfunctionalizable
+
 aten = torch.ops.aten
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -33,6 +35,9 @@ def _sgd(
     dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
     grad_scale: Any = None, found_inf: Any = None,
 ) -> None:  # fmt: skip
+    if any(param.dtype in _HALF for param in params):
+        # ATen's kernel gives elements of whole vectors other results than the rest.
+        raise Unfunctionalizable("a fused step of SGD in half precision")
     for one in _each(params, grads, grad_scale, found_inf, maximize, buffers):
         grad = one.decayed(weight_decay)
         if momentum:
