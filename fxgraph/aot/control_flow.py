@@ -107,6 +107,12 @@ class ControlFlow:
             raise Unsuited
         return self.run(self, *args)
 
+    def run_branch(self, predicate: Any, operands: Sequence[Any]) -> Any:
+        """As a call, for a branch of the program."""
+        if _is_watched() or not all(map(_is_operand, operands)):
+            raise Unsuited
+        return self.bodies[0 if predicate else 1](*operands)
+
     def joined(self, results: Sequence[Any], body: Body, inputs: Sequence[torch.Tensor]) -> Any:
         """The results as autograd sees those of torch's operator; `inputs` in the body's order."""
         if not torch.is_grad_enabled() or not any(self.with_grad):
@@ -277,6 +283,10 @@ def _is_known(seen: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, (int, float)) or _is_plain(value)
 
 
 def _is_watched() -> bool:

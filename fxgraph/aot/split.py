@@ -10,6 +10,7 @@ Python must run themselves.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,29 +58,44 @@ class SplitGraph:
         self.parts = parts
         self.flows = flows
         self.placeholders = gm.graph.find_nodes(op="placeholder")
-        self.attributes = gm.graph.find_nodes(op="get_attr")
+        found = {
+            node: getattr(gm, node.target, None) for node in gm.graph.find_nodes(op="get_attr")
+        }
+        self.bodies = {n: body for n, body in found.items() if isinstance(body, GraphModule)}
+        self.attributes = [node for node in found if node not in self.bodies]
         self.result = gm.graph.output_node().args[0]
-        self.dead = _last_uses(gm, parts)
-        self.expected = [_expected(gm, part) if part.compiled else [] for part in parts]
+        leaves = self.result if isinstance(self.result, tuple) else [None]
+        self.is_flat = all(isinstance(leaf, Node) for leaf in leaves)
+        # What takes its arguments from the results so far, without an interpreter between.
+        self.direct = {n: _direct(n, flows.get(n)) for part in parts for n in part.nodes}
+        expected = [_expected(gm, part) if part.compiled else [] for part in parts]
+        self.steps = list(zip(parts, map(_given, parts), _last_uses(gm, parts), expected))
         self.compile_report: dict[str, Any] = {}
 
     def __call__(self, *inputs: Any) -> Any:
         interpreter = Interpreter(self.module)
         env = interpreter.env = dict(zip(self.placeholders, inputs))
+        env.update(self.bodies)
         env.update((node, interpreter.run_node(node)) for node in self.attributes)
-        for part, dead, expected in zip(self.parts, self.dead, self.expected):
+        for part, given, dead, expected in self.steps:
             if part.compiled is None or not all(tensor.holds(env) for tensor in expected):
                 for node in part.nodes:
                     env[node] = self._run(node, interpreter)
             else:
-                bound = getattr(part.compiled, "binds_static", False)
-                given = [env[n] for n in part.inputs if not (bound and n.meta.get("static"))]
-                env.update(zip(part.outputs, part.compiled(*given)))
+                env.update(zip(part.outputs, part.compiled(*[env[n] for n in given])))
             for node in dead:
                 env.pop(node, None)
+        if self.is_flat:
+            return tuple([env[node] for node in self.result])
         return map_aggregate(self.result, lambda a: env[a] if isinstance(a, Node) else a)
 
     def _run(self, node: Node, interpreter: Interpreter) -> Any:
+        direct = self.direct.get(node)
+        if direct is not None:
+            try:
+                return direct(interpreter.env)
+            except Unsuited:
+                return interpreter.run_node(node)
         flow = self.flows.get(node)
         if flow is not None:
             given = [arg for arg in node.args if getattr(arg, "op", "") != "get_attr"]
@@ -90,6 +106,24 @@ class SplitGraph:
             with contextlib.suppress(Unsuited):
                 return flow(values)
         return interpreter.run_node(node)
+
+
+def _given(part: Part) -> list[Node]:
+    """The results that a compiled part is called with; it holds parameters and buffers itself."""
+    bound = getattr(part.compiled, "binds_static", False)
+    return [node for node in part.inputs if not (bound and node.meta.get("static"))]
+
+
+def _direct(node: Node, flow: ControlFlow | None) -> Callable[[dict[Node, Any]], Any] | None:
+    """The node as a function of the results so far, if it is an item of one, or a branch."""
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        of, index = node.args
+        return (lambda env: env[of][index]) if isinstance(index, int) else None
+    if node.target is branch and flow is not None:
+        predicate, *_, operands = node.args
+        run = flow.run_branch
+        return lambda env: run(env[predicate], [env[operand] for operand in operands])
+    return None
 
 
 def split(
