@@ -48,6 +48,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "",
         "comma-separated names or patterns of inputs whose sizes or numbers are symbols at once",
     ),
+    "unbacked_sources": (
+        "",
+        "the same, of inputs of whose sizes or numbers nothing may be assumed (mark_unbacked)",
+    ),
     "symbol_limit": (
         200,
         "how many symbols one frame may have; sizes and numbers beyond it are constants",
