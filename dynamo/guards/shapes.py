@@ -370,8 +370,8 @@ class FrameSymbols:
             return None
         varies = self.automatic and (at_once or self.seen.numbers[name] is VARIES)
         if _is_named(source, config.unbacked_sources):
-            self._numbers[source] = made = self.drawn(kind, None, None, source)
-            return made
+            self._numbers[source] = self.drawn(kind, None, None, source)
+            return self._numbers[source]
         varies = varies or _is_named(source, config.dynamic_sources)
         if not varies and not (self.at_once and _is_argument(source) and value not in (0, 1)):
             return None
