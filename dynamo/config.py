@@ -33,7 +33,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
     "loop_limit": (
-        1_000_000,
+        2_000_000,
         "how many instructions one frame may execute symbolically; 100,000 if its graph is large",
     ),
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
