@@ -3,7 +3,7 @@
 A backend is `(gm: fxgraph.GraphModule, example_inputs: list[Tensor], **options) -> callable`. Names
 come from three places, in this order: `register_backend` (ours are registered so), the entry-point
 group "framegraph_backends", and, through the bridge, backends written for torch.compile: its
-entry-point group "torch_dynamo_backends".
+entry-point group "torch_dynamo_backends", and torch's debugging backends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _BUILTIN = {
     "print": "backends.debug",
     "print_aot": "backends.debug",
 }
-_DEBUG = {"eager", "aot_eager", "print", "print_aot"}
+# torch's own debugging backends that go through the bridge.
+_OF_TORCH = frozenset(["aot_eager_decomp_partition", "pre_dispatch_eager"])
+_DEBUG = {"eager", "aot_eager", "print", "print_aot", *_OF_TORCH}
 
 _registered: dict[str, Backend] = {}
 
@@ -75,6 +77,11 @@ def _load(name: str) -> None:
         if entry.name == name:
             register_backend(entry.load(), name=name)
             return
+    if name in _OF_TORCH:
+        from backends.bridge import bridge
+
+        register_backend(bridge(name), name=name)
+        return
     for entry in entry_points(group=BRIDGED_ENTRY_POINTS):
         if entry.name == name:
             from backends.bridge import bridge
@@ -96,7 +103,7 @@ class UnknownBackend(ValueError):
 
 def list_backends(debug: bool = False) -> list[str]:
     """Names that `dynamo.compile(backend=...)` takes; the debugging ones only with debug=True."""
-    names = {*_BUILTIN, *_registered}
+    names = {*_BUILTIN, *_OF_TORCH, *_registered}
     for group in (ENTRY_POINTS, BRIDGED_ENTRY_POINTS):
         names.update(entry.name for entry in entry_points(group=group))
     return sorted(names if debug else names - _DEBUG)

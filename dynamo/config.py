@@ -33,7 +33,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
     "loop_limit": (
-        1_000_000,
+        2_000_000,
         "how many instructions one frame may execute symbolically; 100,000 if its graph is large",
     ),
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
@@ -47,6 +47,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "dynamic_sources": (
         "",
         "comma-separated names or patterns of inputs whose sizes or numbers are symbols at once",
+    ),
+    "unbacked_sources": (
+        "",
+        "the same, of inputs of whose sizes or numbers nothing may be assumed (mark_unbacked)",
     ),
     "symbol_limit": (
         200,

@@ -261,9 +261,12 @@ class FrameSymbols:
             seen = self.seen.tensors[name] = SeenTensor.of(tensor)
         else:
             seen.update(tensor)
-        named = _is_named(source)
+        named = _is_named(source, config.dynamic_sources)
+        unbacked = _is_named(source, config.unbacked_sources)
         varying = {
-            dim: why for dim in range(tensor.dim()) if (why := self._why(tensor, dim, seen, named))
+            dim: why
+            for dim in range(tensor.dim())
+            if (why := self._why(tensor, dim, seen, named, unbacked))
         }
         if varying and self._is_full() and not getattr(tensor, _MARKED, ()):
             self._say_full(readable_name(source))
@@ -284,13 +287,17 @@ class FrameSymbols:
     def _say_full(self, name: str) -> None:
         self.reasons.append(f"{name} is constant: the frame has config.symbol_limit symbols")
 
-    def _why(self, tensor: torch.Tensor, dim: int, seen: SeenTensor, named: bool) -> str | None:
+    def _why(
+        self, tensor: torch.Tensor, dim: int, seen: SeenTensor, named: bool, unbacked: bool
+    ) -> str | None:
         """Why the size is a symbol; None: it is a constant."""
         size = tensor.shape[dim]
         if dim in getattr(tensor, _STATIC, ()):
             return None
         if dim in getattr(tensor, _UNBACKED, ()):
             return "marked by mark_unbacked"
+        if unbacked:
+            return "dynamo.config.unbacked_sources names it"
         if dim in getattr(tensor, _MARKED, ()):
             return "marked by mark_dynamic" if size > 1 else None
         if size < 2:
@@ -315,7 +322,7 @@ class FrameSymbols:
         name = readable_name(where)
         low, high = getattr(tensor, _RANGES, {}).get(dim, (None, None))
         self.reasons.append(f"{name} is a symbol: {why}")
-        if dim in getattr(tensor, _UNBACKED, ()):
+        if dim in getattr(tensor, _UNBACKED, ()) or _is_named(source, config.unbacked_sources):
             return self.env.new_unbacked(name, 0, None, where)
         if not shares or low is not None or high is not None or size not in self._by_hint:
             symbol = self.env.new_symbol(size, name, max(low or 2, 2), high, where)
@@ -382,7 +389,10 @@ class FrameSymbols:
         if not scheduled and (config.specialize_int if kind is int else config.specialize_float):
             return None
         varies = self.automatic and (at_once or self.seen.numbers[name] is VARIES)
-        varies = varies or scheduled or _is_named(source)
+        if _is_named(source, config.unbacked_sources):
+            self._numbers[source] = self.drawn(kind, None, None, source)
+            return self._numbers[source]
+        varies = varies or scheduled or _is_named(source, config.dynamic_sources)
         if not varies and not (self.at_once and _is_argument(source) and value not in (0, 1)):
             return None
         if self._is_full():
@@ -401,7 +411,9 @@ class FrameSymbols:
         return made
 
     def drawn(self, kind: type, low: int | None, high: int | None, source: Source) -> Any:
-        """The symbol of a random number that the rewritten frame draws before the graph."""
+        """The symbol of a number of which nothing is assumed: a random number that the rewritten
+        frame draws before the graph, or one that config.unbacked_sources names.
+        """
         name = readable_name(source)
         if kind is float:
             return self.env.new_float(None, name, source)
@@ -575,9 +587,9 @@ def _is_argument(source: Source) -> bool:
     return False
 
 
-def _is_named(source: Source) -> bool:
-    """Whether config.dynamic_sources names the input, as guards or as the program do."""
-    names = [name.strip() for name in config.dynamic_sources.split(",")]
+def _is_named(source: Source, among: str) -> bool:
+    """Whether a list of names has the input, as guards or as the program name it."""
+    names = [name.strip() for name in among.split(",")]
     known = (source.name, readable_name(source))
     return any(name in known or _matches(name, known) for name in names if name)
 

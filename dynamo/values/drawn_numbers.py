@@ -81,9 +81,10 @@ def _drawn(
     output = tx.output
     if output.bodies or output.context.export or not output.symbols.allowed:
         raise refused
-    if not all(value.is_constant() for value in (*args, *kwargs.values())):
-        raise refused
-    known = [value.as_constant() for value in args], {k: v.as_constant() for k, v in kwargs.items()}
+    try:
+        known = [v.as_constant() for v in args], {k: v.as_constant() for k, v in kwargs.items()}
+    except Unsupported:
+        raise refused from None
     if not is_literal((*known[0], *known[1].values())):
         raise refused
     draw = Draw(name, *known)

@@ -291,7 +291,7 @@ def given_container(x):
 
 @program("LOOP_LIMIT")
 def long_loop(x):
-    numbers = list(range(2_000_000))
+    numbers = list(range(3_000_000))
     return x * numbers[-1]
 
 

@@ -48,7 +48,7 @@ def in_tensors(x):
 
 def of_numpy(x):
     np.random.seed(3)
-    array = np.random.rand(3) + np.random.randint(0, 10, size=3)
+    array = np.random.rand(3) + np.random.randint(0, 10, size=(2, 3))[0]
     return x * np.random.rand() + np.random.uniform(1.0, 2.0), array, torch.from_numpy(array)
 
 

@@ -136,6 +136,27 @@ def test_dynamic_sources(counter, names):
     assert counter.graphs == 1
 
 
+def test_unbacked_sources(counter):
+    def f(x, n, scale):
+        return x * n + x.shape[0] * scale
+
+    with dynamo.config.patch(unbacked_sources="x, n, L['scale']"):
+        compiled = dynamo.compile(f, backend=counter, fullgraph=True)
+        for size, n, scale in ((2, 3, 0.5), (0, 0, 1.5), (1, 1, -2.5)):
+            assert torch.equal(compiled(torch.ones(size), n, scale), f(torch.ones(size), n, scale))
+        assert counter.graphs == 1
+        deciding = dynamo.compile(lambda x, n: x if n > 1 else -x, backend="eager")
+        for n in (0, 1, 2):
+            assert deciding(torch.ones(1), n).item() == (1 if n > 1 else -1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", "pre_dispatch_eager"])
+def test_backends_of_torch(backend):
+    compiled = dynamo.compile(lambda x: torch.softmax(x * 2, 0), backend=backend)
+    x = torch.arange(3.0, requires_grad=True)
+    assert torch.allclose(compiled(x), torch.softmax(x * 2, 0))
+
+
 @pytest.mark.parametrize(
     ("name", "values"), [("specialize_int", (2, 3, 4)), ("specialize_float", (2.5, 3.5, 4.5))]
 )

@@ -1,4 +1,4 @@
-"""dce, cse, rewriting; verify after each."""
+"""dce, cse; verify after each."""
 
 import operator
 
@@ -8,7 +8,6 @@ import torch.nn.functional as F
 import fxgraph
 from fxgraph import Graph, GraphModule, verify
 from fxgraph.aot import functionalize, run_functional
-from fxgraph.match import ANY, Call, rewrite
 from fxgraph.passes import cse, dce
 
 aten = torch.ops.aten
@@ -131,45 +130,3 @@ class TestCse:
         for one, other in zip([*expected, *theirs], [*actual, *ours]):
             assert torch.equal(one, other)
         assert actual[1] is not actual[2]
-
-
-class TestMatch:
-    RULES = [
-        (Call(aten.mul.Tensor, ANY("x"), 1), lambda m: m["x"]),
-        (Call(aten.neg.default, Call(aten.neg.default, ANY("x"))), lambda m: m["x"]),
-        (
-            Call(
-                aten.add.Tensor,
-                Call(aten.mm.default, ANY("a"), ANY("b"), single_use=True),
-                ANY("c"),
-            ),
-            lambda m: m["node"].graph.call_function(aten.addmm.default, (m["c"], m["a"], m["b"])),
-        ),
-    ]
-
-    def test_rewrite(self):
-        g = Graph()
-        x, y, z = (g.placeholder(n) for n in "xyz")
-        a = g.call_function(aten.mul.Tensor, (x, 1))
-        b = g.call_function(aten.neg.default, (g.call_function(aten.neg.default, (a,)),))
-        c = g.call_function(aten.add.Tensor, (g.call_function(aten.mm.default, (b, y)), z))
-        c.meta["val"] = "kept"
-        g.output((c, g.call_function(aten.mul.Tensor, (x, 1.0))))
-        assert rewrite(g, self.RULES)
-        dce(g)
-        verify(g)
-        assert names(g) == ["x", "y", "z", "addmm", "mul_1", "output"]
-        assert g.find_nodes(op="call_function")[0].meta["val"] == "kept"
-        assert not rewrite(g, self.RULES)
-
-    def test_conditions(self):
-        g = Graph()
-        x, y = g.placeholder("x"), g.placeholder("y")
-        mm = g.call_function(aten.mm.default, (x, y))
-        g.output((g.call_function(aten.add.Tensor, (mm, y)), mm))
-        assert not rewrite(g, self.RULES)  # mm has two users
-        same = Call((aten.mm.default,), ANY("p"), ANY("p"))
-        assert not rewrite(g, [(same, lambda m: m["p"])])
-        assert not rewrite(
-            g, [(Call(aten.mm.default, ANY("p", lambda v: v is y), ANY("q")), lambda m: m["q"])]
-        )
