@@ -117,6 +117,8 @@ def make_wrapper(
 @tensor_function
 def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
     """A wrapper from outside: an input of the graph."""
+    if not _is_whole(obj):
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:
         source = tx.output.install("tensor", obj)
     guard_wrapper(tx, obj, source)
@@ -127,6 +129,15 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     value.real = obj
     tx.output.adopt(value.fake, value)
     return tx.output.remember(obj, source, value)
+
+
+def _is_whole(obj: torch.Tensor) -> bool:
+    """Whether the tensors inside are there: __new__ gives one in which __init__ puts them later."""
+    try:
+        names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    except AttributeError:
+        return False
+    return all(hasattr(obj, name) for name in names)
 
 
 def guard_wrapper(tx: Interpreter, obj: torch.Tensor, source: Source) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -329,3 +331,19 @@ def test_a_class_that_is_unflattened_as_its_base():
     compiled = dynamo.compile(lambda x: (x + 1, type(x).__name__), backend="eager")
     for cls in (Pair, Derived, Pair):
         assert compiled(cls(torch.ones(2), torch.ones(2)))[1] == cls.__name__
+
+
+def test_one_that_is_not_whole():
+    """A continuation of __new__ gives a wrapper into which __init__ has put nothing yet."""
+
+    class Broken(Pair):
+        @staticmethod
+        def __new__(cls, a, b, tag="pair"):
+            made = Pair.__new__(cls, a, b, tag)
+            dynamo.graph_break()
+            return made
+
+    compiled = dynamo.compile(lambda x: Broken(x, x + 1).a * 2, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # a fault of ours
+        assert compiled(torch.ones(2)).tolist() == [2, 2]
