@@ -217,6 +217,8 @@ _make_nested(_jagged.buffer_from_jagged, by_layout=False)
 @tensor_function
 def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | None) -> Value:
     """A wrapper from outside: an input of the graph."""
+    if not _is_whole(obj):
+        raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     if source is None:
         source = tx.output.install("tensor", obj)
     cls = type(obj)
@@ -231,6 +233,15 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     tx.output.adopt(value.fake, value)
     tx.output.has_overrides |= override_of(cls) is not MISSING and not overrides_by_default(cls)
     return tx.output.remember(obj, source, value)
+
+
+def _is_whole(obj: torch.Tensor) -> bool:
+    """Whether the tensors inside are there: __new__ gives one in which __init__ puts them later."""
+    try:
+        names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    except AttributeError:
+        return False
+    return all(hasattr(obj, name) for name in names)
 
 
 def _check_parts(obj: torch.Tensor) -> None:

@@ -489,3 +489,19 @@ def test_a_part_that_is_no_tensor_in_memory():
         torch.testing.assert_close(dynamo.compile(fn)(x), fn(x))
         warnings.warn("none of a fault", stacklevel=1)
     assert [str(one.message) for one in warned] == ["none of a fault"]
+
+
+def test_one_that_is_not_whole():
+    """A continuation of __new__ gives a wrapper into which __init__ has put nothing yet."""
+
+    class Broken(Pair):
+        @staticmethod
+        def __new__(cls, a, b, tag="pair"):
+            made = Pair.__new__(cls, a, b, tag)
+            dynamo.graph_break()
+            return made
+
+    compiled = dynamo.compile(lambda x: Broken(x, x + 1).a * 2, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # a fault of ours
+        assert compiled(torch.ones(2)).tolist() == [2, 2]
