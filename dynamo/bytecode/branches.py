@@ -50,7 +50,7 @@ def _meeting(program: Sequence[Instruction], jump: Instruction) -> int | None:
             continue
         sides.add(index)
         instr = program[index]
-        if instr.op in _REFUSED or instr.handler is not jump.handler:
+        if instr.op in _REFUSED:
             return None
         todo += _following(program, instr)
     return None if jump.index in sides else meeting

@@ -175,12 +175,11 @@ def run_conditional(
         later = value.deferred_truth(tx)
         if later is None:
             return False
-        below = len(tx.stack)
         starts = [(instr.target.index, kept), (instr.index + 1, ())]  # type: ignore[union-attr]
         if not jumps_if:
             starts.reverse()
         with _refusals():
-            sides = [_captured(tx, state, start, meeting, below) for start in starts]
+            sides = [_captured(tx, state, start, meeting) for start in starts]
             _Meeting(tx, meeting, sides, place).join(later[0].node)
     except _Refused as refused:
         state.restore(tx)
@@ -265,7 +264,6 @@ def _captured(
     state: _State,
     start: tuple[int, Sequence[Value]],
     meeting: int,
-    below: int,
 ) -> _Side:
     output, effects_ = tx.output, tx.output.side_effects
     state.restore(tx)
@@ -274,13 +272,11 @@ def _captured(
     values, crossed = len(output.values_by_source), effects_.crossings
     grad = torch.is_grad_enabled()
     with body_scope(tx) as graph, effects_.untouched():
-        _run(tx, meeting, below)
+        _run(tx, meeting)
         if torch.is_grad_enabled() is not grad:
             raise _Refused("a side changes the grad mode")
     if effects_.crossings != crossed or output.finalizable or tx.exc_info is not state.exception:
         raise _Refused("a side does more than compute tensors")
-    if not tx.done and (tx.index != meeting or len(tx.stack) < below):
-        raise _Refused("the sides do not meet")
     found = itertools.islice(output.values_by_source.values(), values, None)
     if any(_belongs(value, graph) for value in found):
         raise _Refused("a side makes a tensor of what comes from outside")
@@ -289,7 +285,7 @@ def _captured(
     return _Side(graph, list(tx.stack), dict(tx.locals), tx.result if tx.done else None)
 
 
-def _run(tx: Interpreter, meeting: int, below: int) -> None:
+def _run(tx: Interpreter, meeting: int) -> None:
     """Execute instructions as `Interpreter.run` does; exceptions leave the side."""
     while not tx.done and tx.index != meeting:
         tx.began = tx.output.steps
@@ -300,8 +296,6 @@ def _run(tx: Interpreter, meeting: int, below: int) -> None:
         tx.current = instr
         tx.index += 1
         handler(tx, instr)
-        if len(tx.stack) < below:
-            raise _Refused("a side uses what is below it on the stack")
 
 
 def _belongs(value: Any, graph: Subgraph) -> bool:
