@@ -39,17 +39,34 @@ def torch_stamp() -> str:
     stamp = Path("build/torch-version")
     version = torch.__version__.split("+")[0]  # builds for other devices share one ABI
     if not stamp.exists() or stamp.read_text() != version:
-        stamp.parent.mkdir(exist_ok=True)
+        stamp.parent.mkdir(parents=True, exist_ok=True)
         stamp.write_text(version)
     return str(stamp)
 
 
-def torch_extension(name: str, folder: str, *flags: str) -> Extension:
-    """An extension against torch, that says which torch (fxgraph/extensions.py asks)."""
+def one_unit(name: str, parts: list[str]) -> str:
+    """A translation unit that includes the parts: torch's headers, most of a compile, are read
+    once for an extension. Written anew only if it changes.
+    """
+    unit = Path("build/units") / f"{name}.cpp"
+    text = "".join(f'#include "../../{part}"\n' for part in parts)
+    if not unit.exists() or unit.read_text() != text:
+        unit.parent.mkdir(parents=True, exist_ok=True)
+        unit.write_text(text)
+    return str(unit)
+
+
+def torch_extension(name: str, folder: str, *flags: str, apart: bool = False) -> Extension:
+    """An extension against torch, that says which torch (fxgraph/extensions.py asks).
+
+    apart: its files are compiled one by one.
+    """
+    parts = sources(folder, ".cpp")
+    headers = [*sources(folder, ".h"), "fxgraph/csrc/torch_version.h", torch_stamp()]
     return CppExtension(
         name,
-        sources(folder, ".cpp"),
-        depends=[*sources(folder, ".h"), "fxgraph/csrc/torch_version.h", torch_stamp()],
+        parts if apart else [one_unit(name, parts)],
+        depends=headers if apart else [*headers, *parts],
         extra_compile_args={"cxx": [*CXX_FLAGS, *flags]},
     )
 
@@ -74,7 +91,8 @@ def autograd() -> Extension:
 def recurrent() -> Extension:
     """Its vector types are passed between inlined functions alone, whose ABI -Wpsabi is about."""
     flags = ("-O3", "-ffp-contract=fast", "-fopenmp", "-Wno-psabi")
-    return torch_extension("fxgraph.aot._recurrent", "fxgraph/aot/csrc/recurrent", *flags)
+    folder = "fxgraph/aot/csrc/recurrent"  # its files are for processors of different kinds
+    return torch_extension("fxgraph.aot._recurrent", folder, *flags, apart=True)
 
 
 def plan() -> Extension:

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import torch
 
 from inductor.index import Index, Indirect
+from inductor.operations import BOOL, OPERATIONS
 from inductor.sizes import Extent, Size, Undecided, known_le, known_lt
 
 COMPUTE_TYPES = {
@@ -44,85 +45,6 @@ COMPUTE_TYPES = {
             torch.bool,
         )
     },
-}
-
-SAME, BOOL = "same", "bool"
-
-# name: (number of arguments, type of the result)
-TABLE: dict[str, tuple[int, str]] = {
-    **dict.fromkeys(
-        [
-            "neg",
-            "abs",
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "sqrt",
-            "rsqrt",
-            "reciprocal",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asinh",
-            "acosh",
-            "atanh",
-            "erf",
-            "erfc",
-            "erfinv",
-            "lgamma",
-            "digamma",
-            "sigmoid",
-            "floor",
-            "ceil",
-            "round",
-            "trunc",
-            "sign",
-            "relu",
-            "bit_not",
-        ],
-        (1, SAME),
-    ),
-    **dict.fromkeys(
-        [
-            "add",
-            "sub",
-            "mul",
-            "div",
-            "div_trunc",
-            "div_floor",
-            "remainder",
-            "fmod",
-            "maximum",
-            "minimum",
-            "fmax",
-            "fmin",
-            "pow",
-            "atan2",
-            "hypot",
-            "copysign",
-            "bit_and",
-            "bit_or",
-            "bit_xor",
-            "shift_left",
-            "shift_right",
-        ],
-        (2, SAME),
-    ),
-    "mul_add": (3, SAME),  # a * b + c, of floats; rounded once where eager does so
-    **dict.fromkeys(
-        ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"], (2, BOOL)
-    ),
-    **dict.fromkeys(["isnan", "isinf", "signbit", "logical_not"], (1, BOOL)),
 }
 
 
@@ -236,17 +158,17 @@ def indirect_values(index: Index) -> tuple[Value, ...]:
 
 
 class Ops:
-    """The vocabulary. The operations of TABLE are methods too: ops.add(a, b), ops.exp(a), ..."""
+    """The vocabulary. The rows of OPERATIONS are methods too: ops.add(a, b), ops.exp(a), ..."""
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
         try:
-            arity, rule = TABLE[name]
+            row = OPERATIONS[name]
         except KeyError:
             raise AttributeError(name) from None
 
         def operation(*args: Value) -> Value:
-            assert len(args) == arity, name
-            dtype = torch.bool if rule == BOOL else args[0].dtype
+            assert len(args) == row.arity, name
+            dtype = torch.bool if row.result == BOOL else args[0].dtype
             assert all(a.dtype == args[0].dtype for a in args), (name, [a.dtype for a in args])
             simple = _SIMPLIFY.get(name)
             if simple is not None and (result := simple(*args)) is not None:

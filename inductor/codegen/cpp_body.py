@@ -17,6 +17,7 @@ import torch
 from inductor.codegen.kernel import narrow_positions, positions_in_order, transposes
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Loops
+from inductor.operations import OPERATIONS
 from inductor.ops import COMPUTE_TYPES, Access, Value
 from inductor.sizes import Extent, largest
 
@@ -33,7 +34,6 @@ CPP_TYPES = {
     torch.bool: "bool",
 }
 
-INFIX = {"add": "+", "sub": "-", "mul": "*"}
 ROW, MID, BODY = range(3)
 
 # reduction: (start value, combining expression of a and v, lanes of a to one value)
@@ -397,10 +397,7 @@ class Body:
     def _op_call(self, v: Value, *args: Operand) -> Operand:
         operands, vector = self._same_kind(args)
         level = max(a.level for a in operands)
-        if v.op in INFIX:
-            text = f"{operands[0].text} {INFIX[v.op]} {operands[1].text}"
-        else:
-            text = f"{v.op}({', '.join(a.text for a in operands)})"
+        text = OPERATIONS[v.op].cpp.format(*(a.text for a in operands))
         return self._emit(text, text, v.dtype, vector, level)
 
     # -- results ----------------------------------------------------------------------------------

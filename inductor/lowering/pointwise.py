@@ -12,14 +12,9 @@ from inductor.ir import Tensor, Value
 from inductor.lowering.context import Lowering, Number, rounded
 from inductor.lowering.creation import constant
 from inductor.lowering.registry import NotLowered, aten, lower
+from inductor.operations import CHEAP, HEAVY, MEDIUM, OPERATIONS, SAME
 from inductor.ops import ops
 from inductor.sizes import Size, nonzero
-
-CHEAP, MEDIUM, HEAVY = (
-    1,
-    3,
-    6,
-)  # work units: arithmetic, division and square roots, transcendental functions
 
 
 def result_type(*items: Tensor | Number) -> torch.dtype:
@@ -57,96 +52,22 @@ def promoted(dtype: torch.dtype, *items: Tensor | Number) -> torch.dtype:
     return result_type(*items)
 
 
-# --- tables --------------------------------------------------------------------------------------
-
-# aten name: (op, work); computed in the result's type, which for integer input is float where torch
-# says so
-UNARY: dict[str, tuple[str, int]] = {
-    "neg": ("neg", CHEAP),
-    "abs": ("abs", CHEAP),
-    "relu": ("relu", CHEAP),
-    "floor": ("floor", CHEAP),
-    "ceil": ("ceil", CHEAP),
-    "round": ("round", CHEAP),
-    "trunc": ("trunc", CHEAP),
-    "sign": ("sign", CHEAP),
-    "bitwise_not": ("bit_not", CHEAP),
-    "reciprocal": ("reciprocal", MEDIUM),
-    "sqrt": ("sqrt", MEDIUM),
-    "rsqrt": ("rsqrt", MEDIUM),
-    **{
-        name: (name, HEAVY)
-        for name in [
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asinh",
-            "acosh",
-            "atanh",
-            "erf",
-            "erfc",
-            "erfinv",
-            "lgamma",
-            "digamma",
-            "sigmoid",
-        ]
-    },
-}
-
-_NOT_IN_LIBM = ("digamma", "erfinv")
-
-# aten name: (op, work); computed in the result's type
-BINARY: dict[str, tuple[str, int]] = {
-    "mul": ("mul", CHEAP),
-    "maximum": ("maximum", CHEAP),
-    "minimum": ("minimum", CHEAP),
-    "fmax": ("fmax", CHEAP),
-    "fmin": ("fmin", CHEAP),
-    "bitwise_and": ("bit_and", CHEAP),
-    "bitwise_or": ("bit_or", CHEAP),
-    "bitwise_xor": ("bit_xor", CHEAP),
-    "bitwise_left_shift": ("shift_left", CHEAP),
-    "bitwise_right_shift": ("shift_right", CHEAP),
-    "__and__": ("bit_and", CHEAP),
-    "__or__": ("bit_or", CHEAP),
-    "__xor__": ("bit_xor", CHEAP),
-    "__lshift__": ("shift_left", CHEAP),
-    "__rshift__": ("shift_right", CHEAP),
-    "remainder": ("remainder", MEDIUM),
-    "fmod": ("fmod", MEDIUM),
-    "atan2": ("atan2", HEAVY),
-    "hypot": ("hypot", HEAVY),
-    "copysign": ("copysign", CHEAP),
-}
-
-# aten name: op; computed in the promoted type of the operands
-COMPARE = {name: name for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-# operands count as true or false
-LOGICAL = {name: name for name in ("logical_and", "logical_or", "logical_xor")}
+# --- the table of operations ---------------------------------------------------------------------
 
 
-def _register_tables() -> None:
-    for name, (op, work) in UNARY.items():
-        lower(getattr(aten, name).default)(_unary(op, work))
-    for name, (op, work) in BINARY.items():
-        lower(getattr(aten, name))(_binary(op, work))
-    for name, op in COMPARE.items():
-        lower(getattr(aten, name))(_compare(op))
-    for name, op in LOGICAL.items():
-        lower(getattr(aten, name).default)(_logical(op))
+def _register_operations() -> None:
+    """Lowerings of the aten operators that are one operation of each element."""
+    for op, row in OPERATIONS.items():
+        for name in row.aten:
+            target = getattr(aten, name)
+            if row.arity == 1:
+                lower(target.default)(_unary(op))
+            elif row.result == SAME:
+                lower(target)(_binary(op))
+            elif op.startswith("logical_"):
+                lower(target.default)(_logical(op))
+            else:
+                lower(target)(_compare(op))
 
 
 def _out(ctx: Lowering) -> torch.dtype:
@@ -158,7 +79,9 @@ def _no_bool(dtype: torch.dtype) -> None:
         raise NotLowered("arithmetic on bool")
 
 
-def _unary(op: str, work: int) -> Callable[..., Tensor]:
+def _unary(op: str) -> Callable[..., Tensor]:
+    row = OPERATIONS[op]
+
     def lowering(ctx: Lowering, x: Tensor) -> Tensor:
         dtype = _out(ctx)
         if op == "bit_not" and dtype == torch.bool:
@@ -166,9 +89,9 @@ def _unary(op: str, work: int) -> Callable[..., Tensor]:
         if op in ("floor", "ceil", "round", "trunc") and not dtype.is_floating_point:
             return ctx.pointwise(lambda v: v, [x], dtype)
         _no_bool(dtype)
-        if op in _NOT_IN_LIBM and ctx.val().device.type == "cpu":
+        if not row.on_cpu and ctx.val().device.type == "cpu":
             raise NotLowered(f"C++ has no {op}")
-        return ctx.pointwise(getattr(ops, op), [x], dtype, work=work)
+        return ctx.pointwise(getattr(ops, op), [x], dtype, work=row.work)
 
     return lowering
 
@@ -199,7 +122,7 @@ _BOOL_FORMS = {
 }
 
 
-def _binary(op: str, work: int) -> Callable[..., Tensor]:
+def _binary(op: str) -> Callable[..., Tensor]:
     def lowering(ctx: Lowering, a: Any, b: Any) -> Tensor:
         dtype = _out(ctx)
         name = op
@@ -209,7 +132,7 @@ def _binary(op: str, work: int) -> Callable[..., Tensor]:
             if op not in _BOOL_FORMS:
                 raise NotLowered(f"{op} on bool")
             name = _BOOL_FORMS[op]
-        return ctx.pointwise(getattr(ops, name), [a, b], dtype, work=work)
+        return ctx.pointwise(getattr(ops, name), [a, b], dtype, work=OPERATIONS[op].work)
 
     return lowering
 
@@ -242,7 +165,7 @@ def _logical(op: str) -> Callable[..., Tensor]:
     return lowering
 
 
-_register_tables()
+_register_operations()
 
 
 @lower(aten.logical_not.default)

@@ -1,4 +1,4 @@
-"""dce, cse, constant folding, rewriting; verify after each."""
+"""dce, cse, rewriting; verify after each."""
 
 import operator
 
@@ -9,7 +9,7 @@ import fxgraph
 from fxgraph import Graph, GraphModule, verify
 from fxgraph.aot import functionalize, run_functional
 from fxgraph.match import ANY, Call, rewrite
-from fxgraph.passes import constant_folding, cse, dce
+from fxgraph.passes import cse, dce
 
 aten = torch.ops.aten
 
@@ -131,43 +131,6 @@ class TestCse:
         for one, other in zip([*expected, *theirs], [*actual, *ours]):
             assert torch.equal(one, other)
         assert actual[1] is not actual[2]
-
-
-class TestConstantFolding:
-    def test_folds(self):
-        g = Graph()
-        x, c = g.placeholder("x"), g.get_attr("_tensor_constant0")
-        d = g.call_function(torch.exp, (g.call_function(torch.mul, (c, 2)),))
-        e = g.call_method("view", (d, 2, 1))
-        y = g.call_method("topk", (c, 1))
-        top = g.call_function(operator.getitem, (y, 0))
-        g.output((g.call_function(torch.add, (x, e)), g.call_function(torch.add, (top, x)), d))
-        gm = GraphModule({"_tensor_constant0": torch.tensor([1.0, 2.0])}, g)
-        x = torch.randn(2)
-        functional = functionalize(gm, [x])
-        folded = functional.graph_module
-        assert constant_folding(folded)
-        verify(folded.graph)
-        targets = [n.target for n in folded.graph.nodes if n.op == "call_function"]
-        assert aten.topk.default not in targets and aten.view.default not in targets
-        for one, other in zip(run_functional(functional, [x]), gm(x)):
-            assert torch.equal(one, other)
-        assert not constant_folding(folded)
-
-    def test_leaves_parameters_large_and_random(self):
-        g = Graph()
-        x = g.placeholder("x")
-        w, c = g.get_attr("w"), g.get_attr("_tensor_constant0")
-        a = g.call_function(aten.exp.default, (w,))
-        b = g.call_function(aten.expand.default, (c, [1000, 1000]))
-        r = g.call_function(aten.rand_like.default, (c,))
-        g.output(tuple(g.call_function(aten.add.Tensor, (x, y)) for y in (a, b, r)))
-        gm = GraphModule(
-            {"w": torch.nn.Parameter(torch.ones(1)), "_tensor_constant0": torch.ones(1)}, g
-        )
-        assert not constant_folding(gm)
-        assert constant_folding(gm, max_bytes=1 << 30)
-        assert constant_folding(gm, is_constant=lambda node: True)
 
 
 class TestMatch:
