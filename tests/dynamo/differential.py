@@ -24,6 +24,7 @@ import types
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.hooks import RemovableHandle
 
@@ -135,6 +136,9 @@ class Picture:
 
     def _new(self, obj: Any) -> Any:
         name = type(obj).__name__
+        if isinstance(obj, (np.ndarray, np.generic)):
+            known = (str(obj.dtype), obj.shape, obj.flags.writeable)
+            return (name, *known, [repr(v) for v in obj.reshape(-1).tolist()])
         if isinstance(obj, torch.Tensor):
             return (name, *self._tensor(obj))
         if isinstance(obj, type):

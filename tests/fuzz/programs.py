@@ -2,8 +2,10 @@
 anywhere.
 
 A program's `f(x, n, box, items)` has tensors x, y, z, whole numbers n and m, an object, a list, a
-global dict G and a log. Statements nest: branches, loops, try, with, match, functions with
-nonlocal, generators, comprehensions, classes. Some break the graph, some raise.
+global dict G, a thread local, an array of numpy and a log. Statements nest: branches, loops, try,
+with, match, functions with nonlocal, generators, comprehensions, classes. Some break the graph,
+some raise. Masks select from tensors and arrays, control flow operators run bodies, ids and hashes
+are compared.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from hypothesis import strategies as st
 Lines = list[str]
 
 PREAMBLE = """
-import dynamo
+import dynamo, threading
+import numpy as np
+from torch._higher_order_ops import while_loop
+local = threading.local()
+array = np.arange(2.0, dtype=np.float32)
 class Box:
     kind = 'box'
     def __init__(self, v): self.v, self.n = v, 0
@@ -91,6 +97,12 @@ def echo(v):
         got = yield (v if got is None else v * got)
         v = v + 1
 G = {'k': 1, 'l': [1]}
+def seen_by_numpy(v): return v.detach().numpy()
+def chosen(v, k):
+    return torch.cond(v.sum() > k, lambda a: a.sin() + k, lambda a: a * 2, (v.detach(),))
+def repeated(v, k):
+    return while_loop(lambda i, a: i < k, lambda i, a: (i + 1, a * 2),
+                      (torch.zeros((), dtype=torch.int64), v.detach()))[1]
 def f(x, n, box, items):
     y, z, m = x, x + 1, 0
     it, held = counting(z, 3), {}
@@ -98,9 +110,10 @@ def f(x, n, box, items):
 STEPS = """
 ---
 box, items = Box(T(2)), [1]
+vars(local).clear()
 run(T(2), 1, box, items)
 run(T(2), 1, box, items)
-box.n, G['k'] = 0, 2
+box.n, G['k'], local.count = 0, 2, 5
 run(T(2), 2, box, items)
 run(T(2) + 5, 3, Sub(T(2)), [])
 """
@@ -114,17 +127,28 @@ Pair(y).left, functools.partial(helper, x)(n), functools.reduce(operator.add, [x
 (lambda v, k=n: v + k)(y), next(echo(y)), x.mul_(1), y.expand_as(z), torch.zeros(2), x.sum()
 next(guarded(x, n)), sum(guarded(y, 2), z), [*guarded(x, 3)][-1]
 max(guarded(z, 2), key=breaking_sum)
+y * (x > 0), torch.where(z > n, y, 1), y.masked_fill(y < 0, n), x[x > 0].sum() + y, z[z > 5].sum()
+x.index_put((x.new_zeros(2).long(),), y, accumulate=True), x[torch.nonzero(y > 0).flatten()].sum()
+chosen(y, n), repeated(x, n), chosen(z, m), torch.from_numpy(array), torch.from_numpy(array * n)
+torch.from_numpy(np.clip(seen_by_numpy(y), 0, n)), torch.from_numpy(seen_by_numpy(z)[::1])
+torch.as_tensor(np.where(array > 0, seen_by_numpy(x), array)), torch.from_numpy(np.abs(array) + m)
+torch.from_numpy(np.maximum(array, seen_by_numpy(z).sum()))
 max([x, y], key=lambda t: t.numel()), sum([x, y], z), getattr(box, 'v'), x.new_ones(2) * m
 """
 _NUMBERS = """
 n; m; 2; n + 1; len(items); G['k']; box.n; len(log); x.shape[0]; m * 2 - n; y.numel(); y.dim()
 sum(v for v in (1, n)); int(x.sum() > 0); max(n, m); items[0] if items else 7; len(box)
 next(numbers(2)); [*numbers(2)][-1]; (lambda: n)(); len({n, m, 1}); min([3, n], default=0)
+getattr(local, 'count', 0); len(vars(local)); array.size; array.ndim + n; len({id(x), id(y), id(z)})
+len({hash(box.bump), hash(helper)}); int(id(y) == id(x)); int((y > 0).sum())
+hash(helper) % 2 in (0, 1); len(y[y > 0]); int(np.sum(array) > 1); y[y == y].numel()
 sorted([n, m, 2])[0]; divmod(n + 5, 3)[1]; Pair(1, n).right; items.count(n); hash('a') == 1
 """
 _CONDITIONS = """
 n > 1; m; len(items) > 1; x.sum() > 0; y is x; G['k'] == 1; 'l' in G; not box.n; n == 1 and m
 n == 1 and x.max() < 9; isinstance(box, Sub); m < 3 or n; box; 1 < n <= 2; y.requires_grad
+hasattr(local, 'count'); (array > 0).any(); id(x) == id(y); hash(helper) == hash(deep)
+bool((y > 0).all()); array[0] > n
 any(v > 1 for v in items); callable(box); hasattr(box, 'extra'); box == Box(x); n in items
 (k := n) > 1; y.shape == z.shape; items == [n]; type(box) is Box; all(items)
 """
@@ -206,6 +230,23 @@ _SIMPLE = [
     ("y = y if m is None else {}", tensors),
     ("log.append(y is x or y is box.v)",),
     ("log.append(sorted(vars(box)))",),
+    ("local.count = {}", numbers),
+    ("vars(local)['count'] = {}", numbers),
+    ("vars(local).pop('count', None)",),
+    ("array[:1] = {}", numbers),
+    ("array[...] = seen_by_numpy({})", tensors),
+    ("array[array > {}] += 1", numbers),
+    ("np.add(array, {}, out=array)", numbers),
+    ("torch.from_numpy(array).mul_({})", numbers),
+    ("seen_by_numpy(y)[:1] = {}", numbers),
+    (
+        "with np.errstate(all='raise' if {} else 'ignore'): m = float(np.sqrt(array - 3).size)",
+        conditions,
+    ),
+    ("y = y.clone(); y[y > 0] = {}", numbers),
+    ("y = y.clone(); y[y > 0] *= 2",),
+    ("x[x > {}] = 1", numbers),
+    ("z = torch.where(x > 0, {}, z)", tensors),
 ]
 _RAISING = [
     ("raise KeyError({})", numbers),
