@@ -128,7 +128,8 @@ DataDependentJump = _reason(
     "DataDependentJump",
     "DATA_DEPENDENT_JUMP",
     "a branch depends on the value of a tensor ({0})",
-    "have both sides compute nothing but tensors of the same shapes and dtypes, or use torch.where",
+    "use torch.where; or have both sides compute nothing but tensors of the same shapes and "
+    "dtypes, and set dynamo.config.capture_branches = 'all' (or fullgraph=True)",
 )
 DataDependentValue = _reason(
     "DataDependentValue",

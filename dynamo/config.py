@@ -65,8 +65,9 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
     ),
     "capture_branches": (
-        True,
-        "a branch on a tensor whose sides only compute tensors is a conditional in the graph",
+        "fullgraph",
+        "branches on tensors whose sides only compute tensors are conditionals in the graph: those "
+        "of functions compiled with fullgraph=True ('fullgraph'), 'all', or 'none'",
     ),
     "numpy_exact": (
         False,
@@ -83,6 +84,9 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "verify_graphs": (False, "run fxgraph.verify on every captured graph"),
 }
+
+# Values of the options that have a few.
+_CHOICES: dict[str, tuple[str, ...]] = {"capture_branches": ("all", "fullgraph", "none")}
 
 
 class Config:
@@ -102,6 +106,8 @@ class Config:
                 f"dynamo.config.{name} takes {expected.__name__}, not {type(value).__name__}: "
                 f"{_OPTIONS[name][1]}"
             )
+        if value not in _CHOICES.get(name, (value,)):
+            raise ValueError(f"dynamo.config.{name} is one of {_CHOICES[name]}, not {value!r}")
         self.__dict__[name] = value
 
     def __getattr__(self, name: str) -> Any:

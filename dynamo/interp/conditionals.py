@@ -159,7 +159,8 @@ def run_conditional(
     """
     output = tx.output
     conditionals = output.conditionals
-    if not config.capture_branches or output.guesses or output.context.export:
+    wanted = ("all", "fullgraph") if output.context.fullgraph else ("all",)
+    if config.capture_branches not in wanted or output.guesses or output.context.export:
         return False
     if output.context.hooks is not None or len(output.bodies) != len(conditionals.open):
         return False

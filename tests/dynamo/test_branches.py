@@ -27,6 +27,13 @@ CALLS = [
 ]
 SEEN: list[object] = []  # what programs do outside
 
+
+@pytest.fixture(autouse=True)
+def all_branches():
+    with dynamo.config.patch(capture_branches="all"):
+        yield
+
+
 # program -> graphs of one call: 1 where all its branches are conditionals
 PROGRAMS: dict[object, int] = {}
 
@@ -608,11 +615,24 @@ def test_a_break_inside_of_autocast_compiles_once():
     assert len(counting.graphs) == 3
 
 
-def test_the_option_turns_conditionals_off():
-    with dynamo.config.patch(capture_branches=False):
-        report = dynamo.explain(returns, backend="eager")(torch.ones(4), torch.ones(4))
-    assert report.graph_count == 2 and report.branches == []
-    assert [found.code for found in report.break_reasons] == ["DATA_DEPENDENT_JUMP"]
+@pytest.mark.parametrize("wanted", ["fullgraph", "none"])
+def test_the_option_turns_conditionals_off(wanted):
+    x = torch.ones(4)
+    with dynamo.config.patch(capture_branches=wanted):
+        report = dynamo.explain(returns, backend="eager")(x, x)
+        assert report.graph_count == 2 and report.branches == []
+        assert [found.code for found in report.break_reasons] == ["DATA_DEPENDENT_JUMP"]
+        whole = dynamo.compile(returns, backend="eager", fullgraph=True)
+        if wanted == "fullgraph":
+            assert torch.equal(whole(x, x), returns(x, x))
+        else:
+            with pytest.raises(dynamo.errors.Unsupported, match="a branch depends on"):
+                whole(x, x)
+
+
+def test_the_option_has_three_values():
+    with pytest.raises(ValueError, match="'all', 'fullgraph', 'none'"):
+        dynamo.config.capture_branches = "some"
 
 
 def test_explain_says_what_became_of_branches():

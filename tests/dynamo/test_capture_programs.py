@@ -598,14 +598,9 @@ def fnl(x):
     )
 
 
-@program()
+@program("DATA_DEPENDENT_JUMP")
 def ternary_tensor(x):
     return (x + 1) if x.max() > 1 else (x - 1)
-
-
-@program("DATA_DEPENDENT_JUMP")
-def ternary_number(x):
-    return x + (1 if x.max() > 1 else 2)
 
 
 @program("DATA_DEPENDENT_JUMP", "UNCAPTURED_CALL")

@@ -357,7 +357,7 @@ def the_truth_is_kept_in_a_list(x):
     return x + 1
 
 
-@program(1)
+@program(2)
 def neither_side_only_raises(x):
     y = x + 1
     if (x > 0).all():
