@@ -28,7 +28,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.containers import SizeValue
-from dynamo.values.descriptors import MISSING
+from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from dynamo.values.tensor_functions import tensor_function
 from fxgraph.symbols import is_ragged
@@ -54,8 +54,13 @@ class WrapperTensorValue(SubclassTensorValue):
         if name == "shape" and self.fake.layout is torch.jagged:
             return self._sizes(tx)
         inner, _ = self.fake.__tensor_flatten__()  # type: ignore[attr-defined]
-        if name in inner and tx.output.side_effects.load_attr(self, name) is None:
-            return call_in_graph(tx, "call_function", getattr, [self, tx.wrap(name)], {})
+        if tx.output.side_effects.load_attr(self, name) is None:
+            if name in inner:
+                return call_in_graph(tx, "call_function", getattr, [self, tx.wrap(name)], {})
+            if self.source is None and class_lookup(self.cls, name) is MISSING:
+                held = self._instance_attr(tx, name)
+                if held is not None:
+                    return held
         return super().getattr(tx, name)
 
     def call_method(

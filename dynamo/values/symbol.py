@@ -100,11 +100,19 @@ class SymbolValue(Value):
                 raise_python(tx, type(error), *error.args)
             return number_value(tx, made)
 
-    def _folded(self, tx: Interpreter, op: str, other: Any, reflected: bool) -> Value:
-        """What the operator gives of the number of this call."""
-        ours = self.as_constant()
+    def _folded(self, tx: Interpreter, op: str, other: Any, reflected: bool) -> Value | None:
+        """The operator's result for the number of this call; None for operands of other types,
+        whose error names the operator of the program (`+=`).
+        """
+        ours, function = self.as_constant(), BINARY_FUNCTIONS[op]
         operands = (other, ours) if reflected else (ours, other)
-        return ConstantValue(call_real(tx, BINARY_FUNCTIONS[op], *operands))
+        try:
+            function(*operands)
+        except TypeError:
+            return None
+        except Exception:
+            pass  # raised in the program below
+        return ConstantValue(call_real(tx, function, *operands))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         number = number_of(other)

@@ -493,3 +493,21 @@ def test_numbers_too_long_for_a_symbol():
     for n in (7**20_000, 7**20_001, 5, 6, 7, 2**70, 2**70 + 1, 8, 7**20_000):
         product, following = compiled(x, n)
         assert torch.equal(product, x * (n % 10)) and following == n + 1
+
+
+def _text_of(statement):
+    """The text of the TypeError of a statement over a number n and a constant m."""
+    body = f"def f(x, n, m):\n    try:\n        {statement}\n    except TypeError as error:\n"
+    scope = {}
+    exec(f"{body}        return x + 1, str(error)\n    return x + 1, m\n", scope)
+    return scope["f"]
+
+
+@pytest.mark.parametrize("m", [None, "ab", (1,), 2j])
+@pytest.mark.parametrize("statement", ["m += n", "m = m + n", "m = n - m", "m *= n", "n -= m"])
+def test_wrong_operands_of_numbers_that_vary(statement, m):
+    """The error names the operator that the program has."""
+    f = _text_of(statement)
+    compiled = dynamo.compile(f, backend="eager")
+    for n in (2, 3, 4):
+        same(f(torch.ones(2), n, m), compiled(torch.ones(2), n, m))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import pytest
@@ -505,3 +506,23 @@ def test_one_that_is_not_whole():
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # a fault of ours
         assert compiled(torch.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_what_init_stores_is_read_inside_of_try(breaks):
+    def fn(x, tag):
+        try:
+            if breaks:
+                dynamo.graph_break()
+            found = Pair(x, x * 2, tag).tag
+            with contextlib.suppress(ValueError):
+                found += Pair(x, x, tag).tag
+            found += str(Pair(x, x, tag).absent)
+        except AttributeError as error:
+            found += str(error)
+        return x + 1, found
+
+    compiled = dynamo.compile(fn, backend="eager")
+    for tag in ("a", "b", "b"):
+        (y, found), (z, expected) = compiled(torch.ones(2), tag), fn(torch.ones(2), tag)
+        assert torch.equal(y, z) and found == expected
