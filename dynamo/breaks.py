@@ -129,7 +129,7 @@ DataDependentJump = _reason(
     "DATA_DEPENDENT_JUMP",
     "a branch depends on the value of a tensor ({0})",
     "use torch.where; or have both sides compute nothing but tensors of the same shapes and "
-    "dtypes, and set dynamo.config.capture_branches = 'all' (or fullgraph=True)",
+    "dtypes, which one graph can hold (dynamo.config.capture_branches)",
 )
 DataDependentValue = _reason(
     "DataDependentValue",

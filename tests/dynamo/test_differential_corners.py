@@ -347,7 +347,7 @@ PROGRAMS = {
     ),
     "proxies": (
         1,
-        "UNKNOWN_OBJECT",
+        "UNKNOWN_TYPE",
         """
         import weakref
         class A:

@@ -164,7 +164,7 @@ json.dumps(x.tolist()) # graphs 2
 CV.get() # graphs 2
 TL.v
 t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get() # graphs 2
-TL.w = 3; TL.w, hasattr(TL, "zz"), TL.v # graphs 2
+TL.w = 3; TL.w, hasattr(TL, "zz"), TL.v
 copy.copy(R).random() == copy.copy(R).random() # graphs 2
 struct.pack("<i", 3), struct.unpack("<i", b"a23b"), struct.calcsize("i"),
     zlib.crc32(b"a") # graphs -

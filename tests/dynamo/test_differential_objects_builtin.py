@@ -159,7 +159,7 @@ PROGRAMS = {
     ),
     "weakref_proxy": (
         1,
-        "UNKNOWN_OBJECT",
+        "",
         """
         import weakref
         class A:

@@ -117,7 +117,7 @@ def idx_mask2(x, m):
     return x[[True, False]]
 
 
-@program(matrix, breaks="NOT_GRAPH_ARGUMENT")
+@program(matrix)
 def numpy_indices(x):
     return x[np.int64(1)], x[np.int32(0), np.int64(2)], x[np.array([1, 0])], x[: np.int64(1)]
 
