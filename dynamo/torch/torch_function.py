@@ -523,7 +523,8 @@ def _python_source(obj: Any) -> Any:
         return None
     if obj.__dict__.get("__script_if_tracing_wrapper"):
         return obj.__dict__.get("__original_fn")
-    if obj.__dict__.get("_is_torch_compile") and "_torchdynamo_disable" not in obj.__dict__:
+    compiles = "get_compiler_config" in obj.__dict__  # of torch.compile and what it stands on
+    if compiles and "_torchdynamo_disable" not in obj.__dict__:
         original = obj.__dict__.get("_torchdynamo_orig_callable")
         return original if type(original) is types.FunctionType else None
     return None
