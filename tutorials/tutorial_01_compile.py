@@ -244,16 +244,34 @@ for guard in report.out_guards:
     print(" ", guard)
 
 # %% [markdown]
-# With `fullgraph=True` the first break is an error that says the same.
+# With `fullgraph=True` the whole function is one graph. Both sides of this branch compute nothing
+# but tensors, so the graph can hold them as a conditional, of which one side is run.
 
 # %%
 opt_bar = dynamo.compile(bar, fullgraph=True)
+assert test_fns(bar, opt_bar, (inp1, inp2))
+assert test_fns(bar, opt_bar, (inp1, -inp2))
+
+# %% [markdown]
+# What no graph can hold is an error then, that says the same as the report: a side that prints, or,
+# with `dynamo.config.capture_branches` set to "none", any branch on data.
+
+
+# %%
+def loud(a, b):
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        print("negative")
+        b = b * -1
+    return x * b
+
+
 try:
-    opt_bar(torch.randn(10), torch.randn(10))
+    dynamo.compile(loud, fullgraph=True)(torch.randn(10), torch.randn(10))
 except dynamo.errors.Unsupported:
     traceback.print_exc(limit=-1, file=sys.stdout)
 else:
-    raise AssertionError("bar cannot be one graph")
+    raise AssertionError("loud cannot be one graph")
 
 # %% [markdown]
 # DenseNet-121 is one graph.

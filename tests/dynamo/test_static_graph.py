@@ -326,7 +326,7 @@ MISUSES = {
     "module_of_another_device": (
         lambda: Predict(nn.Linear(4, 3, device="meta"))(torch.ones(1, 4)),
         Unsupported,
-        "Expected all tensors to be on the same device",
+        "Expected all tensors to be on the same device|two different devices",
     ),
     "module_not_assigned": (
         lambda: graph_of(lambda self, x: self.model(x))(torch.ones(1, 4)),
