@@ -34,7 +34,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "inline_depth_limit": (100, "how deep calls are inlined before the graph breaks"),
     "loop_limit": (
         2_000_000,
-        "how many instructions one frame may execute symbolically; 100,000 if its graph is large",
+        "how many instructions one frame may execute symbolically; about 100,000 if its graph is "
+        "large, or if a second is over and the graph may break",
     ),
     "no_graph_limit": (64, "after how many captures in a row without a graph a function is left"),
     "data_dependent_loop_limit": (

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import re
 import sys
+import time
 import types
 import weakref
 from collections.abc import Callable, Collection, Sequence
@@ -62,8 +63,11 @@ if TYPE_CHECKING:
 # What is certain of an object that compilation put into the globals.
 _OF_INSTALLED = frozenset(["id", "address", "constant", "none", "static_tensor"])
 _installed_counter = itertools.count()
-_STEPS = 100_000  # after so many, the size of the graph decides whether capture goes on
+# After so many steps, the size of the graph decides whether capture goes on, and processor time
+# where the graph may break.
+_STEPS = 100_000
 _MANY_NODES = 5_000
+_SECONDS = 1.0
 
 
 class Installed(dict[str, Any]):
@@ -145,6 +149,7 @@ class OutputGraph:
         self.unrolled: list[Any] = []
         self.regions_guarded = False  # see values/break_regions.py
         self.nesting_guarded = False  # whether the frame began inside of autocast
+        self.began = time.thread_time()
         # No interpreter looks up before this step.
         self.limit_at = self.next_event = min(config.loop_limit, _STEPS)
         if self.stop_at >= 0:
@@ -189,9 +194,12 @@ class OutputGraph:
 
     def go_on_behind_limit(self, step: int) -> None:
         """Allow more steps to a frame with few nodes: a loop of Python numbers costs microseconds
-        a turn, one of operations a graph that no backend likes. Else the graph breaks.
+        a turn, one of operations a graph that no backend likes. Else the graph breaks, and what a
+        continuation still has of the loop is not tried at such length again.
         """
-        if step >= config.loop_limit or self._nodes >= _MANY_NODES:
+        tired = self.continues or time.thread_time() - self.began >= _SECONDS
+        tired = tired and self.stop_at <= step and not self.context.fullgraph
+        if step >= config.loop_limit or self._nodes >= _MANY_NODES or tired:
             raise Unsupported(breaks.LoopLimit(self.limit_at))
         self.limit_at = min(config.loop_limit, step + _STEPS)
         if self.trial is None:

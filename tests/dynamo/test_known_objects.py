@@ -227,3 +227,19 @@ def test_the_limit_of_loops_counts():
             dynamo.compile(f, backend="eager", fullgraph=True)(torch.zeros(1))
         compiled = dynamo.compile(f, backend="eager")
         assert torch.equal(compiled(torch.zeros(1)), f(torch.zeros(1)))
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_loop_that_takes_long_breaks_unless_it_must_not(monkeypatch, fullgraph):
+    monkeypatch.setattr("dynamo.interp.output._SECONDS", 0.0)
+
+    def f(x):
+        total = 0
+        for i in range(20_000):
+            total = (total * 31 + i) % 1_000_003
+        return x + total
+
+    compiled = dynamo.compile(f, backend="eager", fullgraph=fullgraph)
+    assert torch.equal(compiled(torch.zeros(1)), f(torch.zeros(1)))
+    codes = {found.code for record in compiled.context.records for found in record.breaks}
+    assert ("LOOP_LIMIT" in codes) is not fullgraph
