@@ -358,3 +358,14 @@ def _disabled_later(function: Any) -> Any:
 
 for _name in ("__init__", "_dispatch_impl"):
     setattr(_FakeMode, _name, _without_dynamo(getattr(FakeTensorMode, _name)))
+
+
+def allowed_by_torch(obj: Any) -> bool:
+    """Whether the program gave a Python function to torch.compiler.allow_in_graph or
+    nonstrict_trace, which torch._dynamo keeps.
+    """
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is None or type(obj) is not types.FunctionType:
+        return False
+    names = ("_allowed_callable_ids", "_nonstrict_trace_callable_ids")
+    return any(id(obj) in getattr(rules, name, ()) for name in names)

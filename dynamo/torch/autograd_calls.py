@@ -11,7 +11,8 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.torch.bodies import opened, proxies, wrap_nest
 from dynamo.values.builtins import handles
-from dynamo.values.tensor import TensorValue, run_fake
+from dynamo.values.fake_calls import run_fake
+from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -19,7 +19,8 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, SequenceValue, TupleValue
-from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, run_fake
+from dynamo.values.fake_calls import run_fake
+from dynamo.values.tensor import SPECIAL_METHODS, TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

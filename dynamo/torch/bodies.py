@@ -21,7 +21,8 @@ from dynamo.values.base import Value
 from dynamo.values.containers import ListValue, NamedTupleValue, SizeValue, TupleValue
 from dynamo.values.dicts import DictValue, OrderedDictValue
 from dynamo.values.exceptions import RaisedException
-from dynamo.values.tensor import TensorValue, run_fake, to_fake
+from dynamo.values.fake_calls import run_fake, to_fake
+from dynamo.values.tensor import TensorValue
 from fxgraph import GraphModule, Node
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.higher_order import dispatch_keys_kept, forget_frames

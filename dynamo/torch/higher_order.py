@@ -26,11 +26,12 @@ from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
+from dynamo.values.fake_calls import run_fake
 from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
 from dynamo.values.generator import GeneratorValue
 from dynamo.values.iterators import IteratorValue
 from dynamo.values.memory_overlap import version_of
-from dynamo.values.tensor import TensorValue, run_fake
+from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter

@@ -44,6 +44,7 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
 from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
 from dynamo.values.tensor import TensorValue, call_in_graph
+from fxgraph.torch_fx import allowed_by_torch
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -77,23 +78,12 @@ def _stays_outside(name: str) -> bool:
 
 def is_graph_function(obj: Any) -> bool:
     """True for functions whose call becomes one node."""
-    if id(obj) in graph_functions() or id(obj) in directives.ALLOWED or _torchs_allowed(obj):
+    if id(obj) in graph_functions() or id(obj) in directives.ALLOWED or allowed_by_torch(obj):
         return True
     # Looking a method of the class up makes a new object each time.
     return (
         type(obj) is types.BuiltinFunctionType and obj.__self__ is torch._C._VariableFunctionsClass  # type: ignore[attr-defined]
     )
-
-
-def _torchs_allowed(obj: Any) -> bool:
-    """Whether the program gave a Python function to torch.compiler.allow_in_graph or
-    nonstrict_trace.
-    """
-    rules = sys.modules.get("torch._dynamo.trace_rules")
-    if rules is None or type(obj) is not types.FunctionType:
-        return False
-    names = ("_allowed_callable_ids", "_nonstrict_trace_callable_ids")
-    return any(id(obj) in getattr(rules, name, ()) for name in names)
 
 
 # Their results come from objects outside of torch.

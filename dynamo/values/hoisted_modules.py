@@ -23,7 +23,8 @@ from dynamo.guards.sources import MadeSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import is_literal
-from dynamo.values.tensor import TensorValue, run_fake
+from dynamo.values.fake_calls import run_fake
+from dynamo.values.tensor import TensorValue
 from fxgraph import Node
 
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
     FakeTensor,
     UnsupportedFakeTensorException,
 )
@@ -28,10 +26,9 @@ from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.descriptors import bind
 from dynamo.values.exceptions import call_handler, raise_python
-from dynamo.values.fake_mismatches import refuse_misfits, refuse_missing_device
+from dynamo.values.fake_calls import run_fake
 from dynamo.values.function import replay_attributes
 from dynamo.values.lookup import class_lookup, type_holds
-from dynamo.values.memory_overlap import refuse_partial_overlap
 from dynamo.values.monkey_patches import (
     call_replacement,
     inline_replaced,
@@ -51,11 +48,8 @@ from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.reflection import no_attribute
 from dynamo.values.tensor_functions import registered
 from fxgraph import Node
-from fxgraph.aot import scalars
-from fxgraph.aot.fake import symbolic_dispatch
-from fxgraph.aot.recurrent import run_recurrent, stays_whole
 from fxgraph.args import leaves
-from fxgraph.symbols import DataDependent, is_symbolic
+from fxgraph.symbols import is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -656,71 +650,6 @@ def _is_plain(result: Any) -> bool:
 
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Execute one operation on the fake tensors behind the nodes; its errors are graph breaks."""
-    fake_args = to_fake(args)
-    fake_kwargs = to_fake(kwargs)
-    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    function, given = target, fake_args
-    if op == "call_method":
-        function, given = getattr(fake_args[0], target), fake_args[1:]
-    symbols = tx.output.symbols
-    symbols.allow_data()
-    assumed = symbols.assumptions()
-    asks = tx.output.has_overrides  # they were asked before
-    try:
-        with (
-            torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext(),
-            tx.output.fake_mode,
-            symbolic_dispatch(tx.output.fake_mode),
-        ):
-            refuse_partial_overlap(target, fake_args, fake_kwargs)
-            refuse_misfits(name, fake_args, fake_kwargs)
-            if not fake_kwargs and stays_whole(target, fake_args):
-                result = run_recurrent(target, fake_args)
-            else:
-                result = scalars.call(target, fake_args, fake_kwargs)
-            if result is NotImplemented:
-                result = function(*given, **fake_kwargs)
-            refuse_missing_device(result)
-    except DataDependentOutputException as error:
-        raise Unsupported(breaks.DataDependentValue(name)) from error
-    except DataDependent as error:
-        raise Unsupported(breaks.DataDependentValue(str(error))) from error
-    except DynamicOutputShapeException as error:
-        raise Unsupported(breaks.DynamicShapeOp(name)) from error
-    except UnsupportedFakeTensorException as error:
-        raise Unsupported(breaks.UncapturedCall(name)) from error
-    except Exception as error:
-        if "data is not allocated yet" in str(error):
-            raise Unsupported(breaks.DataDependentValue(name)) from error
-        text = str(error).splitlines()
-        raise Unsupported(
-            breaks.OpError(name, text[0] if text else type(error).__name__)
-        ) from error
-    if symbols.assumptions() != assumed:
-        symbols.check_assumed(tx, assumed)
-    return result
-
-
-def to_fake(arg: Any) -> Any:
-    """Nodes -> their fake results, in any nest."""
-    if isinstance(arg, Node):
-        return arg.meta["example_value"]
-    kind = type(arg)
-    if kind is tuple:
-        return tuple(to_fake(item) for item in arg)
-    if kind is list:
-        return [to_fake(item) for item in arg]
-    if isinstance(arg, dict):
-        return kind((key, to_fake(item)) for key, item in arg.items())
-    if isinstance(arg, tuple) and hasattr(kind, "_fields"):
-        return kind(*[to_fake(item) for item in arg])
-    if kind is slice:
-        return slice(to_fake(arg.start), to_fake(arg.stop), to_fake(arg.step))
-    return arg
 
 
 # -- special methods -----------------------------------------------------------------------------
