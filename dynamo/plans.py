@@ -60,7 +60,8 @@ class Plan:
     stop: where the graph breaks; None: nowhere, as far as is known. polyfilled: the steps of
     instructions that run as polyfills (values/polyfill_calls.py). unrolls: loops that broke in an
     earlier turn may be captured to their end (values/resumed_iterators.py). leaves_loops: loops
-    that read tensors may run natively (interp/data_dependent_loops.py). cause: of this attempt.
+    that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
+    functions are asked with the numbers of this call (values/caches.py). cause: of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -68,6 +69,7 @@ class Plan:
     polyfilled: frozenset[int] = frozenset()
     unrolls: bool = True
     leaves_loops: bool = True
+    fixes_numbers: bool = False
     cause: str = "the first attempt"
 
     def breaking(self, stop: BreakBefore, search: Search | None = None) -> Plan:
@@ -86,9 +88,14 @@ class Plan:
     def capturing_loops(self) -> Plan:
         return replace(self.anew("a loop cannot run natively as a whole"), leaves_loops=False)
 
+    def fixing_numbers(self) -> Plan:
+        cause = "a cached function makes more than numbers of numbers that vary"
+        return replace(self.anew(cause), fixes_numbers=True)
+
     def anew(self, cause: str) -> Plan:
         """From the start: what earlier attempts found does not hold any more."""
-        return Plan(unrolls=self.unrolls, leaves_loops=self.leaves_loops, cause=cause)
+        kept = {name: getattr(self, name) for name in ("unrolls", "leaves_loops", "fixes_numbers")}
+        return Plan(**kept, cause=cause)
 
     def after(self, step_log: Sequence[int]) -> Plan:
         """The plan once its attempt has executed these steps."""

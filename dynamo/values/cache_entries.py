@@ -12,6 +12,8 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from dynamo._hook import answered
 
 Elements = tuple[Any, ...]  # a key: the arguments, what is in front of keywords, and the keywords
@@ -83,6 +85,7 @@ def answer_to(cache: Any, wanted: Elements) -> Any:
     return ABSENT
 
 
+_TUPLES = frozenset([tuple, torch.Size])  # equal with equal elements
 _LITERALS = frozenset([int, float, complex, bool, str, bytes])
 
 
@@ -90,7 +93,7 @@ def _equal(held: Elements, wanted: Elements) -> bool:
     if len(held) != len(wanted):
         return False
     for one, other in zip(held, wanted):
-        if type(one) is tuple and type(other) is tuple:
+        if type(one) in _TUPLES and type(other) in _TUPLES:
             same = _equal(one, other)
         else:
             same = one is other or (

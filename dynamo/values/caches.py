@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,13 @@ from dynamo.values.builder import builder
 from dynamo.values.builtins import handles, is_none
 from dynamo.values.classes import ClassValue, ObjectConstant, is_trusted_function
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.containers import NamedTupleValue, TupleValue, from_constant
+from dynamo.values.containers import (
+    ListValue,
+    NamedTupleValue,
+    SizeValue,
+    TupleValue,
+    from_constant,
+)
 from dynamo.values.descriptors import SLOT_TYPES
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
@@ -29,6 +35,7 @@ from dynamo.values.hoisted_modules import can_be_first
 from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.random_state import program_draws
 from dynamo.values.recipes import Attribute, Recipe
+from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -113,11 +120,14 @@ class LruCacheValue(Value):
         return present
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        known = all(_is_known(a) for a in (*args, *kwargs.values()))
-        if self.source is None or not known:
+        values = (*args, *kwargs.values())
+        if self.source is None or not all(map(_is_known, values)):
             return self._call_of_values(tx, args, kwargs)
         call = tuple(map(_real, args)), {k: _real(v) for k, v in kwargs.items()}
-        if _is_trusted(self.real):
+        objects = list(_objects_of(values))
+        for value in objects:  # the cache holds them, too
+            tx.guard(value.source, "id", value.outside)
+        if not objects and _is_trusted(self.real):
             asked = CallOf(*call)
             return tx.wrap(call_real(tx, asked, self.real), CallSource(self.source, asked, "call"))
         held = AnswerOf(*call)
@@ -152,9 +162,11 @@ class LruCacheValue(Value):
         typed = self.real.cache_parameters()["typed"]
         kinds = [v.python_type() for v in (*args, *kwargs.values())] if typed else []
         wanted = cache_entries.elements(args, kwargs, kinds)
-        key = tuple(key_of(tx, e) if isinstance(e, Value) else e for e in wanted)
+        varies = not tx.output.plan.fixes_numbers and any(map(_varies, wanted))
+        keys = functools.partial(_expressions if varies else key_of, tx)
+        key = tuple(keys(e) if isinstance(e, Value) else e for e in wanted)
         found = self.answers.get(key)
-        if found is None:
+        if found is None and not varies:
             new = any(isinstance(k, IdentityKey) and _is_new(tx, k.value) for k in key)
             if answer is not None and not self.cleared:
                 found = self._known_answer(tx, answer)
@@ -165,14 +177,31 @@ class LruCacheValue(Value):
             return found
         if not (type(self.wrapped) is UserFunctionValue and self.wrapped.is_plain_function()):
             raise Unsupported(breaks.UncapturedCall(self._name()))
-        try:
-            result = tx.call_function(self.wrapped, args, kwargs)
-        except RaisedException:  # counts as a call that the cache could not answer
-            raise Unsupported(breaks.UncapturedCall(self._name())) from None
+        if varies:
+            result = self._computed(tx, args, kwargs)
+        else:
+            try:
+                result = tx.call_function(self.wrapped, args, kwargs)
+            except RaisedException:  # counts as a call that the cache could not answer
+                raise Unsupported(breaks.UncapturedCall(self._name())) from None
         self._make_room(tx)
         self.answers[key] = result
         effects.call_later(cache_entries.store, self, names, result, *args, *kwargs.values())
         return result
+
+    def _computed(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """The answer for numbers that vary, whatever the cache holds: those that a function without
+        effects makes of its arguments alone are equal to an answer that is held.
+        """
+        effects = tx.output.side_effects
+        try:
+            with effects.fenced(), effects.untouched():
+                result = tx.call_function(self.wrapped, args, kwargs)
+            if _is_plain(tx, result):
+                return result
+        except (RaisedException, Unsupported):
+            pass
+        raise Retry(tx.output.plan.fixing_numbers())
 
     def _make_room(self, tx: Interpreter) -> None:
         """No answer is dropped for the one that the cache is given now."""
@@ -221,6 +250,32 @@ def _is_trusted(cache: Any) -> bool:
     return isinstance(function, types.FunctionType) and is_trusted_function(function)
 
 
+def _varies(element: Any) -> bool:
+    if type(element) in (TupleValue, SizeValue):
+        return any(map(_varies, element.wrapped()))
+    return isinstance(element, SymbolValue)
+
+
+def _expressions(tx: Interpreter, value: Value) -> Hashable:
+    """As key_of, numbers that vary told by their expressions."""
+    if type(value) in (TupleValue, SizeValue):
+        return tuple(_expressions(tx, item) for item in value.wrapped())  # type: ignore[attr-defined]
+    if isinstance(value, SymbolValue):
+        return SymbolValue, value.symbolic.node.expr
+    return key_of(tx, value)
+
+
+def _is_plain(tx: Interpreter, value: Value) -> bool:
+    """Whether the value is numbers, texts, parts of the arguments, and new containers of these."""
+    if value.source is not None:
+        return True
+    if type(value) is DictValue:
+        return all(_is_plain(tx, pair) for pair in value.pairs(tx))
+    if type(value) in (ListValue, TupleValue, SizeValue):
+        return all(_is_plain(tx, item) for item in value.items(tx))  # type: ignore[attr-defined]
+    return value.is_constant() or isinstance(value, SymbolValue)
+
+
 def _is_literal(value: Value) -> bool:
     if type(value) is TupleValue:
         return all(map(_is_literal, value.wrapped()))
@@ -234,16 +289,35 @@ def _literal(value: Value) -> Any:
 
 
 def _is_known(value: Value) -> bool:
-    """Whether the argument is the same object whenever the guards hold."""
-    if type(value) is TupleValue:
-        return all(map(_is_known, value.wrapped()))
-    return value.is_constant() or type(value) in (ClassValue, ObjectConstant)
+    """Whether the argument is the same object whenever the guards hold, or may be guarded to be."""
+    if type(value) in (TupleValue, SizeValue):
+        return all(map(_is_known, value.wrapped()))  # type: ignore[attr-defined]
+    return value.is_constant() or type(value) in (ClassValue, ObjectConstant) or _is_object(value)
+
+
+def _is_object(value: Value) -> bool:
+    """Whether the value is an object from outside that its identity tells from others."""
+    outside = value.outside
+    if value.source is None or outside is None or isinstance(outside, torch.Tensor):
+        return False
+    return type(value) is not ClassValue and _hashes_by_identity(outside)
+
+
+def _objects_of(values: Iterable[Value]) -> Iterator[Value]:
+    """Those arguments that are objects, in tuples as well."""
+    for value in values:
+        if type(value) in (TupleValue, SizeValue):
+            yield from _objects_of(value.wrapped())  # type: ignore[attr-defined]
+        elif not (value.is_constant() or type(value) in (ClassValue, ObjectConstant)):
+            yield value
 
 
 def _real(value: Value) -> Any:
-    if type(value) is TupleValue:
-        return tuple(map(_real, value.wrapped()))
-    return value.as_constant() if value.is_constant() else value.identity()[1]
+    if type(value) in (TupleValue, SizeValue):
+        return value.python_type()(map(_real, value.wrapped()))  # type: ignore[attr-defined]
+    if value.is_constant():
+        return value.as_constant()
+    return value.outside if _is_object(value) else value.identity()[1]
 
 
 _MANY = 16  # entries of which each is guarded

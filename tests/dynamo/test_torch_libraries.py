@@ -579,6 +579,75 @@ def test_rearrange_refuses():
     check_program(program, (matrix,), 1, None)
 
 
+class Plan:
+    """What to do with an axis for a pattern: an object that caches tell by its identity."""
+
+    def __init__(self, parts):
+        self.parts = parts
+        self.order = [1, 0]
+
+
+def caches():
+    """Functions with caches of their own, that take an object of the other's and sizes."""
+
+    @functools.lru_cache(256)
+    def plan(parts):
+        return Plan(parts)
+
+    @functools.lru_cache(1024)
+    def shapes(plan, shape):
+        split = list(shape)
+        split[-1:] = [shape[-1] // plan.parts, plan.parts]
+        return split, plan.order, {len(split): shape[-1]}
+
+    def program(x):
+        split, order, added = shapes(plan(3), x.shape)
+        return x.reshape(split).transpose(*order), len(added), x.sum(0) * added[3]
+
+    return program, shapes
+
+
+@pytest.mark.parametrize("asked_before", [0, 1, 40])
+def test_cached_functions_of_objects_and_sizes(asked_before):
+    """Whatever their caches hold by eager calls, as those of einops do in a process."""
+    program, cache = caches()
+    twin, twin_cache = caches()
+    for n in range(asked_before):
+        for each in (program, twin):
+            each(torch.ones(2 + n, 6))
+    backend = CountingBackend()
+    captured = compile(program, backend=backend, fullgraph=True)
+    for rows, columns in [(2, 6), (2, 6), (2, 9), (2, 12), (5, 12), (2, 9), (7, 15)]:
+        x = torch.rand(rows, columns)
+        for result, expected in zip(captured(x), twin(x)):
+            assert torch.equal(torch.as_tensor(result), torch.as_tensor(expected))
+        assert cache.cache_info() == twin_cache.cache_info()
+    assert backend.graphs <= 4
+
+
+def test_a_cached_function_that_makes_tensors_keeps_them_for_each_size():
+    """A tensor of the cache is the same one in each call: numbers that vary are constants there."""
+    calls = []
+
+    @functools.lru_cache
+    def mask(n):
+        calls.append(n)
+        return torch.ones(n, n).tril()
+
+    def program(x):
+        m = mask(x.size(0))
+        return x @ m, m
+
+    backend = CountingBackend()
+    captured = compile(program, backend=backend, dynamic=True)
+    for n in [3, 4, 3, 4, 5]:
+        x = torch.rand(n, n)
+        result, kept = captured(x)
+        assert torch.equal(result, x @ torch.ones(n, n).tril())
+        assert kept is mask(n)
+    assert calls == [3, 4, 5]
+
+
 # -- tensors without strides ----------------------------------------------------------------------
 def ragged(layout):
     return lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
