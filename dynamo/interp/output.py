@@ -41,6 +41,7 @@ from dynamo.torch.devices import default_device
 from dynamo.torch.inference_blocks import InferenceBlocks
 from dynamo.torch.subgraph import Subgraph, check_local
 from dynamo.values.identity_numbers import TokenKeys
+from dynamo.values.known_tensors import KnownTensors
 from dynamo.values.lifetimes import UniqueReferences
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.side_effects import SideEffects
@@ -140,6 +141,7 @@ class OutputGraph:
         self.continues = False  # the frame is a continuation
         self.unique = UniqueReferences()  # what nothing else holds
         self.inference = InferenceBlocks()
+        self.known_tensors = KnownTensors()
         self.checks = Checks(self)
         self.conditionals = Conditionals(self)
         self.trial: Trial | None = None

@@ -22,7 +22,7 @@ from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.recipes import Attribute, Recipe
-from dynamo.values.tensor import TensorValue, call_in_graph, wrap_tensor
+from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph, wrap_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -108,13 +108,25 @@ class ArrayValue(Value):
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
         if name in _READS_VALUES:
-            raise Unsupported(breaks.DataDependentValue(f"ndarray.{name}()"))
+            known = None if args or kwargs else self._known(tx, name)
+            if known is None:
+                raise Unsupported(breaks.DataDependentValue(f"ndarray.{name}()"))
+            return known
         if name not in METHODS:
             raise refuse(f"ndarray.{name}()")
         return METHODS[name](tx, self, *args, **kwargs)
 
+    def _known(self, tx: Interpreter, name: str) -> Value | None:
+        """What reads the array, where its values are known."""
+        if tx.output.known_tensors.real_of(self.tensor.fake) is None:
+            return None
+        return READ_METHODS[name](tx, self.tensor)
+
     def truth(self, tx: Interpreter) -> bool:
-        raise Unsupported(breaks.DataDependentJump(self.describe()))
+        known = self._known(tx, "__bool__") if self.tensor.fake.numel() == 1 else None
+        if known is None:
+            raise Unsupported(breaks.DataDependentJump(self.describe()))
+        return known.as_constant()
 
     def length(self, tx: Interpreter) -> int:
         if not self.shape:

@@ -6,8 +6,9 @@ code does with it may depend on it only as far as torch._check(...) has told.
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,8 +77,34 @@ def _tolist(tx: Interpreter, tensor: TensorValue) -> Value | None:
     return tx.output.side_effects.track_new(ListValue(numbers))
 
 
+def _known(
+    read: Callable[[torch.Tensor], Any], capture: Callable[..., Value | None]
+) -> Callable[..., Value | None]:
+    """The constant that a tensor of known values gives; else whatever `capture` makes."""
+
+    def known(tx: Interpreter, tensor: TensorValue) -> Value | None:
+        real = tx.output.known_tensors.real_of(tensor.fake)
+        if real is not None:
+            with contextlib.suppress(RuntimeError, TypeError, ValueError):  # of the program
+                return _new(tx, read(real))
+        return capture(tx, tensor)
+
+    return known
+
+
+def _new(tx: Interpreter, numbers: Any) -> Value:
+    if not isinstance(numbers, list):
+        return ConstantValue(numbers)
+    return tx.output.side_effects.track_new(ListValue([_new(tx, item) for item in numbers]))
+
+
 READ_METHODS.update(
-    item=_item, tolist=_tolist, __int__=_int, __float__=_float, __index__=_index, __bool__=_bool
+    item=_known(torch.Tensor.item, _item),
+    tolist=_known(torch.Tensor.tolist, _tolist),
+    __int__=_known(int, _int),
+    __float__=_known(float, _float),
+    __index__=_known(operator.index, _index),
+    __bool__=_known(bool, _bool),
 )
 
 
@@ -87,15 +114,13 @@ def with_numbers(tx: Interpreter, values: Sequence[Value]) -> list[Value] | None
     """Arguments of an operation that wants numbers, with those that are in tensors read; None:
     there are none.
     """
-    if not tx.output.symbols.reads_captured():
-        return None
     made = [_number_in(tx, value) for value in values]
     return None if all(map(operator.is_, made, values)) else made
 
 
 def _number_in(tx: Interpreter, value: Value) -> Value:
     if isinstance(value, TensorValue) and _is_index(value.fake):
-        return _read(tx, value)
+        return READ_METHODS["item"](tx, value) or value
     if isinstance(value, SliceValue):
         parts = with_numbers(tx, value.parts)
         if parts is None:

@@ -340,16 +340,28 @@ class TensorValue(Value):
     # -- items ----------------------------------------------------------------------------------
     def truth(self, tx: Interpreter) -> bool:
         refuse_replacement(tx, self, "__bool__")
+        known = self._known_truth(tx)
+        if known is not None:
+            return known
         if tx.output.guesses:
             return False
         raise Unsupported(breaks.DataDependentJump(self.describe()))
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
+        known = self._known_truth(tx)
+        if known is not None:
+            return ConstantValue(known is not negated)
         later = registered("tensor_truth_value")(tx, self, negated)
         return super().truth_value(tx, negated) if later is None else later
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
+        if self._known_truth(tx) is not None:
+            return None
         return registered("deferred_tensor_truth")(tx, self)
+
+    def _known_truth(self, tx: Interpreter) -> bool | None:
+        real = tx.output.known_tensors.real_of(self.fake)
+        return None if real is None or real.numel() != 1 else bool(real)
 
     def length_value(self, tx: Interpreter) -> Value:
         refuse_replacement(tx, self, "__len__")
@@ -478,6 +490,10 @@ def call_in_graph(
         else:
             result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
     except Unsupported as error:
+        if isinstance(error.reason, breaks.DynamicShapeOp):
+            real = tx.output.known_tensors.computed(op, target, proxy_args, proxy_kwargs)
+            if real is not None:
+                return _tensor_of_numbers(tx, real)
         if not isinstance(error.reason, breaks.DataDependentValue):
             raise
         numbers = arguments_as_numbers(tx, op, args, kwargs)
@@ -500,7 +516,16 @@ def call_in_graph(
     node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
     if tx.output.symbols.has_fresh():
         tx.output.symbols.bind_fresh(node, result)
+    tx.output.known_tensors.note(result, op, target, proxy_args, proxy_kwargs)
     return wrap_result(tx, node, result)
+
+
+def _tensor_of_numbers(tx: Interpreter, real: torch.Tensor) -> Value:
+    """A tensor of the graph with the values of a known one."""
+    numbers, shape = ConstantValue(tuple(real.flatten().tolist())), ConstantValue(tuple(real.shape))
+    dtype = ConstantValue(real.dtype)
+    flat = call_in_graph(tx, "call_function", torch.tensor, [numbers], {"dtype": dtype})
+    return call_in_graph(tx, "call_method", "reshape", [flat, shape], {})
 
 
 def arguments_as_numbers(

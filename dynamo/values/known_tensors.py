@@ -1,0 +1,136 @@
+"""Tensors that the frame makes of numbers alone: their values are known while capturing.
+
+`torch.tensor([3, 5]).max().item()` is 5, a constant, and no graph breaks for it. The operations
+stay in the graph, where they are dead code if nothing else reads their results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from dynamo.values.memory_overlap import version_of
+from fxgraph import Node
+from fxgraph.args import leaves, map_aggregate
+
+MOST_ELEMENTS = 256  # of a tensor that is computed while capturing
+_CREATORS = frozenset(
+    [torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange, torch.linspace, torch.zeros]
+    + [torch.ones, torch.full, torch.eye, torch.tril_indices, torch.triu_indices]
+)
+_PLAIN = (int, float, complex, str, slice, torch.dtype, torch.device, torch.layout)
+_PLAIN_OR_NONE = (*_PLAIN, torch.memory_format, type(None), type(...))
+
+
+class _Refused(Exception):
+    """The operation does not compute the same each time, or writes."""
+
+
+class _OnlyComputes(TorchDispatchMode):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        if random or func._schema.is_mutable or "empty" in func.__name__:
+            raise _Refused
+        return func(*args, **(kwargs or {}))
+
+
+class KnownTensors:
+    """Fake tensors whose values are known, until something writes them."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}  # by the fake's id
+
+    def real_of(self, fake: torch.Tensor) -> torch.Tensor | None:
+        """The tensor with the values; not to be written."""
+        fake_held, real, version = self._held.get(id(fake), (None, None, 0))
+        return real if fake_held is fake and version_of(fake) == version else None
+
+    def forget(self) -> None:
+        """Writes may go unnoticed from here on."""
+        self._held.clear()
+
+    def note(self, result: Any, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Keep the values of the fake result of an operation, if its arguments tell them."""
+        if not self._may_be_known(target, (args, kwargs)):
+            return
+        if target is getattr:  # x.data, say: a view whose writes do not count as those of x
+            self.forget()
+            return
+        fakes = list(result) if type(result) in (list, tuple) else [result]
+        if not all(map(_is_small, fakes)):
+            return
+        found = self._run(op, target, args, kwargs)
+        reals = list(found) if isinstance(found, (list, tuple)) else [found]
+        if len(reals) == len(fakes) and all(map(_is_plain, reals)):
+            for fake, real in zip(fakes, reals):
+                if (real.shape, real.dtype) == (fake.shape, fake.dtype):
+                    self._held[id(fake)] = fake, real, version_of(fake)
+
+    def _may_be_known(self, target: Any, nest: Any) -> bool:
+        nodes = 0
+        for leaf in leaves(nest):
+            if isinstance(leaf, Node):
+                if self._real_of_node(leaf) is None:
+                    return False
+                nodes += 1
+            elif not isinstance(leaf, _PLAIN_OR_NONE):
+                return False
+        return nodes > 0 or (callable(target) and target in _CREATORS)
+
+    def _real_of_node(self, node: Node) -> torch.Tensor | None:
+        fake = node.meta.get("val")
+        return self.real_of(fake) if isinstance(fake, torch.Tensor) else None
+
+    def computed(
+        self, op: str, target: Any, args: tuple, kwargs: dict[str, Any]
+    ) -> torch.Tensor | None:
+        """The result of an operation on known tensors; None: it has none, or varies by call."""
+        if not self._may_be_known(target, (args, kwargs)):
+            return None
+        real = self._run(op, target, args, kwargs)
+        return real if _is_plain(real) and real.numel() <= MOST_ELEMENTS else None
+
+    def _run(self, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        real_args, real_kwargs = map_aggregate((args, kwargs), self._to_real)
+        function: Callable[..., Any] = target
+        try:
+            if op == "call_method":
+                function, real_args = getattr(real_args[0], target), real_args[1:]
+            with _alone():
+                return function(*real_args, **real_kwargs)
+        except Exception:  # of the program, which raises when the graph runs
+            return None
+
+    def _to_real(self, leaf: Any) -> Any:
+        return self._real_of_node(leaf) if isinstance(leaf, Node) else leaf
+
+
+def _is_small(fake: Any) -> bool:
+    if type(fake) is not FakeTensor or fake.requires_grad or fake.is_inference():
+        return False
+    static = all(type(size) is int for size in fake.shape)
+    return static and fake.numel() <= MOST_ELEMENTS
+
+
+def _is_plain(real: Any) -> bool:
+    strided = type(real) is torch.Tensor and real.layout is torch.strided
+    return strided and real.device.type == "cpu"
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Without the program's modes, which would notice."""
+    with (
+        _disable_current_modes(),
+        torch._C.DisableTorchFunction(),
+        torch.no_grad(),
+        _OnlyComputes(),
+    ):
+        yield

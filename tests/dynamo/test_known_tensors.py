@@ -1,0 +1,239 @@
+"""Tensors that a frame makes of numbers alone: reading their values breaks no graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dynamo
+from tests.dynamo.values_support import CountingBackend
+
+
+def rows():
+    return torch.arange(12.0).reshape(2, 6)
+
+
+def scaled_by_an_element(x):
+    return (
+        x * torch.tensor([3, 5]).amax().item() + float(torch.tensor(0.1)) + int(torch.tensor(2.7))
+    )
+
+
+def reduced_over_listed_axes(x):
+    return x.sum(torch.arange(0, 2).tolist())
+
+
+def sized_by_lengths(x):
+    lengths = torch.tensor([row.shape[0] for row in x])
+    steps = torch.arange(lengths.max().item())
+    return steps[None] < lengths[:, None], torch.zeros(int(lengths.sum()))
+
+
+def branch(x):
+    if torch.tensor(1.5) > 1 and not torch.zeros(1):
+        return x + 1
+    return x
+
+
+def assertion(x):
+    assert (torch.tensor([1, 2]) > 0).all(), "positive"
+    return x + 1
+
+
+def selection(x):
+    mask = torch.tensor([True, False, True, False, False, True])
+    return x[:, mask.nonzero().flatten()], torch.arange(6)[mask]
+
+
+def repeated(x):
+    ids = torch.repeat_interleave(torch.arange(2), torch.tensor([2, 4]))
+    return x * ids, ids
+
+
+def chunks(x):
+    return x.split(torch.tensor([1, 2, 3]).tolist(), 1)[2], x.narrow(1, torch.tensor(1), 2)
+
+
+def loop(x):
+    for step in torch.linspace(0, 1, 3):
+        x = x + step.item()
+    return x
+
+
+def shape_as_tensor(x):
+    size = torch.tensor(x.shape)
+    return x.reshape(tuple((size.flip(0)).tolist()))
+
+
+def nested_lists(x):
+    return x[:, :3] * torch.tensor(torch.eye(3).tolist())[0]
+
+
+def arrays(x):
+    sizes = np.array([2, 4])
+    if (sizes * 2 > 3).any():
+        x = x + 1
+    return x * sizes.sum().item(), sizes.tolist(), int(np.arange(3)[1])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        arrays,
+        scaled_by_an_element,
+        reduced_over_listed_axes,
+        sized_by_lengths,
+        branch,
+        assertion,
+        selection,
+        repeated,
+        chunks,
+        loop,
+        shape_as_tensor,
+        nested_lists,
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_one_graph(program, grad):
+    backend = CountingBackend()
+    captured = dynamo.compile(program, backend=backend, fullgraph=True)
+    for _ in range(2):
+        x = rows().requires_grad_(grad)
+        torch.testing.assert_close(captured(x), program(x), rtol=0, atol=0)
+    assert backend.graphs == 1
+
+
+def test_sizes_that_vary_are_not_numbers():
+    def program(x):
+        return x + torch.tensor([x.shape[0], 2]).max().item()
+
+    captured = dynamo.compile(program, backend="eager", dynamic=True)
+    for n in (1, 3, 5):
+        x = torch.rand(n, 2)
+        assert torch.equal(captured(x), program(x))
+
+
+# -- what makes the values unknown ---------------------------------------------------------------
+def written(x):
+    t = torch.zeros(3)
+    t[1] = 4
+    return x * t.sum().item()
+
+
+def written_by_a_view(x):
+    t = torch.zeros(3)
+    view = t[1:]
+    view += 2
+    return x * t.sum().item()
+
+
+def written_by_data(x):
+    t = torch.zeros(3)
+    t.data[0] = 5
+    return x * t.sum().item()
+
+
+def written_by_an_earlier_view(x):
+    t = torch.zeros(3)
+    data = t.data
+    t = t.view(3, 1)
+    data.fill_(2)
+    return x * t.sum().item()
+
+
+def written_by_out(x):
+    t = torch.zeros(3)
+    torch.add(torch.ones(3), 1, out=t)
+    return x * t.sum().item()
+
+
+def written_as_an_array(x):
+    t = torch.zeros(3)
+    t.numpy()[0] = 7
+    return x * t.sum().item()
+
+
+def written_array(x):
+    numbers = np.arange(3)
+    numbers[0] = 5
+    return x * numbers.sum().item()
+
+
+def written_in_inference_mode(x):
+    with torch.inference_mode():
+        t = torch.zeros(3)
+        t.add_(1)
+        return x * t.sum().item()
+
+
+def drawn(x):
+    return x * torch.rand(3).sum().item() + torch.randperm(4).tolist()[0]
+
+
+def drawn_from_known(x):
+    return x * torch.nn.functional.dropout(torch.ones(8), 0.5).sum().item()
+
+
+def from_outside(x):
+    return x * OUTSIDE.max().item()
+
+
+OUTSIDE = torch.tensor([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        written,
+        written_by_a_view,
+        written_by_data,
+        written_by_an_earlier_view,
+        written_by_out,
+        written_as_an_array,
+        written_array,
+        written_in_inference_mode,
+        drawn,
+        drawn_from_known,
+        from_outside,
+    ],
+)
+def test_values_that_are_read_when_the_graph_runs(program):
+    captured = dynamo.compile(program, backend="eager")
+    for seed in range(3):
+        OUTSIDE.fill_(seed + 1.5)
+        torch.manual_seed(seed)
+        expected = program(rows())
+        torch.manual_seed(seed)
+        assert torch.equal(captured(rows()), expected)
+
+
+def test_operations_that_fail_raise_as_in_eager():
+    def program(x):
+        return x[:, torch.tensor([1, 2])[torch.tensor([0, 5])]]
+
+    captured = dynamo.compile(program, backend="eager")
+    for call in (program, captured):
+        with pytest.raises(IndexError, match="out of (range|bounds)"):
+            call(rows())
+
+
+def test_a_dispatch_mode_of_the_program_sees_no_operation_of_capture():
+    seen = []
+
+    class Seeing(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    def program(x):
+        return x * torch.tensor([3, 5]).amax().item()
+
+    with Seeing():
+        program(rows())
+        expected, seen[:] = list(seen), []
+        dynamo.compile(program, backend="eager")(rows())
+    assert [name for name in seen if name.startswith("amax")] in (
+        [],
+        [name for name in expected if name.startswith("amax")],
+    )
