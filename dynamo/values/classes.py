@@ -55,6 +55,7 @@ from dynamo.values.monkey_patches import is_programs
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.objects import ObjectValue, builtin_base
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
+from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import C_DESCRIPTORS
 from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
@@ -297,8 +298,8 @@ class ClassValue(MetaclassInstance):
             raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
         return found
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.cls, self.cls.__name__)
+    def recipe(self) -> Recipe:
+        return Existing(self.cls, self.cls.__name__), []
 
     def replay(self, codegen: Codegen):
         return replay_attributes(self, codegen)
@@ -593,8 +594,8 @@ class PyModuleValue(Value):
         source = None if self.source is None else AttrSource(self.source, "__dict__")
         tx.output.side_effects.store_global(namespace, source, name, value)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.module)
+    def recipe(self) -> Recipe:
+        return Existing(self.module), []
 
 
 @builder(types.ModuleType)

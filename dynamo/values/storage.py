@@ -17,6 +17,7 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
+from dynamo.values.recipes import LIST
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
@@ -206,11 +207,11 @@ def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     for argument in extra:
         codegen(argument)
     if isinstance(storage, SequenceValue):
-        codegen.build_list(storage.emit_items(codegen))
+        codegen.make(LIST, storage.contents)
     elif isinstance(storage, DictValue):
-        storage.emit_content(codegen)
+        codegen.operand(storage.content())
     elif isinstance(storage, SetValue):
-        storage.emit_members(codegen)
+        codegen.operand(storage.members_part())
 
     def write() -> None:
         codegen.call(2 + len(extra))
