@@ -75,7 +75,8 @@ class NewClassValue(ClassValue):
     def recipe(self) -> Recipe:
         if not self.steps:
             return self.made_by
-        return decorated, [Made(*self.made_by), exact(tuple(self.steps))]
+        make, parts = self.made_by
+        return decorated, [Made(make, *parts), exact(tuple(self.steps))]
 
 
 def decorated(cls: Any, steps: Sequence[tuple[Any, dict[str, Any]]]) -> Any:
