@@ -55,6 +55,7 @@ from dynamo.polyfills.rematerialise import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
@@ -71,7 +72,7 @@ from dynamo.values.iterators import (
     iterator_at,
 )
 from dynamo.values.lifetimes import SuspendedGenerator
-from dynamo.values.objects import ObjectValue, builtin_base
+from dynamo.values.objects import ObjectValue
 from dynamo.values.real_iterators import REAL
 from dynamo.values.recipes import DICT, LIST, TUPLE, Made, Recipe, operand_values
 from dynamo.values.resumed_iterators import ResumedIterator

@@ -19,6 +19,7 @@ from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.builtins import TABLE, BuiltinMethod, SlotValue, real_object
 from dynamo.values.class_stores import stored_class_attr
 from dynamo.values.constant import ConstantValue
@@ -53,7 +54,7 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
 from dynamo.values.native_iterators import CalledIterator
-from dynamo.values.objects import ObjectValue, builtin_base
+from dynamo.values.objects import ObjectValue
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import C_DESCRIPTORS

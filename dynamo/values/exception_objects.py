@@ -12,11 +12,12 @@ from dynamo.continuations.shim_frames import showing
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.descriptors import class_lookup
 from dynamo.values.exceptions import Frames, call_real, raise_python
-from dynamo.values.objects import ClassOf, ObjectValue, build_object, builtin_base
+from dynamo.values.objects import ClassOf, ObjectValue, build_object
 from dynamo.values.recipes import LIST, TUPLE, Made, Part, Recipe, arguments, exact
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import re
 import types
 import typing
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -306,6 +306,11 @@ def _behind_proxy(proxy: types.MappingProxyType) -> Any:
     return gc.get_referents(proxy)[0]
 
 
+# Class of a pure object -> (tx, value, name, args, kwargs): what a method gives that is more than a
+# call of the real one; None: it is no such method.
+METHODS_OF_PURE: dict[type, Callable[..., Value | None]] = {}
+
+
 class PureObjectValue(KnownObject):
     """An immutable C object whose methods are pure (compiled patterns, matches): called now, on
     constants.
@@ -328,10 +333,9 @@ class PureObjectValue(KnownObject):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
-        from dynamo.values.library import pattern_method
-
-        if isinstance(self.real, re.Pattern):
-            result = pattern_method(tx, self, name, args, kwargs)
+        methods = METHODS_OF_PURE.get(type(self.real))
+        if methods is not None:
+            result = methods(tx, self, name, args, kwargs)
             if result is not None:
                 return result
         return fold(tx, call_real(tx, getattr, self.real, name), args, kwargs)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.classes import HEAP_TYPE, IMMUTABLE_TYPE
 from dynamo.guards.sources import (
     AttrSource,
     DictItemSource,
@@ -26,6 +25,7 @@ from dynamo.guards.sources import (
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
+from dynamo.values.builtin_bases import builtin_base, keeps_methods
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
     MISSING,
@@ -129,8 +129,6 @@ class ObjectValue(Value):
 
     def as_constant(self) -> Any:
         """What a literal's subclass is worth to C code, if it keeps to the literal's methods."""
-        from dynamo.values.storage import keeps_methods
-
         if isinstance(self.storage, ConstantValue) and keeps_methods(self.cls):
             return self.storage.as_constant()
         return super().as_constant()
@@ -634,13 +632,6 @@ class ClassOf(Part):
             codegen(entry[1])
         else:
             codegen.load_object(self.cls, self.cls.__name__)
-
-
-def builtin_base(cls: type) -> type:
-    """The C type whose storage instances of `cls` have."""
-    while cls.__flags__ & (HEAP_TYPE | IMMUTABLE_TYPE) == HEAP_TYPE and cls.__base__ is not None:
-        cls = cls.__base__
-    return cls
 
 
 def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:
