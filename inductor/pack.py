@@ -17,6 +17,7 @@ it is; with channels innermost; packed):
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -29,7 +30,6 @@ from fxgraph.node import Node
 from inductor.derive import PREPARED, closure
 from inductor.layout import is_laid_out
 from inductor.lowering.symbolic import GraphSizes
-from inductor.packed_library import is_available
 from inductor.sizes import hint
 
 aten = torch.ops.aten
@@ -49,8 +49,7 @@ NONE: Attribute = ("none", [], "")
 def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[Node]:
     """The convolutions whose weights can be packed, where their images have channels innermost."""
     nodes = gm.graph.nodes
-    convolutions = any(node.target is aten.convolution.default for node in nodes)
-    if not convolutions or not is_available(_KERNELS):
+    if not any(node.target is aten.convolution.default for node in nodes) or not _is_available():
         return frozenset()
     static = closure(nodes, sources)
     return frozenset(node for node in nodes if is_packable(node, static))
@@ -74,10 +73,25 @@ def is_packable(node: Node, static: Mapping[Node, Any]) -> bool:
     )
 
 
+# Operators and the kind of tensor that decides which of their kernels runs.
 _KERNELS = (
     ("mkldnn::_reorder_convolution_weight", "CPU"),
     ("mkldnn::_convolution_pointwise", "MkldnnCPU"),
 )
+
+
+def _is_available() -> bool:
+    library = torch.backends.mkldnn
+    return library.is_available() and bool(library.enabled) and _has_kernels()
+
+
+@functools.cache
+def _has_kernels() -> bool:
+    """Whether this torch packs weights, and computes with them."""
+    try:
+        return all(map(torch._C._dispatch_has_kernel_for_dispatch_key, *zip(*_KERNELS)))
+    except RuntimeError:  # no such operator
+        return False
 
 
 def pack_convolutions(

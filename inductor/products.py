@@ -30,6 +30,7 @@ and aten: oneDNN makes code for each size that comes. Other sizes that vary stay
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,7 +44,6 @@ from inductor.derive import PREPARED, closure, room_for_copies
 from inductor.lowering.symbolic import GraphSizes
 from inductor.measure import Budget, Candidate, Choice, fastest
 from inductor.pack import NONE
-from inductor.packed_library import is_available
 from inductor.panels import NARROW, Builder, has_pairs, is_multiplied, is_plain, panel_bytes
 from inductor.runtime.plan import dtype_name
 from inductor.sizes import Undecided, hint
@@ -161,11 +161,25 @@ def _is_row(bias: torch.Tensor, result: torch.Tensor) -> bool:
     return is_plain(bias, result.dtype) and bias.shape == result.shape[1:] and bias.is_contiguous()
 
 
+# Operators and the kind of tensor that decides which of their kernels runs.
 _KERNELS = (
     ("mkldnn::_reorder_linear_weight", "CPU"),
     ("mkldnn::_linear_pointwise", "CPU"),
     ("mkldnn::_linear_pointwise", "MkldnnCPU"),
 )
+
+
+def _is_available() -> bool:
+    library = torch.backends.mkldnn
+    return library.is_available() and bool(library.enabled) and _has_kernels()
+
+
+@functools.cache
+def _has_kernels() -> bool:
+    try:
+        return all(map(torch._C._dispatch_has_kernel_for_dispatch_key, *zip(*_KERNELS)))
+    except RuntimeError:  # no such operator
+        return False
 
 
 def choose_products(
@@ -205,7 +219,7 @@ class _Choices:
     def __init__(self, budget: Budget, exact: bool, code: str | None) -> None:
         self.made: dict[Node, tuple[Product, Choice]] = {}
         self._budget, self._exact, self._code = budget, exact, code
-        self._has_library = is_available(_KERNELS)
+        self._has_library = _is_available()
         self._room = room_for_copies()
         self._copied: set[Node] = set()
         self._unmeasured = 0

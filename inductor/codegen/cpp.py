@@ -41,7 +41,6 @@ from inductor.index import Var
 from inductor.ir import Attention, Buffer, PanelProduct, Program
 from inductor.ops import COMPUTE_TYPES
 from inductor.runtime.plan import SIZES
-from inductor.runtime.toolchain import called_in
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel, extent
 from inductor.sizes import Extent, Size, ceil_div, hint, is_symbolic, known_le, largest
 
@@ -310,7 +309,8 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
-        header = next((called.header for called in called_in(entries)), "vec.h")
+        uses = {"attention.h": "attention(a", "product.h": "product<", "vec.h": ""}
+        header = next(h for h, call in uses.items() if any(call in entry for entry in entries))
         return "\n\n".join(
             [f'#include "{header}"\n\nnamespace fg {{', *functions, "\n".join(entries), "}\n"]
         )

@@ -40,32 +40,16 @@ FLAGS = (
 TUNING = (("-march=native",), ("-mcpu=native",), ())
 CANDIDATES = ("g++", "clang++", "c++")
 INCLUDE = Path(__file__).resolve().parents[1] / "codegen"  # vec.h
-
-
-@dataclass(frozen=True)
-class Called:
-    """A function of ours that generated code calls: how a call of it is written, the header that
-    declares it, and the files that define it, compiled once for a machine.
-    """
-
-    call: str
-    header: str
-    files: tuple[str, ...]
-
-
-CALLED = (
-    Called("attention(", "attention.h", ("attention.cpp", "product.cpp")),
-    Called("product<float>(", "product.h", ("product.cpp",)),
-    Called("product<bf16>(", "product.h", ("product_half.cpp",)),
-    Called("product<bf16_pair>(", "product.h", ("product_pairs.cpp",)),
-    Called("product<f16>(", "product.h", ("product_half.cpp",)),
-    Called("product<int8_t>(", "product.h", ("product_int8.cpp",)),
-)
-
-
-def called_in(texts: Sequence[str]) -> list[Called]:
-    """What generated code with these texts calls."""
-    return [called for called in CALLED if any(called.call in text for text in texts)]
+# Functions that generated code calls, compiled once for a machine: a call, and the files that
+# define the function.
+DEFINED_IN = {
+    "product<float>(": ("product.cpp",),
+    "product<bf16>(": ("product_half.cpp",),
+    "product<bf16_pair>(": ("product_pairs.cpp",),
+    "product<f16>(": ("product_half.cpp",),
+    "product<int8_t>(": ("product_int8.cpp",),
+    "attention(": ("attention.cpp", "product.cpp"),
+}
 
 
 class NoCompiler(RuntimeError):
@@ -262,8 +246,8 @@ def _object_key(file: Path, compiler: Compiler) -> str:
 
 def _definitions(sources: Sequence[str]) -> list[Path]:
     """The files that define functions of ours that the units call."""
-    files = {name for called in called_in(sources) for name in called.files}
-    return [INCLUDE / name for name in sorted(files)]
+    called = [call for call in DEFINED_IN if any(call in text for text in sources)]
+    return [INCLUDE / name for name in sorted({n for call in called for n in DEFINED_IN[call]})]
 
 
 def _run(commands: list[list[str]]) -> None:
