@@ -18,7 +18,7 @@ import torch
 from sympy import Expr
 
 from fxgraph import expressions
-from fxgraph.expressions import BIT_FUNCTIONS, REAL_FUNCTIONS, ROUNDINGS
+from fxgraph.expressions import FORMS, REAL_FUNCTIONS
 from fxgraph.node import Node
 from fxgraph.sym_node import SymNode, choose, sym_exp, sym_log, sym_log10
 from fxgraph.symbols import ShapeEnv
@@ -38,26 +38,12 @@ _FOR_NUMBERS: dict[str, Callable[..., Any]] = {
     "min": torch.sym_min,
     "max": torch.sym_max,
 }
-_OF_INTEGERS: dict[Any, Callable[..., Any]] = {
-    sympy.Pow: operator.pow,
-    expressions.FloorDiv: operator.floordiv,
-    expressions.Mod: operator.mod,
+# Kinds whose nodes call another function than that of Python numbers.
+_OF_KINDS: dict[Any, Callable[..., Any]] = {
     expressions.Max: torch.sym_max,
     expressions.Min: torch.sym_min,
     expressions.Choose: choose,
-    sympy.Eq: operator.eq,
-    sympy.Ne: operator.ne,
-    sympy.Le: operator.le,
-    sympy.Ge: operator.ge,
-    sympy.Lt: operator.lt,
-    sympy.Gt: operator.gt,
     sympy.Not: torch.sym_not,
-}
-_CHAINED: dict[Any, Callable[..., Any]] = {
-    sympy.Add: operator.add,
-    sympy.Mul: operator.mul,
-    sympy.And: operator.and_,
-    sympy.Or: operator.or_,
 }
 
 
@@ -103,25 +89,20 @@ class ExpressionNodes:
         kind = type(expr)
         if kind is sympy.Add:
             return self._sum(expr)
-        if kind in _CHAINED:
+        if kind is expressions.Truth:
+            return self._call(choose, expr, self.of_expression(expr.args[0]), 1, 0)
+        form, args = FORMS[kind], expr.args
+        function: Any = _OF_KINDS.get(kind, form.value)
+        if form.functions is not None:
+            known = _FOR_NUMBERS if kind is expressions.Real else form.functions
+            function, args = known[args[0].name], args[1:]
+        elif form.arity is None:
             first, *rest = _in_order(expr)
             made = self.of_expression(first)
             for arg in rest:
-                made = self._call(_CHAINED[kind], kind(first, arg), made, self.of_expression(arg))
                 first = kind(first, arg)
+                made = self._call(function, first, made, self.of_expression(arg))
             return made
-        if kind is expressions.Truth:
-            return self._call(choose, expr, self.of_expression(expr.args[0]), 1, 0)
-        function = _OF_INTEGERS.get(kind)
-        args = expr.args
-        if function is None:
-            name = args[0].name
-            functions = {
-                expressions.Real: _FOR_NUMBERS,
-                expressions.Rounded: ROUNDINGS,
-                expressions.Bits: BIT_FUNCTIONS,
-            }[kind]
-            function, args = functions[name], args[1:]
         return self._call(function, expr, *map(self.of_expression, args))
 
     def _sum(self, expr: Expr) -> Node:
@@ -170,7 +151,8 @@ def python_code(expr: Any, name_of: Callable[[sympy.Symbol], str]) -> str:
         return repr(float(expr))
     if expr in (sympy.true, sympy.false):
         return str(bool(expr))
-    if isinstance(expr, expressions.Real | expressions.Rounded | expressions.Bits):
+    form = FORMS[type(expr)]
+    if form.functions is not None:
         name, args = expr.args[0].name, [python_code(arg, name_of) for arg in expr.args[1:]]
         sign = _SIGNS_OF_NAMES.get(name)
         if sign is not None:
@@ -181,33 +163,11 @@ def python_code(expr: Any, name_of: Callable[[sympy.Symbol], str]) -> str:
     args = [python_code(arg, name_of) for arg in _in_order(expr)]
     if isinstance(expr, expressions.Choose):
         return f"({args[1]} if {args[0]} else {args[2]})"
-    sign = _SIGNS.get(type(expr))
-    if sign is not None:
-        return f"({sign.join(args)})"
-    return f"{_FUNCTIONS[type(expr)]}({', '.join(args)})"
+    if form.sign:
+        return f"({f' {form.sign} '.join(args)})"
+    return f"{form.call}({', '.join(args)})"
 
 
-_SIGNS: dict[Any, str] = {
-    sympy.Add: " + ",
-    sympy.Mul: " * ",
-    sympy.Pow: " ** ",
-    expressions.FloorDiv: " // ",
-    expressions.Mod: " % ",
-    sympy.And: " and ",
-    sympy.Or: " or ",
-    sympy.Eq: " == ",
-    sympy.Ne: " != ",
-    sympy.Le: " <= ",
-    sympy.Ge: " >= ",
-    sympy.Lt: " < ",
-    sympy.Gt: " > ",
-}
-_FUNCTIONS: dict[Any, str] = {
-    expressions.Max: "max",
-    expressions.Min: "min",
-    expressions.Truth: "int",
-    sympy.Not: "not ",
-}
 _SIGNS_OF_NAMES = {
     "add": " + ",
     "sub": " - ",

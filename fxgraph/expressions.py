@@ -14,7 +14,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -478,13 +479,11 @@ def evaluate(expr: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
     if isinstance(expr, Choose):
         condition, yes, no = expr.args
         return evaluate(yes if evaluate(condition, values) else no, values)
-    if isinstance(expr, Real):
-        return REAL_FUNCTIONS[expr.args[0].name](*(evaluate(a, values) for a in expr.args[1:]))
-    if isinstance(expr, Rounded):
-        return ROUNDINGS[expr.args[0].name](evaluate(expr.args[1], values))
-    if isinstance(expr, Bits):
-        return BIT_FUNCTIONS[expr.args[0].name](*(evaluate(a, values) for a in expr.args[1:]))
-    return _EVALUATE[type(expr)](*(evaluate(arg, values) for arg in expr.args))
+    form, args = FORMS[type(expr)], expr.args
+    function: Any = form.value
+    if form.functions is not None:
+        function, args = form.functions[args[0].name], args[1:]
+    return form.applied(function, [evaluate(arg, values) for arg in args])
 
 
 BIT_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
@@ -494,22 +493,61 @@ BIT_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "lshift": operator.lshift,
     "rshift": operator.rshift,
 }
-_EVALUATE: dict[Any, Callable[..., Any]] = {
-    sympy.Add: lambda *args: sum(args),
-    sympy.Mul: lambda *args: math.prod(args),
-    sympy.Pow: operator.pow,
-    FloorDiv: operator.floordiv,
-    Mod: operator.mod,
-    Max: max,
-    Min: min,
-    Truth: int,
-    sympy.Eq: operator.eq,
-    sympy.Ne: operator.ne,
-    sympy.Le: operator.le,
-    sympy.Ge: operator.ge,
-    sympy.Lt: operator.lt,
-    sympy.Gt: operator.gt,
-    sympy.And: lambda *args: all(args),
-    sympy.Or: lambda *args: any(args),
-    sympy.Not: operator.not_,
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kind of expression, for all that reads expressions: values, nodes of graphs, Python text,
+    programs of guards, files.
+
+    arity: how many operands; None: two or more, from the left. value: the function of Python
+    numbers that the kind is. sign: in Python text, between the operands; call: before them.
+    functions: where the first argument names one of these instead.
+    """
+
+    kind: Any
+    name: str
+    arity: int | None
+    value: Callable[..., Any] | None = None
+    sign: str = ""
+    call: str = ""
+    functions: Mapping[str, Callable[..., Any]] | None = None
+    is_condition: bool = False
+
+    def applied(self, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+        """The value for these operands."""
+        if self.arity is None and self.functions is None:
+            return functools.reduce(function, operands)
+        return function(*operands)
+
+
+def _chosen(condition: Any, yes: Any, no: Any) -> Any:
+    return yes if condition else no
+
+
+FORMS: dict[Any, Form] = {
+    form.kind: form
+    for form in (
+        Form(sympy.Add, "Add", None, operator.add, "+"),
+        Form(sympy.Mul, "Mul", None, operator.mul, "*"),
+        Form(sympy.Pow, "Pow", 2, operator.pow, "**"),
+        Form(FloorDiv, "FloorDiv", 2, operator.floordiv, "//"),
+        Form(Mod, "Mod", 2, operator.mod, "%"),
+        Form(Max, "Max", 2, max, call="max"),
+        Form(Min, "Min", 2, min, call="min"),
+        Form(Truth, "Truth", 1, int, call="int"),
+        Form(Choose, "Choose", 3, _chosen),
+        Form(Bits, "Bits", None, functions=BIT_FUNCTIONS),
+        Form(Real, "Real", None, functions=REAL_FUNCTIONS),
+        Form(Rounded, "Rounded", None, functions=ROUNDINGS),
+        Form(sympy.Eq, "Eq", 2, operator.eq, "==", is_condition=True),
+        Form(sympy.Ne, "Ne", 2, operator.ne, "!=", is_condition=True),
+        Form(sympy.Le, "Le", 2, operator.le, "<=", is_condition=True),
+        Form(sympy.Ge, "Ge", 2, operator.ge, ">=", is_condition=True),
+        Form(sympy.Lt, "Lt", 2, operator.lt, "<", is_condition=True),
+        Form(sympy.Gt, "Gt", 2, operator.gt, ">", is_condition=True),
+        Form(sympy.And, "And", None, operator.and_, "and", is_condition=True),
+        Form(sympy.Or, "Or", None, operator.or_, "or", is_condition=True),
+        Form(sympy.Not, "Not", 1, operator.not_, call="not ", is_condition=True),
+    )
 }

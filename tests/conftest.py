@@ -72,6 +72,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Backends do not depend on the Python version: where the whole runs on another one, programs
+    run under the first of theirs alone (tests/dynamo/differential.py).
+    """
+    if config.getoption("--spread") > 1:
+        os.environ["TESTS_SPREAD"] = "1"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of the frame hook come first: they want no other hook installed, and torch.cond in
     eager mode, which other tests compare with, leaves torch's there after an error. So do those

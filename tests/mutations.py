@@ -126,11 +126,7 @@ def mutations_of(path: str, source: bytes) -> Iterator[Mutation]:
         inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for name, child in ast.iter_fields(node):
             for part in child if isinstance(child, list) else [child]:
-                if isinstance(part, ast.AST) and name not in (
-                    "decorator_list",
-                    "annotation",
-                    "returns",
-                ):
+                if isinstance(part, ast.AST) and name not in _NOT_EXECUTED:
                     yield from visit(part, inside or (inner and name == "body"))
 
     yield from visit(ast.parse(source), False)
@@ -191,17 +187,8 @@ class Copy:
     def passes(self, tests: list[str]) -> bool:
         shutil.rmtree(self.cache, ignore_errors=True)
         environ = {**os.environ, "DYNAMO_CACHE_DIR": str(self.cache), "PYTHONPATH": str(self.root)}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-n",
-            "0",
-            "-m",
-            "not slow and not gpu",
-        ]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0"]
+        command += ["-m", "not slow and not gpu"]
         try:
             done = subprocess.run(
                 [*command, *tests],

@@ -1,9 +1,7 @@
 """Values back to bytecode.
 
 A Codegen wraps an Emitter (all of its methods can be called on the Codegen) and knows how to push
-any Value:
-from its source, from the graph's outputs, from a temporary local if it was made before, or by
-`Value.reconstruct`, which follows the value's recipe.
+any Value: from its source, from a temporary local if it was made before, or by its recipe.
 A frame's code is emitted twice: the first run finds which tensors the graph must return and which
 values are needed more
 than once; only the second is kept.
@@ -22,12 +20,12 @@ from dynamo.plans import Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
 from dynamo.values.constant import is_constant_type, is_literal
-from dynamo.values.recipes import Attribute, Part
+from dynamo.values.recipes import Make, Part
 from dynamo.values.symbolic_text import SymbolicText
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
-    from dynamo.interp.interpreter import Interpreter
+    from dynamo.interp.output import OutputGraph
     from dynamo.values.tensor import TensorValue
 
 
@@ -36,9 +34,10 @@ class Codegen:
     that run.
     """
 
-    def __init__(self, tx: Interpreter, emit: Emitter, first_run: Codegen | None = None) -> None:
-        self.tx = tx
-        self.output = tx.output
+    def __init__(
+        self, output: OutputGraph, emit: Emitter, first_run: Codegen | None = None
+    ) -> None:
+        self.output = output
         self.emit = emit
         self.first_run = first_run
         self.uses: Counter[int] = Counter()  # id(value) -> how often it is pushed
@@ -67,7 +66,7 @@ class Codegen:
         elif value.source is not None and not self._by_graph(value):
             value.source.load(self.emit)
         else:
-            self._reconstruct(value)
+            self._materialise(value)
 
     def _by_graph(self, value: Value) -> bool:
         """Whether the graph returns it although it could be loaded: a program is all there is."""
@@ -80,7 +79,7 @@ class Codegen:
         else:
             self.constant(obj)
 
-    def _reconstruct(self, value: Value) -> None:
+    def _materialise(self, value: Value) -> None:
         key = id(value)
         self._made.append(value)
         later = key in self.output.emission.filled_later
@@ -92,7 +91,7 @@ class Codegen:
         self._in_progress[key] = value
         made = value.emptied() if later else value
         assert made is not None, "a container"
-        made.reconstruct(self)
+        self.make(*made.recipe())
         del self._in_progress[key]
         # Something mutable is made once; what else is needed twice is cheaper from a local, too.
         if key in self.graph_outputs:
@@ -105,18 +104,20 @@ class Codegen:
 
     def make(self, make: Callable[..., Any], operands: Sequence[Any]) -> None:
         """Push make(*operands), the recipe of a value."""
-        if isinstance(make, Attribute):
-            (owner,) = operands
-            self(owner)
-            self.emit.load_attr(make.name)
+        if isinstance(make, Make):
+            make.emit(self, operands)
             return
         self.emit.load_callable(lambda: self.emit.load_const(make))
         for operand in operands:
-            if isinstance(operand, Part):
-                operand.push(self)
-            else:
-                self(operand)
+            self.operand(operand)
         self.emit.call(len(operands))
+
+    def operand(self, operand: Value | Lazy | Part) -> None:
+        """Push an operand of a recipe."""
+        if isinstance(operand, Part):
+            operand.push(self)
+        else:
+            self(operand)
 
     def _fill_later(self, values: list[Value], why: str) -> NoReturn:
         """One of these (it holds itself, or hashes its keys) is to be made empty, and filled

@@ -100,7 +100,7 @@ class FrameRewriter:
         later.
         """
         while True:
-            codegen = Codegen(self.root, Emitter())
+            codegen = Codegen(self.output, Emitter())
             try:
                 self._emit_restore(codegen)
                 CheckCodegen(self.root).push_values(codegen)
@@ -132,7 +132,7 @@ class FrameRewriter:
         self.record.times["backend"] = time.perf_counter() - spent_in_backend
         emit = Emitter()
         emit.set_location(self.root.code.co_firstlineno)
-        codegen = Codegen(self.root, emit, first)
+        codegen = Codegen(self.output, emit, first)
         codegen.graph_outputs = dict(first.graph_outputs)
         checking = CheckCodegen(self.root)
         if not self.output.context.export:

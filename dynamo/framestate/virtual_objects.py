@@ -43,7 +43,6 @@ from dynamo.polyfills.rematerialise import (
     items_of,
     iterate_from,
     make_cell,
-    make_deque,
     make_dict,
     make_list,
     make_object,
@@ -56,6 +55,7 @@ from dynamo.polyfills.rematerialise import (
 )
 from dynamo.values.base import Value
 from dynamo.values.builder import Lazy
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
@@ -72,9 +72,9 @@ from dynamo.values.iterators import (
     iterator_at,
 )
 from dynamo.values.lifetimes import SuspendedGenerator
-from dynamo.values.objects import ObjectValue, builtin_base
+from dynamo.values.objects import ObjectValue
 from dynamo.values.real_iterators import REAL
-from dynamo.values.recipes import Recipe
+from dynamo.values.recipes import DICT, LIST, TUPLE, Made, Recipe, operand_values
 from dynamo.values.resumed_iterators import ResumedIterator
 from dynamo.values.side_effects import DELETED
 
@@ -82,15 +82,18 @@ if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.interp.output import OutputGraph
 
-# What makes iterators again -> what does so in a continuation, where it is captured.
-_ITERATORS: dict[Callable[..., Any], Callable[..., Any]] = {
-    function: function
-    for function in (enumerate, zip, map, filter, itertools.chain.from_iterable, chain_after)
-    + (itertools.islice, itertools.starmap, itertools.takewhile, itertools.dropwhile)
-    + (itertools.compress, itertools.filterfalse, itertools.pairwise, zip_again, map_again, iter)
-    + (pairs_from, accumulated, dropping_nothing)
+# What makes values in bytecode -> what does so in a continuation, where it is captured.
+_CAPTURED: dict[Callable[..., Any], Callable[..., Any]] = {
+    iterator_at: iterate_from,
+    LIST: make_list,
+    TUPLE: make_tuple,
+    DICT: make_dict,
 }
-_ITERATORS[iterator_at] = iterate_from
+# Makers of iterators that capture knows.
+_ITERATORS = {enumerate, zip, map, filter, itertools.chain.from_iterable, chain_after, iterator_at}
+_ITERATORS |= {itertools.islice, itertools.starmap, itertools.takewhile, itertools.dropwhile, iter}
+_ITERATORS |= {itertools.compress, itertools.filterfalse, itertools.pairwise, zip_again, map_again}
+_ITERATORS |= {pairs_from, accumulated, dropping_nothing}
 # Iterators that become objects, which continuations may have to ask natively.
 _PLAIN = (RangeIterator, SequenceIterator, DictIterator, ResumedIterator)
 _SEQUENCES: dict[type[Value], type] = {ListValue: list, TupleValue: tuple, DequeValue: deque}
@@ -302,17 +305,18 @@ class VirtualObjects:
             return operand
         if isinstance(operand, GeneratorFunction) and any(map(self._is_virtual, operand.cells())):
             operand = Closure(operand.code, operand.frame.f_globals, operand.cells())
+        if isinstance(operand, Made) and any(
+            map(self._is_virtual, operand_values([operand], Value))
+        ):
+            arguments = [self._operand(codegen, part) for part in operand.operands()]
+            return VirtualObject(None, _CAPTURED.get(operand.make, operand.make), tuple(arguments))
         if isinstance(operand, Closure):
             cells = [self._operand(codegen, cell) for cell in operand.cells]
             return over_cells(operand.code, operand.namespace, cells)
         local = f".virtual{self._locals}"
         self._locals += 1
-        if isinstance(operand, GeneratorFunction):
-            operand.push(codegen)
-            self._leaves += operand.cells()
-        else:
-            codegen(operand)
-            self._leaves += [operand] if isinstance(operand, Value) else []
+        codegen.operand(operand)
+        self._leaves += operand_values([operand], Value)
         codegen.store_fast(local)
         return local
 
@@ -539,8 +543,6 @@ def _attributes(value: ObjectValue) -> dict[str, Value]:
 def _parts(value: Value) -> list[Value]:
     if isinstance(value, ObjectValue):
         return list(_attributes(value).values())
-    if isinstance(value, MethodValue):
-        return [value.function, value.receiver]
     return list(value.children())
 
 
@@ -555,11 +557,6 @@ def _recipe(output: OutputGraph, value: Value) -> Recipe:
     """The recipe of `value` in a continuation, where it is captured: what bytecode makes of an
     instruction, or bare and filled later, is a call of a polyfill there.
     """
-    if isinstance(value, (GeneratorValue, MethodValue)):
-        return value.recipe()
-    if isinstance(value, IteratorValue):
-        function, operands = value.recipe()
-        return _ITERATORS[function], operands
     if isinstance(value, AsyncStep):
         return ask_again, [value.generator]
     if isinstance(value, ObjectValue):
@@ -571,14 +568,8 @@ def _recipe(output: OutputGraph, value: Value) -> Recipe:
         return make_cell, []
     if isinstance(value, NestedFunctionValue):
         return _function_recipe(value)
-    if isinstance(value, DictValue):
-        entries = value.entries.values()
-        keys, items = [key for key, _ in entries], [item for _, item in entries]
-        return make_dict, [ConstantValue(len(keys)), *keys, *items]
-    if isinstance(value, DequeValue):
-        return make_deque, [ConstantValue(value.maxlen), *value.contents]
-    assert isinstance(value, SequenceValue)
-    return (make_list if value.cls is list else make_tuple), value.contents
+    make, operands = value.recipe()
+    return _CAPTURED.get(make, make), operands
 
 
 def _function_recipe(value: NestedFunctionValue) -> Recipe:

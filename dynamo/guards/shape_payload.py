@@ -17,6 +17,7 @@ from dynamo.guards.sources import Source, TensorSizeSource, TensorStrideSource, 
 from fxgraph import expressions
 from fxgraph.expressions import (
     BIT_FUNCTIONS,
+    FORMS,
     REAL_FUNCTIONS,
     ROUNDINGS,
     difference_of,
@@ -38,25 +39,6 @@ _NAMES = (
 )
 _OPS = {name: number for number, name in enumerate(_NAMES)}
 _READS = {"int": 0, "float": 1, "size": 2, "stride": 3}
-_OF_TYPES: dict[Any, str] = {
-    sympy.Add: "add",
-    sympy.Mul: "mul",
-    sympy.Pow: "pow",
-    expressions.FloorDiv: "floordiv",
-    expressions.Mod: "mod",
-    expressions.Max: "max",
-    expressions.Min: "min",
-    expressions.Choose: "choose",
-    sympy.Eq: "eq",
-    sympy.Ne: "ne",
-    sympy.Le: "le",
-    sympy.Ge: "ge",
-    sympy.Lt: "lt",
-    sympy.Gt: "gt",
-    sympy.And: "and",
-    sympy.Or: "or",
-    sympy.Not: "not",
-}
 _OF_NAMES = {
     "and": "bitand",
     "or": "bitor",
@@ -135,8 +117,9 @@ class ShapePayload:
             return [(_OPS["int"], int(bool(expr)))]
         if isinstance(expr, expressions.Truth):
             return [*self._code(expr.args[0]), (_OPS["int"], 0), (_OPS["ne"], 0)]
-        name, args = _OF_TYPES.get(type(expr)), list(expr.args)
-        if name is None:
+        form, args = FORMS[type(expr)], list(expr.args)
+        name = form.name.lower()
+        if form.functions is not None:
             name, args = _OF_NAMES[args[0].name], args[1:]
         code = self._code(args[0])
         if name in _UNARY:

@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from dynamo.bytecode.emit import Emitter
@@ -277,11 +277,79 @@ class MadeSource(Source):
 
 @source_type
 class ChainedSource(Source):
+    """Reached from `origin` by a step of kind `kind` in the guard tree."""
+
     origin: Source
+    kind: ClassVar[str]
 
     @property
     def base(self) -> Source:
         return self.origin
+
+    @property
+    def accessor(self) -> Accessor:
+        return (self.kind, None)
+
+
+@source_type
+class _KeyedSource(ChainedSource):
+    """The step has a key."""
+
+    key: Any
+
+    @property
+    def accessor(self) -> Accessor:
+        return (self.kind, self.key)
+
+
+@source_type
+class _ReadSource(ChainedSource):
+    """Loaded as the attribute `read`."""
+
+    read: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}.{self.read}"
+
+    def load(self, emit: Emitter) -> None:
+        load_shared(self.origin, emit)
+        emit.load_attr(self.read)
+
+
+@source_type
+class _SubscriptSource(_KeyedSource):
+    """Loaded as the item of a constant key."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}[{self.key!r}]"
+
+    def load(self, emit: Emitter) -> None:
+        load_shared(self.origin, emit)
+        emit.load_const(self.key)
+        emit.binary_subscr()
+
+
+@source_type
+class _MethodSource(_KeyedSource):
+    """Loaded by a call of the method `method` with a dimension."""
+
+    method: ClassVar[str]
+
+    @property
+    def dim(self) -> int:
+        return self.key
+
+    @property
+    def name(self) -> str:
+        return f"{self.origin.name}.{self.method}({self.key})"
+
+    def load(self, emit: Emitter) -> None:
+        load_shared(self.origin, emit)
+        emit.load_method(self.method)
+        emit.load_const(self.key)
+        emit.call(1)
 
 
 @source_type
@@ -331,40 +399,24 @@ class AttrSource(ChainedSource):
 
 
 @source_type
-class InstanceDictSource(ChainedSource):
+class InstanceDictSource(_ReadSource):
     """base.__dict__, read without descriptors."""
 
-    @property
-    def accessor(self) -> Accessor:
-        return ("instance_dict", None)
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}.__dict__"
-
-    def load(self, emit: Emitter) -> None:
-        load_shared(self.origin, emit)
-        emit.load_attr("__dict__")
+    kind, read = "instance_dict", "__dict__"
 
 
 @source_type
-class DictItemSource(ChainedSource):
+class CellContentsSource(_ReadSource):
+    """cell.cell_contents, for the closure of a function value."""
+
+    kind = read = "cell_contents"
+
+
+@source_type
+class DictItemSource(_SubscriptSource):
     """dict[key] for a constant key, read from the dict itself (no __getitem__, no __missing__)."""
 
-    key: Any
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("dict_item", self.key)
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}[{self.key!r}]"
-
-    def load(self, emit: Emitter) -> None:
-        load_shared(self.origin, emit)
-        emit.load_const(self.key)
-        emit.binary_subscr()
+    kind = "dict_item"
 
 
 @source_type
@@ -399,90 +451,70 @@ class ModuleItemSource(DictItemSource):
         emit.binary_subscr()
 
 
+@source_type
+class SequenceItemSource(_SubscriptSource):
+    """list[i] / tuple[i] (and their subclasses), read from the storage itself."""
+
+    kind = "sequence_item"
+
+
+@source_type
+class ItemSource(_SubscriptSource):
+    """base[key] by the full item protocol (deque, Sequential, user containers)."""
+
+    kind = "getitem"
+
+
+@source_type
+class TensorSizeSource(_MethodSource):
+    """tensor.size(dim)."""
+
+    method = "size"
+
+
+@source_type
+class TensorStrideSource(_MethodSource):
+    """tensor.stride(dim)."""
+
+    method = "stride"
+
+
 def _keys_in_place(mapping: dict) -> list[Any]:
     """Past a subclass's own iteration, and an OrderedDict's order."""
     return list(dict.keys(mapping))
 
 
 @source_type
-class DictKeySource(ChainedSource):
+class DictKeySource(_KeyedSource):
     """The index-th key of a dict, in order (for keys that are not constants)."""
 
-    index: int
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("dict_key", self.index)
+    kind = "dict_key"
 
     @property
     def name(self) -> str:
-        return f"list({self.origin.name})[{self.index}]"
+        return f"list({self.origin.name})[{self.key}]"
 
     def load(self, emit: Emitter) -> None:
         emit.load_callable(lambda: emit.load_const(_keys_in_place))
         load_shared(self.origin, emit)
         emit.call(1)
-        emit.load_const(self.index)
+        emit.load_const(self.key)
         emit.binary_subscr()
 
 
 @source_type
-class DictValueSource(ChainedSource):
+class DictValueSource(_KeyedSource):
     """dict[key] where the key is itself reached by DictKeySource(index)."""
 
-    index: int
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("dict_value", self.index)
+    kind = "dict_value"
 
     @property
     def name(self) -> str:
-        return f"list({self.origin.name}.values())[{self.index}]"
+        return f"list({self.origin.name}.values())[{self.key}]"
 
     def load(self, emit: Emitter) -> None:
         load_shared(self.origin, emit)
-        DictKeySource(self.origin, self.index).load(emit)
-        emit.binary_subscr()
-
-
-@source_type
-class SequenceItemSource(ChainedSource):
-    """list[i] / tuple[i] (and their subclasses), read from the storage itself."""
-
-    index: int
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("sequence_item", self.index)
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}[{self.index}]"
-
-    def load(self, emit: Emitter) -> None:
-        load_shared(self.origin, emit)
-        emit.load_const(self.index)
-        emit.binary_subscr()
-
-
-@source_type
-class ItemSource(ChainedSource):
-    """base[key] by the full item protocol (deque, Sequential, user containers)."""
-
-    key: Any
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("getitem", self.key)
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}[{self.key!r}]"
-
-    def load(self, emit: Emitter) -> None:
-        load_shared(self.origin, emit)
-        emit.load_const(self.key)
+        DictKeySource(self.origin, self.key).load(emit)
         emit.binary_subscr()
 
 
@@ -490,9 +522,7 @@ class ItemSource(ChainedSource):
 class TypeSource(ChainedSource):
     """type(base)."""
 
-    @property
-    def accessor(self) -> Accessor:
-        return ("type", None)
+    kind = "type"
 
     @property
     def name(self) -> str:
@@ -502,23 +532,6 @@ class TypeSource(ChainedSource):
         emit.load_callable(lambda: emit.load_const(type))
         load_shared(self.origin, emit)
         emit.call(1)
-
-
-@source_type
-class CellContentsSource(ChainedSource):
-    """cell.cell_contents, for the closure of a function value."""
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("cell_contents", None)
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}.cell_contents"
-
-    def load(self, emit: Emitter) -> None:
-        load_shared(self.origin, emit)
-        emit.load_attr("cell_contents")
 
 
 @source_type
@@ -542,58 +555,9 @@ class CallSource(ChainedSource):
         emit.call(1)
 
 
-@source_type
-class TargetSource(ChainedSource):
-    """What a weak reference leads to; guarded to be there still.
-
-    Garbage may be collected between the guards and a load, by another thread, too: the rewritten
-    frame takes hold of it first (see framestate/weak_targets.py).
-    """
-
-    @property
-    def weak(self) -> bool:
-        return True
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("call", dereference)
-
-    @property
-    def name(self) -> str:
-        return f"deref({self.origin.name})"
-
-    def load(self, emit: Emitter) -> None:
-        emit.loaded_targets[self] = None
-        local = emit.targets.get(self)
-        if local is not None:
-            emit.load_fast(local)
-            return
-        emit.load_callable(lambda: load_shared(self.origin, emit))
-        emit.call(0)
-
-
 def dereference(ref: weakref.ref) -> Any:
     """What a reference leads to now."""
     return ref()
-
-
-@source_type
-class ProxyTargetSource(TargetSource):
-    """What a weak proxy stands for."""
-
-    @property
-    def accessor(self) -> Accessor:
-        return ("call", proxy_target)
-
-    def load(self, emit: Emitter) -> None:
-        emit.loaded_targets[self] = None
-        local = emit.targets.get(self)
-        if local is not None:
-            emit.load_fast(local)
-            return
-        emit.load_callable(lambda: emit.load_const(proxy_target))
-        load_shared(self.origin, emit)
-        emit.call(1)
 
 
 def proxy_target(proxy: Any) -> Any:
@@ -605,37 +569,43 @@ def proxy_target(proxy: Any) -> Any:
 
 
 @source_type
-class TensorSizeSource(ChainedSource):
-    """tensor.size(dim); shape guards read it from the tensor."""
+class TargetSource(ChainedSource):
+    """What a weak reference leads to; guarded to be there still.
 
-    dim: int
+    Garbage may be collected between the guards and a load, by another thread, too: the rewritten
+    frame takes hold of it first (see framestate/weak_targets.py).
+    """
+
+    read: ClassVar[Any] = staticmethod(dereference)
+
+    @property
+    def weak(self) -> bool:
+        return True
+
+    @property
+    def accessor(self) -> Accessor:
+        return ("call", self.read)
 
     @property
     def name(self) -> str:
-        return f"{self.origin.name}.size({self.dim})"
+        return f"deref({self.origin.name})"
 
     def load(self, emit: Emitter) -> None:
+        emit.loaded_targets[self] = None
+        local = emit.targets.get(self)
+        if local is not None:
+            emit.load_fast(local)
+            return
+        emit.load_callable(lambda: emit.load_const(self.read))
         load_shared(self.origin, emit)
-        emit.load_method("size")
-        emit.load_const(self.dim)
         emit.call(1)
 
 
 @source_type
-class TensorStrideSource(ChainedSource):
-    """tensor.stride(dim); shape guards read it from the tensor."""
+class ProxyTargetSource(TargetSource):
+    """What a weak proxy stands for."""
 
-    dim: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin.name}.stride({self.dim})"
-
-    def load(self, emit: Emitter) -> None:
-        load_shared(self.origin, emit)
-        emit.load_method("stride")
-        emit.load_const(self.dim)
-        emit.call(1)
+    read = staticmethod(proxy_target)
 
 
 _VARIABLE = re.compile(r"\b[LGC]\['([^']+)'\]")

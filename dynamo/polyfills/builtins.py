@@ -108,13 +108,6 @@ def find(iterable, item):
     return False
 
 
-def find_not(iterable, item):
-    for other in iterable:
-        if other is item or other == item:
-            return False
-    return True
-
-
 def count_in(items, item, /):
     count = 0
     for other in items:
@@ -134,21 +127,13 @@ def index_of(items, item, /):
 
 
 def index_in(items, item, /):
+    """items.index(item) of a list or tuple."""
     place = 0
     for other in items:
         if other is item or other == item:
             return place
         place += 1
-    return [].index(item)  # which says that it is missing
-
-
-def index_in_tuple(items, item, /):
-    place = 0
-    for other in items:
-        if other is item or other == item:
-            return place
-        place += 1
-    return ().index(item)
+    return type(items)().index(item)  # which says that it is missing
 
 
 def remove_from(items, item, /):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -130,13 +129,8 @@ def make_tuple(*items: Any) -> tuple:
     return items
 
 
-def make_dict(count: int, *items: Any) -> dict:
-    """items: the keys, `count` of them, then the values."""
-    return dict(zip(items[:count], items[count:]))
-
-
-def make_deque(limit: int | None, *items: Any) -> deque:
-    return deque(items, limit)
+def make_dict(*keys_and_items: Any) -> dict:
+    return dict(zip(keys_and_items[::2], keys_and_items[1::2]))
 
 
 def make_object(cls: type, names: tuple[str, ...], *values: Any) -> Any:

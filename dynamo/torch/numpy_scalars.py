@@ -17,11 +17,10 @@ from dynamo.torch.numpy_values import TO_TORCH, DtypeValue
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
 from dynamo.values.constant import ConstantValue
-from dynamo.values.recipes import Attribute, Recipe
+from dynamo.values.recipes import Attribute, Loaded, Recipe
 from dynamo.values.symbol import SymbolValue
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -95,9 +94,9 @@ class NumpyNumber(Value):
             return self.number
         return self._constant().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         assert self.source is not None
-        codegen.load_source(self.source)
+        return Loaded(self.source), []
 
 
 class ItemMethod(Value):
@@ -112,9 +111,6 @@ class ItemMethod(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.scalar.call_method(tx, "item", args, kwargs)
-
-    def children(self) -> Sequence[Value]:
-        return (self.scalar,)
 
     def recipe(self) -> Recipe:
         return Attribute("item"), [self.scalar]

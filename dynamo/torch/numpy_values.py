@@ -90,9 +90,6 @@ class ArrayValue(Value):
         where = f" {self.source.name}" if self.source is not None else ""
         return f"array{where} of shape {self.shape}"
 
-    def children(self) -> Sequence[Value]:
-        return (self.tensor,)
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in _METADATA:
             return tx.wrap(_METADATA[name](self))
@@ -214,9 +211,6 @@ class ArrayMethodValue(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return self.array.call_method(tx, self.name, args, kwargs)
-
-    def children(self) -> Sequence[Value]:
-        return (self.array,)
 
     def recipe(self) -> Recipe:
         return Attribute(self.name), [self.array]

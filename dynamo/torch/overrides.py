@@ -29,12 +29,12 @@ from dynamo.values.exceptions import call_real
 from dynamo.values.function import MethodValue
 from dynamo.values.objects import ObjectValue
 from dynamo.values.ranges import SliceValue
+from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import read_attribute
 from dynamo.values.tensor import TensorValue
 from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 DEFAULT = class_lookup(torch.Tensor, "__torch_function__").__func__
@@ -340,8 +340,8 @@ class DispatchedFunction(Value):
             return TensorValue.getattr(receiver, tx, name)
         raise Unsupported(breaks.AttributeMutation(receiver.describe(), name))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.function, "function")
+    def recipe(self) -> Recipe:
+        return Existing(self.function, "function"), []
 
 
 def _is_of_tensor(function: Any) -> bool:

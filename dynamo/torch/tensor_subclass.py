@@ -31,6 +31,7 @@ from dynamo.values.descriptors import (
     is_data_descriptor,
 )
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, binary_dunder
+from dynamo.values.recipes import Existing, GraphOutput, Made, Recipe
 from dynamo.values.tensor import (
     METADATA_ATTRIBUTES,
     SPECIAL_METHODS,
@@ -41,7 +42,6 @@ from dynamo.values.tensor_functions import tensor_function
 from fxgraph import Node
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -209,11 +209,9 @@ class SubclassTensorValue(TensorValue):
             raise Unsupported(breaks.UncapturedCall(f"{self.cls.__name__}.{name}"))
 
     # -- code -----------------------------------------------------------------------------------
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(with_class))
-        codegen.graph_output(self.plain)
-        codegen.load_object(self.cls, self.cls.__name__)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        cls = Made(Existing(self.cls, self.cls.__name__))
+        return with_class, [Made(GraphOutput(self.plain)), cls]
 
 
 def with_class(tensor: torch.Tensor, cls: type) -> torch.Tensor:

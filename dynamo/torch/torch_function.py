@@ -43,11 +43,11 @@ from dynamo.values.function import (
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.monkey_patches import OWN_METHODS, is_programs, replacement
 from dynamo.values.operators import COMPARE_FUNCTIONS, constant_or_none
+from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph.torch_fx import allowed_by_torch
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 _OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -330,8 +330,8 @@ class TorchFunctionValue(KnownObject):
         kwargs = with_default_device(tx, self.function, kwargs)
         return call_in_graph(tx, "call_function", self.function, args, kwargs)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.function, getattr(self.function, "__name__", "function"))
+    def recipe(self) -> Recipe:
+        return Existing(self.function, getattr(self.function, "__name__", "function")), []
 
 
 class FoldedFunctionValue(TorchFunctionValue):

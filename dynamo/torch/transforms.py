@@ -30,10 +30,10 @@ from dynamo.torch.bodies import (
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles
 from dynamo.values.constant import ConstantValue
+from dynamo.values.recipes import Named, Recipe
 from fxgraph.higher_order import CURRIED, DIRECT, transform
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.torch.bodies import Body
 
@@ -58,9 +58,6 @@ class TransformedValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
-    def children(self) -> Sequence[Value]:
-        return (self.function, *self.options.values())
-
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name in ("__name__", "__qualname__", "__doc__", "__module__"):
             return self.function.getattr(tx, name)
@@ -74,12 +71,8 @@ class TransformedValue(Value):
         given = (proxies(nested), proxies(named))
         return _apply(tx, self.name, body, options, *given)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_object(CURRIED[self.name], self.name))
-        codegen(self.function)
-        for value in self.options.values():
-            codegen(value)
-        codegen.call_kw(1 + len(self.options), tuple(self.options))
+    def recipe(self) -> Recipe:
+        return Named(CURRIED[self.name], self.options), [self.function, *self.options.values()]
 
 
 def _trace_curried(

@@ -29,12 +29,12 @@ from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.containers import SizeValue
 from dynamo.values.descriptors import MISSING, class_lookup
+from dynamo.values.recipes import GraphOutput, Recipe, exact
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from dynamo.values.tensor_functions import tensor_function
 from fxgraph.symbols import is_ragged
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from fxgraph import Node
 
@@ -89,8 +89,8 @@ class WrapperTensorValue(SubclassTensorValue):
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.graph_output(self)
+    def recipe(self) -> Recipe:
+        return GraphOutput(self), []
 
 
 class RaggedSizeValue(Value):
@@ -108,9 +108,6 @@ class RaggedSizeValue(Value):
 
     def describe(self) -> str:
         return f"the ragged size of {self.tensor.describe()}"
-
-    def children(self) -> Sequence[Value]:
-        return (self.tensor,)
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         if not isinstance(other, RaggedSizeValue) or op not in ("==", "!="):
@@ -142,11 +139,8 @@ class RaggedSizeValue(Value):
     def hash_key(self, tx: Interpreter) -> Hashable:
         self._refuse()
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(torch.Tensor.size))
-        codegen(self.tensor)
-        codegen.load_const(self.dim)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        return torch.Tensor.size, [self.tensor, exact(self.dim)]
 
 
 class SameContext:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values.recipes import operand_values
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -246,16 +247,11 @@ class Value:
 
     # -- how it is made again -------------------------------------------------------------------
     def recipe(self) -> Recipe:
-        """(make, operands): the value is make(*operands). Asked only of values without a source
-        that is still valid.
+        """(make, operands): the value is make(*operands), see values/recipes.py.
+
+        Asked only of values without a source that is still valid.
         """
         raise Unsupported(breaks.CannotReconstruct(self.describe()))
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        """Emit code that pushes the value, which follows `recipe` unless Python has a display, a
-        constant or an instruction for such values.
-        """
-        codegen.make(*self.recipe())
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         """Push what writing the recorded changes needs; the returned function emits the writing."""
@@ -274,8 +270,13 @@ class Value:
         return False
 
     def children(self) -> Sequence[Value]:
-        """Values held by this one, which live as long as it does (for liveness of side effects)."""
-        return ()
+        """Values held by this one, which live as long as it does (for liveness of side effects).
+
+        The operands of its recipe; a class that holds more, or whose recipe may be refused, says.
+        """
+        if type(self).recipe is Value.recipe:
+            return ()
+        return list(operand_values(self.recipe()[1], Value))
 
     def instance_dict(self) -> dict[str, Any] | None:
         """The real instance dict; None if there is none."""

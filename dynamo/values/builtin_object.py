@@ -15,6 +15,7 @@ from dynamo.values.dummy_operands import dummy_operand, fail_as
 from dynamo.values.exceptions import call_handler, call_real
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_dunder
+from dynamo.values.recipes import Part
 from dynamo.values.reflection import no_attribute
 from dynamo.values.side_effects import SERIALS
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
-class Pending:
+class Pending(Part):
     """An item that was not used yet: the real object and where it is."""
 
     __slots__ = ("real", "source", "tx")
@@ -32,6 +33,9 @@ class Pending:
         self.tx = tx
         self.real = real
         self.source = source
+
+    def push(self, codegen: Codegen) -> None:
+        codegen.pending(self.real, self.source)
 
     def wrap(self) -> Value:
         """The item is used now: its Value, with its guards."""
@@ -156,16 +160,7 @@ for _op in DUNDER_STEMS:
     setattr(BuiltinObject, f"py_{binary_dunder(_op + '=', False)}", _combination(_op + "=", False))
 
 
-def emit_item(codegen: Codegen, item: Value | Pending) -> None:
-    if isinstance(item, Pending):
-        codegen.pending(item.real, item.source)
-    else:
-        codegen(item)
-
-
-def refill(
-    codegen: Codegen, value: Value, add: str, emit_contents: Callable[[], None]
-) -> Callable[[], None]:
+def refill(codegen: Codegen, value: Value, add: str, contents: Part) -> Callable[[], None]:
     """Emit `value.clear(); value.<add>(contents)` (the contents and the object are pushed now)."""
 
     def load_method(name: str) -> None:
@@ -173,7 +168,7 @@ def refill(
         codegen.load_attr(name)
 
     codegen.load_callable(lambda: load_method(add))
-    emit_contents()
+    codegen.operand(contents)
     codegen.load_callable(lambda: load_method("clear"))
 
     def write() -> None:

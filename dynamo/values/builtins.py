@@ -56,12 +56,12 @@ from dynamo.values.operators import (
 )
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
 from dynamo.values.real_iterators import REAL
+from dynamo.values.recipes import Attribute, Existing, Recipe, exact
 from dynamo.values.reflection import UNBOUND, check_new
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 Handler = Callable[..., "Value | None"]
@@ -301,7 +301,7 @@ class BuiltinMethod(Value):
         made = polyfill_method(tx, self.receiver, self.name, args, kwargs)
         return self.call(tx, args, kwargs) if made is None else made
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         from dynamo.values.descriptors import class_lookup
 
         of_class = isinstance(self.found, types.ClassMethodDescriptorType)
@@ -309,26 +309,13 @@ class BuiltinMethod(Value):
         # A class holds methods for its instances, too.
         hidden = isinstance(owner, type) and issubclass(owner, type) and not of_class
         hidden = hidden and type_holds(real_object(self.receiver), self.name)
-        plain = self.found is None or class_lookup(owner, self.name) is self.found
-        if plain and not hidden:
-            codegen(self.receiver)
-            codegen.load_attr(self.name)
-            return
-
+        if self.found is None or (class_lookup(owner, self.name) is self.found and not hidden):
+            return Attribute(self.name), [self.receiver]
         # super().name: the class's own method is another one.
         if isinstance(self.found, types.BuiltinFunctionType):
-            codegen.load_const(self.found)  # bound already
-            return
-
-        def load_getter() -> None:
-            codegen.load_object(self.found, self.name)
-            codegen.load_attr("__get__")
-
-        codegen.load_callable(load_getter)
-        if of_class:
-            codegen.load_const(None)
-        codegen(self.receiver)
-        codegen.call(1 + of_class)
+            return Existing(self.found), []  # bound already
+        owners = [exact(None)] if of_class else []
+        return self.found.__get__, [*owners, self.receiver]
 
 
 class SlotValue(KnownObject):
@@ -570,11 +557,6 @@ def _exception(tx):
 @handles(breakpoint)
 def _breakpoint(tx, *args, **kwargs):
     raise Unsupported(breaks.DebuggerEntered("breakpoint"))
-
-
-@handles(globals)
-def _globals(tx):
-    raise Unsupported(breaks.UncapturedCall("globals"))
 
 
 # -- the operator module --------------------------------------------------------------------------

@@ -34,12 +34,11 @@ from dynamo.values.hash_keys import IdentityKey, key_of
 from dynamo.values.hoisted_modules import can_be_first
 from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.random_state import program_draws
-from dynamo.values.recipes import Attribute, Recipe
+from dynamo.values.recipes import Attribute, Existing, Recipe
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 _CACHE_METHODS = frozenset(["cache_info", "cache_clear", "cache_parameters"])
@@ -241,8 +240,8 @@ class LruCacheValue(Value):
                 return tx.wrap(answer, SequenceItemSource(entry, 1))
         return None
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.real, "cached")
+    def recipe(self) -> Recipe:
+        return Existing(self.real, "cached"), []
 
 
 def _is_trusted(cache: Any) -> bool:
@@ -377,9 +376,6 @@ class CacheMethod(Value):
         super().__init__()
         self.owner = owner
         self.name = name
-
-    def children(self) -> Sequence[Value]:
-        return (self.owner,)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if not args and not kwargs:

@@ -13,6 +13,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, builder
 from dynamo.values.constant import is_literal
 from dynamo.values.function import push_attr, write_attr
+from dynamo.values.recipes import CellOfFrame, Existing, Recipe
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -74,14 +75,12 @@ class CellValue(Value):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         self.store(tx, value)
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if self.local_name is not None:
-            codegen.load_closure(self.local_name)
-        elif self.real is not None:  # of a function that is reached without a source
-            codegen.load_object(self.real, "cell")
-        else:
-            codegen.load_callable(lambda: codegen.load_const(types.CellType))
-            codegen.call(0)
+            return CellOfFrame(self.local_name), []
+        if self.real is not None:  # of a function that is reached without a source
+            return Existing(self.real, "cell"), []
+        return types.CellType, []
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         name = self.local_name or getattr(self.source, "variable", None)

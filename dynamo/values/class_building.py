@@ -15,7 +15,7 @@ import collections
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +34,7 @@ from dynamo.values.exceptions import call_real
 from dynamo.values.function import NestedFunctionValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
+from dynamo.values.recipes import DICT, TUPLE, Existing, Made, Named, Part, Recipe, exact
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 _METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
 # How a named tuple's class holds a field.
 _FIELD: type = vars(collections)["_tuplegetter"]
-Make = Callable[["Codegen"], None]  # emits code that pushes the class
 
 
 class NewClassValue(ClassValue):
@@ -51,9 +51,9 @@ class NewClassValue(ClassValue):
 
     is_weakly_held = True  # by its bases, which know their subclasses
 
-    def __init__(self, cls: type, make: Make, parts: Sequence[Value]) -> None:
+    def __init__(self, cls: type, made_by: Recipe, parts: Sequence[Value]) -> None:
         super().__init__(cls)
-        self.make = make
+        self.made_by = made_by
         self.parts = parts
         self.steps: list[tuple[Any, dict[str, Any]]] = []  # decorators, with keyword arguments
 
@@ -72,14 +72,11 @@ class NewClassValue(ClassValue):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         raise Unsupported(breaks.NotConstant(self.describe()))
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if not self.steps:
-            self.make(codegen)
-            return
-        codegen.load_callable(lambda: codegen.load_const(decorated))
-        self.make(codegen)
-        codegen.load_const(tuple(self.steps))
-        codegen.call(2)
+            return self.made_by
+        make, parts = self.made_by
+        return decorated, [Made(make, *parts), exact(tuple(self.steps))]
 
 
 def decorated(cls: Any, steps: Sequence[tuple[Any, dict[str, Any]]]) -> Any:
@@ -89,13 +86,23 @@ def decorated(cls: Any, steps: Sequence[tuple[Any, dict[str, Any]]]) -> Any:
 
 
 def make_class(
-    metaclass: Any, name: str, bases: tuple, namespace: dict[str, Any], kwargs: dict[str, Any]
+    abstract: tuple[Any, ...],
+    metaclass: Any,
+    name: str,
+    bases: tuple,
+    namespace: dict[str, Any],
+    kwargs: dict[str, Any],
 ) -> Any:
+    """metaclass(name, bases, namespace, **kwargs); `abstract`: functions to be marked before."""
+    for function in abstract:
+        abc.abstractmethod(function)
     return metaclass(name, bases, namespace, **kwargs)
 
 
-def _new_class(tx: Interpreter, cls: type, make: Make, parts: Sequence[Value]) -> NewClassValue:
-    value = NewClassValue(cls, make, parts)
+def _new_class(
+    tx: Interpreter, cls: type, made_by: Recipe, parts: Sequence[Value]
+) -> NewClassValue:
+    value = NewClassValue(cls, made_by, parts)
     tx.output.side_effects.track_new(value)
     tx.output.remember(cls, None, value)
     tx.output.guards.assume_class(cls).made_by_frame = True
@@ -185,32 +192,33 @@ def from_namespace(
     cls = call_real(tx, meta, label, bases, real, **kwargs)
     base_values = [tx.wrap(base) for base in bases]
 
-    def make(codegen: Codegen) -> None:
-        for function in _abstract_functions(tx, namespace.values()):
-            codegen.load_callable(lambda: codegen.load_const(abc.abstractmethod))
-            codegen(function)
-            codegen.call(1)
-            codegen.pop_top()
-        codegen.load_callable(lambda: codegen.load_const(make_class))
-        codegen.load_object(meta, meta.__name__)
-        codegen.load_const(label)
-        for base in base_values:
-            codegen(base)
-        codegen.build_tuple(len(base_values))
-        for key, value in namespace.items():
-            codegen.load_const(key)
-            codegen(value)
-        codegen.build_map(len(namespace))
-        codegen.load_const(kwargs)
-        codegen.call(5)
-
-    return _new_class(tx, cls, make, [*base_values, *namespace.values()])
+    names = [part for key, value in namespace.items() for part in (exact(key), value)]
+    made_by = (
+        make_class,
+        [
+            AbstractFunctions(tx, list(namespace.values())),
+            Made(Existing(meta, meta.__name__)),
+            exact(label),
+            Made(TUPLE, *base_values),
+            Made(DICT, *names),
+            exact(kwargs),
+        ],
+    )
+    return _new_class(tx, cls, made_by, [*base_values, *namespace.values()])
 
 
-def _abstract_functions(tx: Interpreter, values: Iterable[Value]) -> list[Value]:
-    """Those that abc.abstractmethod has marked: ABCMeta looks at the mark."""
-    parts = [p for v in values for p in (v.args if isinstance(v, DescriptorValue) else [v])]
-    return [part for part in parts if _is_true(_abstract_mark(tx, part))]
+class AbstractFunctions(Part):
+    """A tuple of those that abc.abstractmethod has marked: ABCMeta looks at the mark."""
+
+    def __init__(self, tx: Interpreter, values: Sequence[Value]) -> None:
+        self.tx = tx
+        self.values = values
+
+    def push(self, codegen: Codegen) -> None:
+        parts = [
+            p for v in self.values for p in (v.args if isinstance(v, DescriptorValue) else [v])
+        ]
+        codegen.make(TUPLE, [p for p in parts if _is_true(_abstract_mark(self.tx, p))])
 
 
 def _is_true(value: Value | None) -> bool:
@@ -318,9 +326,6 @@ class DescriptorValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
-    def children(self) -> Sequence[Value]:
-        return self.args
-
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if self.kind is not staticmethod:
             return super().call(tx, args, kwargs)
@@ -338,22 +343,30 @@ class DescriptorValue(Value):
             raise Unsupported(breaks.AttributeAccess(self.describe(), name))
         return super().hasattr(tx, name)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(self.kind))
-        for arg in self.args:
-            codegen(arg)
-            _name_first(codegen, arg)
-        codegen.call(len(self.args))
+    def recipe(self) -> Recipe:
+        return self.kind, [NamedFirst(arg) for arg in self.args]
 
 
-def _name_first(codegen: Codegen, function: Value) -> None:
-    """Descriptors copy the function's name and text when they are made, before the function's
-    attributes are replayed.
+class NamedFirst(Part):
+    """A function that has its stored name and text already: descriptors copy these when they are
+    made, before the function's attributes are replayed.
     """
-    stored = codegen.output.side_effects.stored_attrs(function)
-    for name in functools.WRAPPER_ASSIGNMENTS:
-        value = stored.get(name)
-        if isinstance(value, Value) and value.is_constant():
+
+    def __init__(self, function: Value) -> None:
+        self.function = function
+
+    def operands(self) -> Sequence[Value]:
+        return [self.function]
+
+    def push(self, codegen: Codegen) -> None:
+        stored = codegen.output.side_effects.stored_attrs(self.function)
+        early = {
+            name: value
+            for name in functools.WRAPPER_ASSIGNMENTS
+            if isinstance(value := stored.get(name), Value) and value.is_constant()
+        }
+        codegen(self.function)
+        for name, value in early.items():
             codegen.copy(1)
             codegen(value)
             codegen.swap(2)
@@ -389,14 +402,8 @@ class FieldValue(Value):
     def python_type(self) -> type:
         return dataclasses.Field
 
-    def children(self) -> Sequence[Value]:
-        return list(self.kwargs.values())
-
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(dataclasses.field))
-        for value in self.kwargs.values():
-            codegen(value)
-        codegen.call_kw(len(self.kwargs), tuple(self.kwargs))
+    def recipe(self) -> Recipe:
+        return Named(dataclasses.field, self.kwargs), list(self.kwargs.values())
 
 
 @handles(dataclasses.field)
@@ -441,12 +448,8 @@ def _namedtuple(tx, *args, **kwargs):
     named.setdefault("module", tx.f_globals.get("__name__"))
     cls = call_real(tx, collections.namedtuple, *constants, **named)
 
-    def make(codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(call_with))
-        codegen.load_const((collections.namedtuple, tuple(constants), named))
-        codegen.call(1)
-
-    return _new_class(tx, cls, make, ())
+    call = exact((collections.namedtuple, tuple(constants), named))
+    return _new_class(tx, cls, (call_with, [call]), ())
 
 
 def call_with(call: tuple[Any, tuple, dict[str, Any]]) -> Any:
@@ -478,14 +481,7 @@ def _decorate(tx: Interpreter, function: Any, cls: Value, kwargs: dict[str, Any]
     if real is cls.cls:
         cls.steps.append((function, kwargs))
         return cls
-
-    def make(codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(decorated))
-        codegen(cls)
-        codegen.load_const(((function, kwargs),))
-        codegen.call(2)
-
-    return _new_class(tx, real, make, (cls,))
+    return _new_class(tx, real, (decorated, [cls, exact(((function, kwargs),))]), (cls,))
 
 
 @handles(dataclasses.dataclass)

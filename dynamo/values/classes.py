@@ -19,6 +19,7 @@ from dynamo.guards.sources import AttrSource, ModuleSource, Source
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, subclass_builder
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.builtins import TABLE, BuiltinMethod, SlotValue, real_object
 from dynamo.values.class_stores import stored_class_attr
 from dynamo.values.constant import ConstantValue
@@ -53,8 +54,9 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
 from dynamo.values.native_iterators import CalledIterator
-from dynamo.values.objects import ObjectValue, builtin_base
+from dynamo.values.objects import ObjectValue
 from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
+from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import C_DESCRIPTORS
 from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
@@ -297,8 +299,8 @@ class ClassValue(MetaclassInstance):
             raise Unsupported(breaks.NotCallable(f"{self.describe()}, which has _missing_"))
         return found
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.cls, self.cls.__name__)
+    def recipe(self) -> Recipe:
+        return Existing(self.cls, self.cls.__name__), []
 
     def replay(self, codegen: Codegen):
         return replay_attributes(self, codegen)
@@ -593,8 +595,8 @@ class PyModuleValue(Value):
         source = None if self.source is None else AttrSource(self.source, "__dict__")
         tx.output.side_effects.store_global(namespace, source, name, value)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.module)
+    def recipe(self) -> Recipe:
+        return Existing(self.module), []
 
 
 @builder(types.ModuleType)

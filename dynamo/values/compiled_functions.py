@@ -14,9 +14,9 @@ from dynamo.guards.sources import AttrSource
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.known_objects import KnownObject
+from dynamo.values.recipes import Loaded, Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.guards.sources import Source
     from dynamo.interp.interpreter import Interpreter
 
@@ -39,9 +39,9 @@ class CompiledFunctionValue(KnownObject):
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
         return self.function, args, kwargs
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         assert self.source is not None
-        codegen.load_source(self.source)
+        return Loaded(self.source), []
 
 
 @builder(_hook.Compiled)

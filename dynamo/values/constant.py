@@ -17,10 +17,9 @@ from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.lookup import type_holds
-from dynamo.values.recipes import Attribute, Recipe
+from dynamo.values.recipes import Attribute, Existing, Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 LITERAL_TYPES: tuple[type, ...] = (
@@ -192,8 +191,10 @@ class ConstantValue(Value):
     def unpack(self, tx: Interpreter) -> list[Value]:
         return [tx.wrap(item) for item in call_real(tx, lambda: list(self.value))]
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.constant(self.value)
+    def recipe(self) -> Recipe:
+        return Existing(
+            self.value, None if is_literal(self.value) else type(self.value).__name__
+        ), []
 
 
 class ConstantMethodValue(Value):
@@ -224,9 +225,6 @@ class ConstantMethodValue(Value):
 
     def recipe(self) -> Recipe:
         return Attribute(self.name), [self.receiver]
-
-    def children(self) -> Sequence[Value]:
-        return (self.receiver,)
 
 
 def constant_argument(tx: Interpreter, value: Value) -> Any:

@@ -22,7 +22,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, ItemSource, SequenceItemSource, Source
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
-from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
+from dynamo.values.builtin_object import BuiltinObject, Pending, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.descriptors import assume_lookup, class_lookup
 from dynamo.values.dummy_operands import fail_as
@@ -33,6 +33,7 @@ from dynamo.values.named_tuples import field_names, is_named_tuple
 from dynamo.values.objects import class_attribute
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
 from dynamo.values.ranges import RangeValue, SliceValue
+from dynamo.values.recipes import LIST, TUPLE, Made, Recipe, exact
 from dynamo.values.sorting import sort_in_place
 from dynamo.values.symbol import number_of, number_value
 
@@ -204,12 +205,6 @@ class SequenceValue(BuiltinObject):
         """As it is when the rewritten frame has made its values, and has not written changes."""
         return 0 if self.filled_later() else len(self.contents)
 
-    def emit_items(self, codegen: Codegen) -> int:
-        """Push all items; returns how many."""
-        for item in self.contents:
-            emit_item(codegen, item)
-        return len(self.contents)
-
 
 def is_index(tx: Interpreter, value: Value) -> bool:
     """Whether operator.index takes the value."""
@@ -223,8 +218,8 @@ def is_index(tx: Interpreter, value: Value) -> bool:
 class TupleValue(SequenceValue):
     cls: type = tuple
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.build_tuple(self.emit_items(codegen))
+    def recipe(self) -> Recipe:
+        return TUPLE, self.contents
 
     def hash_key(self, tx: Interpreter) -> Hashable:
         return tuple(key_of(tx, v) for v in self.items(tx))
@@ -267,10 +262,8 @@ class SizeValue(TupleValue):
     def as_proxy(self) -> Any:
         return tuple(v.as_proxy() for v in self.wrapped())
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(torch.Size))
-        codegen.build_tuple(self.emit_items(codegen))
-        codegen.call(1)
+    def recipe(self) -> Recipe:
+        return torch.Size, [Made(TUPLE, *self.contents)]
 
 
 class NamedTupleValue(TupleValue):
@@ -310,13 +303,11 @@ class NamedTupleValue(TupleValue):
         call_real(tx, delattr, real, name)
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        named = hasattr(self.cls, "_fields")  # else a structseq
-        codegen.load_callable(lambda: codegen.load_const(tuple.__new__ if named else self.cls))
-        if named:
-            codegen.load_const(self.cls)
-        codegen.build_tuple(self.emit_items(codegen))
-        codegen.call(1 + named)
+    def recipe(self) -> Recipe:
+        items = Made(TUPLE, *self.contents)
+        if hasattr(self.cls, "_fields"):
+            return tuple.__new__, [exact(self.cls), items]
+        return self.cls, [items]  # a structseq
 
 
 class MutableSequence(SequenceValue):
@@ -488,14 +479,14 @@ class ListValue(MutableSequence):
         super().changing(tx)
         self.touched = True
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.build_list(self.emit_items(codegen))
+    def recipe(self) -> Recipe:
+        return LIST, self.contents
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         """outside[:] = items, or outside.extend(items) if that is all that is known."""
         if self.behind is not None:
             return self._replay_extend(codegen)
-        codegen.build_list(self.emit_items(codegen))
+        codegen.make(LIST, self.contents)
         codegen(self)
 
         def write() -> None:
@@ -509,9 +500,7 @@ class ListValue(MutableSequence):
     def _replay_extend(self, codegen: Codegen) -> Callable[[], None]:
         codegen.load_callable(lambda: codegen.load_const(list.extend))
         codegen(self)
-        for item in self.known:
-            emit_item(codegen, item)
-        codegen.build_list(len(self.known))
+        codegen.make(LIST, self.known)
 
         def write() -> None:
             codegen.call(2)
@@ -590,9 +579,7 @@ class DequeValue(MutableSequence):
         codegen.load_callable(lambda: codegen.load_const(replace_items))
         codegen(target)
         codegen.load_const(places)
-        for i in places:
-            emit_item(codegen, self.contents[i])
-        codegen.build_tuple(len(places))
+        codegen.make(TUPLE, [self.contents[i] for i in places])
 
         def write() -> None:
             codegen.call(3)
@@ -682,16 +669,13 @@ class DequeValue(MutableSequence):
             steps %= len(self.contents)
             self.contents = self.contents[-steps:] + self.contents[:-steps]
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(collections.deque))
-        codegen.build_list(self.emit_items(codegen))
-        codegen.load_const(self.maxlen)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        return collections.deque, [Made(LIST, *self.contents), exact(self.maxlen)]
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         if not (self.mutation.new or self.state):
             return self.replace(codegen, self)
-        return refill(codegen, self, "extend", lambda: codegen.build_list(self.emit_items(codegen)))
+        return refill(codegen, self, "extend", Made(LIST, *self.contents))
 
 
 def replace_items(target: collections.deque, places: Sequence[int], items: Sequence[Any]) -> None:

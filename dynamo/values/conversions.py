@@ -17,6 +17,7 @@ from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, Source, TypeSource
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
 from dynamo.values.constant import ConstantValue
@@ -25,7 +26,6 @@ from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exception_objects import ExceptionValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.functional import PureObjectValue
-from dynamo.values.objects import builtin_base
 from dynamo.values.operators import binary_op, right_goes_first
 from dynamo.values.symbolic_text import formatted, text_with_numbers
 from dynamo.values.tensor import READ_METHODS, TensorValue

@@ -27,9 +27,9 @@ from dynamo.values.generator import (
 )
 from dynamo.values.lifetimes import SuspendedGenerator
 from dynamo.values.lookup import type_holds
+from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.function import FunctionValue
 
@@ -146,10 +146,10 @@ class AsyncGeneratorValue(GeneratorValue):
     def iterate(self, tx: Interpreter) -> Value:
         raise_python(tx, TypeError, "'async_generator' object is not iterable")
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if self.stepping:  # Python has no way to make a generator that a step is running
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
-        super().reconstruct(codegen)
+        return super().recipe()
 
 
 class AsyncStep(Resumable):

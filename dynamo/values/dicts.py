@@ -24,7 +24,7 @@ from dynamo.polyfills.protocols import keep_item
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
-from dynamo.values.builtin_object import BuiltinObject, Pending, emit_item, refill
+from dynamo.values.builtin_object import BuiltinObject, Pending, refill
 from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup
@@ -36,7 +36,7 @@ from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhasha
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.operators import equal
-from dynamo.values.recipes import Recipe
+from dynamo.values.recipes import DICT, TUPLE, Made, Recipe
 from dynamo.values.stack_items import ReturnContinuation
 
 if TYPE_CHECKING:
@@ -363,26 +363,19 @@ class DictValue(BuiltinObject):
             self.put(tx, key, value)
 
     # -- code -----------------------------------------------------------------------------------
-    def emit_dict(self, codegen: Codegen) -> None:
+    def keys_and_items(self) -> list[Any]:
+        """The keys and items, in turn."""
         if self.real is not None:
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
         check_hashes(self.entries)
-        for key, value in self.entries.values():
-            emit_item(codegen, key)
-            emit_item(codegen, value)
-        codegen.build_map(len(self.entries))
+        return [part for entry in self.entries.values() for part in entry]
 
-    def emit_content(self, codegen: Codegen) -> None:
-        """Push what dict.update() takes: pairs, where keys are not to be hashed yet."""
+    def content(self) -> Made:
+        """What dict.update() takes: pairs, where keys are not to be hashed yet."""
         if not self.hashes_objects():
-            self.emit_dict(codegen)
-            return
+            return Made(DICT, *self.keys_and_items())
         check_hashes(self.entries)
-        for key, value in self.entries.values():
-            emit_item(codegen, key)
-            emit_item(codegen, value)
-            codegen.build_tuple(2)
-        codegen.build_tuple(len(self.entries))
+        return Made(TUPLE, *(Made(TUPLE, *entry) for entry in self.entries.values()))
 
     def emptied(self) -> Value:
         return self.fresh({})
@@ -394,13 +387,13 @@ class DictValue(BuiltinObject):
         changed = self.changes is not None and self.changes.hashes_objects
         return changed or (self.real is None and calls_methods(self.entries))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        self.emit_dict(codegen)
+    def recipe(self) -> Recipe:
+        return DICT, self.keys_and_items()
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         if self.changes is not None:
             return self.changes.replay(codegen, self, None)
-        return refill(codegen, self, "update", lambda: self.emit_content(codegen))
+        return refill(codegen, self, "update", self.content())
 
 
 def _compares_itself(key: Any) -> bool:
@@ -596,10 +589,8 @@ class OrderedDictValue(DictValue):
         self.delitem(tx, key)
         return TupleValue([key, value])
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(collections.OrderedDict))
-        self.emit_dict(codegen)
-        codegen.call(1)
+    def recipe(self) -> Recipe:
+        return collections.OrderedDict, [Made(DICT, *self.keys_and_items())]
 
 
 class DefaultDictValue(DictValue):
@@ -650,11 +641,8 @@ class DefaultDictValue(DictValue):
     def py___missing__(self, tx, key):
         return self.missing(tx, key)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(collections.defaultdict))
-        codegen(self.factory)
-        self.emit_dict(codegen)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        return collections.defaultdict, [self.factory, Made(DICT, *self.keys_and_items())]
 
 
 _VIEW_OPERATORS = {"|": operator.or_, "&": operator.and_, "-": operator.sub, "^": operator.xor}
@@ -670,9 +658,6 @@ class DictView(BuiltinObject):
 
     def python_type(self) -> type:
         return type(getattr(self.owner.python_type()(), self.kind)())
-
-    def children(self) -> Sequence[Value]:
-        return (self.owner,)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         return MappingProxyValue(self.owner) if name == "mapping" else super().getattr(tx, name)

@@ -16,12 +16,12 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
-from dynamo.values.exception_objects import ExceptionValue, traceback_of
+from dynamo.values.exception_objects import ExceptionValue, TracebackOf
 from dynamo.values.exceptions import caught_classes, is_caught, raise_python
-from dynamo.values.objects import emit_class
+from dynamo.values.objects import ClassOf
+from dynamo.values.recipes import TUPLE, Made, Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 Matches = Callable[[Value], bool]
@@ -58,16 +58,10 @@ class GroupValue(ExceptionValue):
     def py_subgroup(self, tx: Interpreter, condition: Value) -> Value:
         return split(tx, self, _condition(tx, condition))[0] or NONE
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(new_group))
-        emit_class(codegen, self.cls)
-        for arg in self.args:
-            codegen(arg)
-        codegen.build_tuple(len(self.args))
-        codegen(self.message)
-        codegen(self.exceptions)
-        codegen(traceback_of(codegen.output, self.frames, self.tail))
-        codegen.call(5)
+    def recipe(self) -> Recipe:
+        traceback = TracebackOf(self.frames, self.tail)
+        parts = [Made(TUPLE, *self.args), self.message, self.exceptions, traceback]
+        return new_group, [ClassOf(self.cls), *parts]
 
 
 def new_group(

@@ -12,11 +12,13 @@ from dynamo.continuations.shim_frames import showing
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.builder import subclass_builder
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.descriptors import class_lookup
 from dynamo.values.exceptions import Frames, call_real, raise_python
-from dynamo.values.objects import ObjectValue, build_object, builtin_base, emit_class
+from dynamo.values.objects import ClassOf, ObjectValue, build_object
+from dynamo.values.recipes import LIST, TUPLE, Made, Part, Recipe, arguments, exact
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -149,25 +151,13 @@ class ExceptionValue(ObjectValue):
         except Unsupported:
             return self.cls.__name__
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if not self.complete:
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
-        codegen.load_callable(lambda: codegen.load_const(new_exception))
-        emit_class(codegen, self.cls)
-        codegen(self._args_tuple())
-        codegen(traceback_of(codegen.output, self.frames, self.tail))
-        if self.init is None or not has_own_fields(self.cls):
-            codegen.call(3)
-            return
-        args, kwargs = self.init
-        for arg in args:
-            codegen(arg)
-        codegen.build_tuple(len(args))
-        for name, value in kwargs.items():
-            codegen.load_const(name)
-            codegen(value)
-        codegen.build_map(len(kwargs))
-        codegen.call(5)
+        parts = [ClassOf(self.cls), self._args_tuple(), TracebackOf(self.frames, self.tail)]
+        if self.init is not None and has_own_fields(self.cls):
+            parts += arguments(*self.init)
+        return new_exception, parts
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         write_attrs = super().replay(codegen)
@@ -201,20 +191,14 @@ class TracebackValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        making = make_holding_traceback if self.kept else make_traceback
-        codegen.load_callable(lambda: codegen.load_const(making))
+    def recipe(self) -> Recipe:
         own = len(self.frames) - (len(self.tail.frames) if self.tail is not None else 0)
-        codegen.load_const(
-            tuple(showing(e.code, e.namespace, e.positions, e.left) for e in self.frames[:own])
-        )
-        codegen(self.tail if self.tail is not None else ConstantValue(None))
-        if self.kept:
-            for value in self.kept:
-                codegen(value)
-            codegen.build_tuple(len(self.kept))
-            codegen.build_list(2)
-        codegen.call(2)
+        shown = [showing(e.code, e.namespace, e.positions, e.left) for e in self.frames[:own]]
+        tail = self.tail if self.tail is not None else ConstantValue(None)
+        if not self.kept:
+            return make_traceback, [exact(tuple(shown)), tail]
+        kept = Made(LIST, tail, Made(TUPLE, *self.kept))
+        return make_holding_traceback, [exact(tuple(shown)), kept]
 
     def children(self) -> Sequence[Value]:
         return self.kept if self.tail is None else (self.tail, *self.kept)
@@ -230,6 +214,17 @@ def traceback_of(output: OutputGraph, frames: Frames, tail: TracebackValue | Non
             tail = None
         known = output.tracebacks[id(frames)] = TracebackValue(frames, tail)
     return known
+
+
+class TracebackOf(Part):
+    """The traceback of an exception that went through `frames`."""
+
+    def __init__(self, frames: Frames, tail: TracebackValue | None) -> None:
+        self.frames = frames
+        self.tail = tail
+
+    def push(self, codegen: Codegen) -> None:
+        codegen(traceback_of(codegen.output, self.frames, self.tail))
 
 
 def new_exception(

@@ -26,7 +26,7 @@ from dynamo.values.intrinsics import INTRINSICS
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.operators import guard_distinct, same_object
-from dynamo.values.recipes import Recipe
+from dynamo.values.recipes import Existing, GlobalsOf, Made, Recipe, WithAttributes, exact
 from dynamo.values.reflection import no_attribute, read_attribute
 from dynamo.values.side_effects import DELETED
 
@@ -254,8 +254,8 @@ class UserFunctionValue(FunctionValue):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         tx.output.side_effects.store_attr(self, name, value)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.function, self.function.__name__)
+    def recipe(self) -> Recipe:
+        return Existing(self.function, self.function.__name__), []
 
 
 class NestedFunctionValue(FunctionValue):
@@ -349,28 +349,16 @@ class NestedFunctionValue(FunctionValue):
             self.name = value.as_constant()
         tx.output.side_effects.store_attr(self, name, value)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(types.FunctionType))
-        codegen.load_const(self.code)
-        codegen.load_globals(self.globals)
-        codegen.load_const(self.code.co_name)
-        for part in (self.defaults, self.closure_tuple):
-            if part is None:
-                codegen.load_const(None)
-            else:
-                codegen(part)
-        codegen.call(5)
+    def recipe(self) -> Recipe:
         extras = {
             "__kwdefaults__": self.keyword_defaults,
             "__annotations__": self.annotation_dict(),
             "__qualname__": ConstantValue(self.code.co_qualname),
         }
-        for name, value in extras.items():
-            if value is not None:
-                codegen.copy(1)
-                codegen(value)
-                codegen.swap(2)
-                codegen.store_attr(name)
+        stored = {name: value for name, value in extras.items() if value is not None}
+        parts = [exact(self.code), Made(GlobalsOf(self.globals)), exact(self.code.co_name)]
+        held = [part or exact(None) for part in (self.defaults, self.closure_tuple)]
+        return WithAttributes(types.FunctionType, stored), [*parts, *held, *stored.values()]
 
     def _own_annotations(self, tx: Interpreter) -> Value:
         """The dict that __annotations__ is from its first use on."""
@@ -520,9 +508,6 @@ class MethodValue(Value):
     def recipe(self) -> Recipe:
         return types.MethodType, [self.function, self.receiver]
 
-    def children(self) -> Sequence[Value]:
-        return (self.function, self.receiver)
-
 
 class OpaqueFunctionValue(KnownObject):
     """A callable that capture does not look into: calling it breaks the graph there."""
@@ -538,8 +523,8 @@ class OpaqueFunctionValue(KnownObject):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(self.reason)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.function, getattr(self.function, "__name__", "function"))
+    def recipe(self) -> Recipe:
+        return Existing(self.function, getattr(self.function, "__name__", "function")), []
 
 
 def function_guard(tx: Interpreter, function: types.FunctionType, source: Source | None) -> None:
@@ -565,8 +550,8 @@ class StealingCallValue(Value):
             function = function.realize(tx)
         return function, args[1:], kwargs
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(call_stealing_args)
+    def recipe(self) -> Recipe:
+        return Existing(call_stealing_args), []
 
 
 @builder(type(call_stealing_args))

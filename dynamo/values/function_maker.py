@@ -30,9 +30,9 @@ from dynamo.values.itertools_iterators import (
     DropwhileIterator,
     PairwiseIterator,
 )
+from dynamo.values.recipes import Existing, Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -49,8 +49,8 @@ class FunctionMakerValue(Value):
         function = NestedFunctionValue(self.made.code, self.made.namespace, closure=cells)
         return tx.output.side_effects.track_new(function)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.made)
+    def recipe(self) -> Recipe:
+        return Existing(self.made), []
 
 
 @builder(FunctionMaker)

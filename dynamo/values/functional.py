@@ -12,7 +12,7 @@ import re
 import types
 import typing
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -34,7 +34,7 @@ from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
-from dynamo.values.recipes import Attribute, Recipe
+from dynamo.values.recipes import Attribute, Existing, Recipe, arguments, exact
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -61,9 +61,6 @@ class PartialValue(Value):
 
     def python_type(self) -> type:
         return functools.partial
-
-    def children(self) -> Sequence[Value]:
-        return [self.inner, *self.args, *self.kwargs.values()]
 
     def truth(self, tx: Interpreter) -> bool:
         return True
@@ -131,28 +128,14 @@ class PartialValue(Value):
     ) -> tuple[Value, Sequence[Value], dict[str, Value]]:
         return self.inner, [*self.args, *args], {**self.kwargs, **kwargs}
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        made = make_partial if self.receiver is None else make_bound_partial
-        codegen.load_callable(lambda: codegen.load_const(made))
-        codegen(self.inner)
-        emit_arguments(codegen, self.args, self.kwargs)
-        if self.receiver is not None:
-            codegen(self.receiver)
-        codegen.call(3 if self.receiver is None else 4)
+    def recipe(self) -> Recipe:
+        parts = [self.inner, *arguments(self.args, self.kwargs)]
+        if self.receiver is None:
+            return make_partial, parts
+        return make_bound_partial, [*parts, self.receiver]
 
     def replay(self, codegen: Codegen):
         return replay_attributes(self, codegen)
-
-
-def emit_arguments(codegen: Codegen, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
-    """Push a tuple of the positional and a dict of the keyword arguments."""
-    for arg in args:
-        codegen(arg)
-    codegen.build_tuple(len(args))
-    for name, value in kwargs.items():
-        codegen.load_const(name)
-        codegen(value)
-    codegen.build_map(len(kwargs))
 
 
 def make_partial(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -223,9 +206,6 @@ class GetterValue(Value):
     def python_type(self) -> type:
         return self.kind
 
-    def children(self) -> Sequence[Value]:
-        return [*self.args, *self.kwargs.values()]
-
     def truth(self, tx: Interpreter) -> bool:
         return True
 
@@ -263,11 +243,8 @@ class GetterValue(Value):
         )
         return run_polyfill(tx, said, [owner, *self.args])
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(make_getter))
-        codegen.load_const(self.kind)
-        emit_arguments(codegen, self.args, self.kwargs)
-        codegen.call(3)
+    def recipe(self) -> Recipe:
+        return make_getter, [exact(self.kind), *arguments(self.args, self.kwargs)]
 
 
 def make_getter(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -329,6 +306,11 @@ def _behind_proxy(proxy: types.MappingProxyType) -> Any:
     return gc.get_referents(proxy)[0]
 
 
+# Class of a pure object -> (tx, value, name, args, kwargs): what a method gives that is more than a
+# call of the real one; None: it is no such method.
+METHODS_OF_PURE: dict[type, Callable[..., Value | None]] = {}
+
+
 class PureObjectValue(KnownObject):
     """An immutable C object whose methods are pure (compiled patterns, matches): called now, on
     constants.
@@ -351,10 +333,9 @@ class PureObjectValue(KnownObject):
     def call_method(
         self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
-        from dynamo.values.library import pattern_method
-
-        if isinstance(self.real, re.Pattern):
-            result = pattern_method(tx, self, name, args, kwargs)
+        methods = METHODS_OF_PURE.get(type(self.real))
+        if methods is not None:
+            result = methods(tx, self, name, args, kwargs)
             if result is not None:
                 return result
         return fold(tx, call_real(tx, getattr, self.real, name), args, kwargs)
@@ -362,8 +343,8 @@ class PureObjectValue(KnownObject):
     def getitem(self, tx: Interpreter, key: Value) -> Value:
         return fold(tx, operator.getitem, [self, key], {})
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_object(self.real, type(self.real).__name__)
+    def recipe(self) -> Recipe:
+        return Existing(self.real, type(self.real).__name__), []
 
 
 @builder(re.Pattern, re.Match)

@@ -33,7 +33,7 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.lifetimes import SuspendedGenerator, cleans_up, must_stay_alive
 from dynamo.values.lookup import class_lookup, type_of_bound
-from dynamo.values.recipes import Attribute, Part, Recipe
+from dynamo.values.recipes import TUPLE, Attribute, GlobalsOf, Made, Part, Recipe, exact
 from dynamo.values.stack_items import NULL, UNBOUND, PreviousException
 
 if TYPE_CHECKING:
@@ -292,15 +292,19 @@ class GeneratorValue(Resumable):
         held = [*self.frame.stack, *self.frame.locals.values(), *self.frame.cells.values()]
         return [value for value in held if isinstance(value, Value)]
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
+        """By a function of polyfills/rematerialise.py. Not started: by the same call again.
+        Suspended: by a function that starts there.
+        """
         if self.running or self.resumed:
             raise Unsupported(breaks.CannotReconstruct(self.describe()))
         if self.frame.done and self.started:
-            codegen.make(*self.recipe_when_finished())
-        elif self.frame.done:
-            codegen.make(make_closed, self.recipe()[1])
-        else:
-            super().reconstruct(codegen)
+            return self.recipe_when_finished()
+        if not self.started:
+            made_by, args, kwargs = self.call_that_made_it
+            call = [made_by, ConstantValue(tuple(kwargs)), *args, *kwargs.values()]
+            return (make_closed if self.frame.done else rematerialise.call_again), call
+        return self._recipe_when_suspended()
 
     def recipe_when_finished(self) -> Recipe:
         code = self.frame.code
@@ -310,14 +314,7 @@ class GeneratorValue(Resumable):
     def resumed(self) -> bool:
         return self.started and not (self.frame.done or self.frame.yielded)
 
-    def recipe(self) -> Recipe:
-        """By a function of polyfills/rematerialise.py. Not started: by the same call again.
-        Suspended: by a function that starts there.
-        """
-        if not self.started:
-            made_by, args, kwargs = self.call_that_made_it
-            last = ConstantValue(tuple(kwargs))
-            return rematerialise.call_again, [made_by, last, *args, *kwargs.values()]
+    def _recipe_when_suspended(self) -> Recipe:
         frame = self.frame
         at = frame.index - 1
         live = live_before(frame.code)[at + 1]
@@ -355,16 +352,13 @@ class GeneratorFunction(Part):
     def cells(self) -> list[Value]:
         return [self.frame.cells[name] for name in self.code.co_freevars]
 
+    def operands(self) -> Sequence[Value]:
+        return self.cells()
+
     def push(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(types.FunctionType))
-        codegen.load_const(self.code)
-        codegen.load_globals(self.frame.f_globals)
-        codegen.load_const(self.code.co_name)
-        codegen.load_const(None)
-        for name in self.code.co_freevars:
-            codegen(self.frame.cells[name])
-        codegen.build_tuple(len(self.code.co_freevars))
-        codegen.call(5)
+        namespace = Made(GlobalsOf(self.frame.f_globals))
+        parts = [exact(self.code), namespace, exact(self.code.co_name), exact(None)]
+        codegen.make(types.FunctionType, [*parts, Made(TUPLE, *self.cells())])
 
 
 def _item_of(value: Any) -> Item:
@@ -453,9 +447,6 @@ class GeneratorMethodValue(Value):
 
     def recipe(self) -> Recipe:
         return Attribute(self.name), [self.generator]
-
-    def children(self) -> Sequence[Value]:
-        return (self.generator,)
 
 
 def drive(name: str, tx: Interpreter, generator: Value, *args: Value) -> None:

@@ -13,11 +13,10 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import class_lookup, plain_reader, reads_by_function
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import raise_python
-from dynamo.values.recipes import Attribute
+from dynamo.values.recipes import Attribute, Recipe
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.functional import PartialValue
     from dynamo.values.objects import ObjectValue
@@ -94,7 +93,6 @@ class InstanceDictValue(DictValue):
     def fresh(self, entries):
         return DictValue(entries)
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         by_function = reads_by_function(self.owner.python_type())
-        read = plain_reader("__dict__") if by_function else Attribute("__dict__")
-        codegen.make(read, [self.owner])
+        return plain_reader("__dict__") if by_function else Attribute("__dict__"), [self.owner]

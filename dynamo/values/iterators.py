@@ -1,7 +1,7 @@
 """Iterators: each knows its position, and how to be made again where it stands.
 
-`recipe()` gives a callable and the arguments that make an equal iterator, of the same type. One
-that is at its end is made again from its type alone.
+`recipe_of_rest()` is the recipe of one that is not at its end; at its end an iterator is made from
+its type alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from dynamo.values.recipes import Recipe
 from dynamo.values.stack_items import CatchContinuation
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.dicts import DictValue
     from dynamo.values.sets import FrozenSetValue
@@ -91,16 +90,19 @@ class IteratorValue(BuiltinObject):
         return False
 
     def children(self) -> Sequence[Value]:
-        return () if self.exhausted else self.recipe()[1]
+        return () if self.exhausted else self.recipe_of_rest()[1]
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if self.exhausted:
-            codegen.make(partial(ended, self.python_type()), [])
-            return
-        super().reconstruct(codegen)
+            return partial(ended, self.python_type()), []
         if self.spoiled():
             what = f"{self.python_type().__name__} of a container that the frame changes"
             raise Unsupported(breaks.CannotReconstruct(what))
+        return self.recipe_of_rest()
+
+    def recipe_of_rest(self) -> Recipe:
+        """That of an iterator which is not exhausted."""
+        raise Unsupported(breaks.CannotReconstruct(self.describe()))
 
     def py___next__(self, tx):
         item = self.next_value(tx)
@@ -129,7 +131,7 @@ class SequenceIterator(IteratorValue):
     def spoiled(self) -> bool:
         return self.position > self.owner.length_before_writes()
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if self.position == 0:
             return _plain_iter(self.owner), [self.owner]
         return iterator_at, [self.owner, ConstantValue(self.position)]
@@ -155,7 +157,7 @@ class DequeIterator(SequenceIterator):
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         assert isinstance(self.owner, DequeValue)
         if self.owner.state != self.state:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose deque has changed"))
@@ -193,7 +195,7 @@ class SetIterator(IteratorValue):
     def children(self) -> Sequence[Value]:
         return [self.owner, *self.items]
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if self.failed or list(self.owner.members) != self.keys:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose set has changed"))
         if self.position == 0:
@@ -257,7 +259,7 @@ class ReversedIterator(IteratorValue):
             return self.owner.rewritten()
         return self.position >= self.owner.length_before_writes()
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if isinstance(self.owner, DequeValue):
             if self.owner.state != self.state:
                 raise Unsupported(breaks.CannotReconstruct("an iterator whose deque has changed"))
@@ -288,7 +290,7 @@ class RangeIterator(IteratorValue):
         self.position += 1
         return ConstantValue(rest[0])
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return iterator_at, [RangeValue(self.whole), ConstantValue(self.position)]
 
 
@@ -345,7 +347,7 @@ class DictIterator(IteratorValue):
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if self.failed or self.owner.state != self.state:
             raise Unsupported(breaks.CannotReconstruct("an iterator whose dict has changed"))
 
@@ -361,8 +363,8 @@ class ReversedDictIterator(DictIterator):
     def python_type(self) -> type:
         return type(reversed(getattr(self.owner.cls(), self.view)()))
 
-    def recipe(self) -> Recipe:
-        _, (view, *_) = super().recipe()
+    def recipe_of_rest(self) -> Recipe:
+        _, (view, *_) = super().recipe_of_rest()
         return _skipped_backwards, [view, ConstantValue(self.position)]
 
 
@@ -398,7 +400,7 @@ class EnumerateIterator(IteratorValue):
         self.count += 1
         return TupleValue([ConstantValue(self.count - 1), item])
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return enumerate, [self.inner, ConstantValue(self.count)]
 
 
@@ -428,7 +430,7 @@ class ZipIterator(IteratorValue):
             if self.inners[later].next_value(tx) is not None:
                 raise_python(tx, ValueError, _strict_message(later, "longer"))
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if not (self.strict or self.taken):
             return zip, self.inners
         counts = [ConstantValue(self.strict), ConstantValue(len(self.taken))]
@@ -473,7 +475,7 @@ class MapIterator(IteratorValue):
             return None
         return tx.call_at_end(self, "__next__", self.function, args)
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if not self.taken:
             return map, [self.function, *self.inners]
         return map_again, [self.function, ConstantValue(len(self.taken)), *self.taken, *self.inners]
@@ -504,7 +506,7 @@ class FilterIterator(IteratorValue):
                 return item
         return None
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return filter, [self.function, self.inner]
 
 
@@ -521,7 +523,7 @@ class CountIterator(IteratorValue):
         self.current = binary_op(tx, "+", value, self.increment)
         return value
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return itertools.count, [self.current, self.increment]
 
 
@@ -541,7 +543,7 @@ class RepeatIterator(IteratorValue):
             self.times -= 1
         return self.item
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         times = [] if self.times is None else [ConstantValue(self.times)]
         return itertools.repeat, [self.item, *times]
 
@@ -596,7 +598,7 @@ class TeeIterator(IteratorValue):
         self.position += item is not None
         return item
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return _tee_at, [self.buffer, ConstantValue(self.position)]
 
     def py___copy__(self, tx):
@@ -636,7 +638,7 @@ class ChainIterator(IteratorValue):
                 return item
             self.inner = None
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if self.inner is None:
             return itertools.chain.from_iterable, [self.outer]
         return chain_after, [self.inner, self.outer]
@@ -663,7 +665,7 @@ class CallIterator(IteratorValue):
             return None
         return None if equal(tx, self.sentinel, item) else item
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return iter, [self.function, self.sentinel]
 
 
@@ -697,5 +699,5 @@ class ItemProtocolIterator(IteratorValue):
         self.position = position.as_constant() + 1
         return item
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return iterator_at, [self.owner, ConstantValue(self.position)]

@@ -43,7 +43,7 @@ class StarmapIterator(IteratorValue):
             return None
         return tx.call_at_end(self, "__next__", self.function, args.unpack(tx))
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return itertools.starmap, [self.function, self.inner]
 
 
@@ -65,7 +65,7 @@ class TakewhileIterator(IteratorValue):
             return None
         return item
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return itertools.takewhile, [self.predicate, self.inner]
 
 
@@ -88,7 +88,7 @@ class DropwhileIterator(IteratorValue):
                 return item
         return None
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if self.started:
             return dropping_nothing, [self.inner]
         return itertools.dropwhile, [self.predicate, self.inner]
@@ -99,7 +99,7 @@ class FilterfalseIterator(FilterIterator):
     remembers_end = False
     wanted = False
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return itertools.filterfalse, [self.function, self.inner]
 
 
@@ -121,7 +121,7 @@ class CompressIterator(IteratorValue):
                 return item
         return None
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return itertools.compress, [self.data, self.selectors]
 
 
@@ -145,7 +145,7 @@ class PairwiseIterator(IteratorValue):
             raise
         return None if self.first is None else TupleValue([left, self.first])
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         if self.first is None:
             return itertools.pairwise, [self.inner]
         return pairs_from, [self.first, self.inner]
@@ -179,7 +179,7 @@ class AccumulateIterator(IteratorValue):
             self.total = tx.call_function(self.function, [self.total, item], {})
         return self.total
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         none = ConstantValue(None)
         function = none if self.function is None else self.function
         if self.total is None:
@@ -217,7 +217,7 @@ class ZipLongestIterator(IteratorValue):
             row.append(item)
         return TupleValue(row) if row else None
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return _zip_longest, [self.fill, *(inner or TupleValue([]) for inner in self.inners)]
 
 
@@ -247,7 +247,7 @@ class CycleIterator(IteratorValue):
         self.position += 1
         return item
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return _cycle_after, [
             self.inner,
             ListValue(self.saved),
@@ -307,7 +307,7 @@ class IsliceIterator(IteratorValue):
             self.taken += 1
         return True
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         stop = None if self.stop is None else max(self.stop - self.taken, 0)
         start = self.wanted - self.taken
         if stop is not None:
@@ -339,7 +339,7 @@ class CombinatoricIterator(IteratorValue):
         pools = itertools.cycle(self.pools)
         return TupleValue([pool.item(tx, i) for pool, i in zip(pools, row)])
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return partial(_combining, self.make, self.position), self.pools
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dynamo.values.base import Value
+from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import read_attribute
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.guards.sources import Source
     from dynamo.interp.interpreter import Interpreter
 
@@ -37,5 +37,5 @@ class KnownObject(Value):
     def hasattr(self, tx: Interpreter, name: str) -> bool:
         return hasattr(self.known, name)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_const(self.known)
+    def recipe(self) -> Recipe:
+        return Existing(self.known), []

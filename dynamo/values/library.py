@@ -33,7 +33,7 @@ from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exception_objects import TracebackValue
 from dynamo.values.exceptions import call_real
-from dynamo.values.functional import PureObjectValue
+from dynamo.values.functional import METHODS_OF_PURE, PureObjectValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.operators import as_index, binary_op
@@ -241,6 +241,9 @@ def pattern_method(tx: Interpreter, pattern: PureObjectValue, name: str, args: A
                 raise Unsupported(breaks.UncapturedCall(f"re.Pattern.{name}"))
             return _substitute(tx, pattern, name, *_bind_sub(tx, *args, **kwargs))
     return None
+
+
+METHODS_OF_PURE[re.Pattern] = pattern_method
 
 
 def _bind_sub(tx, repl, string, count=None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dynamo.guards.sources import Source
@@ -26,9 +26,6 @@ class MappingProxyValue(BuiltinObject):
 
     def python_type(self) -> type:
         return types.MappingProxyType
-
-    def children(self) -> Sequence[Value]:
-        return (self.target,)
 
     def method(self, name: str) -> Callable[..., Value] | None:
         if name in ("__or__", "__ror__", *COMPARE_DUNDERS.values()):

@@ -15,10 +15,10 @@ from dynamo.values.builder import special_builder
 from dynamo.values.builtins import handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_handler, raise_python
+from dynamo.values.recipes import GlobalsOf, Recipe
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -79,8 +79,8 @@ class NamespaceValue(Value):
             return NamespaceMethod(self, name)
         return super().getattr(tx, name)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_globals(self.namespace)
+    def recipe(self) -> Recipe:
+        return GlobalsOf(self.namespace), []
 
 
 class NamespaceMethod(Value):

@@ -25,7 +25,6 @@ from dynamo.values.iterators import (
 from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -46,7 +45,7 @@ class TextIterator(SequenceIterator):
     def spoiled(self) -> bool:
         return False
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return iterator_at, [self.text, ConstantValue(self.position)]
 
 
@@ -60,7 +59,7 @@ class ReversedTextIterator(ReversedIterator):
     def spoiled(self) -> bool:
         return False
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return reversed_at, [self.text, ConstantValue(self.position)]
 
 
@@ -79,14 +78,13 @@ class CalledIterator(SequenceIterator):
     def children(self) -> Sequence[Value]:
         return [*self.args, *self.owner.wrapped()]
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return partial(_called, self.make, self.position), self.args
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if self.exhausted:
-            self.exhausted, self.make = False, partial(_to_its_end, self.make)
-            self.position = 0
-        super().reconstruct(codegen)
+            return partial(_to_its_end, self.make), self.args
+        return super().recipe()
 
 
 def _called(make: Callable[..., Any], position: int, *args: Any) -> Iterator[Any]:
@@ -126,7 +124,7 @@ class BatchedIterator(IteratorValue):
             raise_python(tx, ValueError, "batched(): incomplete batch")
         return TupleValue(row) if row else None
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return partial(self.kind, n=self.size, **self.options), [self.inner]
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.classes import HEAP_TYPE, IMMUTABLE_TYPE
 from dynamo.guards.sources import (
     AttrSource,
     DictItemSource,
@@ -26,6 +25,7 @@ from dynamo.guards.sources import (
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import fallback_builder
+from dynamo.values.builtin_bases import builtin_base, keeps_methods
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
     MISSING,
@@ -54,6 +54,7 @@ from dynamo.values.function import push_attr, write_attr
 from dynamo.values.hash_keys import EqualityKey, hash_of, key_of, unhashable, without_effects
 from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder, equal
 from dynamo.values.real_iterators import REAL, RealIterator
+from dynamo.values.recipes import Part, Recipe
 from dynamo.values.reflection import no_attribute
 from dynamo.values.side_effects import DELETED
 
@@ -128,8 +129,6 @@ class ObjectValue(Value):
 
     def as_constant(self) -> Any:
         """What a literal's subclass is worth to C code, if it keeps to the literal's methods."""
-        from dynamo.values.storage import keeps_methods
-
         if isinstance(self.storage, ConstantValue) and keeps_methods(self.cls):
             return self.storage.as_constant()
         return super().as_constant()
@@ -514,31 +513,22 @@ class ObjectValue(Value):
         return self._answer(tx, UNARY_DUNDERS[op])
 
     # -- code -----------------------------------------------------------------------------------
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         """A bare object of the class; `replay` fills it."""
         real = REAL.get(id(self.cls))
         if real is not None:
-            self._reconstruct_real(codegen, real)
-            return
+            return self._real_recipe(real)
         new = class_lookup(self.cls, "__new__") if self.storage is None else MISSING
         base_new = new.__func__ if isinstance(new, staticmethod) else builtin_base(self.cls).__new__
         if isinstance(base_new, types.FunctionType):
             base_new = builtin_base(self.cls).__new__
-        emit = codegen
-        emit.load_callable(lambda: emit.load_const(base_new))
-        emit_class(codegen, self.cls)
-        for arg in self.new_args:
-            codegen(arg)
-        emit.call(1 + len(self.new_args))
+        return base_new, [ClassOf(self.cls), *self.new_args]
 
-    def _reconstruct_real(self, codegen: Codegen, real: RealIterator) -> None:
+    def _real_recipe(self, real: RealIterator) -> Recipe:
         if real.make is None:
             what = f"{real.kind.__name__}() of an object with items"
             raise Unsupported(breaks.CannotReconstruct(what))
-        codegen.load_callable(lambda: codegen.load_const(real.make))
-        for name in real.attributes:
-            codegen(self.mutation.attrs[name])
-        codegen.call(len(real.attributes))
+        return real.make, [self.mutation.attrs[name] for name in real.attributes]
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         from dynamo.values.storage import replay_storage
@@ -630,20 +620,18 @@ def refuse_changed(tx: Interpreter, value: Value, own: dict[str, Any], name: str
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
 
 
-def emit_class(codegen: Codegen, cls: type) -> None:
-    """Push a class: from its source if it has one."""
-    entry = codegen.output.values_by_id.get(id(cls))
-    if entry is not None and (entry[1].source is not None or entry[1].mutation is not None):
-        codegen(entry[1])
-    else:
-        codegen.load_object(cls, cls.__name__)
+class ClassOf(Part):
+    """A class as an operand: from its source if it has one."""
 
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
 
-def builtin_base(cls: type) -> type:
-    """The C type whose storage instances of `cls` have."""
-    while cls.__flags__ & (HEAP_TYPE | IMMUTABLE_TYPE) == HEAP_TYPE and cls.__base__ is not None:
-        cls = cls.__base__
-    return cls
+    def push(self, codegen: Codegen) -> None:
+        entry = codegen.output.values_by_id.get(id(self.cls))
+        if entry is not None and (entry[1].source is not None or entry[1].mutation is not None):
+            codegen(entry[1])
+        else:
+            codegen.load_object(self.cls, self.cls.__name__)
 
 
 def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:

@@ -18,6 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.polyfills.protocols import after_binary, after_compare
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
+from dynamo.values.builtin_bases import is_written_as_it_is
 from dynamo.values.constant import ConstantValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
@@ -110,12 +111,10 @@ def binary_op(tx: Interpreter, op: str, left: Value, right: Value, last: bool = 
         text = sum_of(left, right) if op in ("+", "+=") else None
         if text is not None:
             return text
-        if op in ("%", "%=") and hasattr(left, "storage"):
-            from dynamo.values.storage_slots import is_written_as_it_is
-
-            if is_written_as_it_is(left, "__mod__"):
-                call_real(tx, operator.mod, left.as_constant(), right.as_constant())
-                return left
+        of_subclass = op in ("%", "%=") and hasattr(left, "storage")
+        if of_subclass and is_written_as_it_is(left, "__mod__"):
+            call_real(tx, operator.mod, left.as_constant(), right.as_constant())
+            return left
         function = BINARY_FUNCTIONS[op]
         return ConstantValue(call_real(tx, function, left.as_constant(), right.as_constant()))
     formats = op in ("%", "%=") and left.python_type_is(str, bytes)

@@ -62,7 +62,7 @@ METHODS: dict[tuple[type, str], Callable[..., Any]] = {
     (list, "index"): builtin_polyfills.index_in,
     (list, "remove"): builtin_polyfills.remove_from,
     (tuple, "count"): builtin_polyfills.count_in,
-    (tuple, "index"): builtin_polyfills.index_in_tuple,
+    (tuple, "index"): builtin_polyfills.index_in,
     (str, "join"): builtin_polyfills.join,
 }
 _EQUAL: dict[type, Callable[..., Any]] = {
@@ -171,9 +171,8 @@ def polyfill_contains(
             return None
     elif not container.python_type_is(list, tuple):
         return None
-    return run_polyfill(
-        tx, builtin_polyfills.find_not if negated else builtin_polyfills.find, [container, item]
-    )
+    pushed = [_finished(operator.not_)] if negated else None
+    return run_polyfill(tx, builtin_polyfills.find, [container, item], pushed=pushed)
 
 
 def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value | None:

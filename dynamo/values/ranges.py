@@ -17,10 +17,9 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.hash_keys import key_of
 from dynamo.values.operators import as_index, binary_op, compare_op
-from dynamo.values.recipes import Recipe
+from dynamo.values.recipes import SLICE, Recipe
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -35,9 +34,6 @@ class SliceValue(BuiltinObject):
 
     def python_type(self) -> type:
         return slice
-
-    def children(self) -> Sequence[Value]:
-        return self.parts
 
     def as_constant(self) -> Any:
         return slice(*(p.as_constant() for p in self.parts))
@@ -76,10 +72,8 @@ class SliceValue(BuiltinObject):
             return None
         return tx.new_tuple(self.parts).compare(tx, op, tx.new_tuple(other.parts))
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        for part in self.parts:
-            codegen(part)
-        codegen.build_slice(3)
+    def recipe(self) -> Recipe:
+        return SLICE, self.parts
 
 
 class RangeValue(BuiltinObject):
@@ -165,9 +159,6 @@ class SymbolicRange(RangeValue):
     @property
     def real(self) -> range:  # type: ignore[override]
         return range(as_index(self.tx, self.start), as_index(self.tx, self.stop))
-
-    def children(self) -> Sequence[Value]:
-        return self.start, self.stop
 
     def truth(self, tx: Interpreter) -> bool:
         return compare_op(tx, "<", self.start, self.stop).truth(tx)

@@ -1,17 +1,21 @@
 """Recipes: how values are made, in bytecode and in continuations.
 
-A recipe is (make, operands): the value is make(*operands). It is read by bytecode generation
+A recipe is (make, operands): the value is make(*operands). `make` is a function that the rewritten
+frame calls, or a Make: a display, an attribute, an object that exists. An operand is a value, or a
+Part: an operand that is no value of the program. Recipes are read by bytecode generation
 (framestate/materialise.py), rematerialisation behind a break (framestate/virtual_objects.py) and
-reachability. What is written into a value afterwards is the task of `Value.replay`.
+reachability (`operand_values`). What is written into a value afterwards is the task of
+`Value.replay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
+    from dynamo.guards.sources import Source
 
 Recipe = tuple[Callable[..., Any], Sequence[Any]]
 
@@ -22,8 +26,51 @@ class Part:
     def push(self, codegen: Codegen) -> None:
         raise NotImplementedError(type(self))
 
+    def operands(self) -> Sequence[Any]:
+        """What it is made of."""
+        return ()
 
-class Attribute:
+
+class Made(Part):
+    """An operand with a recipe of its own, such as the tuple of a call's arguments."""
+
+    def __init__(self, make: Callable[..., Any], *operands: Any) -> None:
+        self.make = make
+        self._operands = operands
+
+    def push(self, codegen: Codegen) -> None:
+        codegen.make(self.make, self._operands)
+
+    def operands(self) -> Sequence[Any]:
+        return self._operands
+
+
+def arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Made, Made]:
+    """A tuple of the positional and a dict of the keyword arguments."""
+    named = [part for name, value in kwargs.items() for part in (exact(name), value)]
+    return Made(TUPLE, *args), Made(DICT, *named)
+
+
+def operand_values(operands: Sequence[Any], kind: type) -> Iterator[Any]:
+    """The values of class `kind` among operands, and among what their Parts are made of."""
+    for operand in operands:
+        if isinstance(operand, kind):
+            yield operand
+        elif isinstance(operand, Part):
+            yield from operand_values(operand.operands(), kind)
+
+
+class Make:
+    """What makes a value of its operands otherwise than by a call of a function with these."""
+
+    def __call__(self, *operands: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} only makes values in bytecode")
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        raise NotImplementedError(type(self))
+
+
+class Attribute(Make):
     """What makes an attribute of its operand."""
 
     def __init__(self, name: str) -> None:
@@ -31,3 +78,119 @@ class Attribute:
 
     def __call__(self, owner: Any) -> Any:
         return getattr(owner, self.name)
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        (owner,) = operands
+        codegen.operand(owner)
+        codegen.load_attr(self.name)
+
+
+class Display(Make):
+    """An instruction that takes its operands from the stack, `size` of them for each item."""
+
+    def __init__(self, build: str, size: int = 1) -> None:
+        self.build = build
+        self.size = size
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        for operand in operands:
+            codegen.operand(operand)
+        getattr(codegen, self.build)(len(operands) // self.size)
+
+
+TUPLE, LIST, SLICE = Display("build_tuple"), Display("build_list"), Display("build_slice")
+DICT = Display("build_map", size=2)
+
+
+class Existing(Make):
+    """An object that exists while capturing. By name: among the globals of the rewritten frame;
+    else a constant of its code.
+    """
+
+    def __init__(self, obj: Any, name: str | None = None) -> None:
+        self.obj = obj
+        self.name = name
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        assert not operands, "it exists"
+        if self.name is None:
+            codegen.load_const(self.obj)
+        else:
+            codegen.load_object(self.obj, self.name)
+
+
+def exact(obj: Any) -> Made:
+    """An operand that is a constant of the code."""
+    return Made(Existing(obj))
+
+
+class Loaded(Make):
+    """What a source loads, of a value that is always from there."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        assert not operands, "it is loaded"
+        codegen.load_source(self.source)
+
+
+class CellOfFrame(Make):
+    """A cell of the compiled frame itself."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        codegen.load_closure(self.name)
+
+
+class GlobalsOf(Make):
+    """A dict of globals."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self.namespace = namespace
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        codegen.load_globals(self.namespace)
+
+
+class GraphOutput(Make):
+    """What the graph computes."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        codegen.graph_output(self.value)
+
+
+class Named(Make):
+    """A call whose last operands are arguments with these names."""
+
+    def __init__(self, function: Callable[..., Any], names: Iterable[str]) -> None:
+        self.function = function
+        self.names = tuple(names)
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        codegen.load_callable(lambda: codegen.load_const(self.function))
+        for operand in operands:
+            codegen.operand(operand)
+        codegen.call_kw(len(operands), self.names)
+
+
+class WithAttributes(Make):
+    """make(...) of the first operands, in whose attributes of these names the others are stored."""
+
+    def __init__(self, make: Callable[..., Any], names: Iterable[str]) -> None:
+        self.make = make
+        self.names = tuple(names)
+
+    def emit(self, codegen: Codegen, operands: Sequence[Any]) -> None:
+        split = len(operands) - len(self.names)
+        codegen.make(self.make, operands[:split])
+        for name, operand in zip(self.names, operands[split:]):
+            codegen.copy(1)
+            codegen.operand(operand)
+            codegen.swap(2)
+            codegen.store_attr(name)

@@ -15,6 +15,7 @@ from dynamo.guards.sources import AttrSource
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
+from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.lookup import MISSING, class_lookup
 
@@ -77,8 +78,6 @@ def check_receiver(
 
 def check_new(cls: type, new: Any) -> None:
     """Break where the `__new__` of a C type refuses to make instances of another's subclass."""
-    from dynamo.values.objects import builtin_base
-
     maker, base = new.__self__, builtin_base(cls)
     of_exceptions = issubclass(maker, BaseException) and maker in cls.__mro__
     if not of_exceptions and base.__new__ is not new and base.__new__ != new:

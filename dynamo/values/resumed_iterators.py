@@ -82,7 +82,7 @@ class ResumedIterator(IteratorValue):
         """
         return isinstance(self.source, LocalSource) and self.source.local.startswith(REMATERIALISED)
 
-    def recipe(self) -> Recipe:
+    def recipe_of_rest(self) -> Recipe:
         return iter, []
 
     def children(self) -> list[Value]:

@@ -27,6 +27,7 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.iterators import SetIterator
+from dynamo.values.recipes import TUPLE, Existing, Made, Recipe, exact
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -182,33 +183,25 @@ class FrozenSetValue(BuiltinObject):
     def py_isdisjoint(self, tx, other):
         return self._ask(tx, "isdisjoint", other)
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         if type(self.real) is frozenset and is_literal(self.real):
-            codegen.load_const(self.real)
-            return
-        codegen.load_callable(lambda: codegen.load_const(self.cls))
-        self.emit_members(codegen)
-        codegen.call(1)
+            return Existing(self.real), []
+        return self.cls, [self.members_part()]
 
     def hashes_objects(self) -> bool:
         return calls_methods(self.members)
 
-    def emit_members(self, codegen: Codegen) -> None:
-        """Push an iterable that makes an empty set this one, with its order."""
+    def members_part(self) -> Made:
+        """An iterable that makes an empty set this one, with its order."""
         check_hashes(self.members)
-        made_of = self._recipe()
+        made_of = self._order()
         if isinstance(made_of, frozenset):
-            codegen.load_const(made_of)
-            return
-        if isinstance(made_of, dict):  # makes a larger table
-            codegen.load_callable(lambda: codegen.load_const(dict.fromkeys))
-        for member in made_of:
-            codegen(member)
-        codegen.build_tuple(len(made_of))
-        if isinstance(made_of, dict):
-            codegen.call(1)
+            return exact(made_of)
+        members = Made(TUPLE, *made_of)
+        # Keys of a dict make a larger table.
+        return Made(dict.fromkeys, members) if isinstance(made_of, dict) else members
 
-    def _recipe(self) -> list[Value] | dict[Value, None] | frozenset:
+    def _order(self) -> list[Value] | dict[Value, None] | frozenset:
         """The iterable: members in an order that gives the order of iteration, as a list or the
         keys of a dict, or a literal set.
         """
@@ -503,7 +496,7 @@ class SetValue(FrozenSetValue):
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         """The same changes once more: the table stays the set's own."""
         if self.before is None:
-            return refill(codegen, self, "update", lambda: self.emit_members(codegen))
+            return refill(codegen, self, "update", self.members_part())
         changes = self._changes()
         for method, args in reversed(changes):
             codegen.load_callable(lambda method=method: self._load_method(codegen, method))

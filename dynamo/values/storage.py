@@ -5,18 +5,18 @@ container, or the constant that a str, int, float, ... subclass is.
 from __future__ import annotations
 
 import collections
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
 from dynamo.errors import Unsupported
-from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import AttrSource, CallSource, Source
 from dynamo.values.base import Value
+from dynamo.values.builtin_bases import PLAIN, literal_base
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
+from dynamo.values.recipes import LIST
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
@@ -47,38 +47,6 @@ _EMPTY: dict[type, Callable[[], Value]] = {
     collections.deque: lambda: DequeValue([]),
     set: lambda: SetValue({}, real=set()),
 }
-# Literals: what a subclass adds is in the instance dict and in the class.
-_PLAIN: dict[type, Callable[[Any], Any]] = {
-    int: int.__int__,
-    float: float.__float__,
-    complex: complex.__complex__,
-    str: str.__str__,
-    bytes: bytes.__bytes__,
-}
-
-
-def literal_base(cls: type) -> type | None:
-    """The literal type that a user's class derives from."""
-    if not cls.__flags__ & HEAP_TYPE:
-        return None
-    return next((base for base in cls.__mro__ if base in _PLAIN), None)
-
-
-# What a class may define and still be its base to C code.
-_HARMLESS = frozenset(
-    ["__new__", "__init__", "__init_subclass__", "__class_getitem__", "__getattr__", "__setattr__"]
-    + ["__module__", "__qualname__", "__doc__", "__annotations__", "__static_attributes__"]
-    + ["__dict__", "__weakref__", "__slots__", "__orig_bases__", "__parameters__"]
-    + ["__firstlineno__", "__copy__", "__deepcopy__"]
-)
-
-
-@functools.cache
-def keeps_methods(cls: type) -> bool:
-    """Whether a literal's subclass overrides none of the literal's special methods."""
-    classes = cls.__mro__[: cls.__mro__.index(literal_base(cls) or cls)]
-    names = (name for owner in classes for name in vars(owner))
-    return all(name in _HARMLESS or not name.startswith("__") for name in names)
 
 
 def immutable_storage(
@@ -128,7 +96,7 @@ def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
     elif issubclass(cls, (set, frozenset)):
         storage = _wrap_set(tx, cls, real, source)
     elif (base := literal_base(cls)) is not None:
-        plain = _PLAIN[base]
+        plain = PLAIN[base]
         held = tx.wrap(plain(real), CallSource(source, plain, base.__name__))  # type: ignore[arg-type]
         return ConstantValue(held.as_constant(), held.source)  # not a symbol
     else:
@@ -206,11 +174,11 @@ def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     for argument in extra:
         codegen(argument)
     if isinstance(storage, SequenceValue):
-        codegen.build_list(storage.emit_items(codegen))
+        codegen.make(LIST, storage.contents)
     elif isinstance(storage, DictValue):
-        storage.emit_content(codegen)
+        codegen.operand(storage.content())
     elif isinstance(storage, SetValue):
-        storage.emit_members(codegen)
+        codegen.operand(storage.members_part())
 
     def write() -> None:
         codegen.call(2 + len(extra))

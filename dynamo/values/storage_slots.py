@@ -13,6 +13,7 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
+from dynamo.values.builtin_bases import is_written_as_it_is
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, is_none
 from dynamo.values.classes import fill_mapping
@@ -122,19 +123,6 @@ def storage_slot(
         return _ordered_dict_method(tx, receiver, storage, name, args, kwargs)
     result = storage.call_method(tx, name, args, kwargs)
     return _answer(tx, result, receiver)
-
-
-def is_written_as_it_is(text: Any, name: str) -> bool:
-    """Whether this method of a str writes its text without a change: it gives the str itself then,
-    also that of a subclass.
-    """
-    mark = _MARKS.get(name)
-    whole = text.as_constant() if mark is not None else None
-    return isinstance(whole, str) and whole != "" and not any(char in whole for char in mark or "")
-
-
-# What a template needs for anything to change, by the method that fills it.
-_MARKS = {"format": "{}", "format_map": "{}", "__mod__": "%"}
 
 
 def _is_number(value: ConstantValue) -> bool:

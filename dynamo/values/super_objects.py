@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamo import breaks
@@ -26,11 +25,11 @@ from dynamo.values.descriptors import (
 from dynamo.values.exceptions import can_read
 from dynamo.values.function import MethodValue
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
-from dynamo.values.objects import emit_class
+from dynamo.values.objects import ClassOf
+from dynamo.values.recipes import Recipe
 from dynamo.values.reflection import C_DESCRIPTORS, no_attribute
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
@@ -44,9 +43,6 @@ class SuperValue(Value):
 
     def python_type(self) -> type:
         return super
-
-    def children(self) -> Sequence[Value]:
-        return (self.receiver,)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "__class__":  # of the super object itself
@@ -146,11 +142,8 @@ class SuperValue(Value):
             return found is not MISSING or type_holds(super, name)
         return can_read(tx, self, name)
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.load_callable(lambda: codegen.load_const(super))
-        emit_class(codegen, self.after)
-        codegen(self.receiver)
-        codegen.call(2)
+    def recipe(self) -> Recipe:
+        return super, [ClassOf(self.after), self.receiver]
 
 
 def _behind(start: type, after: type) -> tuple[type, ...]:

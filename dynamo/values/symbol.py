@@ -22,11 +22,11 @@ from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.operators import BINARY_FUNCTIONS, COMPARE_FUNCTIONS, binary_op
+from dynamo.values.recipes import Existing, GraphOutput, Loaded, Made, Recipe
 from fxgraph.sym_node import sym_exp, sym_floordiv, sym_log, sym_log10
 from fxgraph.symbols import DataDependent, ShapeEnv
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
 
@@ -177,26 +177,23 @@ class SymbolValue(Value):
         return self._constant().iterate(tx)
 
     # -- made again -------------------------------------------------------------------------------
-    def reconstruct(self, codegen: Codegen) -> None:
+    def children(self) -> Sequence[Value]:
+        return ()
+
+    def recipe(self) -> Recipe:
         expr = self.symbolic.node.expr
         export = self.output.context.export
         decided = export and isinstance(self.symbolic, torch.SymBool)
         if expr.is_number or expr in (sympy.true, sympy.false) or decided:
-            codegen.load_const(self.as_constant())
-            return
+            return Existing(self.as_constant()), []
         symbols = sorted(expr.free_symbols, key=str)
         sources = [self.env.symbols[symbol].source for symbol in symbols]
-        if export or any(source is None for source in sources):  # the graph gives it
-            codegen.graph_output(self)  # type: ignore[arg-type]
-            return
+        if export or any(source is None for source in sources):
+            return GraphOutput(self), []
+        sizes = [Made(Loaded(source)) for source in sources]
         if expr.is_Symbol:
-            codegen.load_source(sources[0])
-            return
-        function = self.output.symbols.function(expr, symbols)
-        codegen.load_callable(lambda: codegen.load_object(function, "size"))
-        for source in sources:
-            codegen.load_source(source)
-        codegen.call(len(sources))
+            return Loaded(sources[0]), []
+        return self.output.symbols.function(expr, symbols), sizes
 
 
 # -- numbers --------------------------------------------------------------------------------------

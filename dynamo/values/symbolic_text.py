@@ -17,9 +17,9 @@ import torch
 
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.recipes import Recipe, exact
 
 if TYPE_CHECKING:
-    from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
     from dynamo.values.symbol import SymbolValue
 
@@ -63,16 +63,12 @@ class SymbolicText(ConstantValue):
     def children(self) -> Sequence[SymbolValue]:
         return [piece.number for piece in self.pieces if isinstance(piece, Field)]
 
-    def reconstruct(self, codegen: Codegen) -> None:
+    def recipe(self) -> Recipe:
         template, numbers = "", self.children()
         for piece in self.pieces:
             field = isinstance(piece, Field)
             template += f"{{:{piece.spec}}}" if field else piece.translate(_BRACES)  # type: ignore[union-attr]
-        codegen.load_callable(lambda: codegen.load_const(str.format))
-        codegen.load_const(template)
-        for number in numbers:
-            codegen(number)
-        codegen.call(1 + len(numbers))
+        return str.format, [exact(template), *numbers]
 
 
 def concatenated(texts: Iterable[Value], between: str = "") -> ConstantValue:

@@ -44,7 +44,7 @@ from dynamo.values.operators import (
     UNARY_FUNCTIONS,
     binary_dunder,
 )
-from dynamo.values.recipes import Attribute, Recipe
+from dynamo.values.recipes import Attribute, GraphOutput, Recipe
 from dynamo.values.reflection import no_attribute
 from dynamo.values.tensor_functions import registered
 from fxgraph import Node
@@ -401,8 +401,8 @@ class TensorValue(Value):
             raise_python(tx, TypeError, "iteration over a 0-d tensor")
         return call_in_graph(tx, "call_method", "unbind", [self, ConstantValue(0)], {})
 
-    def reconstruct(self, codegen: Codegen) -> None:
-        codegen.graph_output(self)
+    def recipe(self) -> Recipe:
+        return GraphOutput(self), []
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
         return replay_attributes(self, codegen)
@@ -459,9 +459,6 @@ class TensorMethodValue(Value):
 
     def recipe(self) -> Recipe:
         return Attribute(self.name), [self.tensor]
-
-    def children(self) -> Sequence[Value]:
-        return (self.tensor,)
 
 
 # -- calls that go into the graph ----------------------------------------------------------------

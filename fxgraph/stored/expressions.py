@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,43 +18,7 @@ from fxgraph.symbols import ShapeEnv
 _POWERS = 16
 _DEPTH = 64
 
-_SUMS: dict[str, Any] = {"Add": sympy.Add, "Mul": sympy.Mul}
-_FUNCTIONS: dict[str, Any] = {
-    "Pow": sympy.Pow,
-    "FloorDiv": expressions.FloorDiv,
-    "Mod": expressions.Mod,
-    "Max": expressions.Max,
-    "Min": expressions.Min,
-    "Truth": expressions.Truth,
-    "Choose": expressions.Choose,
-}
-# The first argument is the name of one of these functions.
-_NAMED: dict[str, tuple[Any, Mapping[str, Any]]] = {
-    "Bits": (expressions.Bits, expressions.BIT_FUNCTIONS),
-    "Real": (expressions.Real, expressions.REAL_FUNCTIONS),
-    "Rounded": (expressions.Rounded, expressions.ROUNDINGS),
-}
-_CONDITIONS: dict[str, Any] = {
-    "Eq": sympy.Eq,
-    "Ne": sympy.Ne,
-    "Le": sympy.Le,
-    "Ge": sympy.Ge,
-    "Lt": sympy.Lt,
-    "Gt": sympy.Gt,
-    "And": sympy.And,
-    "Or": sympy.Or,
-    "Not": sympy.Not,
-}
-_NAMES = {
-    kind: name
-    for name, kind in [
-        *_SUMS.items(),
-        *_FUNCTIONS.items(),
-        *_CONDITIONS.items(),
-        *((name, kind) for name, (kind, _) in _NAMED.items()),
-    ]
-}
-_ARITY = {"Pow": 2, "FloorDiv": 2, "Mod": 2, "Max": 2, "Min": 2, "Truth": 1, "Choose": 3, "Not": 1}
+_FORMS = {form.name: form for form in expressions.FORMS.values()}
 
 
 def to_data(expr: Any) -> Any:
@@ -68,11 +31,11 @@ def to_data(expr: Any) -> Any:
         return int(expr)
     if expr.is_Float:
         return {"float": float(expr).hex()}
-    name = _NAMES.get(type(expr))
-    if name is None:
+    form = expressions.FORMS.get(type(expr))
+    if form is None:
         raise StoredError(f"an expression of the kind {type(expr).__name__}: {expr}")
     args = [arg.name if isinstance(arg, Str) else to_data(arg) for arg in expr.args]
-    return [name, *args]
+    return [form.name, *args]
 
 
 def from_data(data: Any, symbols: Mapping[str, sympy.Symbol], depth: int = 0) -> Any:
@@ -95,22 +58,19 @@ def from_data(data: Any, symbols: Mapping[str, sympy.Symbol], depth: int = 0) ->
 
 
 def _call(name: str, data: list[Any], read: Callable[[Any], Any]) -> Any:
-    if name in _NAMED:
-        kind, known = _NAMED[name]
-        if not data or data[0] not in known:
+    form = _FORMS.get(name)
+    if form is None:
+        raise StoredError(f"no function {name!r}")
+    if form.functions is not None:
+        if not data or data[0] not in form.functions:
             raise StoredError(f"no function {str(data[:1])[:80]}")
-        return kind(Str(data[0]), *map(read, data[1:]))
+        return form.kind(Str(data[0]), *map(read, data[1:]))
     args = [read(arg) for arg in data]
-    if len(args) != _ARITY.get(name, len(args) if name in ("Add", "Mul", "And", "Or") else 2):
+    if len(args) < 2 if form.arity is None else len(args) != form.arity:
         raise StoredError(f"{name} of {len(args)} arguments")
     if name == "Pow" and not (args[1].is_Integer and 0 <= args[1] <= _POWERS):
         raise StoredError("a power of no size")
-    if name in _CONDITIONS:
-        return _CONDITIONS[name](*args, evaluate=False)
-    kind = _SUMS.get(name) or _FUNCTIONS.get(name)
-    if kind is None:
-        raise StoredError(f"no function {name!r}")
-    return kind(*args)
+    return form.kind(*args, evaluate=False) if form.is_condition else form.kind(*args)
 
 
 # -- numbers of tensors ---------------------------------------------------------------------------
@@ -132,23 +92,6 @@ def number_from(data: Any, env: ShapeEnv | None) -> Any:
     return env.symint(from_data(data["expr"], symbols))
 
 
-_EVALUATE: dict[str, Callable[..., Any]] = {
-    "Add": lambda *args: sum(args),
-    "Mul": lambda *args: math.prod(args),
-    "Pow": operator.pow,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "Max": max,
-    "Min": min,
-    "Truth": int,
-    "Choose": lambda condition, yes, no: yes if condition else no,
-    "And": lambda *args: all(args),
-    "Or": lambda *args: any(args),
-    "Not": operator.not_,
-    **{name: getattr(operator, name.lower()) for name in ("Eq", "Ne", "Le", "Ge", "Lt", "Gt")},
-}
-
-
 def evaluator(data: Any) -> Callable[[Mapping[str, Any]], Any]:
     """A function from the values of symbols, by name, to that of an expression's data (which
     `from_data` has read).
@@ -159,9 +102,7 @@ def evaluator(data: Any) -> Callable[[Mapping[str, Any]], Any]:
         value = float.fromhex(data["float"]) if isinstance(data, dict) else data
         return lambda values: value
     name, *args = data
-    if name in _NAMED:
-        function: Any = _NAMED[name][1][args.pop(0)]
-    else:
-        function = _EVALUATE[name]
+    form = _FORMS[name]
+    function: Any = form.value if form.functions is None else form.functions[args.pop(0)]
     parts = [evaluator(arg) for arg in args]
-    return lambda values: function(*[part(values) for part in parts])
+    return lambda values: form.applied(function, [part(values) for part in parts])

@@ -268,6 +268,20 @@ def index_by_equality(x):
     return [Equal(x, 1)].index(Equal(x, 1)), x + 1
 
 
+@program(1)
+def index_of_what_no_tuple_holds(x):
+    try:
+        return (Equal(x, 1),).index(Equal(x, 2)), x + 1
+    except ValueError as error:
+        return str(error)
+
+
+@program(4, breaks=3)
+def membership_that_is_denied(x):
+    absent = Equal(x, 4) not in [Equal(x, 1), Equal(x, 2)]
+    return absent, Equal(x, 1) not in (Equal(x, 1),), x + 1
+
+
 @program(2)
 def equal_lists(x):
     return [1, Equal(x, 1)] == [1, Equal(x, 1)], x + 1

@@ -1,4 +1,4 @@
-"""Recipes: a value whose class has one is made by it, in bytecode too."""
+"""Recipes: the only way to say how a value is made; reachability follows their operands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 
 import dynamo
 from dynamo.values.base import Value
+from dynamo.values.iterators import IteratorValue
+from dynamo.values.recipes import TUPLE, Made, exact, operand_values
 
 dynamo.compile(lambda x: -x, backend="eager")(torch.zeros(1))  # loads all classes of values
 
@@ -20,17 +22,46 @@ def subclasses(cls: type) -> Iterator[type]:
         yield from subclasses(found)
 
 
-WITH_RECIPE = sorted(
-    {cls for cls in subclasses(Value) if "recipe" in vars(cls)}, key=lambda cls: cls.__qualname__
-)
+VALUES = sorted(set(subclasses(Value)), key=lambda cls: cls.__qualname__)
 
 
-@pytest.mark.parametrize("cls", WITH_RECIPE, ids=lambda cls: cls.__qualname__)
-def test_no_other_way_of_making_comes_before(cls: type) -> None:
-    """A `reconstruct` that a base class has would be called instead."""
-    by = next(base for base in cls.__mro__ if "reconstruct" in vars(base))
-    assert by is Value or "super().reconstruct" in inspect.getsource(by.reconstruct)
+def owner(cls: type, name: str) -> type:
+    return next(base for base in cls.__mro__ if name in vars(base))
+
+
+@pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__qualname__)
+def test_bytecode_of_a_new_value_is_emitted_by_its_recipe_alone(cls: type) -> None:
+    """Methods that take a Codegen write changes of values that exist, as WRITING has them."""
+    taking = [
+        name
+        for name, method in vars(cls).items()
+        if inspect.isfunction(method) and "codegen" in inspect.signature(method).parameters
+    ]
+    assert [name for name in taking if not name.strip("_").startswith(WRITING)] == []
+
+
+WRITING = ("replay", "replace", "push", "load_method", "emit_taking", "emit_release", "emit_call")
 
 
 def test_there_are_recipes() -> None:
-    assert len(WITH_RECIPE) > 40
+    assert sum("recipe" in vars(cls) for cls in VALUES) > 60
+
+
+def test_operands_of_parts_are_reachable() -> None:
+    class Leaf(Value):
+        pass
+
+    class Holder(Value):
+        def recipe(self):
+            return list, [exact(0), Made(TUPLE, leaf, Made(TUPLE, other))]
+
+    leaf, other = Leaf(), Leaf()
+    assert list(operand_values(Holder().recipe()[1], Value)) == [leaf, other]
+    assert Holder().children() == [leaf, other]
+    assert leaf.children() == ()
+
+
+def test_iterators_say_how_their_rest_is_made():
+    """At its end an iterator is made from its type alone: `recipe` of the base class does."""
+    own = [cls for cls in subclasses(IteratorValue) if "recipe" in vars(cls)]
+    assert [cls for cls in own if "super().recipe" not in inspect.getsource(cls.recipe)] == []

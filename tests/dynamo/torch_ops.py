@@ -90,9 +90,9 @@ def _named(info: Any) -> Callable[..., Any]:
     return info.op
 
 
-def cases(info: Any, limit: int = 1) -> Iterator[Case]:
-    """Every form in which the operator can be called, with the first samples."""
-    for sample in samples(info, limit):
+def cases(info: Any, limit: int = 1, start: int = 0) -> Iterator[Case]:
+    """Every form in which the operator can be called, with the first samples from `start` on."""
+    for sample in samples(info, limit)[start:]:
         args, kwargs = (sample.input, *sample.args), sample.kwargs
         values = "empty" not in info.name
         yield Case("function", _call(_named(info)), args, kwargs, values)

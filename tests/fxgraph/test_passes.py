@@ -97,6 +97,13 @@ class TestCse:
         assert not cse(g)
         assert len(g.nodes) == before
 
+    def test_arguments_without_a_hash(self):
+        g = Graph()
+        x = g.placeholder("x")
+        a, b = (g.call_function(len, ({1, 2}, x)) for _ in range(2))
+        g.output(g.call_function(aten.add.Tensor, (a, b)))
+        assert not cse(g) and len(g.nodes) == 5
+
     def test_torch_level_is_conservative(self):
         def f(x):
             a, b = x.reshape(-1), x.reshape(-1)

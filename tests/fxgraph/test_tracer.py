@@ -1,4 +1,4 @@
-"""symbolic_trace."""
+"""symbolic_trace: what is traced, what stays a call, and what it refuses."""
 
 import pytest
 import torch
