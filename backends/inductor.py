@@ -160,7 +160,7 @@ inductor.check_options = Options.of  # type: ignore[attr-defined]
 inductor.options = describe()  # type: ignore[attr-defined]
 inductor.modes = {  # type: ignore[attr-defined]
     "default": {},
-    "reduce-overhead": {},
-    "max-autotune": {"tuning": "full"},
+    "reduce-overhead": {"device_graphs": 8},
+    "max-autotune": {"tuning": "full", "device_graphs": 8},
     "max-autotune-no-cudagraphs": {"tuning": "full"},
 }

@@ -12,7 +12,7 @@
     lower           aten operators -> loops over buffers                `schedule`
     schedule        loops -> fused kernels, in order                    `schedule`
     codegen         kernels -> C++ text and the plan's steps            `kernel`, `plan`
-    compile         C++ text -> shared library (cached on disk)
+    compile         C++ text -> shared library, Triton text -> code of a GPU (cached on disk)
     link            plan + library + parameters -> callable
 
 Each stage takes the `Compilation` and fills in its part; the driver times it and logs what it made
@@ -66,6 +66,8 @@ from inductor.products import choose_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
 from inductor.runtime import toolchain
+from inductor.runtime.device_graph import DeviceGraphs, device_for
+from inductor.runtime.driver import Loaded, load_kernels
 from inductor.runtime.link import Derived, link
 from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
@@ -101,6 +103,7 @@ class Compilation:
     derived: Derivation | None = None
     left_to_aten: set[str] = field(default_factory=set)  # operators without a form, or faulty ones
     library: Any = None
+    loaded: dict[str, Any] = field(default_factory=dict)  # kernels on devices, by name
     compiled: Any = None
     cached: bool = False  # whether plans kept on disk may be used
     key: str | None = None
@@ -284,17 +287,23 @@ def _compile(c: Compilation) -> None:
     assert c.spec is not None
     if c.spec.source:
         c.library = toolchain.load_library(c.spec.units or c.spec.source)
+    c.loaded = load_kernels(c.spec.triton, c.options.target)
 
 
 def _link(c: Compilation) -> None:
     assert c.spec is not None
     statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
-    callables = {}
-    if c.triton is not None and c.triton.kernels:
-        from inductor.runtime.triton_launch import launchers  # needs Triton
+    plan = link(c.spec, c.library, statics=statics, callables=c.loaded)
+    c.compiled = _with_device_graphs(c, plan) if c.loaded and c.options.device_graphs else plan
 
-        callables = launchers(c.triton.kernels)
-    c.compiled = link(c.spec, c.library, statics=statics, callables=callables)
+
+def _with_device_graphs(c: Compilation, plan: Any) -> Any:
+    assert c.spec is not None
+    device = device_for(c.spec, c.loaded)
+    if isinstance(device, str):
+        c.notes.append(f"device graph: none, because of {device}")
+        return plan
+    return DeviceGraphs(plan, c.spec, device, c.options.device_graphs)
 
 
 # stage name, function, log channel and what to show of the result
@@ -354,7 +363,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _kernels(spec: PlanSpec) -> int:
-    return sum(step.kind == "kernel" for step in spec.steps)
+    return sum(step.kind in ("kernel", "launch") for step in spec.steps)
 
 
 def new_compilation(
@@ -524,13 +533,16 @@ def _overload(step: AtenStep) -> str:
 
 
 def report(c: Compilation) -> dict[str, Any]:
-    kernels = _kernels(c.spec) if c.spec and c.library else 0
+    kernels = _kernels(c.spec) if c.spec and (c.library or c.loaded) else 0
     notes = list(c.notes)
     compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
     no_plan = notes[-1] if isinstance(compiled, _OnAten) and notes else None
     plan = getattr(compiled, "plan", compiled)
     peak = getattr(plan, "peak_bytes", None)
-    if peak and c.library:
+    for one in (compiled, plan):
+        if isinstance(one, DeviceGraphs):
+            one.notes = notes
+    if peak and (c.library or c.loaded):
         notes.append(
             f"memory: at most {peak / 2**20:.2f} MiB at once, besides inputs and what operators "
             f"allocate inside; {plan.arena_bytes / 2**20:.2f} MiB of it shared by temporaries"
@@ -592,11 +604,12 @@ def _needs_frame(c: Compilation) -> bool:
 
 
 def _can_run_again(c: Compilation) -> bool:
-    """Whether Triton kernels are launched, and a call that one ended may be made again on aten: a
+    """Whether Triton launches kernels, and a call that one ended may be made again on aten: a
     call that has written nothing, drawn nothing and let nothing go. A backward lets go.
     """
     assert c.functional is not None
-    if c.gm is None or c.triton is None or not c.triton.kernels or c.functional.input_mutations:
+    by_triton = any(not isinstance(kernel, Loaded) for kernel in c.loaded.values())
+    if c.gm is None or not by_triton or c.functional.input_mutations:
         return False
     nodes = c.functional.graph_module.graph.nodes
     return not any(effects.of(node).impure() for node in nodes if node.op != "output")

@@ -20,7 +20,7 @@ propagate NaN, division and square roots round correctly, half types are compute
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ from inductor.codegen.triton_ops import (
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Buffer, Loops, Program
 from inductor.ops import Access, Value
-from inductor.runtime.plan import CallStep
+from inductor.runtime.plan import LaunchStep, TritonSpec
 from inductor.schedule.fusion import Bundle, Kernel, extent
 from inductor.sizes import (
     Extent,
@@ -62,18 +62,22 @@ TILE = 2048  # elements of a tile of short rows
 
 
 @dataclass
-class TritonKernel:
+class TritonKernel(TritonSpec):
     """A kernel's text and how to launch it. `args` are buffer names, in parameter order."""
 
-    name: str
-    source: str
-    args: list[str]
-    writes: list[str]
-    signature: dict[str, str]  # parameter -> Triton type, constexpr parameters among them
-    constants: dict[str, int]  # XBLOCK, RBLOCK
-    programs: Extent
-    num_warps: int = 4
+    args: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    programs: Extent = 0
     sizes: list[Size] = field(default_factory=list)  # arguments after the buffers
+
+    def spec(self) -> TritonSpec:
+        """What of the kernel a plan keeps besides its steps."""
+        return TritonSpec(*(getattr(self, f.name) for f in fields(TritonSpec)))
+
+    def step(self, label: str = "") -> LaunchStep:
+        return LaunchStep(
+            self.name, self.args, list(self.writes), self.programs, list(self.sizes), label
+        )
 
 
 def emit(
@@ -102,24 +106,21 @@ class TritonModule:
         first = item.kernels[0] if isinstance(item, Bundle) else item
         return self.everywhere or first.steps[0].target.device.type == "cuda"
 
-    def add(self, item: Kernel | Bundle, name: str, live: Collection[str]) -> list[CallStep]:
-        """Steps for a kernel, or one for each of a bundle. Link them with a Launcher each."""
+    def add(
+        self, item: Kernel | Bundle, name: str, live: Collection[str], label: str = ""
+    ) -> list[LaunchStep]:
+        """Steps for a kernel, or one for each of a bundle."""
         parts = item.kernels if isinstance(item, Bundle) else [item]
         steps = []
         for number, part in enumerate(parts):
             local = part.writes().keys() - live
             kernel = emit(part, self.program.buffers, f"{name}_{number}" if number else name, local)
             self.kernels[kernel.name] = kernel
-            steps.append(call_step(kernel))
+            steps.append(kernel.step(label))
         return steps
 
-
-def call_step(kernel: TritonKernel) -> CallStep:
-    """The plan step that launches a kernel: link it with `callables={kernel.name: Launcher}`."""
-    args: list[Any] = [*({"buf": name} for name in kernel.args), *kernel.sizes]
-    if isinstance(kernel.programs, Size):
-        args.append(kernel.programs)
-    return CallStep(kernel.name, args, outputs=[], writes=list(kernel.writes))
+    def specs(self) -> list[TritonSpec]:
+        return [kernel.spec() for kernel in self.kernels.values()]
 
 
 # --- the loop axes
@@ -260,8 +261,9 @@ class _Emitter:
         signature |= {f"n{k}": "i64" for k in range(len(self.sizes))}
         signature |= dict.fromkeys(self.constants, "constexpr")
         return TritonKernel(
-            self.name, text, self.args, writes, signature, self.constants, self.programs,
-            self.num_warps, self.sizes,
+            self.name, text, signature, self.constants, self.num_warps,
+            device=str(self.kernel.steps[0].target.device),
+            args=self.args, writes=writes, programs=self.programs, sizes=self.sizes,
         )  # fmt: skip
 
     def _text(self) -> str:
@@ -652,4 +654,4 @@ class _Accumulator:
         rows.keep(self.step, rows.bind(finish_rows(self.kind, self.dtype, tiles), {"x"}))
 
 
-__all__ = ["NoTriton", "TritonKernel", "TritonModule", "call_step", "emit"]
+__all__ = ["NoTriton", "TritonKernel", "TritonModule", "emit"]
