@@ -21,6 +21,7 @@ Each stage takes the `Compilation` and fills in its part; the driver times it an
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import time
@@ -272,15 +273,41 @@ def _codegen(c: Compilation) -> None:
 
 
 def _leave_to_aten(c: Compilation, missing: NoTriton) -> None:
-    """The operators of that name, or all of the graph's where the name is of another's part."""
+    """The operators of that name; where it is of another's part, as few as do without it."""
     assert c.functional is not None
     nodes = c.functional.graph_module.graph.nodes
     targets = {n.target for n in nodes if isinstance(n.target, torch._ops.OpOverload)}
     named = {str(t.overloadpacket) for t in targets if missing.operation in t._opname}
-    chosen = named - c.left_to_aten or {str(t) for t in targets}
-    assert not chosen <= c.left_to_aten, "a graph on aten has no kernels"
+    chosen = named - c.left_to_aten
+    if not chosen:
+        lowered = {str(t) for t in targets if t in LOWERINGS} - c.left_to_aten
+        assert lowered, "a graph on aten has no kernels"
+        chosen = _fewest(c, missing, sorted(lowered))
     c.left_to_aten |= chosen
     c.notes.append(f"no Triton form of {missing}: {', '.join(sorted(chosen))} left to aten")
+
+
+def _fewest(c: Compilation, missing: NoTriton, names: list[str]) -> set[str]:
+    """Names without which `missing` is not met, found by halves."""
+
+    def gone(names: list[str]) -> bool:
+        part = dataclasses.replace(c, left_to_aten=c.left_to_aten.union(names))
+        _lower(part)
+        _schedule(part)
+        assert part.program is not None
+        try:
+            build_plan(part.program, part.items, TritonModule(part.program))
+        except NoTriton as another:
+            return str(another) != str(missing)
+        return True
+
+    while len(names) > 1:
+        middle = len(names) // 2
+        half = next((half for half in (names[:middle], names[middle:]) if gone(half)), None)
+        if half is None:
+            break
+        names = half
+    return set(names)
 
 
 def _compile(c: Compilation) -> None:

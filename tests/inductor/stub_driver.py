@@ -16,7 +16,7 @@ from pathlib import Path
 
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
-from inductor.runtime import _plan, cubin, toolchain
+from inductor.runtime import _plan, cache, cubin, toolchain
 from inductor.runtime.driver import Nvidia
 from inductor.schedule.fusion import Bundle
 
@@ -49,6 +49,7 @@ class Stub:
         self.library = ctypes.CDLL(self.path)
         self.library.stub_log.restype = ctypes.c_char_p
         self.stream = 7
+        self.errors: list[BaseException] = []  # of what ran in place of kernels
         self.driver = _plan.Driver(self.path, lambda device: self.stream)
 
     def log(self) -> list[str]:
@@ -68,7 +69,10 @@ class Stub:
         """function(name, programs, arguments) runs in place of kernels."""
 
         def call(name, programs, arguments, count):
-            function(name.decode(), programs, arguments[:count])
+            try:
+                function(name.decode(), programs, arguments[:count])
+            except BaseException as error:
+                self.errors.append(error)
 
         self._callback = CALLBACK(call)  # kept alive
         self.library.stub_on_launch(self._callback)
@@ -145,6 +149,11 @@ class Simulated(TritonModule):
 latest: list[Simulated] = []
 
 
+def _symbol(kernel) -> str:
+    """Kernels of one text are one."""
+    return f"{kernel.name}_{cache.digest(kernel.source)[:16]}"
+
+
 class SimulatedDevice(Nvidia):
     """Runs the kernels of the last Simulated module."""
 
@@ -159,18 +168,16 @@ class SimulatedDevice(Nvidia):
     def load(self, kernels):
         module = latest[-1]
         library = toolchain.load_library(module.cpp.source())
-        self.hosts |= {
-            f"{id(module)}_{name}": (library, module.kernels[name].args, module.host[name])
-            for name in module.host
-        }
-        self.prefix = f"{id(module)}_"
+        for kernel in kernels:
+            name = kernel.name
+            self.hosts[_symbol(kernel)] = library, module.kernels[name].args, module.host[name]
         return super().load(kernels)
 
     def compiled(self, kernels, aligned=True):
         return [
             cubin.Cubin(
                 image(sum(kind != "constexpr" for kind in kernel.signature.values()) + 2),
-                self.prefix + kernel.name,
+                _symbol(kernel),
                 kernel.warps,
                 shared=0,
                 registers=32,

@@ -46,6 +46,7 @@ def stub(library, monkeypatch):
     dynamo.reset()
     yield stub
     dynamo.reset()
+    assert not stub.errors
 
 
 def compiled(fn, **more):
@@ -208,14 +209,15 @@ def test_training(stub):
     net = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.LayerNorm(8))
     other = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.LayerNorm(8))
     run = compiled(net)
-    for step in range(5):
+    torch.manual_seed(0)
+    for _ in range(5):
         x = torch.randn(4, 8, requires_grad=True)
         mine = x.detach().clone().requires_grad_()
         run(mine).square().sum().backward()
         other(x).square().sum().backward()
         torch.testing.assert_close(mine.grad, x.grad)
         for got, want in zip(net.parameters(), other.parameters(), strict=True):
-            torch.testing.assert_close(got.grad, want.grad)
+            torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-4)
             with torch.no_grad():
                 got -= 0.1 * got.grad
                 want -= 0.1 * want.grad
