@@ -1,0 +1,40 @@
+"""torch's table of operators in Triton's interpreter, against eager (triton_operators.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+pytestmark = pytest.mark.slow
+PARTS = 8
+# What the interpreter does otherwise than a device.
+INTERPRETER = {
+    "bfloat16": "it cuts off where a device rounds to bfloat16",
+    "max.reduction_no_dim": "a comparison of two scalars is a float to it, which `&` refuses",
+    "min.reduction_no_dim": "as max",
+}
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators(part):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.inductor.triton_operators", str(part), str(PARTS)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[2],
+        timeout=500,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
+    assert {line.partition(":")[0] for line in wrong} <= INTERPRETER.keys(), "\n".join(wrong)
+    assert sum(line["compared"] for line in lines) > 60
+    assert sum(line["kernels"] for line in lines) > 100
