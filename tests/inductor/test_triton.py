@@ -13,6 +13,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from fxgraph import symbolic_trace
 from inductor.codegen.triton import NoTriton, emit
 from inductor.index import Var
 from inductor.ops import ops
@@ -122,6 +123,22 @@ def test_text_with_symbols(golden):
 def test_kernel_with_symbols_compiles_to_machine_code():
     (made,) = compile_kernels([symbolic_softmax()["k0"].spec()], "sm_90")
     assert made.image[:4] == b"\x7fELF"
+
+
+def test_a_bundle_is_one_launch():
+    from inductor.codegen.triton import TritonModule
+    from inductor.pipeline import new_compilation, run_stages
+    from inductor.plan_steps import build_plan
+    from tests.inductor.triton_programs import PROGRAMS as programs
+
+    fn, examples, _ = programs["cat_of_parts"]
+    c = run_stages(new_compilation(symbolic_trace(fn), examples), until="schedule")
+    triton = TritonModule(c.program, everywhere=True)
+    _, spec = build_plan(c.program, c.items, triton)
+    (step,) = spec.steps
+    assert step.kernel == "k0" and step.args == ["arg0", "buf0", "arg1", "arg2"]
+    (made,) = compile_kernels(spec.triton, "sm_80")
+    assert made.image[:4] == b"\x7fELF" and made.spills == 0
 
 
 def test_local_buffers_are_not_stored():

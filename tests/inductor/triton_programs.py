@@ -47,6 +47,11 @@ def cat_and_pad(x, y):
     return F.pad(torch.cat([x, y * 2], 1), (1, 1), value=2.0)
 
 
+@program(rand(3, 70), rand(3, 40), rand(3, 9))
+def cat_of_parts(x, y, z):
+    return torch.cat([x * 2, y.exp(), z + 1, x[:, ::2].sin()], 1)
+
+
 @program(rand(10, 8), torch.tensor([[1, 9], [0, 3]]))
 def embedding_mean(table, index):
     return F.embedding(index, table).mean(1)
