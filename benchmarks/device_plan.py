@@ -54,8 +54,8 @@ def _move(graph: Any, dtype: torch.dtype | None) -> None:
             return CUDA if arg == CPU else arg
         if dtype is not None and arg is torch.float32:
             return dtype
-        if type(arg) in (list, tuple):
-            return type(arg)(map(moved, arg))
+        if isinstance(arg, (list, tuple)) and not isinstance(arg, torch.Size):
+            return [moved(a) for a in arg] if isinstance(arg, list) else tuple(map(moved, arg))
         return arg
 
     with fake_tensor_mode():
