@@ -66,7 +66,7 @@ from inductor.plan_steps import build_plan
 from inductor.products import choose_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
-from inductor.runtime import toolchain
+from inductor.runtime import cubin, toolchain
 from inductor.runtime.device_graph import DeviceGraphs, device_for
 from inductor.runtime.driver import Loaded, load_kernels
 from inductor.runtime.link import Derived, link
@@ -500,7 +500,7 @@ def _together(forward: dict[str, Any], backwards: Sequence[dict[str, Any]]) -> d
     }
 
 
-SIGNALS = (toolchain.NoCompiler, NoKernels, Undecided, Unfunctionalizable)
+SIGNALS = (toolchain.NoCompiler, cubin.NoTriton, NoKernels, Undecided, Unfunctionalizable)
 
 
 def _run_around_faults(c: Compilation) -> None:
@@ -519,7 +519,7 @@ def _compiled(c: Compilation) -> Any:
     c.cached = True
     try:
         _run_around_faults(c)
-    except toolchain.NoCompiler as error:
+    except (toolchain.NoCompiler, cubin.NoTriton) as error:
         _warn_no_compiler(str(error))
         c.notes.append(str(error))
         c.compiled = _OnAten(c)

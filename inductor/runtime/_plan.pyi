@@ -31,6 +31,8 @@ class Library:
 class DeviceError(RuntimeError):
     """A device, or its driver, refused; the text says what to do."""
 
+    passed_on: bool
+
 class DeviceKernel:
     """A kernel in a device's memory, made by Driver.load()."""
 

@@ -18,6 +18,7 @@ import torch
 from inductor.runtime import _plan, cubin
 from inductor.runtime.plan import TritonSpec
 
+_plan.DeviceError.passed_on = True  # another way through the compiler mends no device
 LIBRARY = "libcuda.so.1" if os.name == "posix" else "nvcuda.dll"
 
 

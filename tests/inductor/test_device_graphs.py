@@ -12,7 +12,7 @@ import torch
 
 import dynamo
 from inductor import pipeline
-from inductor.runtime import driver
+from inductor.runtime import _plan, cubin, driver
 from inductor.runtime.device_graph import DeviceGraphs
 from inductor.runtime.driver import Loaded
 from inductor.runtime.link import link
@@ -362,6 +362,28 @@ def test_work_on_the_host_is_told(stub):
 
     report = dynamo.explain(compiled(works))(torch.eye(3))
     assert "device graph: none, because of an operator on the CPU" in str(report)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_device_that_fails_while_kernels_are_loaded(stub, strict):
+    stub.fail("cuModuleLoadData", 999)
+    with dynamo.config.patch(strict=strict):
+        with pytest.raises(dynamo.errors.BackendCompilerFailed, match="see nvidia-smi") as caught:
+            dynamo.compile(fn)(torch.randn(6, 8), torch.randn(6, 8))
+        assert isinstance(caught.value.__cause__, _plan.DeviceError)
+        stub.library.stub_reset()
+
+
+@torch.no_grad()
+def test_without_triton_the_graph_runs_on_aten(stub, monkeypatch):
+    def missing(*given):
+        raise cubin.NoTriton
+
+    monkeypatch.setattr(SimulatedDevice, "compiled", missing)
+    x, y = torch.randn(6, 8), torch.randn(6, 8)
+    with pytest.warns(UserWarning, match="pip install triton"):
+        check(dynamo.compile(fn), fn, x, y)
 
 
 @torch.no_grad()
