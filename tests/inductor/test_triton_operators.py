@@ -1,4 +1,5 @@
-"""torch's table of operators in Triton's interpreter, against eager (triton_operators.py)."""
+"""torch's table of operators and small models in Triton's interpreter, against eager
+(triton_operators.py, triton_models.py)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import pytest
 
 pytest.importorskip("triton")
 
+from tests.inductor.triton_models import MODELS
+
 pytestmark = pytest.mark.slow
 PARTS = 8
 # What the interpreter does otherwise than a device.
@@ -22,18 +25,32 @@ INTERPRETER = {
 }
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_operators(part):
+def interpreted(module, *arguments):
+    """The lines that a module prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.inductor.triton_operators", str(part), str(PARTS)],
+        [sys.executable, "-m", f"tests.inductor.{module}", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "1"},
         cwd=Path(__file__).parents[2],
         timeout=500,
     )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name):
+    """Inference and training, in float32 and half precision."""
+    lines = interpreted("triton_models", name)
+    wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
+    assert not wrong, "\n".join(wrong)
+    assert len(lines) == 2 * len(MODELS[name][2]) and all(line["kernels"] for line in lines)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators(part):
+    lines = interpreted("triton_operators", str(part), str(PARTS))
     wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
     assert {line.partition(":")[0] for line in wrong} <= INTERPRETER.keys(), "\n".join(wrong)
     assert sum(line["compared"] for line in lines) > 60
