@@ -54,6 +54,7 @@ DEVICES = {
 BANDWIDTH, TENSOR, VECTOR = 0.8, 0.55, 0.5
 EMPTY = 2.5e-6  # a kernel that does nothing, behind another on the device
 HOST = {"eager": 7e-6, "unfused": 2e-6, "plan": 2e-6, "graph": 0.3e-6}  # to launch one
+LIBRARY = 6e-6  # to launch an operator of aten from a plan
 CALL = {"eager": 0.0, "unfused": 10e-6, "plan": 10e-6, "graph": 15e-6}  # to begin a call
 
 
@@ -65,6 +66,7 @@ class Work:
     bytes: int
     flops: float
     matrix: bool = False  # in tensor cores
+    library: bool = False  # an operator of aten
 
     def seconds(self, device: Device, dtype: str) -> float:
         peak = device.tensor[dtype] * TENSOR if self.matrix else device.vector * VECTOR
@@ -91,7 +93,8 @@ def works_of_plan(c: Any) -> list[Work]:
             target = getattr(torch.ops.aten, step.op.removeprefix("aten::"), None)
             flops = _flops(target, step.args, shapes, step.outputs)
             size = sum(nbytes[name] for name in tensors)
-            found.append(Work(step.op.removeprefix("aten::"), size, flops, matrix=flops > 0))
+            name = step.op.removeprefix("aten::")
+            found.append(Work(name, size, flops, matrix=flops > 0, library=True))
     return found
 
 
@@ -181,7 +184,9 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def predicted(works: list[Work], system: str, device: Device, dtype: str) -> float:
     computing = sum(work.seconds(device, dtype) for work in works)
-    return max(computing, HOST[system] * len(works) + CALL[system])
+    planned = system in ("unfused", "plan")
+    launching = sum(LIBRARY if planned and work.library else HOST[system] for work in works)
+    return max(computing, launching + CALL[system])
 
 
 def rows(name: str, given: argparse.Namespace) -> list[list[Any]]:

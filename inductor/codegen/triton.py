@@ -104,16 +104,17 @@ def emit_together(parts: Sequence[TritonKernel], name: str) -> TritonKernel | No
     """One kernel whose programs are those of the parts, one after another; None for parts with
     sizes that calls bring. A part's text takes its program's number as the parameter `pid`.
     """
-    if len(parts) > MOST_PARTS or any(not isinstance(p.programs, int) or p.sizes for p in parts):
+    counts = [p.programs for p in parts if isinstance(p.programs, int) and not p.sizes]
+    if len(parts) > MOST_PARTS or len(counts) < len(parts):
         return None
     args = list(dict.fromkeys(arg for part in parts for arg in part.args))
     body, start = ["pid = tl.program_id(0)"], 0
-    for number, part in enumerate(parts):
+    for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
         last = number == len(parts) - 1
-        test = "else:" if last else f"{'elif' if number else 'if'} pid < {start + part.programs}:"
+        test = "else:" if last else f"{'elif' if number else 'if'} pid < {start + count}:"
         given = [f"pid - {start}", *part.args, *(f"{k}={n}" for k, n in part.constants.items())]
         body += [test, f"    {part.name}({', '.join(given)})"]
-        start += part.programs
+        start += count
     function = [f"def {name}({', '.join(args)}):", *(f"    {line}" for line in body)]
     texts = [part.source.removeprefix(HEAD) for part in parts]
     source = HEAD + "\n\n".join([*texts, "@triton.jit\n" + "\n".join(function) + "\n"])

@@ -6,6 +6,7 @@ code is in the job's file, or the error's text.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import linecache
 import re
@@ -89,8 +90,11 @@ def parameters(ptx: str, name: str) -> int:
 def resources(triton: Path, file: str) -> dict[str, int]:
     """Registers of a thread, and bytes that it keeps in memory for want of more."""
     tool = triton / "backends" / "nvidia" / "bin" / "cuobjdump"
-    shown = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, timeout=60)
-    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", shown.stdout))
+    shown = ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):  # figures alone are missing
+        command = [str(tool), "-res-usage", file]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", shown))
     return {
         "registers": int(found.get("REG", 0)),
         "spills": int(found.get("STACK", 0)) + int(found.get("LOCAL", 0)),

@@ -66,6 +66,32 @@ def test_who_computes(fn, inputs, wanted):
     assert steps(planned(fn, *inputs)) == wanted
 
 
+def test_predictions():
+    """A fused plan moves fewer bytes in fewer launches; a graph takes the host's time away."""
+    from benchmarks import device_plan, roofline
+    from benchmarks.subjects import chain
+
+    fn, example = chain()
+    ((gm, inputs),) = device_plan.captured(fn, example)
+    (plan,) = roofline.works_of_plan(device_plan.plan(gm, inputs))
+    ((gm, inputs),) = device_plan.captured(fn, example)
+    whole = device_plan.plan(gm, inputs, fusion=False)
+    unfused, eager = roofline.works_of_plan(whole), roofline.works_of_eager(whole)
+    assert plan.bytes == 2 * 4 * 1024 * 1024 + 2 * 4 * 1024 < sum(w.bytes for w in unfused)
+    assert len(eager) == 5
+    many = [roofline.Work("mul", 1 << 10, 1)] * 100
+    for device in roofline.DEVICES.values():
+        graph, plan_, eager_ = (
+            roofline.predicted(many, s, device, "bfloat16") for s in ("graph", "plan", "eager")
+        )
+        assert graph <= plan_ <= eager_
+    product = roofline._flops(
+        torch.ops.aten.mm, [{"buf": "x"}, {"buf": "y"}], {"x": (4, 8), "y": (8, 2), "z": (4, 2)},
+        ["z"],
+    )  # fmt: skip
+    assert product == 2 * 4 * 8 * 2
+
+
 def test_attention():
     def attend(q, k, v):
         return (F.scaled_dot_product_attention(q * 2, k, v) + 1,)
