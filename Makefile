@@ -6,6 +6,9 @@
 #              repeats a run
 # make coverage  the lines of each folder that unit tests execute; TESTS=tests/fxgraph chooses some
 # make cpython  CPython's own tests with and without the hook: the table of differences
+# make gpu-kit  a folder of wheels, build/gpu-kit, for `make gpu` on a machine without network
+# make gpu      where a GPU is, with torch and Triton: build, tests/gpu, benchmarks.gpu; GPU_PYTHON and SUBJECTS
+#               choose; `make gpu-tests` and `make gpu-bench` are its parts
 #
 # PYTHON=python3.12 chooses the interpreter; each has its own virtual environment.
 
@@ -20,7 +23,14 @@ JOBS ?= 2
 SPREAD ?= 1
 PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --spread $(SPREAD) --durations 25
 
-.PHONY: demo test lint accept bench fuzz coverage cpython torch install clean
+# What framegraph and tests/gpu need besides torch and Triton, which a machine with a GPU has.
+GPU_KIT := build/gpu-kit
+GPU_PACKAGES := setuptools wheel numpy bytecode sympy tabulate filelock platformdirs psutil pytest pytest-timeout transformers
+GPU_PYTHON ?= python3.12
+GPU_VENV := build/gpu-venv
+GPU := $(GPU_VENV)/bin/python
+
+.PHONY: demo test lint accept bench fuzz coverage cpython torch install clean gpu gpu-kit gpu-install gpu-tests gpu-bench
 
 demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
@@ -60,6 +70,27 @@ coverage: $(STAMP)
 
 cpython: $(STAMP)
 	$(BIN)/python -m tests.cpython --all
+
+gpu-kit: $(TORCH)
+	mkdir -p $(GPU_KIT)
+	$(BIN)/python -m pip download -q -d $(GPU_KIT) --only-binary=:all: --implementation cp --python-version 3.12 \
+		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -c constraints.txt $(GPU_PACKAGES)
+	du -sh $(GPU_KIT)
+
+gpu: gpu-install
+	$(MAKE) gpu-tests
+	$(MAKE) gpu-bench
+
+gpu-install:
+	$(GPU_PYTHON) -m venv --system-site-packages $(GPU_VENV)
+	$(GPU) -m pip install -q --no-index --find-links $(GPU_KIT) $(GPU_PACKAGES)
+	$(GPU) -m pip install -q --no-index --no-deps --no-build-isolation -e .
+
+gpu-tests:
+	$(GPU) -m pytest -q -m gpu tests/gpu
+
+gpu-bench:
+	$(GPU) -m benchmarks.gpu $(SUBJECTS)
 
 torch: $(TORCH)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from inductor.runtime.cubin import check_target
+
 
 def _option(default: Any, meaning: str) -> Any:
     return field(default=default, metadata={"meaning": meaning})
@@ -41,6 +43,17 @@ class Options:
         True, "compile the kernels of a large graph in two translation units at once"
     )
 
+    target: str = _option(
+        "",
+        'the GPU that Triton kernels are compiled for, by its capability, such as "sm_90"; the one '
+        "that the tensors are on, if not given",
+    )
+    device_graphs: int = _option(
+        0,
+        "how many device graphs a graph may have, each of one set of sizes, to be replayed in one "
+        'launch instead of being run; mode="reduce-overhead" allows 8',
+    )
+
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
         """Raises ValueError, listing what exists, for an unknown name."""
@@ -54,6 +67,8 @@ class Options:
             given["aten_ops"] = tuple(given["aten_ops"])
         if (tuning := given.get("tuning", "quick")) not in TUNING:
             raise ValueError(f"tuning={tuning!r}; one of {', '.join(map(repr, TUNING))}")
+        if target := given.get("target", ""):
+            check_target(target)
         return cls(**given)
 
 

@@ -12,7 +12,7 @@
     lower           aten operators -> loops over buffers                `schedule`
     schedule        loops -> fused kernels, in order                    `schedule`
     codegen         kernels -> C++ text and the plan's steps            `kernel`, `plan`
-    compile         C++ text -> shared library (cached on disk)
+    compile         C++ text -> shared library, Triton text -> code of a GPU (cached on disk)
     link            plan + library + parameters -> callable
 
 Each stage takes the `Compilation` and fills in its part; the driver times it and logs what it made
@@ -21,6 +21,7 @@ Each stage takes the `Compilation` and fills in its part; the driver times it an
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import time
@@ -65,7 +66,9 @@ from inductor.plan_steps import build_plan
 from inductor.products import choose_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
-from inductor.runtime import toolchain
+from inductor.runtime import cubin, toolchain
+from inductor.runtime.device_graph import DeviceGraphs, device_for
+from inductor.runtime.driver import Loaded, load_kernels
 from inductor.runtime.link import Derived, link
 from inductor.runtime.plan import AtenStep, PlanSpec
 from inductor.schedule.fusion import Scheduled, schedule
@@ -101,6 +104,7 @@ class Compilation:
     derived: Derivation | None = None
     left_to_aten: set[str] = field(default_factory=set)  # operators without a form, or faulty ones
     library: Any = None
+    loaded: dict[str, Any] = field(default_factory=dict)  # kernels on devices, by name
     compiled: Any = None
     cached: bool = False  # whether plans kept on disk may be used
     key: str | None = None
@@ -269,32 +273,64 @@ def _codegen(c: Compilation) -> None:
 
 
 def _leave_to_aten(c: Compilation, missing: NoTriton) -> None:
-    """The operators of that name, or all of the graph's where the name is of another's part."""
+    """The operators of that name; where it is of another's part, as few as do without it."""
     assert c.functional is not None
     nodes = c.functional.graph_module.graph.nodes
     targets = {n.target for n in nodes if isinstance(n.target, torch._ops.OpOverload)}
     named = {str(t.overloadpacket) for t in targets if missing.operation in t._opname}
-    chosen = named - c.left_to_aten or {str(t) for t in targets}
-    assert not chosen <= c.left_to_aten, "a graph on aten has no kernels"
+    chosen = named - c.left_to_aten
+    if not chosen:
+        lowered = {str(t) for t in targets if t in LOWERINGS} - c.left_to_aten
+        assert lowered, "a graph on aten has no kernels"
+        chosen = _fewest(c, missing, sorted(lowered))
     c.left_to_aten |= chosen
     c.notes.append(f"no Triton form of {missing}: {', '.join(sorted(chosen))} left to aten")
+
+
+def _fewest(c: Compilation, missing: NoTriton, names: list[str]) -> set[str]:
+    """Names without which `missing` is not met, found by halves."""
+
+    def gone(names: list[str]) -> bool:
+        part = dataclasses.replace(c, left_to_aten=c.left_to_aten.union(names))
+        _lower(part)
+        _schedule(part)
+        assert part.program is not None
+        try:
+            build_plan(part.program, part.items, TritonModule(part.program))
+        except NoTriton as another:
+            return str(another) != str(missing)
+        return True
+
+    while len(names) > 1:
+        middle = len(names) // 2
+        half = next((half for half in (names[:middle], names[middle:]) if gone(half)), None)
+        if half is None:
+            break
+        names = half
+    return set(names)
 
 
 def _compile(c: Compilation) -> None:
     assert c.spec is not None
     if c.spec.source:
         c.library = toolchain.load_library(c.spec.units or c.spec.source)
+    c.loaded = load_kernels(c.spec.triton, c.options.target)
 
 
 def _link(c: Compilation) -> None:
     assert c.spec is not None
     statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
-    callables = {}
-    if c.triton is not None and c.triton.kernels:
-        from inductor.runtime.triton_launch import launchers  # needs Triton
+    plan = link(c.spec, c.library, statics=statics, callables=c.loaded)
+    c.compiled = _with_device_graphs(c, plan) if c.loaded and c.options.device_graphs else plan
 
-        callables = launchers(c.triton.kernels)
-    c.compiled = link(c.spec, c.library, statics=statics, callables=callables)
+
+def _with_device_graphs(c: Compilation, plan: Any) -> Any:
+    assert c.spec is not None
+    device = device_for(c.spec, c.loaded)
+    if isinstance(device, str):
+        c.notes.append(f"device graph: none, because of {device}")
+        return plan
+    return DeviceGraphs(plan, c.spec, device, c.options.device_graphs)
 
 
 # stage name, function, log channel and what to show of the result
@@ -354,7 +390,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _kernels(spec: PlanSpec) -> int:
-    return sum(step.kind == "kernel" for step in spec.steps)
+    return sum(step.kind in ("kernel", "launch") for step in spec.steps)
 
 
 def new_compilation(
@@ -464,7 +500,7 @@ def _together(forward: dict[str, Any], backwards: Sequence[dict[str, Any]]) -> d
     }
 
 
-SIGNALS = (toolchain.NoCompiler, NoKernels, Undecided, Unfunctionalizable)
+SIGNALS = (toolchain.NoCompiler, cubin.NoTriton, NoKernels, Undecided, Unfunctionalizable)
 
 
 def _run_around_faults(c: Compilation) -> None:
@@ -483,7 +519,7 @@ def _compiled(c: Compilation) -> Any:
     c.cached = True
     try:
         _run_around_faults(c)
-    except toolchain.NoCompiler as error:
+    except (toolchain.NoCompiler, cubin.NoTriton) as error:
         _warn_no_compiler(str(error))
         c.notes.append(str(error))
         c.compiled = _OnAten(c)
@@ -524,13 +560,16 @@ def _overload(step: AtenStep) -> str:
 
 
 def report(c: Compilation) -> dict[str, Any]:
-    kernels = _kernels(c.spec) if c.spec and c.library else 0
+    kernels = _kernels(c.spec) if c.spec and (c.library or c.loaded) else 0
     notes = list(c.notes)
     compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
     no_plan = notes[-1] if isinstance(compiled, _OnAten) and notes else None
     plan = getattr(compiled, "plan", compiled)
     peak = getattr(plan, "peak_bytes", None)
-    if peak and c.library:
+    for one in (compiled, plan):
+        if isinstance(one, DeviceGraphs):
+            one.notes = notes
+    if peak and (c.library or c.loaded):
         notes.append(
             f"memory: at most {peak / 2**20:.2f} MiB at once, besides inputs and what operators "
             f"allocate inside; {plan.arena_bytes / 2**20:.2f} MiB of it shared by temporaries"
@@ -592,11 +631,12 @@ def _needs_frame(c: Compilation) -> bool:
 
 
 def _can_run_again(c: Compilation) -> bool:
-    """Whether Triton kernels are launched, and a call that one ended may be made again on aten: a
+    """Whether Triton launches kernels, and a call that one ended may be made again on aten: a
     call that has written nothing, drawn nothing and let nothing go. A backward lets go.
     """
     assert c.functional is not None
-    if c.gm is None or c.triton is None or not c.triton.kernels or c.functional.input_mutations:
+    by_triton = any(not isinstance(kernel, Loaded) for kernel in c.loaded.values())
+    if c.gm is None or not by_triton or c.functional.input_mutations:
         return False
     nodes = c.functional.graph_module.graph.nodes
     return not any(effects.of(node).impure() for node in nodes if node.op != "output")

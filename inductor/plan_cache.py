@@ -66,10 +66,13 @@ def recall(key: str | None) -> PlanSpec | None:
 
 
 def keep(key: str | None, spec: PlanSpec) -> None:
-    """Store a plan, unless its constants would make it large, or objects keep it here."""
+    """Store a plan, unless its constants would make it large, objects keep it here, or Triton's
+    interpreter stands in for a device.
+    """
     if (
         key is not None
         and not spec.objects
+        and not any(kernel.device == "cpu" for kernel in spec.triton)
         and sum(len(c.data) for c in spec.constants) <= 2 * CONSTANT_BYTES
     ):
         cache.save_plan(key, spec)

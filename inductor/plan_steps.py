@@ -11,10 +11,10 @@ from inductor.ir import AtenCall, Buffer, Check, Program, Window, windows
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
-    CallStep,
     CheckStep,
     ConstantSpec,
     KernelStep,
+    LaunchStep,
     NumberSpec,
     PlanSpec,
     TensorSpec,
@@ -54,7 +54,7 @@ def build_plan(
             fields = module.add_attention(item.step, f"k{number}")
             steps.append(KernelStep(**fields, label=_attention_label(item)))
         elif triton.takes(item):
-            steps += triton.add(item, f"k{number}", live)
+            steps += triton.add(item, f"k{number}", live, _label(item))
         else:
             steps.append(KernelStep(**module.add(item, f"k{number}"), label=_label(item)))
     planned = {
@@ -64,7 +64,7 @@ def build_plan(
         for n in tree_names(s.kwargs)
     }
     used = {name for step in steps for name in [*step.names(), *step.produces()]}
-    used |= {name for s in steps if isinstance(s, (KernelStep, CallStep)) for name in s.writes}
+    used |= {name for s in steps if isinstance(s, (KernelStep, LaunchStep)) for name in s.writes}
     used |= {out.name for out in program.outputs}
     spec = PlanSpec(
         inputs=[_input(b, k) for k, b in enumerate(program.inputs)],
@@ -77,6 +77,7 @@ def build_plan(
         outputs=program.outputs,
         constants=[ConstantSpec.of(name, t) for name, t in program.constants.items()],
         source=module.source(),
+        triton=triton.specs(),
         symbols=list(program.symbols.values()),
         sizes=module.sizes,
         objects=objects,

@@ -8,7 +8,8 @@ into blocks. A kernel of rows gives each program a tile of rows x and their elem
                  later pass needs of an earlier elementwise step it computes again, which costs less
                  than memory traffic.
 
-A scatter is one flat range of atomic additions, in an order that no run repeats, as in eager.
+A scatter is one flat range of atomic additions, in an order that no run repeats, as in eager. A
+bundle is one kernel: each program does a part of one of the bundle's kernels.
 
 A size that only a call brings is an argument of the kernel, n0, n1, ..., and the number of programs
 an argument of its launch. Rows of such a size are looped over, unless a bound is known.
@@ -20,7 +21,7 @@ propagate NaN, division and square roots round correctly, half types are compute
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ from inductor.codegen.triton_ops import (
 from inductor.index import ZERO, FloorDiv, Index, Indirect, Mod, Var
 from inductor.ir import Buffer, Loops, Program
 from inductor.ops import Access, Value
-from inductor.runtime.plan import CallStep
+from inductor.runtime.plan import LaunchStep, TritonSpec
 from inductor.schedule.fusion import Bundle, Kernel, extent
 from inductor.sizes import (
     Extent,
@@ -59,21 +60,34 @@ PERSISTENT_ROW = 4096  # elements; longer rows are looped over
 LOOPED_TILE = 2048
 POINTWISE_BLOCK = 1024
 TILE = 2048  # elements of a tile of short rows
+MOST_PARTS = 64  # kernels of a bundle that are launched as one
+PROGRAM = "tl.program_id(0)"
+HEAD = """import triton
+import triton.language as tl
+from inductor.runtime import triton_math as fg
+from inductor.runtime.triton_math import math
+
+
+"""
 
 
 @dataclass
-class TritonKernel:
+class TritonKernel(TritonSpec):
     """A kernel's text and how to launch it. `args` are buffer names, in parameter order."""
 
-    name: str
-    source: str
-    args: list[str]
-    writes: list[str]
-    signature: dict[str, str]  # parameter -> Triton type, constexpr parameters among them
-    constants: dict[str, int]  # XBLOCK, RBLOCK
-    programs: Extent
-    num_warps: int = 4
+    args: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    programs: Extent = 0
     sizes: list[Size] = field(default_factory=list)  # arguments after the buffers
+
+    def spec(self) -> TritonSpec:
+        """What of the kernel a plan keeps besides its steps."""
+        return TritonSpec(*(getattr(self, f.name) for f in fields(TritonSpec)))
+
+    def step(self, label: str = "") -> LaunchStep:
+        return LaunchStep(
+            self.name, self.args, list(self.writes), self.programs, list(self.sizes), label
+        )
 
 
 def emit(
@@ -84,6 +98,35 @@ def emit(
     `local` names buffers that nothing outside of this kernel reads: they are not stored.
     """
     return _Emitter(kernel, buffers, name, frozenset(local)).emit()
+
+
+def emit_together(parts: Sequence[TritonKernel], name: str) -> TritonKernel | None:
+    """One kernel whose programs are those of the parts, one after another; None for parts with
+    sizes that calls bring. A part's text takes its program's number as the parameter `pid`.
+    """
+    counts = [p.programs for p in parts if isinstance(p.programs, int) and not p.sizes]
+    if len(parts) > MOST_PARTS or len(counts) < len(parts):
+        return None
+    args = list(dict.fromkeys(arg for part in parts for arg in part.args))
+    body, start = ["pid = tl.program_id(0)"], 0
+    for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
+        last = number == len(parts) - 1
+        test = "else:" if last else f"{'elif' if number else 'if'} pid < {start + count}:"
+        given = [f"pid - {start}", *part.args, *(f"{k}={n}" for k, n in part.constants.items())]
+        body += [test, f"    {part.name}({', '.join(given)})"]
+        start += count
+    function = [f"def {name}({', '.join(args)}):", *(f"    {line}" for line in body)]
+    texts = [part.source.removeprefix(HEAD) for part in parts]
+    source = HEAD + "\n\n".join([*texts, "@triton.jit\n" + "\n".join(function) + "\n"])
+    signature: dict[str, str] = {}
+    for part in parts:
+        signature |= {arg: part.signature[arg] for arg in part.args}
+    return TritonKernel(
+        name, source, {arg: signature[arg] for arg in args}, {}, max(p.warps for p in parts),
+        device=parts[0].device, args=args,
+        writes=list(dict.fromkeys(name for part in parts for name in part.writes)),
+        programs=start,
+    )  # fmt: skip
 
 
 class TritonModule:
@@ -102,24 +145,34 @@ class TritonModule:
         first = item.kernels[0] if isinstance(item, Bundle) else item
         return self.everywhere or first.steps[0].target.device.type == "cuda"
 
-    def add(self, item: Kernel | Bundle, name: str, live: Collection[str]) -> list[CallStep]:
-        """Steps for a kernel, or one for each of a bundle. Link them with a Launcher each."""
+    def add(
+        self, item: Kernel | Bundle, name: str, live: Collection[str], label: str = ""
+    ) -> list[LaunchStep]:
+        """The step of a kernel, or of a bundle; one for each of its kernels where sizes vary."""
         parts = item.kernels if isinstance(item, Bundle) else [item]
+        if len(parts) > 1:
+            made = [
+                self._emitter(p, f"{name}_{k}", live, "pid").emit() for k, p in enumerate(parts)
+            ]
+            together = emit_together(made, name)
+            if together is not None:
+                self.kernels[name] = together
+                return [together.step(label)]
         steps = []
         for number, part in enumerate(parts):
-            local = part.writes().keys() - live
-            kernel = emit(part, self.program.buffers, f"{name}_{number}" if number else name, local)
+            kernel = self._emitter(part, f"{name}_{number}" if number else name, live).emit()
             self.kernels[kernel.name] = kernel
-            steps.append(call_step(kernel))
+            steps.append(kernel.step(label))
         return steps
 
+    def _emitter(
+        self, kernel: Kernel, name: str, live: Collection[str], program: str = PROGRAM
+    ) -> _Emitter:
+        local = frozenset(kernel.writes().keys() - live)
+        return _Emitter(kernel, self.program.buffers, name, local, program)
 
-def call_step(kernel: TritonKernel) -> CallStep:
-    """The plan step that launches a kernel: link it with `callables={kernel.name: Launcher}`."""
-    args: list[Any] = [*({"buf": name} for name in kernel.args), *kernel.sizes]
-    if isinstance(kernel.programs, Size):
-        args.append(kernel.programs)
-    return CallStep(kernel.name, args, outputs=[], writes=list(kernel.writes))
+    def specs(self) -> list[TritonSpec]:
+        return [kernel.spec() for kernel in self.kernels.values()]
 
 
 # --- the loop axes
@@ -191,9 +244,15 @@ def merge(vars: Sequence[Var], indices: Iterable[Index]) -> list[list[Var]]:
 
 class _Emitter:
     def __init__(
-        self, kernel: Kernel, buffers: Mapping[str, Buffer], name: str, local: frozenset[str]
+        self,
+        kernel: Kernel,
+        buffers: Mapping[str, Buffer],
+        name: str,
+        local: frozenset[str],
+        program: str = PROGRAM,
     ) -> None:
         self.kernel = kernel
+        self.program = program  # its number in the text: asked for, or a parameter
         self.buffers = buffers
         self.name = name
         self.local = local
@@ -260,21 +319,13 @@ class _Emitter:
         signature |= {f"n{k}": "i64" for k in range(len(self.sizes))}
         signature |= dict.fromkeys(self.constants, "constexpr")
         return TritonKernel(
-            self.name, text, self.args, writes, signature, self.constants, self.programs,
-            self.num_warps, self.sizes,
+            self.name, text, signature, self.constants, self.num_warps,
+            device=str(self.kernel.steps[0].target.device),
+            args=self.args, writes=writes, programs=self.programs, sizes=self.sizes,
         )  # fmt: skip
 
     def _text(self) -> str:
-        start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
-        head = [
-            "import triton",
-            "import triton.language as tl",
-            "from inductor.runtime import triton_math as fg",
-            "from inductor.runtime.triton_math import math",
-            "",
-            "",
-            "@triton.jit",
-        ]
+        start = f"{self.program}.to(tl.int64)" if self.wide else self.program
         lines = [f"x = {start} * XBLOCK + tl.arange(0, XBLOCK)" + ("[:, None]" if self.r else "")]
         if self.mask("x"):
             lines.append(f"xmask = x < {self.number(self.x.size)}")
@@ -282,8 +333,10 @@ class _Emitter:
             lines += self._row_range("")
         sizes = [f"n{k}" for k in range(len(self.sizes))]
         blocks = [f"{name}: tl.constexpr" for name in self.constants]
-        head.append(f"def {self.name}({', '.join([*self.args, *sizes, *blocks])}):")
-        return "\n".join(head + ["    " + line for line in lines + self.lines]) + "\n"
+        given = [] if self.program == PROGRAM else [self.program]
+        head = f"@triton.jit\ndef {self.name}({', '.join([*given, *self.args, *sizes, *blocks])}):"
+        body = ["    " + line for line in lines + self.lines]
+        return HEAD + "\n".join([head, *body]) + "\n"
 
     def number(self, size: Extent) -> str:
         """A size in the text: a literal, or an argument."""
@@ -652,4 +705,4 @@ class _Accumulator:
         rows.keep(self.step, rows.bind(finish_rows(self.kind, self.dtype, tiles), {"x"}))
 
 
-__all__ = ["NoTriton", "TritonKernel", "TritonModule", "call_step", "emit"]
+__all__ = ["NoTriton", "TritonKernel", "TritonModule", "emit"]

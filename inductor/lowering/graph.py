@@ -258,6 +258,8 @@ class _Run:
             self._settle_waiting(source)
         window = target.window
         assert window is not None
+        if source.device != target.device:
+            raise Undecided("what is on another device")
         if source.window is not None and source.window.buffer is window.buffer:
             source = self.ctx.copy(source)
         source = pointwise.convert(self.ctx, source, target.dtype)
@@ -293,8 +295,11 @@ class _Opaque:
 
 
 def _representable(args: Any, val: Any) -> bool:
-    """Whether loops can hold every tensor involved."""
-    for t in _tensors([args, val]):
+    """Whether loops can hold every tensor involved: a kernel sees the memory of one device."""
+    tensors = _tensors([args, val])
+    if len({t.device for t in tensors}) > 1:
+        return False
+    for t in tensors:
         if t.dtype not in COMPUTE_TYPES:
             return False
         if isinstance(t, torch.Tensor) and t.layout != torch.strided:

@@ -16,6 +16,8 @@ class Plan:
     def __init__(self, program: dict[str, Any]) -> None: ...
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]: ...
     def take(self, arguments: list[torch.Tensor]) -> tuple[Any, ...]: ...
+    def keep(self, *inputs: torch.Tensor) -> tuple[tuple[Any, ...], torch.Tensor | None]: ...
+    def bound(self) -> bytes: ...
     def __getattr__(self, name: str) -> Any: ...
     def __setattr__(self, name: str, value: Any) -> None: ...
 
@@ -26,5 +28,37 @@ class Library:
     def address(self, symbol: str) -> int: ...
     def call(self, symbol: str, pointers: tuple[int, ...], begin: int, end: int) -> None: ...
 
+class DeviceError(RuntimeError):
+    """A device, or its driver, refused; the text says what to do."""
+
+    passed_on: bool
+
+class DeviceKernel:
+    """A kernel in a device's memory, made by Driver.load()."""
+
+    registers: int
+    spills: int
+    device: int
+    aligned: bool
+    def launch(self, programs: int, arguments: tuple[int, ...]) -> None: ...
+
+class Driver:
+    """The CUDA driver; DeviceError where there is none that works."""
+
+    def __init__(self, path: str, current_stream: Callable[[int], int]) -> None: ...
+    def count(self) -> int: ...
+    def capability(self, device: int) -> tuple[int, int]: ...
+    def load(
+        self,
+        image: bytes,
+        name: str,
+        device: int,
+        threads: int,
+        shared: int,
+        hidden: int,
+        aligned: bool,
+    ) -> DeviceKernel: ...
+
 set_arena_limit: Callable[[int], None]
+memory_of: Callable[[torch.Tensor], tuple[int, int, int]]
 idle_arena_bytes: Callable[[], int]

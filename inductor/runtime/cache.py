@@ -8,6 +8,7 @@ folder takes its place until the process ends.
 
     <cache folder>/v1/kernels/ab/abcdef....so      a compiled library (toolchain.py)
     <cache folder>/v1/kernels/ab/abcdef....o       functions of ours that libraries call
+    <cache folder>/v1/kernels/ab/abcdef....cubin   a kernel for a GPU, and its figures (cubin.py)
     <cache folder>/v1/plans/ab/abcdef....json      a PlanSpec
     <cache folder>/v1/choices/ab/abcdef....json    which library is fastest (measure.py)
     <cache folder>/v1/locks/ab.lock                held while an entry of that prefix is being made

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 
 from inductor.runtime import _plan
+from inductor.runtime.driver import Loaded
 from inductor.runtime.plan import (
     SIZES,
     BufferSpec,
     KernelStep,
+    LaunchStep,
     NumberSpec,
     PlanError,
     PlanSpec,
@@ -47,9 +49,12 @@ def link(
 
     `library` is the compiled `spec.source`, needed when there are kernels. `statics` are the
     tensors of the static inputs, by name or in the order of `spec.inputs`. `callables` are the
-    functions that CallSteps name. The Plan has the attributes `peak_bytes` and `arena_bytes` (see
-    MemoryPlan), `kernels` and `derived` (a Derived, or None), and takes any others that its maker
-    wants to attach.
+    functions that CallSteps name, and the kernels that LaunchSteps name: a Loaded one, or a
+    function of the step's arguments and the number of programs.
+
+    The Plan has the attributes `peak_bytes` and `arena_bytes` (see MemoryPlan), `kernels`,
+    `derived` (a Derived, or None), `statics` (name -> tensor) and `written` (pairs of an input's
+    name and the bumps of its version counter), and takes any others that its maker wants to attach.
 
     Raises PlanError for a plan that contradicts itself, and AttributeError when the library lacks a
     kernel.
@@ -109,11 +114,15 @@ class Linker:
         self.derived: Derived | None = None
 
     def link(self) -> _plan.Plan:
-        plan = _plan.Plan(self.program())
+        program = self.program()
+        plan = _plan.Plan(program)
         plan.peak_bytes = self.memory.peak_bytes
         plan.arena_bytes = hint(self.memory.arena_bytes)
-        plan.kernels = sum(step.kind == "kernel" for step in self.spec.steps)
+        plan.kernels = sum(step.kind in ("kernel", "launch") for step in self.spec.steps)
         plan.derived = self.derived
+        statics = [item.name for item in self.spec.inputs if item.static]
+        plan.statics = dict(zip(statics, self.statics, strict=False))
+        plan.written = [(self.values[v][1], bumps) for v, bumps in program["mutated"]]
         return plan
 
     def program(self) -> dict[str, Any]:
@@ -137,6 +146,7 @@ class Linker:
                 (v, self.spec.bumps.get(name, 1))
                 for v, name in sorted((self.index[name], name) for name in mutated)
             ],
+            "arena_device": torch.device(self.memory.arena_device),
             "arena_bytes": self.sizes.number(self.memory.arena_bytes),
             "sizes": [self.sizes.number(size) for size in self.spec.sizes],
             "registers": self.sizes.registers,
@@ -280,6 +290,16 @@ class Linker:
         self._note_writes(step.writes, mutated)
         args, kwargs = self._decoded(step)
         return ("call", self.callables[step.function], args, kwargs, self._results(step))
+
+    def _launch(self, step: LaunchStep, mutated: set[str]) -> tuple:
+        self._note_writes(step.writes, mutated)
+        kernel = self.callables[step.kernel]
+        sizes, programs = self.sizes.numbers(step.sizes), self.sizes.number(step.programs)
+        if isinstance(kernel, Loaded):
+            args = [self._address(name) for name in step.args]
+            name = f"framegraph::{step.label or step.kernel}"
+            return ("launch", kernel.code, kernel.careful, args, list(sizes), programs, name)
+        return ("call", kernel, [*map(self._reference, step.args), *sizes, programs], {}, [])
 
     def _decoded(self, step: Any) -> tuple[Any, dict[str, Any]]:
         """Arguments with tensors as (value,) and sizes as (register, 0)."""

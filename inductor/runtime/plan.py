@@ -43,7 +43,7 @@ import torch
 
 from inductor.sizes import Extent, Size, Symbol, compact_strides, parse, product
 
-FORMAT = 4  # raised whenever the meaning of a stored plan changes
+FORMAT = 5  # raised whenever the meaning of a stored plan changes
 
 BUFFER_KINDS = ("temp", "output", "aten")
 PASSED = -(2**63)  # see CheckStep
@@ -156,6 +156,47 @@ class KernelStep:
 
 
 @dataclass
+class TritonSpec:
+    """The text of a Triton kernel and how to compile it.
+
+    signature: parameter -> Triton type ("*fp32", "i64", "constexpr"). constants: the values of the
+    constexpr ones. warps: of 32 threads each. stages: of a pipelined loop. device: that runs it.
+    """
+
+    name: str
+    source: str
+    signature: dict[str, str]
+    constants: dict[str, int]
+    warps: int = 4
+    stages: int = 3
+    device: str = "cpu"
+
+
+@dataclass
+class LaunchStep:
+    """One launch of the TritonSpec named `kernel`, on a device.
+
+    args: names of buffers, in parameter order; then come `sizes`. programs: how many run, numbered
+    from 0. writes, label: as a KernelStep's.
+    """
+
+    kernel: str
+    args: list[str]
+    writes: list[str]
+    programs: Extent
+    sizes: list[Extent] = field(default_factory=list)
+    label: str = ""
+
+    kind: ClassVar[str] = "launch"
+
+    def names(self) -> Iterator[str]:
+        return iter(self.args)
+
+    def produces(self) -> Iterable[str]:
+        return ()
+
+
+@dataclass
 class AtenStep:
     """One dispatcher call. `op` is "namespace::name", `args`/`kwargs` are trees made by `encode`.
 
@@ -246,9 +287,9 @@ class CheckStep:
         return ()
 
 
-Step = KernelStep | AtenStep | CallStep | ViewStep | CheckStep
+Step = KernelStep | LaunchStep | AtenStep | CallStep | ViewStep | CheckStep
 STEP_KINDS: dict[str, Any] = {
-    s.kind: s for s in (KernelStep, AtenStep, CallStep, ViewStep, CheckStep)
+    s.kind: s for s in (KernelStep, LaunchStep, AtenStep, CallStep, ViewStep, CheckStep)
 }
 
 
@@ -293,6 +334,7 @@ class PlanSpec:
 
     `source` is the C++ text of all kernels that KernelSteps name, or "". `units` is the same in
     several translation units, to be compiled in parallel ([]: `source` is the only one).
+    `triton`: the kernels that LaunchSteps name.
     `bumps`: of a written input, how often that moves its version counter; else once.
     `objects`: arguments of steps that live in this process only. Such a plan cannot be stored.
     `symbols`: those of all sizes. `sizes`: what kernels read from their SIZES argument.
@@ -306,6 +348,7 @@ class PlanSpec:
     constants: list[ConstantSpec] = field(default_factory=list)
     source: str = ""
     units: list[str] = field(default_factory=list)
+    triton: list[TritonSpec] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
     sizes: list[Size] = field(default_factory=list)
     bumps: dict[str, int] = field(default_factory=dict)
@@ -326,7 +369,7 @@ class PlanSpec:
             statics = {t.name for t in self.inputs if t.static}
             if missing := set(self.derivation.sources) - statics:
                 raise PlanError(f"derived from {sorted(missing)}, which are no static inputs")
-            if self.derivation.plan.source:
+            if self.derivation.plan.source or self.derivation.plan.triton:
                 raise PlanError("a derivation has kernels")
         specs = {b.name: b for b in self.buffers}
         if len(specs) != len(self.buffers) or specs.keys() & defined:
@@ -355,11 +398,16 @@ class PlanSpec:
                 raise PlanError(f"output {out.name!r} is not defined")
 
     def _check_kernel(self, step: Any, where: str) -> None:
-        if step.kind == "kernel":
-            if missing := set(step.writes) - set(step.names()):
-                raise PlanError(f"{where} writes {sorted(missing)}, which are not among its args")
-            if not (_at_least(step.total, 0) and _at_least(step.grain, 1)):
-                raise PlanError(f"{where}: total {step.total}, grain {step.grain}")
+        if step.kind == "launch" and step.kernel not in {k.name for k in self.triton}:
+            raise PlanError(f"{where}: the plan has no such kernel")
+        if step.kind not in ("kernel", "launch"):
+            return
+        if missing := set(step.writes) - set(step.names()):
+            raise PlanError(f"{where} writes {sorted(missing)}, which are not among its args")
+        if step.kind == "launch":
+            return
+        if not (_at_least(step.total, 0) and _at_least(step.grain, 1)):
+            raise PlanError(f"{where}: total {step.total}, grain {step.grain}")
 
     def to_json(self) -> str:
         return json.dumps(self._stored(), allow_nan=False, default=_size_to_json)
@@ -370,7 +418,7 @@ class PlanSpec:
         steps = [{"kind": s.kind, **dataclasses.asdict(s)} for s in self.steps]
         rest = {
             key: [dataclasses.asdict(item) for item in getattr(self, key)]
-            for key in ("inputs", "constants", "buffers", "outputs")
+            for key in ("inputs", "constants", "buffers", "outputs", "triton")
         }
         symbols = [[s.name, s.low, s.high, s.hint] for s in self.symbols]
         derivation = self.derivation and {
@@ -418,6 +466,7 @@ class PlanSpec:
             outputs=[_load(OutputSpec, d) for d in data["outputs"]],
             source=data["source"],
             units=data["units"],
+            triton=[_load(TritonSpec, d) for d in data["triton"]],
             symbols=symbols,
             sizes=data["sizes"],
             bumps=data["bumps"],
@@ -460,7 +509,8 @@ def _load(cls: Any, data: dict[str, Any]) -> Any:
 
 
 def _step_label(step: Any) -> str:
-    return getattr(step, "symbol", "") or getattr(step, "op", "") or getattr(step, "out", "")
+    names = (getattr(step, name, "") for name in ("symbol", "kernel", "op", "out"))
+    return next((name for name in names if name), "")
 
 
 # --- argument trees -----------------------------------------------------------------------------

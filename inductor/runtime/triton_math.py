@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -18,44 +17,16 @@ from triton.language.extra import libdevice
 # Triton reads this too, as kernels are defined.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
-# name in kernels: torch's function of the same meaning
-FUNCTIONS: dict[str, Any] = {
-    **{
-        name: getattr(torch, name)
-        for name in [
-            "acos",
-            "acosh",
-            "asin",
-            "asinh",
-            "atan",
-            "atan2",
-            "atanh",
-            "copysign",
-            "cosh",
-            "erfc",
-            "erfinv",
-            "expm1",
-            "fmod",
-            "hypot",
-            "lgamma",
-            "log10",
-            "log1p",
-            "pow",
-            "sinh",
-            "tan",
-            "tanh",
-            "trunc",
-        ]
-    },
-    "rint": torch.round,
-}
+OTHERWISE_NAMED = {"rint": "round"}  # in torch
 
 
 class _Interpreted:
     """Stands for libdevice in Triton's interpreter: torch's functions over its arrays."""
 
     def __getattr__(self, name: str) -> Any:
-        function = FUNCTIONS[name]
+        import torch  # takes seconds; a process that compiles kernels needs none
+
+        function = getattr(torch, OTHERWISE_NAMED.get(name, name))
 
         def call(*args: Any) -> Any:
             from triton.runtime.interpreter import TensorHandle

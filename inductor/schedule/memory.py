@@ -41,6 +41,7 @@ class MemoryPlan:
     # the most that is live at once, arena included, inputs not; for the sizes seen when compiling
     peak_bytes: int
     windows: dict[str, str]  # temp -> the aten result whose memory it takes over
+    arena_device: str = "cpu"
 
 
 @dataclass
@@ -71,12 +72,13 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
     windows = take_over(spec, lives, returned)
     for name, root in windows.items():
         lives[root].last = max(lives[root].last, lives.pop(name).last)
+    device = arena_device(spec)
     late = {name for s in spec.steps if s.kind == "aten" for name, _, _ in s.binds}
     in_arena = [
         b
         for b in spec.buffers
         if b.name in lives
-        and is_arena(b, returned)
+        and is_arena(b, returned, device)
         and late.isdisjoint(s.name for s in symbols(buffer_bytes(b)))
     ]
     blocks = share_in_place(spec, make_blocks(in_arena, lives), lives)
@@ -104,12 +106,18 @@ def plan_memory(spec: PlanSpec) -> MemoryPlan:
     for delta in change:
         live += delta
         peak = max(peak, live)
-    return MemoryPlan(offsets, arena_bytes, allocs, frees, peak + hint(arena_bytes), windows)
+    peak += hint(arena_bytes)
+    return MemoryPlan(offsets, arena_bytes, allocs, frees, peak, windows, device)
 
 
-def is_arena(buffer: BufferSpec, returned: set[str]) -> bool:
+def arena_device(spec: PlanSpec) -> str:
+    """Where the arena is: with the first kernel that is launched, else on the CPU."""
+    return next((kernel.device for kernel in spec.triton), "cpu")
+
+
+def is_arena(buffer: BufferSpec, returned: set[str], device: str = "cpu") -> bool:
     """Whether a buffer can live in the arena; a temp that turns out to be returned cannot."""
-    return buffer.kind == "temp" and buffer.device == "cpu" and buffer.name not in returned
+    return buffer.kind == "temp" and buffer.device == device and buffer.name not in returned
 
 
 def buffer_bytes(buffer: BufferSpec) -> Extent:

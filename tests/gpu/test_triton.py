@@ -27,18 +27,20 @@ def test_program_against_eager(name):
 
 
 def test_inside_a_plan():
-    from inductor.codegen.triton import call_step
+    from inductor.runtime.driver import load_kernels
     from inductor.runtime.link import link
     from inductor.runtime.plan import BufferSpec, OutputSpec, PlanSpec, TensorSpec
-    from inductor.runtime.triton_launch import Launcher
 
     _, (kernel,), _, _ = emit_case("several_blocks")
+    kernel.device = "cuda:0"
     spec = PlanSpec(
         inputs=[TensorSpec("arg0", "float32", (3000,), (1,), device="cuda:0")],
         buffers=[BufferSpec("buf0", "float32", (3000,), (1,), device="cuda:0", kind="output")],
-        steps=[call_step(kernel)],
+        steps=[kernel.step()],
         outputs=[OutputSpec("buffer", "buf0")],
+        triton=[kernel.spec()],
     )
-    plan = link(spec, callables={kernel.name: Launcher(kernel)})
-    x = torch.randn(3000, device="cuda")
-    assert torch.equal(plan(x)[0], x + 1)
+    plan = link(spec, callables=load_kernels(spec.triton))
+    x = torch.randn(3001, device="cuda")
+    assert torch.equal(plan(x[:3000])[0], x[:3000] + 1)
+    assert torch.equal(plan(x[1:])[0], x[1:] + 1)  # an address that is not aligned

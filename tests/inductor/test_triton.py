@@ -13,9 +13,11 @@ import torch
 
 pytest.importorskip("triton")
 
+from fxgraph import symbolic_trace
 from inductor.codegen.triton import NoTriton, emit
 from inductor.index import Var
 from inductor.ops import ops
+from inductor.runtime.cubin import compile_kernels
 from tests.inductor import triton_cases
 from tests.inductor.triton_cases import CASES, Builder, emit_case
 from tests.inductor.triton_programs import PROGRAMS, SYMBOLIC
@@ -83,16 +85,13 @@ def test_program_with_symbols_interpreted(interpreted_programs, name):
     ]
 
 
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("name", COMPILED)
-def test_compiled_to_machine_code(name, capability, tmp_path, monkeypatch):
-    from inductor.runtime.triton_launch import compile_for
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    _, kernels, _, _ = emit_case(name)
-    for kernel in kernels:
-        made = compile_for(kernel, capability)
-        assert made["cubin"][:4] == b"\x7fELF" and f"sm_{capability}" in made["ptx"]
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_compiled_to_machine_code(target):
+    """All kernels at once, as a graph's are; none spills."""
+    kernels = [kernel.spec() for name in COMPILED for kernel in emit_case(name)[1]]
+    for kernel, made in zip(kernels, compile_kernels(kernels, target), strict=True):
+        assert made.image[:4] == b"\x7fELF" and made.symbol == kernel.name
+        assert 0 < made.registers <= 255 and made.spills == 0, kernel.source
 
 
 @pytest.mark.parametrize("name", ON_FILE)
@@ -121,12 +120,25 @@ def test_text_with_symbols(golden):
     golden("triton/symbolic_softmax.py.expected", symbolic_softmax()["k0"].source)
 
 
-def test_kernel_with_symbols_compiles_to_machine_code(tmp_path, monkeypatch):
-    from inductor.runtime.triton_launch import compile_for
+def test_kernel_with_symbols_compiles_to_machine_code():
+    (made,) = compile_kernels([symbolic_softmax()["k0"].spec()], "sm_90")
+    assert made.image[:4] == b"\x7fELF"
 
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    made = compile_for(symbolic_softmax()["k0"], 90)
-    assert made["cubin"][:4] == b"\x7fELF" and "sm_90" in made["ptx"]
+
+def test_a_bundle_is_one_launch():
+    from inductor.codegen.triton import TritonModule
+    from inductor.pipeline import new_compilation, run_stages
+    from inductor.plan_steps import build_plan
+    from tests.inductor.triton_programs import PROGRAMS as programs
+
+    fn, examples, _ = programs["cat_of_parts"]
+    c = run_stages(new_compilation(symbolic_trace(fn), examples), until="schedule")
+    triton = TritonModule(c.program, everywhere=True)
+    _, spec = build_plan(c.program, c.items, triton)
+    (step,) = spec.steps
+    assert step.kernel == "k0" and step.args == ["arg0", "buf0", "arg1", "arg2"]
+    (made,) = compile_kernels(spec.triton, "sm_80")
+    assert made.image[:4] == b"\x7fELF" and made.spills == 0
 
 
 def test_local_buffers_are_not_stored():
@@ -155,9 +167,8 @@ def test_what_has_no_triton_form():
         emit(kernel, b.ctx.program.buffers, "k")
 
 
-def test_plan_launches_by_call_step():
-    """A kernel's step in a plan; eager stands in for the device."""
-    from inductor.codegen.triton import call_step
+def test_a_plan_launches_by_a_function():
+    """As Triton's interpreter does; eager stands in for the device."""
     from inductor.runtime.link import link
     from inductor.runtime.plan import OutputSpec, PlanSpec
     from tests.inductor.plan_kernels import buffer, tensor_input
@@ -166,11 +177,13 @@ def test_plan_launches_by_call_step():
     spec = PlanSpec(
         inputs=[tensor_input("arg0", 3000)],
         buffers=[buffer("buf0", 3000, kind="output")],
-        steps=[call_step(kernel)],
+        steps=[kernel.step()],
         outputs=[OutputSpec("buffer", "buf0")],
+        triton=[kernel.spec()],
     )
 
-    def launch(x, out):
+    def launch(x, out, programs):
+        assert programs == 3
         torch.add(x, 1, out=out)
 
     x = torch.randn(3000)

@@ -448,7 +448,7 @@ def run_case(name, device="cpu"):
                 buffer.size, buffer.stride, dtype=buffer.dtype, device=device
             )
     for kernel in kernels:
-        Launcher(kernel)(*(memory[arg] for arg in kernel.args))
+        Launcher(kernel)(*(memory[arg] for arg in kernel.args), kernel.programs)
     for buffer, want in zip(b.outputs, wants, strict=True):
         got = memory[buffer.name].cpu()
         rounding = {f16: 1e-3, bf16: 8e-3}.get(got.dtype, 0)

@@ -47,6 +47,11 @@ def cat_and_pad(x, y):
     return F.pad(torch.cat([x, y * 2], 1), (1, 1), value=2.0)
 
 
+@program(rand(3, 70), rand(3, 40), rand(3, 9))
+def cat_of_parts(x, y, z):
+    return torch.cat([x * 2, y.exp(), z + 1, x[:, ::2].sin()], 1)
+
+
 @program(rand(10, 8), torch.tensor([[1, 9], [0, 3]]))
 def embedding_mean(table, index):
     return F.embedding(index, table).mean(1)
@@ -89,8 +94,8 @@ def run_symbolic(name):
     """One compile with symbols for all sizes, run with several."""
     from inductor.codegen.triton import TritonModule
     from inductor.plan_steps import build_plan
+    from inductor.runtime.driver import load_kernels
     from inductor.runtime.link import link
-    from inductor.runtime.triton_launch import launchers
     from tests.inductor.symbolic import Symbolic, resized
 
     fn, examples, tolerance = PROGRAMS[name]
@@ -104,7 +109,7 @@ def run_symbolic(name):
     triton = TritonModule(c.program, everywhere=True)
     _, spec = build_plan(c.program, c.items, triton)
     assert triton.kernels and not spec.source
-    plan = link(spec, callables=launchers(triton.kernels))
+    plan = link(spec, callables=load_kernels(spec.triton))
     for change in (lambda n: n, lambda n: n + 1, lambda n: 2 * n + 3):
         inputs = resized(examples, change)
         assert traced.allows(inputs)
@@ -117,8 +122,8 @@ def run(name, device="cpu"):
     from inductor.codegen.triton import TritonModule
     from inductor.pipeline import new_compilation, run_stages
     from inductor.plan_steps import build_plan
+    from inductor.runtime.driver import load_kernels
     from inductor.runtime.link import link
-    from inductor.runtime.triton_launch import launchers
 
     fn, examples, tolerance = PROGRAMS[name]
     inputs = [x.to(device) for x in examples]
@@ -127,7 +132,7 @@ def run(name, device="cpu"):
         triton = TritonModule(c.program, everywhere=True)
         _, spec = build_plan(c.program, c.items, triton)
         assert triton.kernels and not spec.source
-        plan = link(spec, callables=launchers(triton.kernels))
+        plan = link(spec, callables=load_kernels(spec.triton))
         got, want = plan(*inputs), fn(*examples)
     want = want if isinstance(want, tuple) else (want,)
     for g, w in zip(got, want, strict=True):

@@ -1,5 +1,6 @@
 #include "arena.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
@@ -151,6 +152,10 @@ void release_arena(c10::Storage&& arena) noexcept {
 }
 
 c10::Storage pooled_storage(size_t bytes) { return cut(bytes, /*resizable=*/true); }
+
+c10::Storage ArenaLease::device_arena(size_t bytes, c10::Device device) {
+  return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(device).dtype(at::kByte)).storage();
+}
 
 void set_arena_limit(size_t bytes) {
   std::vector<c10::Storage> dropped;

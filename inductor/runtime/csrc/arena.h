@@ -6,6 +6,7 @@
 // is more); the rest goes back to the system.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 
 #include <cstddef>
@@ -27,14 +28,14 @@ void set_arena_limit(size_t bytes);
 // Bytes held by idle arenas now.
 size_t idle_arena_bytes();
 
-// An arena for one scope.
+// An arena for one scope: of the pool, or from torch's allocator for another device.
 class ArenaLease {
  public:
-  explicit ArenaLease(size_t bytes) {
-    if (bytes > 0) storage_ = acquire_arena(bytes);
+  ArenaLease(size_t bytes, c10::Device device) : of_pool_(device.is_cpu()) {
+    if (bytes > 0) storage_ = of_pool_ ? acquire_arena(bytes) : device_arena(bytes, device);
   }
   ~ArenaLease() {
-    if (storage_) release_arena(std::move(storage_));
+    if (storage_ && of_pool_) release_arena(std::move(storage_));
   }
   ArenaLease(const ArenaLease&) = delete;
   ArenaLease& operator=(const ArenaLease&) = delete;
@@ -43,6 +44,9 @@ class ArenaLease {
   char* data() const { return storage_ ? static_cast<char*>(storage_.mutable_data()) : nullptr; }
 
  private:
+  static c10::Storage device_arena(size_t bytes, c10::Device device);
+
+  bool of_pool_;
   c10::Storage storage_;
 };
 

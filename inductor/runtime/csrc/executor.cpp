@@ -71,10 +71,11 @@ bool fits(const at::Tensor& tensor, const Value& value) {
               c10::IntArrayRef(value.size), " with strides ", c10::IntArrayRef(value.stride), " on ", value.device);
 }
 
-// A CPU tensor of the value's shape over a storage.
+// A tensor of the value's shape over a storage.
 at::Tensor over(c10::Storage storage, const Value& value, int64_t offset) {
-  auto made = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(value.dtype));
+  const c10::DispatchKey key = c10::computeDispatchKey(value.dtype, c10::kStrided, storage.device());
+  auto made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
+                                                       c10::scalarTypeToTypeMeta(value.dtype));
   made.unsafeGetTensorImpl()->set_sizes_and_strides(value.size, value.stride, offset);
   return made;
 }
@@ -174,7 +175,7 @@ class Sizes {
 class Run {
  public:
   Run(const Program& program, State& state, PyObject* const* args)
-      : program_(program), state_(state), args_(args), arena_(arena_bytes()) {}
+      : program_(program), state_(state), args_(args), arena_(arena_bytes(), program.arena_device) {}
 
   // Takes the tensors over from `args`, which are null afterwards.
   Run(const Program& program, State& state, std::vector<PyObject*>& args) : Run(program, state, args.data()) {
@@ -197,6 +198,9 @@ class Run {
 
   PyObject* operator()() {
     bind();
+    for (size_t i = 0; i < program_.devices.size(); ++i) {
+      state_.streams[i] = program_.devices[i]->driver->stream(program_.devices[i]->device);
+    }
     {
       std::optional<BelowAutograd> guard;
       if (program_.dispatches) guard.emplace();
@@ -205,6 +209,16 @@ class Run {
       for (const Instruction& instruction : program_.code) step(instruction, gil);
     }
     return outputs();
+  }
+
+  // The whole arena, which goes back when this tensor dies.
+  at::Tensor arena() const {
+    if (!arena_.storage()) return {};
+    Value whole{};
+    whole.dtype = at::kByte;
+    whole.size = {static_cast<int64_t>(arena_.storage().nbytes())};
+    whole.stride = {1};
+    return over(c10::Storage(arena_.storage()), whole, 0);
   }
 
  private:
@@ -240,6 +254,25 @@ class Run {
     void* data = value.written ? impl->mutable_data() : const_cast<void*>(impl->data());
     TORCH_CHECK(data != nullptr || given.numel() == 0, "framegraph: ", what, " '", value.name, "' has no memory");
     state_.base[v] = static_cast<char*>(data);
+    if (value.aligned && !is_aligned(data)) take_care();
+  }
+
+  static bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % DeviceCode::kAlignment == 0; }
+
+  // From here on launches are of kernels that take any addresses.
+  void take_care() {
+    if (careful_) return;
+    for (const LaunchCall& call : program_.launches) {
+      if (!call.code->aligned || call.careful_code != nullptr) continue;
+      TORCH_CHECK(call.careful != nullptr, "framegraph: ", call.name, " takes aligned tensors only");
+      const auto kernel = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(call.careful));
+      if (!kernel) throw python_error();
+      auto code = device_code(kernel.ptr());
+      TORCH_CHECK(!code->aligned && code->hidden == call.code->hidden && code->context == call.code->context,
+                  "framegraph: another form of ", call.name, " does not stand in for it");
+      call.careful_code = std::move(code);
+    }
+    careful_ = true;
   }
 
   void bind_derived() {
@@ -247,7 +280,9 @@ class Run {
     TORCH_CHECK(derived_->tensors.size() == program_.derived_values.size(), "framegraph: ", derived_->tensors.size(),
                 " derived statics, but the plan names ", program_.derived_values.size());
     for (uint32_t v : program_.derived_values) {
-      if (value(v).pointer) state_.base[v] = static_cast<char*>(const_cast<void*>(tensor(v).const_data_ptr()));
+      if (!value(v).pointer) continue;
+      state_.base[v] = static_cast<char*>(const_cast<void*>(tensor(v).const_data_ptr()));
+      if (value(v).aligned && !is_aligned(state_.base[v])) take_care();
     }
   }
 
@@ -274,7 +309,7 @@ class Run {
 
   at::Tensor arena_window(const Value& value) {
     // Without elements it has no place in the arena, which may have no memory at all.
-    if (value.nbytes == 0) return at::Tensor(at::detail::empty_strided_cpu(value.size, value.stride, value.dtype));
+    if (value.nbytes == 0) return fresh(value);
     return over(c10::Storage(arena_.storage()), value, value.where / static_cast<int64_t>(c10::elementSize(value.dtype)));
   }
 
@@ -292,6 +327,9 @@ class Run {
       case Op::Kernel:
         if (C10_UNLIKELY(profiled_)) return profiled_kernel(program_.kernels[instruction.index]);
         return kernel(program_.kernels[instruction.index]);
+      case Op::Launch:
+        if (C10_UNLIKELY(profiled_)) return profiled_launch(program_.launches[instruction.index]);
+        return launch(program_.launches[instruction.index]);
       case Op::Aten:
         return aten(program_.atens[instruction.index]);
       case Op::Check:
@@ -304,16 +342,17 @@ class Run {
     }
   }
 
+  // A tensor from torch's allocator.
+  static at::Tensor fresh(const Value& value) {
+    if (value.device.is_cpu()) return at::Tensor(at::detail::empty_strided_cpu(value.size, value.stride, value.dtype));
+    return at::empty_strided(value.size, value.stride, at::TensorOptions(value.device).dtype(value.dtype));
+  }
+
   void allocate(uint32_t v) {
     const Value& value = this->value(v);
     at::Tensor& made = state_.tensors[v];
-    if (value.device.is_cpu() && value.nbytes >= kPooledOutput) {
-      made = over(pooled_storage(static_cast<size_t>(value.nbytes)), value, 0);
-    } else if (value.device.is_cpu()) {
-      made = at::Tensor(at::detail::empty_strided_cpu(value.size, value.stride, value.dtype));
-    } else {
-      made = at::empty_strided(value.size, value.stride, at::TensorOptions(value.device).dtype(value.dtype));
-    }
+    const bool pooled = value.device.is_cpu() && value.nbytes >= kPooledOutput;
+    made = pooled ? over(pooled_storage(static_cast<size_t>(value.nbytes)), value, 0) : fresh(value);
     if (value.pointer) state_.base[v] = static_cast<char*>(made.unsafeGetTensorImpl()->mutable_data());
   }
 
@@ -340,6 +379,26 @@ class Run {
       return;
     }
     at::parallel_for(0, total, grain, [&](int64_t begin, int64_t end) { call.function(pointers, begin, end); });
+  }
+
+  void profiled_launch(const LaunchCall& call) {
+    RECORD_FUNCTION(call.name, c10::ArrayRef<const c10::IValue>());
+    launch(call);
+  }
+
+  void launch(const LaunchCall& call) {
+    const DeviceCode& code = careful_ && call.careful_code != nullptr ? *call.careful_code : *call.code;
+    uint64_t* slots = state_.slots.data() + call.first_slot;
+    const KernelArg* args = program_.kernel_args.data() + call.first_arg;
+    for (uint32_t i = 0; i < call.arg_count; ++i) {
+      slots[i] = reinterpret_cast<uint64_t>(state_.base[args[i].value]) + static_cast<uint64_t>(args[i].offset);
+    }
+    for (const auto& [argument, reg] : call.offsets) slots[argument] += static_cast<uint64_t>(state_.registers[reg]);
+    for (size_t i = 0; i < call.numbers.size(); ++i) {
+      if (call.numbers[i].reg >= 0) slots[call.arg_count + i] = static_cast<uint64_t>(number(call.numbers[i]));
+    }
+    context_.enter(*code.context);
+    code.launch(number(call.programs), state_.streams[call.stream], state_.parameters.data() + call.first_slot);
   }
 
   void check(const CheckPoint& point) {
@@ -458,7 +517,8 @@ class Run {
       }
       const bool shared = value.alone && (result.use_count() > 1 || result.storage().use_count() > 1);
       // The gradients of constant functions are tensors of zeros without memory.
-      if (shared || result._is_zerotensor() || !same_layout(result, value.size, value.stride)) {
+      if (shared || result._is_zerotensor() || !same_layout(result, value.size, value.stride) ||
+          (value.aligned && !careful_ && !is_aligned(result.const_data_ptr()))) {
         result = restride(result, value);
       }
       if (value.pointer) state_.base[v] = static_cast<char*>(result.unsafeGetTensorImpl()->mutable_data());
@@ -545,6 +605,8 @@ class Run {
   State& state_;
   PyObject* const* args_;
   bool owns_ = false;
+  bool careful_ = false;  // launches are of kernels that take any addresses
+  ContextScope context_;
   const bool profiled_ = at::hasCallbacks();  // somebody records functions: kernels are told of, too
   std::shared_ptr<const Derived> derived_;
   ArenaLease arena_;
@@ -555,6 +617,14 @@ class Run {
 PyObject* execute(const Program& program, State& state, PyObject* const* args) {
   RECORD_FUNCTION("framegraph::plan", c10::ArrayRef<const c10::IValue>());
   return Run(program, state, args)();
+}
+
+PyObject* execute_keeping(const Program& program, State& state, PyObject* const* args) {
+  RECORD_FUNCTION("framegraph::plan", c10::ArrayRef<const c10::IValue>());
+  Run run(program, state, args);
+  const auto results = py::reinterpret_steal<py::object>(run());
+  const auto arena = py::reinterpret_steal<py::object>(THPVariable_Wrap(run.arena()));
+  return py::make_tuple(results, arena).release().ptr();
 }
 
 PyObject* execute_owning(const Program& program, State& state, std::vector<PyObject*>& args) {

@@ -9,6 +9,7 @@
 
 #include "../../../fxgraph/csrc/torch_version.h"
 #include "arena.h"
+#include "driver.h"
 #include "executor.h"
 #include "library.h"
 #include "program.h"
@@ -72,6 +73,15 @@ PyObject* plan_call(PyObject* object, PyObject* const* args, size_t flags, PyObj
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* plan_keep(PyObject* object, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  auto* self = reinterpret_cast<Plan*>(object);
+  check_arguments(self, args, static_cast<size_t>(count));
+  StateLease state(self);
+  return execute_keeping(*self->program, *state, args);
+  END_HANDLE_TH_ERRORS
+}
+
 // References that are dropped at the end of a scope.
 struct Owned {
   std::vector<PyObject*> items;
@@ -90,6 +100,23 @@ PyObject* plan_take(PyObject* object, PyObject* list) {
   if (PyList_SetSlice(list, 0, PyList_GET_SIZE(list), nullptr) < 0) throw python_error();
   StateLease state(self);
   return execute_owning(*self->program, *state, args.items);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* plan_bound(PyObject* object, PyObject*) {
+  HANDLE_TH_ERRORS
+  auto* self = reinterpret_cast<Plan*>(object);
+  TORCH_CHECK(self->program != nullptr, "framegraph: this plan was cleared");
+  std::vector<const void*> found;
+  const auto add = [&](const at::Tensor& tensor) {
+    found.push_back(tensor.has_storage() ? tensor.const_data_ptr() : tensor.unsafeGetTensorImpl());
+  };
+  for (PyObject* tensor : self->program->statics) add(THPVariable_Unpack(tensor));
+  if (self->program->derivation != nullptr) {
+    for (const at::Tensor& tensor : self->program->derivation->get(self->program->statics)->tensors) add(tensor);
+  }
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(found.data()),
+                                   static_cast<Py_ssize_t>(found.size() * sizeof(void*)));
   END_HANDLE_TH_ERRORS
 }
 
@@ -134,6 +161,10 @@ void plan_dealloc(PyObject* object) {
 PyMethodDef plan_methods[] = {
     {"take", plan_take, METH_O,
      "take(arguments) -> tuple: a call that empties the list `arguments`, and lets each tensor go after its last use."},
+    {"keep", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(plan_keep)), METH_FASTCALL,
+     "keep(*inputs) -> (results, memory): a call whose temporaries stay where they are while the tensor `memory` lives."},
+    {"bound", plan_bound, METH_NOARGS,
+     "bound() -> bytes: the addresses of the static inputs, and of what is derived of them, which is made if need be."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef plan_getset[] = {
@@ -168,7 +199,18 @@ PyObject* arena_limit(PyObject*, PyObject* bytes) {
 
 PyObject* idle_bytes(PyObject*, PyObject*) { return PyLong_FromSize_t(idle_arena_bytes()); }
 
+PyObject* memory_of(PyObject*, PyObject* tensor) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor), "a tensor is expected, got ", Py_TYPE(tensor)->tp_name);
+  const c10::Storage& storage = THPVariable_Unpack(tensor).storage();
+  return Py_BuildValue("(nnn)", reinterpret_cast<Py_ssize_t>(storage.unsafeGetStorageImpl()),
+                       static_cast<Py_ssize_t>(storage.nbytes()), static_cast<Py_ssize_t>(storage.use_count()));
+  END_HANDLE_TH_ERRORS
+}
+
 PyMethodDef module_methods[] = {
+    {"memory_of", memory_of, METH_O,
+     "memory_of(tensor) -> (identity, bytes, users) of its storage, without the Python object that would be a user."},
     {"set_arena_limit", arena_limit, METH_O, "set_arena_limit(bytes): the most memory that idle arenas may hold."},
     {"idle_arena_bytes", idle_bytes, METH_NOARGS, "idle_arena_bytes() -> int: memory held by idle arenas."},
     {nullptr, nullptr, 0, nullptr}};
@@ -184,7 +226,7 @@ PyMODINIT_FUNC PyInit__plan() {
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
   // binds_static: a plan holds its parameters and buffers, and is called with what varies.
-  if (!add_library_type(module) || PyType_Ready(&PlanType) < 0 ||
+  if (!add_library_type(module) || !add_driver_types(module) || PyType_Ready(&PlanType) < 0 ||
       PyDict_SetItemString(PlanType.tp_dict, "binds_static", Py_True) < 0 ||
       PyModule_AddObjectRef(module, "Plan", reinterpret_cast<PyObject*>(&PlanType)) < 0) {
     Py_DECREF(module);

@@ -316,24 +316,48 @@ uint32_t parse_base(Program& program, py::handle item) {
   return static_cast<uint32_t>(value.kind == ValueKind::Arena ? program.values.size() : static_cast<size_t>(index));
 }
 
+// (value, byte offset) pairs; a computed offset is noted by the argument's number.
+uint32_t parse_addresses(Program& program, py::handle items, std::vector<std::pair<uint32_t, uint32_t>>& computed) {
+  uint32_t count = 0;
+  for (py::handle item : items.cast<py::list>()) {
+    auto pair = item.cast<py::tuple>();
+    const Number offset = parse_number(pair[1]);
+    if (offset.reg >= 0) computed.emplace_back(count, static_cast<uint32_t>(offset.reg));
+    program.kernel_args.push_back({parse_base(program, pair[0]), offset.value});
+    ++count;
+  }
+  return count;
+}
+
 void parse_kernel(Program& program, const py::tuple& step) {
   DynamicKernel dynamic{parse_number(step[3]), parse_number(step[4]), {}};
   KernelCall call{reinterpret_cast<Kernel>(step[1].cast<uintptr_t>()),
                   static_cast<uint32_t>(program.kernel_args.size()), 0, dynamic.total.value,
                   std::max<int64_t>(1, dynamic.grain.value), -1, step[5].cast<std::string>()};
-  for (py::handle item : step[2].cast<py::list>()) {
-    auto pair = item.cast<py::tuple>();
-    const Number offset = parse_number(pair[1]);
-    if (offset.reg >= 0) dynamic.offsets.emplace_back(call.arg_count, static_cast<uint32_t>(offset.reg));
-    program.kernel_args.push_back({parse_base(program, pair[0]), offset.value});
-    ++call.arg_count;
-  }
+  call.arg_count = parse_addresses(program, step[2], dynamic.offsets);
   if (dynamic.total.reg >= 0 || dynamic.grain.reg >= 0 || !dynamic.offsets.empty()) {
     call.dynamic = static_cast<int32_t>(program.dynamic_kernels.size());
     program.dynamic_kernels.push_back(std::move(dynamic));
   }
   program.max_kernel_args = std::max<size_t>(program.max_kernel_args, call.arg_count);
   program.kernels.push_back(std::move(call));
+}
+
+void parse_launch(Program& program, const py::tuple& step) {
+  LaunchCall call{device_code(step[1].ptr()), nullptr, parse_number(step[5]),
+                  static_cast<uint32_t>(program.kernel_args.size()), 0, static_cast<uint32_t>(program.slot_count), 0,
+                  parse_numbers(step[4]), {}, step[6].cast<std::string>()};
+  call.arg_count = parse_addresses(program, step[3], call.offsets);
+  for (py::handle item : step[3].cast<py::list>()) {
+    program.values[item.cast<py::tuple>()[0].cast<size_t>()].aligned |= call.code->aligned;
+  }
+  program.slot_count += call.arg_count + call.numbers.size() + call.code->hidden;
+  auto& devices = program.devices;
+  const auto found = std::find(devices.begin(), devices.end(), call.code->context);
+  call.stream = static_cast<uint32_t>(found - devices.begin());
+  if (found == devices.end()) devices.push_back(call.code->context);
+  if (!step[2].is_none()) call.careful = py::object(step[2]).release().ptr();
+  program.launches.push_back(std::move(call));
 }
 
 void parse_step(Program& program, const py::tuple& step) {
@@ -345,6 +369,9 @@ void parse_step(Program& program, const py::tuple& step) {
   } else if (kind == "kernel") {
     program.code.push_back({Op::Kernel, static_cast<uint32_t>(program.kernels.size())});
     parse_kernel(program, step);
+  } else if (kind == "launch") {
+    program.code.push_back({Op::Launch, static_cast<uint32_t>(program.launches.size())});
+    parse_launch(program, step);
   } else if (kind == "aten") {
     program.code.push_back({Op::Aten, static_cast<uint32_t>(program.atens.size())});
     program.atens.push_back(parse_aten(step));
@@ -393,6 +420,7 @@ void Program::load(PyObject* spec) {
     derivation = std::make_unique<Derivation>(make.release().ptr(), std::move(sources));
   }
   arena_bytes = parse_number(data["arena_bytes"]);
+  arena_device = reinterpret_cast<THPDevice*>(data["arena_device"].cast<py::object>().ptr())->device;
   release_gil = data["release_gil"].cast<bool>();
   library = py::object(data["library"]).release().ptr();
   dispatches = !atens.empty() || !calls.empty();
@@ -417,6 +445,7 @@ Program::~Program() {
     Py_DECREF(call.args);
     Py_DECREF(call.kwargs);
   }
+  for (LaunchCall& call : launches) Py_XDECREF(call.careful);
   for (Output& out : outputs) Py_XDECREF(out.constant);
   Py_XDECREF(library);
 }
@@ -428,6 +457,7 @@ int Program::traverse(visitproc visit, void* arg) const {
     Py_VISIT(call.args);
     Py_VISIT(call.kwargs);
   }
+  for (const LaunchCall& call : launches) Py_VISIT(call.careful);
   for (const Output& out : outputs) Py_VISIT(out.constant);
   return derivation == nullptr ? 0 : derivation->traverse(visit, arg);
 }

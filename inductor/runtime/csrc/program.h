@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "derivation.h"
+#include "driver.h"
 #include "library.h"
 
 namespace framegraph {
@@ -58,6 +59,7 @@ struct Value {
   bool layout = false;    // someone relies on its strides: a kernel, or a view of it
   bool let_go = false;    // Input: has a Free instruction, for calls that own their arguments
   bool alone = false;     // Produced: kernels write over it, so nothing else may share its memory
+  bool aligned = false;   // a device kernel relies on an aligned address
   int32_t dynamic = -1;   // into Program::dynamic, if some of its numbers are computed for each call
   std::string name;       // for messages
 };
@@ -70,11 +72,11 @@ struct DynamicValue {
   Number where, offset, nbytes;
 };
 
-enum class Op : uint8_t { Alloc, Free, Kernel, Aten, Call, Check };
+enum class Op : uint8_t { Alloc, Free, Kernel, Launch, Aten, Call, Check };
 
 struct Instruction {
   Op op;
-  uint32_t index;  // Alloc, Free: the value; else into kernels, atens, calls or checks
+  uint32_t index;  // Alloc, Free: the value; else into kernels, launches, atens, calls or checks
 };
 
 struct KernelCall {
@@ -94,6 +96,20 @@ struct KernelArg {
 struct DynamicKernel {
   Number total, grain;
   std::vector<std::pair<uint32_t, uint32_t>> offsets;  // argument, register of its offset
+};
+
+// A kernel on a device. Its parameters are State's slots from `first_slot` on: addresses, numbers, hidden ones.
+struct LaunchCall {
+  std::shared_ptr<const DeviceCode> code;
+  PyObject* careful;  // () -> DeviceKernel that takes any addresses, or None
+  Number programs;
+  uint32_t first_arg, arg_count;  // into Program::kernel_args
+  uint32_t first_slot;
+  uint32_t stream;  // into Program::devices
+  std::vector<Number> numbers;
+  std::vector<std::pair<uint32_t, uint32_t>> offsets;  // argument, register of its offset
+  std::string name;                                    // in profiles
+  mutable std::shared_ptr<const DeviceCode> careful_code{};  // made when first needed; guarded by the GIL
 };
 
 // One slot of the boxed stack that is filled on each call.
@@ -154,6 +170,9 @@ struct Program {
   std::vector<Instruction> code;
   std::vector<KernelCall> kernels;
   std::vector<KernelArg> kernel_args;
+  std::vector<LaunchCall> launches;
+  std::vector<std::shared_ptr<const DeviceContext>> devices;  // that launches are on
+  size_t slot_count = 0;                                      // parameters of all launches
   std::vector<AtenCall> atens;
   std::vector<PythonCall> calls;
   std::vector<CheckPoint> checks;
@@ -172,6 +191,7 @@ struct Program {
                                                        // would be in eager, as the version counter sees it
   PyObject* library = nullptr;           // keeps the kernels' code loaded
   Number arena_bytes;
+  c10::Device arena_device = c10::Device(c10::DeviceType::CPU);
   size_t max_kernel_args = 0;
   bool dispatches = false;   // has Aten or Call instructions
   bool release_gil = false;  // runs long enough for other threads to care

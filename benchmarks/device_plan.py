@@ -1,0 +1,66 @@
+"""Plans of models as they would be on a GPU, made without one: of tensors that have no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+
+import dynamo
+from fxgraph.torch_fx import fake_tensor_mode
+from inductor.pipeline import Compilation, new_compilation, run_stages
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
+
+
+def captured(fn: Callable[..., Any], inputs: dict[str, Any]) -> list[tuple[Any, list[Any]]]:
+    """The graphs of one call, with their inputs."""
+    found = []
+
+    def backend(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        found.append((gm, list(example_inputs)))
+        return gm.forward
+
+    with torch.no_grad():
+        dynamo.compile(fn, backend=backend)(**inputs)
+    return found
+
+
+def plan(
+    gm: Any, inputs: Sequence[Any], dtype: torch.dtype | None = None, **options: Any
+) -> Compilation:
+    """The stages of the default backend up to the plan. dtype: in place of float32.
+
+    The graph becomes functional as on a CPU, which takes a few operators for others than a GPU's
+    aten would: attention has the CPU's name.
+    """
+    c = new_compilation(gm, inputs, options)
+    with torch.no_grad(), mock.patch.object(torch.cuda, "_lazy_init", lambda: None):
+        run_stages(c, until="functionalize")
+        assert c.functional is not None
+        _move(c.functional.graph_module.graph, dtype)
+        return run_stages(c, until="codegen")
+
+
+def _move(graph: Any, dtype: torch.dtype | None) -> None:
+    def moved(arg: Any) -> Any:
+        if isinstance(arg, torch.Tensor):
+            kind = dtype if dtype is not None and arg.dtype == torch.float32 else arg.dtype
+            return torch.empty_strided(arg.size(), arg.stride(), dtype=kind, device=CUDA)
+        if isinstance(arg, torch.device):
+            return CUDA if arg == CPU else arg
+        if dtype is not None and arg is torch.float32:
+            return dtype
+        if isinstance(arg, (list, tuple)) and not isinstance(arg, torch.Size):
+            return [moved(a) for a in arg] if isinstance(arg, list) else tuple(map(moved, arg))
+        return arg
+
+    with fake_tensor_mode():
+        for node in graph.nodes:
+            node.args = moved(node.args)
+            node.kwargs = {name: moved(arg) for name, arg in node.kwargs.items()}
+            if "val" in node.meta and node.op != "get_attr":
+                node.meta["val"] = moved(node.meta["val"])

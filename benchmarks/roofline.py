@@ -1,0 +1,281 @@
+"""What a plan would cost on a GPU, by bytes, operations and launches: predicted, never measured.
+
+    python -m benchmarks.roofline resnet18 --device h200
+    python -m benchmarks.roofline bert gpt2 --device a100 --dtype bfloat16 --kernels
+    python -m benchmarks.roofline chain --compile sm_80 sm_90 sm_100
+
+A kernel takes the longer of moving its bytes and computing its operations, at the shares of the
+device's peaks below, and at least the time of an empty one. The host launches kernels while the
+device computes; whichever of the two takes longer is the time of a call.
+
+eager      one kernel for each operator of the captured graph, launched by torch
+unfused    one kernel for each operator, launched by the plan (options={"fusion": False})
+plan       ours
+graph      ours, replayed by a device graph (mode="reduce-overhead")
+
+--compile compiles the plan's kernels instead, and tells what each needs: registers and shared
+memory, and bytes that spill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tabulate import tabulate
+from torch.utils.flop_counter import flop_registry
+
+from benchmarks import device_plan
+from benchmarks.subjects import SUBJECTS
+from inductor.runtime.cubin import compile_kernels
+from inductor.runtime.plan import PlanSpec, TensorSpec, storage_bytes
+from inductor.sizes import hint
+
+
+@dataclass(frozen=True)
+class Device:
+    """Peaks of a device, from its data sheet: bytes and operations a second, dense."""
+
+    bandwidth: float
+    vector: float  # float32 outside of tensor cores
+    tensor: dict[str, float]  # by dtype, in tensor cores
+
+
+DEVICES = {
+    "h200": Device(4.8e12, 67e12, {"float32": 494e12, "bfloat16": 989e12, "float16": 989e12}),
+    "a100": Device(2.04e12, 19.5e12, {"float32": 156e12, "bfloat16": 312e12, "float16": 312e12}),
+    "l4": Device(0.3e12, 30.3e12, {"float32": 60e12, "bfloat16": 121e12, "float16": 121e12}),
+}
+# Shares of the peaks that good kernels reach, and seconds.
+BANDWIDTH, TENSOR, VECTOR = 0.8, 0.55, 0.5
+EMPTY = 2.5e-6  # a kernel that does nothing, behind another on the device
+HOST = {"eager": 7e-6, "unfused": 2e-6, "plan": 2e-6, "graph": 0.3e-6}  # to launch one
+LIBRARY = 6e-6  # to launch an operator of aten from a plan
+CALL = {"eager": 0.0, "unfused": 10e-6, "plan": 10e-6, "graph": 15e-6}  # to begin a call
+
+
+@dataclass
+class Work:
+    """What one kernel does."""
+
+    name: str
+    bytes: int
+    flops: float
+    matrix: bool = False  # in tensor cores
+    library: bool = False  # an operator of aten
+
+    def seconds(self, device: Device, dtype: str) -> float:
+        peak = device.tensor[dtype] * TENSOR if self.matrix else device.vector * VECTOR
+        return max(EMPTY, self.bytes / (device.bandwidth * BANDWIDTH), self.flops / peak)
+
+
+# --- what kernels do ------------------------------------------------------------------------------
+
+
+def works_of_plan(c: Any) -> list[Work]:
+    """Of each launch and operator of a plan."""
+    spec: PlanSpec = c.spec
+    nbytes, shapes = _memory(spec)
+    found = []
+    for step in spec.steps:
+        if step.kind == "launch":
+            names = dict.fromkeys(step.args)
+            size = sum(nbytes[name] for name in names)
+            operations = step.label.count("+") + 1
+            elements = max((math.prod(shapes[n]) for n in names), default=0)
+            found.append(Work(step.label or step.kernel, size, operations * elements))
+        elif step.kind == "aten":
+            tensors = [*dict.fromkeys(step.names()), *(n for n in step.produces() if n)]
+            target = getattr(torch.ops.aten, step.op.removeprefix("aten::"), None)
+            flops = _flops(target, step.args, shapes, step.outputs)
+            size = sum(nbytes[name] for name in tensors)
+            name = step.op.removeprefix("aten::")
+            found.append(Work(name, size, flops, matrix=flops > 0, library=True))
+    return found
+
+
+def _memory(spec: PlanSpec) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Bytes and size of each name."""
+    nbytes, shapes, dtypes = {}, {}, {}
+    tensors: list[Any] = [t for t in spec.inputs if isinstance(t, TensorSpec)]
+    for t in [*tensors, *spec.constants, *spec.derived, *spec.buffers]:
+        nbytes[t.name] = hint(storage_bytes(t.dtype, t.size, t.stride))
+        shapes[t.name] = tuple(map(hint, t.size))
+        dtypes[t.name] = t.dtype
+    for step in spec.steps:
+        if step.kind == "view":
+            dtypes[step.out] = dtypes[step.base]
+            nbytes[step.out] = hint(storage_bytes(dtypes[step.base], step.size, step.stride))
+            shapes[step.out] = tuple(map(hint, step.size))
+    return nbytes, shapes
+
+
+def _flops(target: Any, args: Sequence[Any], shapes: Any, outputs: Sequence[str]) -> float:
+    """Of products, convolutions and attention; others are bound by memory."""
+    name = getattr(target, "__name__", "")
+    if name.startswith("_scaled_dot_product"):
+        q, k = (shapes[arg["buf"]] for arg in args[:2])
+        return 4.0 * math.prod(q) * k[-2]
+    count = flop_registry.get(target)
+    if count is None:
+        return 0.0
+
+    def plain(arg: Any) -> Any:
+        if isinstance(arg, dict):
+            return shapes[arg["buf"]] if "buf" in arg else None
+        return [plain(a) for a in arg] if isinstance(arg, list) else arg
+
+    out = next((shapes[name] for name in outputs if name), None)
+    given = [plain(arg) for arg in args]
+    raw = getattr(count, "__wrapped__", None)
+    if raw is not None and out is not None:
+        return float(raw(*given, out_shape=out))
+    return 0.0
+
+
+_VIEWS = ("view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "unsqueeze",
+          "squeeze", "getitem", "as_strided", "alias", "detach", "split", "unbind")  # fmt: skip
+
+
+def works_of_eager(c: Any) -> list[Work]:
+    """Of each operator of the functional graph, views left out."""
+    found = []
+    for node in c.functional.graph_module.graph.nodes:
+        opname = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
+        if node.op != "call_function" or opname.startswith("_assert") or opname in _VIEWS:
+            continue
+        results = [t for t in _leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+        given = [n.meta.get("val") for n in node.all_input_nodes]
+        tensors = [*(t for v in given for t in _leaves(v) if isinstance(t, torch.Tensor)), *results]
+        shapes = {n.name: tuple(n.meta["val"].shape) for n in node.all_input_nodes
+                  if isinstance(n.meta.get("val"), torch.Tensor)}  # fmt: skip
+        args = [_named(arg, shapes) for arg in node.args]
+        if results:
+            shapes["out"] = tuple(results[0].shape)
+        packet = getattr(node.target, "overloadpacket", None)
+        flops = _flops(packet, args, shapes, ["out"] if results else [])
+        size = sum(t.numel() * t.itemsize for t in tensors)
+        most = max((t.numel() for t in results), default=0)
+        found.append(Work(opname, size, flops or most, matrix=flops > 0))
+    return found
+
+
+def _named(arg: Any, shapes: dict[str, Any]) -> Any:
+    if isinstance(arg, (list, tuple)):
+        return [_named(a, shapes) for a in arg]
+    name = getattr(arg, "name", None)
+    return {"buf": name} if isinstance(name, str) and name in shapes else arg
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def predicted(works: list[Work], system: str, device: Device, dtype: str) -> float:
+    computing = sum(work.seconds(device, dtype) for work in works)
+    planned = system in ("unfused", "plan")
+    launching = sum(LIBRARY if planned and work.library else HOST[system] for work in works)
+    return max(computing, launching + CALL[system])
+
+
+def rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
+    device = DEVICES[given.device]
+    dtype = None if given.dtype == "float32" else getattr(torch, given.dtype)
+    works: dict[str, list[Work]] = {"eager": [], "unfused": [], "plan": []}
+    fn, inputs = SUBJECTS[name]()
+    for gm, example in device_plan.captured(fn, inputs):
+        fused = device_plan.plan(gm, example, dtype)
+        works["plan"] += works_of_plan(fused)
+        works["eager"] += works_of_eager(fused)
+        works["unfused"] += works_of_plan(device_plan.plan(gm, example, dtype, fusion=False))
+    works["graph"] = works["plan"]
+    if given.kernels:
+        print(kernel_table(works["plan"], device, given.dtype))
+    eager = predicted(works["eager"], "eager", device, given.dtype)
+    found = []
+    for system, own in works.items():
+        seconds = predicted(own, system, device, given.dtype)
+        found.append(
+            [
+                name,
+                system,
+                len(own),
+                sum(w.bytes for w in own) / 2**20,
+                sum(w.flops for w in own) / 1e9,
+                1e6 * sum(w.seconds(device, given.dtype) for w in own),
+                1e6 * seconds,
+                eager / seconds,
+            ]
+        )
+    return found
+
+
+def kernel_table(works: list[Work], device: Device, dtype: str) -> str:
+    table = [
+        [w.name, w.bytes / 2**20, w.flops / 1e9, 1e6 * w.seconds(device, dtype)] for w in works
+    ]
+    return tabulate(table, ["kernel", "MiB", "Gflop", "us"], floatfmt=".2f") + "\n"
+
+
+def compiled(name: str, targets: Sequence[str], dtype: str) -> list[list[Any]]:
+    """What the kernels of a subject need, for each target."""
+    kind = None if dtype == "float32" else getattr(torch, dtype)
+    fn, inputs = SUBJECTS[name]()
+    kernels = [
+        kernel
+        for gm, example in device_plan.captured(fn, inputs)
+        for kernel in device_plan.plan(gm, example, kind).spec.triton
+    ]
+    found = []
+    for target in targets:
+        made = compile_kernels(kernels, target)
+        registers = [one.registers for one in made]
+        spilled = [one for one in made if one.spills]
+        found.append(
+            [
+                name,
+                target,
+                len(made),
+                sorted(registers)[len(registers) // 2],
+                max(registers),
+                len(spilled),
+                sum(one.spills for one in spilled),
+                max(one.shared for one in made),
+            ]
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("subjects", nargs="+", choices=list(SUBJECTS), metavar="MODEL")
+    parser.add_argument("--device", choices=list(DEVICES), default="h200")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--kernels", action="store_true", help="also each kernel of the plan")
+    parser.add_argument("--compile", nargs="+", metavar="TARGET", help="registers and spills")
+    given = parser.parse_args()
+    torch.manual_seed(0)
+    if given.compile:
+        table = [r for name in given.subjects for r in compiled(name, given.compile, given.dtype)]
+        heads = ["model", "target", "kernels", "registers", "most", "spilling", "bytes", "shared"]
+        print(tabulate(table, heads))
+        return
+    table = [row for name in given.subjects for row in rows(name, given)]
+    heads = ["model", "system", "kernels", "MiB", "Gflop", "device us", "call us", "over eager"]
+    print(f"predicted for {given.device}, {given.dtype}; nothing was measured")
+    print(tabulate(table, heads, floatfmt=".2f"))
+
+
+if __name__ == "__main__":
+    main()

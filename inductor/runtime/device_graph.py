@@ -1,0 +1,394 @@
+"""Device graphs: a plan's launches are captured once for each set of sizes, and replayed in one.
+
+    call 1   runs the plan, and notes where the arguments are
+    call 2   captures: arguments that moved since are read from memory of the graph's own
+    later    copies those arguments there, and replays
+
+A replay writes its results where the replay before it wrote: if one of those is still alive by
+then, the call runs the plan instead, and from then on that result is handed out as a copy. So no
+result that anyone holds is ever written over.
+
+What cannot be captured runs as a plan, with a note that says why. Results are used on the stream of
+the call; another stream has to have finished with them before they are let go.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from inductor.runtime import _plan
+from inductor.runtime.driver import Nvidia
+from inductor.runtime.plan import NumberSpec, PlanSpec, TensorSpec
+from inductor.sizes import symbols
+
+MOST_CAPTURES = 4  # of one set of sizes, besides those after an argument moved for the first time
+
+
+def device_for(spec: PlanSpec, loaded: dict[str, Any]) -> Nvidia | str:
+    """The device that can capture the plan, or why none can."""
+    devices = {getattr(kernel, "device", None) for kernel in loaded.values()}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None:
+        return "kernels of several devices, or that Triton launches"
+    where = _devices(spec)
+    for step in spec.steps:
+        if step.kind == "kernel":
+            return f"a kernel on the CPU ({step.label or step.symbol})"
+        if step.kind == "check":
+            return "data that are checked on the host"
+        if step.kind == "call":
+            return f"a function of Python ({step.function})"
+        if step.kind != "aten":
+            continue
+        if step.binds:
+            return f"sizes that depend on data ({step.op})"
+        if not step.op.startswith("aten::"):
+            return f"an operator that may work on the host ({step.op})"
+        names = {*step.names(), *(name for name in step.produces() if name)}
+        if not device.captures_aten or any(where[name] == "cpu" for name in names):
+            return f"an operator on the CPU ({step.op})"
+    return device
+
+
+def _devices(spec: PlanSpec) -> dict[str, str]:
+    """The type of the device of each name."""
+    tensors: list[Any] = [t for t in spec.inputs if isinstance(t, TensorSpec)]
+    tensors += [*spec.constants, *spec.derived, *spec.buffers]
+    where = {item.name: item.device.partition(":")[0] for item in tensors}
+    for step in spec.steps:
+        if step.kind == "view":
+            where[step.out] = where[step.base]
+    return where
+
+
+class DeviceGraphs:
+    """A plan with its device graphs, called as the plan is. `most`: sets of sizes.
+
+    notes: what a reader of the report wants to know, once each.
+    """
+
+    def __init__(self, plan: _plan.Plan, spec: PlanSpec, device: Nvidia, most: int) -> None:
+        self.plan = plan
+        self.device = device
+        self.most = most
+        self.frame = _Frame(spec, plan)
+        self.graphs: dict[tuple[int, ...], _Graph] = {}
+        self.notes: list[str] = []
+        self._busy = threading.Lock()
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        results = self._replayed(arguments)
+        return self.plan(*arguments) if results is None else results
+
+    def take(self, arguments: list[Any]) -> tuple[Any, ...]:
+        """A call that empties the list, as Plan.take."""
+        results = self._replayed(arguments)
+        if results is None:
+            return self.plan.take(arguments)
+        arguments.clear()
+        return results
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plan, name)
+
+    def tell(self, text: str) -> None:
+        note = f"device graph: {text}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def reset(self) -> None:
+        """Let go of all graphs and their memory."""
+        with self._busy:
+            for graph in self.graphs.values():
+                graph.drop()
+            self.graphs.clear()
+
+    def _replayed(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
+        if not self._busy.acquire(blocking=False):
+            self.tell("another thread was calling, so a call ran without")
+            return None
+        try:
+            key = self.frame.sizes(arguments)
+            graph = self.graphs.get(key)
+            if graph is not None:
+                return graph.call(arguments)
+            if len(self.graphs) >= self.most:
+                self.tell(f"none for more than {self.most} sets of sizes (option device_graphs)")
+            else:
+                self.graphs[key] = _Graph(self, arguments)
+            return None
+        finally:
+            self._busy.release()
+
+
+class _Frame:
+    """What of a plan's inputs and outputs a graph has to know."""
+
+    def __init__(self, spec: PlanSpec, plan: _plan.Plan) -> None:
+        varying = [item for item in spec.inputs if not item.static]
+        self.outputs = spec.outputs
+        self.position = {item.name: k for k, item in enumerate(varying)}
+        self.tensors = [k for k, item in enumerate(varying) if isinstance(item, TensorSpec)]
+        self.sized = [
+            k
+            for k, item in enumerate(varying)
+            if isinstance(item, TensorSpec) and any(symbols(n) for n in (*item.size, *item.stride))
+        ]
+        self.numbers = [k for k, item in enumerate(varying) if isinstance(item, NumberSpec)]
+        self.made = {buffer.name for buffer in spec.buffers}
+        names = [t.name for t in [*spec.inputs, *spec.constants, *spec.derived, *spec.buffers]]
+        self.root = {name: name for name in names}  # what a name is a window of
+        for step in spec.steps:
+            if step.kind == "view":
+                self.root[step.out] = self.root[step.base]
+        self.written: list[tuple[str, int]] = plan.written
+        self.written_at = {self.position[n] for n, _ in self.written if n in self.position}
+        self.statics: dict[str, torch.Tensor] = plan.statics
+
+    def sizes(self, arguments: Sequence[Any]) -> tuple[int, ...]:
+        """What of a call's sizes varies."""
+        if not self.numbers and not self.sized:
+            return ()
+        found = [arguments[k] for k in self.numbers]
+        for k in self.sized:
+            found += [*arguments[k].size(), *arguments[k].stride()]
+        return tuple(found)
+
+
+class _Group:
+    """Results in one piece of memory. kept: the tensor that they are windows of."""
+
+    def __init__(self, kept: torch.Tensor, copied: bool) -> None:
+        self.kept = kept
+        self.copied = copied
+
+    def alive(self) -> bool:
+        """Whether anyone but `kept` has the memory. A storage that is an object in Python, too,
+        counts as alive for good, and is copied."""
+        return _plan.memory_of(self.kept)[2] > 1
+
+    def fresh(self) -> torch.Tensor:
+        """A tensor to hand out, with a version counter of its own."""
+        if not self.copied:
+            return self.kept.data
+        copy = torch.empty_strided(
+            self.kept.size(), self.kept.stride(), dtype=self.kept.dtype, device=self.kept.device
+        )
+        return copy.copy_(self.kept)
+
+
+class _Graph:
+    """The graph of one set of sizes."""
+
+    def __init__(self, owner: DeviceGraphs, arguments: Sequence[Any]) -> None:
+        self.owner = owner
+        self.frame = owner.frame
+        self.where = {k: arguments[k].data_ptr() for k in self.frame.tensors}
+        self.own: dict[int, torch.Tensor | None] = {}  # arguments that move, and memory for them
+        self.graph: Any = None
+        self.memory: torch.Tensor | None = None  # of temporaries
+        self.copied: set[int] = set()  # numbers of groups
+        self.captures = 0
+        self.refused = False
+        self.stream = 0
+        self.bound = b""
+        self.groups: list[_Group] = []
+        self.results: list[Callable[[Sequence[Any], list[torch.Tensor]], Any]] = []
+
+    def call(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The results of a replay; None if the plan has to run."""
+        device = self.owner.device
+        if self.refused or device.capturing():
+            return None
+        if not self._settled(arguments):
+            return None
+        with torch.no_grad():
+            if self.graph is None and not self._capture(arguments):
+                return None
+            if device.stream() != self.stream:
+                self.owner.tell("a call on another stream ran without")
+                return None
+            alive = [number for number, group in enumerate(self.groups) if group.alive()]
+            if alive:
+                self.copied.update(alive)
+                self.owner.tell(
+                    f"{len(self.copied)} of {len(self.groups)} results lived on while the next "
+                    "call was made, and are copied since"
+                )
+                self.drop()
+                return None
+            for k, own in self.own.items():
+                if own is not None and own.data_ptr() != arguments[k].data_ptr():
+                    own.copy_(arguments[k])
+            self.graph.replay()
+            fresh = [group.fresh() for group in self.groups]
+        self._bump(arguments)
+        return tuple(result(arguments, fresh) for result in self.results)
+
+    def drop(self) -> None:
+        if self.graph is not None:
+            self.graph.reset()
+        self.graph, self.memory, self.groups, self.results = None, None, [], []
+
+    def _refuse(self, why: str) -> None:
+        self.owner.tell(why)
+        self.refused = True
+        self.drop()
+
+    def _settled(self, arguments: Sequence[Any]) -> bool:
+        """Whether a graph would read what this call has; one that would not is let go."""
+        moved = [
+            k
+            for k, where in self.where.items()
+            if k not in self.own and arguments[k].data_ptr() != where
+        ]
+        if moved:
+            if self.frame.written_at.intersection(moved):
+                self._refuse("an argument that is written is elsewhere in each call")
+                return False
+            self.own.update(dict.fromkeys(moved))
+            if self.graph is not None:
+                self.drop()
+                return False
+        if self.graph is not None and self.owner.plan.bound() != self.bound:
+            self.drop()
+            self.owner.tell("parameters moved, so it was captured anew")
+            return False
+        return True
+
+    def _capture(self, arguments: Sequence[Any]) -> bool:
+        self.captures += 1
+        if self.captures > MOST_CAPTURES + len(self.own) + len(self.copied):
+            self._refuse("none, since parameters keep moving")
+            return False
+        device, plan = self.owner.device, self.owner.plan
+        given = list(arguments)
+        for k in self.own:
+            made = self.own[k]
+            if made is None:
+                x = arguments[k]
+                made = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
+                self.own[k] = made
+            given[k] = made
+        self.bound, self.stream = plan.bound(), device.stream()
+        try:
+            graph = device.graph()
+            with graph:
+                results, self.memory = plan.keep(*given)
+        except Exception as error:
+            self._refuse(f"capturing failed ({type(error).__name__}: {error})")
+            return False
+        self.graph = graph
+        self._frame_results(results, given)
+        return True
+
+    def _frame_results(self, results: Sequence[Any], given: Sequence[Any]) -> None:
+        """How each result of a replay is made of the arguments and of what was captured."""
+        made = [
+            (out, result)
+            for out, result in zip(self.frame.outputs, results, strict=True)
+            if out.kind != "value" and self.frame.root[out.name] in self.frame.made
+        ]
+        kept: dict[int, torch.Tensor] = {}  # by memory
+        for out, result in made:
+            whole = result if out.kind == "buffer" else result._base
+            known = kept.setdefault(_memory(result), result if whole is None else whole)
+            if known is not whole:  # windows of nothing that is known: of all the memory
+                kept[_memory(result)] = _all_memory(result)
+        place = {memory: number for number, memory in enumerate(kept)}
+        self.groups = [
+            _Group(tensor, number in self.copied) for number, tensor in enumerate(kept.values())
+        ]
+        for out, result in zip(self.frame.outputs, results, strict=True):
+            if out.kind == "value":
+                self.results.append(_Constant(result))
+                continue
+            root = self.frame.root[out.name]
+            if root in self.frame.made:
+                number = place[_memory(result)]
+                base = self.groups[number].kept
+                if base is result:
+                    self.results.append(_Fresh(number))
+                else:
+                    shape = _Window(result, base, alone=out.kind == "reshaped")
+                    self.results.append(_FreshWindow(number, shape))
+            elif root in self.frame.position:
+                k = self.frame.position[root]
+                window = None if out.kind == "input" else _Window(result, given[k])
+                self.results.append(_OfArgument(k, window))
+            else:
+                self.results.append(_Constant(result))
+
+    def _bump(self, arguments: Sequence[Any]) -> None:
+        """What a plan does to the version counters of what is written."""
+        for name, bumps in self.frame.written:
+            k = self.frame.position.get(name)
+            tensor = self.frame.statics[name] if k is None else arguments[k]
+            if not tensor.is_inference():
+                for _ in range(bumps):
+                    torch.autograd.graph.increment_version(tensor)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return _plan.memory_of(tensor)[0]
+
+
+def _all_memory(tensor: torch.Tensor) -> torch.Tensor:
+    count = _plan.memory_of(tensor)[1] // tensor.itemsize
+    return torch.as_strided(tensor.data, (count,), (1,), 0)
+
+
+# --- results: functions of a call's arguments and of the replay's fresh tensors ---
+
+
+class _Window:
+    """Where a tensor is in another."""
+
+    def __init__(self, tensor: torch.Tensor, base: torch.Tensor, alone: bool = False) -> None:
+        self.size, self.stride = tensor.size(), tensor.stride()
+        self.offset = tensor.storage_offset() - base.storage_offset()
+        self.alone = alone  # no view for autograd
+
+    def of(self, base: torch.Tensor) -> torch.Tensor:
+        found = base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
+        return found.data if self.alone else found
+
+
+@dataclass(frozen=True)
+class _Constant:
+    value: Any
+
+    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True)
+class _Fresh:
+    number: int
+
+    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
+        return fresh[self.number]
+
+
+@dataclass(frozen=True)
+class _FreshWindow:
+    number: int
+    window: _Window
+
+    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
+        return self.window.of(fresh[self.number])
+
+
+@dataclass(frozen=True)
+class _OfArgument:
+    position: int
+    window: _Window | None
+
+    def __call__(self, arguments: Sequence[Any], fresh: list[torch.Tensor]) -> Any:
+        given = arguments[self.position]
+        return given if self.window is None else self.window.of(given)

@@ -1,0 +1,151 @@
+"""Kernels on a device: the CUDA driver of this process, and what a plan launches.
+
+A device is one object with a `target` and with `load`, from a plan's Triton kernels to what their
+LaunchSteps are linked with. `Nvidia` compiles to machine code and launches from C++;
+`ByTriton` leaves both to Triton, for devices that this driver is not of.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from inductor.runtime import _plan, cubin
+from inductor.runtime.plan import TritonSpec
+
+_plan.DeviceError.passed_on = True  # another way through the compiler mends no device
+LIBRARY = "libcuda.so.1" if os.name == "posix" else "nvcuda.dll"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A kernel that a plan launches. careful: makes a form of it that takes any addresses, for a
+    call with one that is no multiple of 16 bytes."""
+
+    code: _plan.DeviceKernel
+    careful: Callable[[], _plan.DeviceKernel] | None = None
+    device: Nvidia | None = None
+
+
+class Nvidia:
+    """A GPU by its number. driver: that of the machine, or a stand-in."""
+
+    captures_aten = (
+        True  # aten's operators on the device run there alone, so that graphs can hold them
+    )
+
+    def __init__(self, number: int, driver: _plan.Driver, target: str = "") -> None:
+        self.number = number
+        self.driver = driver
+        major, minor = driver.capability(number)
+        self.target = cubin.check_target(target or f"sm_{major}{minor}")
+
+    def load(self, kernels: Sequence[TritonSpec]) -> dict[str, Loaded]:
+        """Compile the kernels, or find them in the cache, and load their code.
+
+        Raises NoTriton, KernelError, DeviceError and torch.OutOfMemoryError.
+        """
+        made = self.compiled(kernels)
+        return {
+            kernel.name: Loaded(self._code(one), functools.partial(self._careful, kernel), self)
+            for kernel, one in zip(kernels, made, strict=True)
+        }
+
+    def _careful(self, kernel: TritonSpec) -> _plan.DeviceKernel:
+        (made,) = self.compiled([kernel], aligned=False)
+        return self._code(made)
+
+    def compiled(self, kernels: Sequence[TritonSpec], aligned: bool = True) -> list[cubin.Cubin]:
+        return cubin.compile_kernels(kernels, self.target, aligned=aligned)
+
+    def stream(self) -> int:
+        """The handle of torch's current stream."""
+        return torch._C._cuda_getCurrentRawStream(self.number)
+
+    def capturing(self) -> bool:
+        """Whether somebody captures the current stream."""
+        return torch.cuda.is_current_stream_capturing()
+
+    def graph(self) -> TorchGraph:
+        return TorchGraph(self.number)
+
+    def _code(self, made: cubin.Cubin) -> _plan.DeviceKernel:
+        return self.driver.load(
+            made.image,
+            made.symbol,
+            device=self.number,
+            threads=32 * made.warps,
+            shared=made.shared,
+            hidden=made.hidden,
+            aligned=made.aligned,
+        )
+
+
+class TorchGraph:
+    """A device graph: what is launched in its `with` block is captured, and `replay` launches it.
+
+    Tensors made in the block are in memory of its own, and random numbers are drawn from where
+    torch's generator is at a replay.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.device = torch.device("cuda", number)
+        self.graph: Any = torch.cuda.CUDAGraph()
+        self.capture: Any = None
+
+    def __enter__(self) -> TorchGraph:
+        with torch.cuda.device(self.device):
+            self.capture = torch.cuda.graph(self.graph, capture_error_mode="thread_local")
+            self.capture.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.capture.__exit__(*error)
+        self.capture = None
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+    def reset(self) -> None:
+        self.graph.reset()
+
+
+class ByTriton:
+    """A device that Triton compiles for and launches on by itself."""
+
+    target = ""
+
+    def load(self, kernels: Sequence[TritonSpec]) -> Mapping[str, Callable[..., Any]]:
+        from inductor.runtime.triton_launch import launchers  # needs Triton
+
+        return launchers(kernels)
+
+
+@functools.cache
+def cuda_driver() -> _plan.Driver:
+    """The driver of this machine, with torch's current streams. Raises DeviceError."""
+    return _plan.Driver(LIBRARY, torch._C._cuda_getCurrentRawStream)
+
+
+def device_of(device: torch.device, target: str = "") -> Nvidia | ByTriton:
+    """What launches kernels on a device. Raises DeviceError. target: in place of its own."""
+    if device.type != "cuda" or torch.version.cuda is None:  # Triton's interpreter, or ROCm
+        return ByTriton()
+    return Nvidia(device.index or 0, cuda_driver(), target)
+
+
+def load_kernels(kernels: Sequence[TritonSpec], target: str = "") -> dict[str, Any]:
+    """What the LaunchSteps of a plan are linked with, by name, each on its kernel's device.
+
+    Raises what Nvidia.load raises.
+    """
+    found: dict[str, Any] = {}
+    for device in dict.fromkeys(kernel.device for kernel in kernels):
+        own = [kernel for kernel in kernels if kernel.device == device]
+        found |= device_of(torch.device(device), target).load(own)
+    return found

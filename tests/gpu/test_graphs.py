@@ -1,0 +1,171 @@
+"""Plans and device graphs on a device: values, gradients, streams, threads, memory, errors."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+import dynamo
+from tutorials import models
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+MODES = ("default", "reduce-overhead")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    dynamo.reset()
+    torch.cuda.synchronize()
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(64)
+        self.up, self.down = torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+
+BUILDERS = {
+    "block": (Block, lambda: torch.randn(4, 16, 64)),
+    "resnet18": (models.resnet18, lambda: torch.randn(2, 3, 64, 64)),
+    "densenet121": (models.densenet121, lambda: torch.randn(2, 3, 64, 64)),
+}
+
+
+def built(name, dtype=torch.float32):
+    build, example = BUILDERS[name]
+    return build().to("cuda", dtype), lambda: example().to("cuda", dtype)
+
+
+def close(got, want):
+    rounding = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}[want.dtype]
+    torch.testing.assert_close(got, want, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_inference(name, dtype, mode):
+    net, example = built(name, dtype)
+    net.eval()
+    run = dynamo.compile(net, mode=mode)
+    with torch.no_grad():
+        for _ in range(4):
+            x = example()
+            close(run(x), net(x))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["block", "resnet18"])
+def test_training(name, mode):
+    net, example = built(name)
+    other, _ = built(name)
+    other.load_state_dict(net.state_dict())
+    run = dynamo.compile(net, mode=mode)
+    for _ in range(4):
+        x = example()
+        run(x).square().mean().backward()
+        other(x).square().mean().backward()
+        for got, want in zip(net.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(got.grad, want.grad, rtol=1e-2, atol=1e-3)
+            got.grad = want.grad = None
+
+
+@torch.no_grad()
+def test_results_that_live_on():
+    run = dynamo.compile(lambda x: torch.relu(x * 2 + 1), mode="reduce-overhead")
+    held = []
+    for step in range(8):
+        x = torch.full((1000,), float(step), device="cuda")
+        held.append((run(x), 2.0 * step + 1))
+        for result, want in held:
+            assert torch.equal(result, torch.full_like(result, want))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", MODES)
+def test_streams_and_threads(mode):
+    run = dynamo.compile(lambda x: torch.softmax(x, -1) * 2, mode=mode)
+    wrong = []
+
+    def work():
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream), torch.no_grad():
+            for _ in range(50):
+                x = torch.randn(64, 1000, device="cuda")
+                if not torch.allclose(run(x), torch.softmax(x, -1) * 2, atol=1e-6):
+                    wrong.append(x)
+            stream.synchronize()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", MODES)
+def test_memory_goes_back(mode):
+    run = dynamo.compile(lambda x: (torch.softmax(x, -1) * 2).sum(0), mode=mode)
+    x = torch.randn(1000, 1000, device="cuda")
+    for _ in range(4):
+        run(x)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(50):
+        run(x)
+    assert torch.cuda.memory_allocated() <= before
+
+
+@torch.no_grad()
+def test_random_numbers_go_on():
+    run = dynamo.compile(
+        lambda x: torch.nn.functional.dropout(x, 0.5, training=True), mode="reduce-overhead"
+    )
+    x = torch.ones(1000, device="cuda")
+    drawn = [run(x).clone() for _ in range(5)]
+    assert all(not torch.equal(a, b) for a, b in zip(drawn, drawn[1:], strict=False))
+
+
+@torch.no_grad()
+def test_a_scalar_on_the_cpu():
+    run = dynamo.compile(lambda x, y: (y * x + 1, x * y))
+    x, y = torch.randn(8, device="cuda"), torch.tensor(3.0)
+    for got, want in zip(run(x, y), (y * x + 1, x * y), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@torch.no_grad()
+def test_data_of_another_device_are_written():
+    def write(x, y):
+        x.copy_(y)
+        return x + 1
+
+    x, y = torch.zeros(8, device="cuda"), torch.randn(8)
+    assert torch.equal(dynamo.compile(write)(x, y).cpu(), y + 1)
+    assert torch.equal(x.cpu(), y)
+
+
+@torch.no_grad()
+def test_out_of_memory_is_told_and_over():
+    run = dynamo.compile(lambda x: (x[:, None] + x[None]).exp().sum(1) + x)
+    small = torch.randn(64, device="cuda")
+    run(small)
+    wrong = dynamo.compile(lambda x: x.expand(1 << 22, 1 << 20).contiguous())
+    with pytest.raises(torch.OutOfMemoryError):
+        wrong(torch.randn(1, device="cuda"))
+    torch.testing.assert_close(run(small), (small[:, None] + small[None]).exp().sum(1) + small)

@@ -1,0 +1,147 @@
+"""Triton kernels compiled in worker processes, and kept on disk with their figures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from inductor.options import Options
+from inductor.runtime import cache, cubin
+from inductor.runtime.cubin import Cubin, KernelError, compile_kernels
+from inductor.runtime.plan import TritonSpec
+
+SOURCE = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def {name}(x, out, n0, XBLOCK: tl.constexpr):
+    i = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+    tl.store(out + i, {value}, mask=i < n0)
+"""
+
+
+def kernel(name="k0", value="tl.load(x + i, mask=i < n0) * 2"):
+    signature = {"x": "*fp32", "out": "*fp32", "n0": "i64", "XBLOCK": "constexpr"}
+    source = SOURCE.format(name=name, value=value)
+    return TritonSpec(name, source, signature, {"XBLOCK": 256})
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    return cache.store()
+
+
+def test_several_kernels_for_one_target(store):
+    kernels = [kernel(f"k{n}", f"tl.load(x + i, mask=i < n0) * {n}") for n in range(3)]
+    made = compile_kernels([*kernels, kernels[0]], "sm_90")
+    assert [one.symbol for one in made] == ["k0", "k1", "k2", "k0"]
+    assert all(one.image[:4] == b"\x7fELF" and one.warps == 4 and one.aligned for one in made)
+    assert all(one.spills == 0 and one.registers > 0 and one.shared == 0 for one in made)
+    assert len(list((store.root / "kernels").glob("*/*.cubin"))) == 3
+    assert not list((store.root / "tmp").iterdir())
+
+
+def test_a_second_process_starts_none(store, monkeypatch):
+    made = compile_kernels([kernel()], "sm_80")
+    monkeypatch.setattr(cubin, "_start", None)
+    assert compile_kernels([kernel()], "sm_80") == made
+
+
+def test_targets_and_alignments_have_code_of_their_own(store):
+    codes = {
+        compile_kernels([kernel()], target, aligned=aligned)[0].image
+        for target in ("sm_80", "sm_90")
+        for aligned in (True, False)
+    }
+    assert len(codes) == 4
+
+
+def test_what_is_found_needs_no_triton(store):
+    compile_kernels([kernel()], "sm_80")
+    program = (
+        "import sys; from tests.inductor.test_cubin import *; sys.modules.pop('triton')\n"
+        "sys.modules['triton'] = None\n"
+        "print(compile_kernels([kernel()], 'sm_80')[0].symbol)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "k0\n", done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\nELF", b"[1]\n", b"no json"])
+def test_an_entry_that_is_none_is_made_again(store, content):
+    (made,) = compile_kernels([kernel()], "sm_80")
+    (entry,) = (store.root / "kernels").glob("*/*.cubin")
+    store.write("kernels", entry.stem, ".cubin", content)
+    assert compile_kernels([kernel()], "sm_80") == [made]
+
+
+def test_a_kernel_that_does_not_compile(store):
+    with pytest.raises(KernelError, match="(?s)k0 does not compile for sm_80.*no_such") as caught:
+        compile_kernels([kernel(value="no_such(x)"), kernel("k1")], "sm_80")
+    assert caught.value.kernel.name == "k0"
+    assert not list((store.root / "tmp").iterdir())
+
+
+def test_a_worker_that_dies_fails_its_kernel_alone(store, monkeypatch):
+    monkeypatch.setattr(cubin, "MOST_WORKERS", 1)
+    workers = cubin._Workers([kernel(value="exit()"), kernel("k1")], target="sm_80", aligned=True)
+    monkeypatch.setattr(cubin, "WORKER", worker_that_dies(store.root))
+    with pytest.raises(KernelError, match="the compiler ended with 3"):
+        workers.run()
+    assert isinstance(workers.made[1], Cubin)
+
+
+def worker_that_dies(folder):
+    """A worker that ends the process where a kernel says exit()."""
+    path = folder / "worker.py"
+    text = Path(cubin.__file__).with_name("triton_worker.py").read_text()
+    text = text.replace("    answers, sys.stdout", "    global compiled\n    answers, sys.stdout")
+    text = text.replace(
+        "def main() -> None:",
+        "def main() -> None:\n    import os\n    global compiled\n    inner = compiled\n"
+        '    compiled = lambda job: os._exit(3) if "exit()" in job["kernel"]["source"] '
+        "else inner(job)",
+    ).replace("    global compiled\n    answers", "    answers")
+    path.write_text(
+        text.replace(
+            "HERE = Path(__file__).resolve().parent",
+            f"HERE = Path({str(Path(cubin.__file__).parent)!r})",
+        )
+    )
+    return path
+
+
+@pytest.mark.parametrize("target", ["", "90", "sm_", "sm_9x", "gfx942", 90])
+def test_targets_that_are_none(target):
+    with pytest.raises((ValueError, TypeError)):
+        compile_kernels([], target)
+    if target:
+        with pytest.raises((ValueError, TypeError)):
+            Options.of({"target": target})
+
+
+def test_no_triton(store, monkeypatch):
+    def missing(name):
+        raise cubin.importlib.metadata.PackageNotFoundError(name)
+
+    cubin.triton_version.cache_clear()
+    monkeypatch.setattr(cubin.importlib.metadata, "version", missing)
+    try:
+        with pytest.raises(cubin.NoTriton, match="pip install triton"):
+            compile_kernels([kernel()], "sm_80")
+    finally:
+        cubin.triton_version.cache_clear()

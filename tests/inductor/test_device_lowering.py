@@ -1,0 +1,118 @@
+"""Plans of graphs on a GPU, made of tensors without memory: who computes what."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from fxgraph import symbolic_trace
+from inductor.pipeline import new_compilation, run_stages
+from tests.inductor.test_pipeline import fake_tensor_mode
+
+CUDA, CPU = "cuda", "cpu"
+
+
+def planned(fn, *inputs):
+    """The compilation of fn, up to its plan. An input: (size, dtype, device)."""
+    with fake_tensor_mode():
+        made = [torch.empty(size, dtype=dtype, device=device) for size, dtype, device in inputs]
+    c = new_compilation(symbolic_trace(fn), made)
+    with torch.no_grad():
+        run_stages(c, until="codegen")
+    check(c.spec)
+    return c
+
+
+def check(spec):
+    """No kernel sees memory of another device."""
+    where = {t.name: t.device for t in [*spec.inputs, *spec.constants, *spec.buffers]}
+    for step in spec.steps:
+        if step.kind == "view":
+            where[step.out] = where[step.base]
+        if step.kind in ("kernel", "launch"):
+            devices = {where[name] for name in step.names()}
+            assert devices == {"cuda:0" if step.kind == "launch" else "cpu"}, step
+
+
+def steps(c):
+    return [s.op.removeprefix("aten::") if s.kind == "aten" else s.kind for s in c.spec.steps]
+
+
+f32, bf16, i64, i16 = torch.float32, torch.bfloat16, torch.int64, torch.int16
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "wanted"),
+    [
+        (lambda x, y: (x * y + 1,), [((4,), f32, CUDA), ((), f32, CPU)], ["mul", "launch"]),
+        (lambda y, x: (y * x + 1,), [((), f32, CPU), ((4,), f32, CUDA)], ["mul", "launch"]),
+        (lambda x: ((x * 2).cpu() + 1,), [((4,), f32, CUDA)], ["launch", "_to_copy", "kernel"]),
+        (lambda c, x: (torch.where(c > 0, x, 0.0),), [((), f32, CPU), ((4,), f32, CUDA)],
+         ["kernel", "launch", "where"]),
+        (lambda x: (torch.softmax(x * 2, -1) @ x,), [((64, 64), f32, CUDA)], ["launch", "mm"]),
+        (lambda x, w, b: (F.gelu(F.linear(x, w, b)),),
+         [((8, 64), f32, CUDA), ((32, 64), f32, CUDA), ((32,), f32, CUDA)],
+         ["view", "addmm", "launch"]),
+        (lambda x, w: (F.relu(F.conv2d(x, w)),),
+         [((2, 3, 8, 8), bf16, CUDA), ((4, 3, 3, 3), bf16, CUDA)], ["convolution", "launch"]),
+        (lambda i, w: (F.embedding(i, w).sum(1),), [((4, 5), i64, CUDA), ((9, 8), f32, CUDA)],
+         ["launch", "_assert_async", "launch"]),
+    ],
+)  # fmt: skip
+def test_who_computes(fn, inputs, wanted):
+    assert steps(planned(fn, *inputs)) == wanted
+
+
+def test_predictions():
+    """A fused plan moves fewer bytes in fewer launches; a graph takes the host's time away."""
+    from benchmarks import device_plan, roofline
+    from benchmarks.subjects import chain
+
+    fn, example = chain()
+    ((gm, inputs),) = device_plan.captured(fn, example)
+    (plan,) = roofline.works_of_plan(device_plan.plan(gm, inputs))
+    ((gm, inputs),) = device_plan.captured(fn, example)
+    whole = device_plan.plan(gm, inputs, fusion=False)
+    unfused, eager = roofline.works_of_plan(whole), roofline.works_of_eager(whole)
+    assert plan.bytes == 2 * 4 * 1024 * 1024 + 2 * 4 * 1024 < sum(w.bytes for w in unfused)
+    assert len(eager) == 5
+    many = [roofline.Work("mul", 1 << 10, 1)] * 100
+    for device in roofline.DEVICES.values():
+        graph, plan_, eager_ = (
+            roofline.predicted(many, s, device, "bfloat16") for s in ("graph", "plan", "eager")
+        )
+        assert graph <= plan_ <= eager_
+    product = roofline._flops(
+        torch.ops.aten.mm, [{"buf": "x"}, {"buf": "y"}], {"x": (4, 8), "y": (8, 2), "z": (4, 2)},
+        ["z"],
+    )  # fmt: skip
+    assert product == 2 * 4 * 8 * 2
+
+
+def test_attention():
+    def attend(q, k, v):
+        return (F.scaled_dot_product_attention(q * 2, k, v) + 1,)
+
+    c = planned(attend, *[((2, 4, 64, 32), f32, CUDA)] * 3)
+    assert "kernel" not in steps(c) and "launch" in steps(c)
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "left"),
+    [
+        # What is missing, a scatter of small integers, is in no operator's name.
+        (lambda x, i, y: (x.index_put((i,), y, accumulate=True) * 2, torch.abs(x).sum(1) + 1),
+         [((8, 4), i16, CUDA), ((5,), i64, CUDA), ((5, 4), i16, CUDA)],
+         {"aten.index_put.default"}),
+        (lambda x, i, y: (x.scatter_reduce(0, i, y, "amax"), torch.exp(x) + 1),
+         [((8,), f32, CUDA), ((5,), i64, CUDA), ((5,), f32, CUDA)], {"aten.scatter_reduce"}),
+    ],
+)  # fmt: skip
+def test_an_operator_without_a_form_is_left_alone(fn, inputs, left):
+    c = planned(fn, *inputs)
+    assert c.left_to_aten == left, c.notes
+    assert "launch" in steps(c)
+    assert len(c.notes) == 1 and "no Triton form" in c.notes[0]

@@ -1,0 +1,57 @@
+"""torch's table of operators and small models in Triton's interpreter, against eager
+(triton_operators.py, triton_models.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.inductor.triton_models import MODELS
+
+pytestmark = pytest.mark.slow
+PARTS = 8
+# What the interpreter does otherwise than a device.
+INTERPRETER = {
+    "bfloat16": "it cuts off where a device rounds to bfloat16",
+    "max.reduction_no_dim": "a comparison of two scalars is a float to it, which `&` refuses",
+    "min.reduction_no_dim": "as max",
+}
+
+
+def interpreted(module, *arguments):
+    """The lines that a module prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.inductor.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[2],
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name):
+    """Inference and training, in float32 and half precision."""
+    lines = interpreted("triton_models", name)
+    wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
+    assert not wrong, "\n".join(wrong)
+    assert len(lines) == 2 * len(MODELS[name][2]) and all(line["kernels"] for line in lines)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators(part):
+    lines = interpreted("triton_operators", str(part), str(PARTS))
+    wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
+    assert {line.partition(":")[0] for line in wrong} <= INTERPRETER.keys(), "\n".join(wrong)
+    assert sum(line["compared"] for line in lines) > 60
+    assert sum(line["kernels"] for line in lines) > 100

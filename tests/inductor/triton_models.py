@@ -1,0 +1,201 @@
+"""Small models in Triton's interpreter, inference and training, against eager: `TRITON_INTERPRET=1
+python -m tests.inductor.triton_models`. A line of JSON for each, as triton_operators.py prints.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import traceback
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dynamo
+from inductor import pipeline, plan_cache
+from tests.inductor.triton_operators import Everywhere, modules
+
+MODELS = {}
+f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+TOLERANCE = {f32: 2e-4, f16: 2e-2, bf16: 1e-1}  # the interpreter cuts off where bfloat16 is rounded
+
+
+def model(*size, dtypes=(f32, f16, bf16)):
+    def register(build):
+        MODELS[build.__name__] = (build, size, dtypes)
+        return build
+
+    return register
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(size) + 0.5)
+
+    def forward(self, x):
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(
+            x.dtype
+        ) * self.weight
+
+
+class Residual(nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return x + self.layers(x)
+
+
+class Dense(Residual):
+    def forward(self, x):
+        return torch.cat([x, self.layers(x)], 1)
+
+
+class Attention(nn.Module):
+    """Of 2 heads, causal, with rotary positions."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(size, 3 * size), nn.Linear(size, size)
+
+    def forward(self, x):
+        b, n, size = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, 2, size // 2).permute(2, 0, 3, 1, 4)
+        angle = torch.arange(n)[:, None] / 100 ** (torch.arange(0, size // 2, 2) / size)
+        cos, sin = (t.repeat(1, 2).to(x.dtype) for t in (angle.cos(), angle.sin()))
+
+        def turned(t):
+            a, b = t.chunk(2, -1)
+            return t * cos + torch.cat([-b, a], -1) * sin
+
+        scores = turned(q) @ turned(k).transpose(-1, -2) / (size // 2) ** 0.5
+        scores = scores.masked_fill(torch.ones(n, n).triu(1).bool(), float("-inf"))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, size))
+
+
+class Gated(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.gate, self.up, self.down = (
+            nn.Linear(*s, bias=False) for s in ((size, 32), (size, 32), (32, size))
+        )
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+@model(4, 24)
+def mlp():
+    return nn.Sequential(nn.Linear(24, 33), nn.GELU(), nn.LayerNorm(33), nn.Linear(33, 8))
+
+
+@model(2, 7, 16)
+def transformer():
+    return nn.Sequential(
+        Residual(nn.LayerNorm(16), Attention(16)),
+        Residual(nn.LayerNorm(16), nn.Linear(16, 40), nn.GELU(approximate="tanh"),
+                 nn.Linear(40, 16)),
+    )  # fmt: skip
+
+
+@model(2, 7, 16)
+def llama():
+    return nn.Sequential(
+        Residual(RMSNorm(16), Attention(16)), Residual(RMSNorm(16), Gated(16)), RMSNorm(16)
+    )
+
+
+@model(2, 3, 12, 12, dtypes=(f32, bf16))
+def resnet():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+        Residual(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5),
+    )  # fmt: skip
+
+
+@model(2, 4, 10, 10, dtypes=(f32, bf16))
+def densenet():
+    layers = [
+        Dense(nn.BatchNorm2d(n), nn.ReLU(), nn.Conv2d(n, 3, 3, padding=1)) for n in (4, 7, 10)
+    ]
+    return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(13 * 25, 5))
+
+
+@model(2, 4, 9, 9)
+def mobilenet():
+    return nn.Sequential(
+        nn.Conv2d(4, 12, 1), nn.GroupNorm(3, 12), nn.Hardswish(),
+        nn.Conv2d(12, 12, 3, groups=12), nn.SiLU(), nn.Conv2d(12, 4, 1), nn.Hardsigmoid(),
+    )  # fmt: skip
+
+
+@model(3, 5, 8, dtypes=(f32,))
+def upsampler():
+    return nn.Sequential(
+        nn.ConvTranspose1d(5, 4, 3), nn.InstanceNorm1d(4), nn.LeakyReLU(0.1),
+        nn.Upsample(scale_factor=2), nn.ELU(), nn.Softplus(),
+    )  # fmt: skip
+
+
+@model(6, 5000, dtypes=(f32, f16))
+def long_rows():
+    """Of several tiles each."""
+    return nn.Sequential(nn.LayerNorm(5000), nn.Softmax(-1), RMSNorm(5000))
+
+
+def close(got, want, dtype):
+    torch.testing.assert_close(
+        got.float(), want.float(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+    )
+
+
+def run(name, dtype, training):
+    build, size, _ = MODELS[name]
+    torch.manual_seed(0)
+    ours = build().to(dtype).train(training)
+    theirs = copy.deepcopy(ours)
+    dynamo.reset()
+    compiled = dynamo.compile(ours, options={"tuning": "off"})
+    x = torch.randn(size).to(dtype)
+    if not training:
+        with torch.no_grad():
+            close(compiled(x), theirs(x), dtype)
+        return
+    target = torch.randn_like(copy.deepcopy(ours)(x))
+    for net in (compiled, theirs):
+        F.mse_loss(net(x).float(), target.float()).backward()
+    for got, want in zip(ours.parameters(), theirs.parameters(), strict=True):
+        close(got.grad, want.grad, dtype)
+    for got, want in zip(ours.buffers(), theirs.buffers(), strict=True):
+        if want.is_floating_point():
+            close(got, want, dtype)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    pipeline.TritonModule = Everywhere
+    plan_cache.recall = lambda key: None  # of plans with C++ kernels
+    for name in sys.argv[1:] or MODELS:
+        for dtype in MODELS[name][2]:
+            for training in (False, True):
+                modules.clear()
+                error = None
+                try:
+                    run(name, dtype, training)
+                except Exception:
+                    error = traceback.format_exc()[-2000:]
+                kind = "training" if training else "inference"
+                line = {"case": f"{name} {str(dtype).removeprefix('torch.')} {kind}"}
+                line |= {"error": error, "kernels": sum(len(m.kernels) for m in modules)}
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

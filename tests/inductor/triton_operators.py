@@ -1,0 +1,91 @@
+"""torch's table of operators in Triton's interpreter: `TRITON_INTERPRET=1 python -m
+tests.inductor.triton_operators [PART PARTS | NAME...]`.
+
+Values and gradients of a sample of each operator, from Triton kernels for all loops, are compared
+with eager. Prints a line of JSON for each: the error, the launches, and what was left to aten.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import warnings
+
+import torch
+
+import dynamo
+from inductor import pipeline, plan_cache
+from inductor.codegen.triton import TritonModule
+from tests.dynamo.torch_ops import operators
+from tests.inductor.test_operators import LEFT_OUT, assert_same, outcome
+
+MOST_ELEMENTS = 4096  # of a sample: each program of a kernel takes milliseconds
+modules: list[TritonModule] = []
+
+
+class Everywhere(TritonModule):
+    def __init__(self, program) -> None:
+        super().__init__(program, everywhere=True)
+        modules.append(self)
+
+
+def samples(op):
+    given = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
+    for sample in given:
+        tensors = [t for t in (sample.input, *sample.args) if isinstance(t, torch.Tensor)]
+        if all(t.numel() <= MOST_ELEMENTS for t in tensors):
+            yield sample
+
+
+def run(op) -> bool:
+    """Whether a sample was compared."""
+    for sample in samples(op):
+        args = sample.input, *sample.args
+        try:
+            wanted = outcome(op.op, args, sample.kwargs)
+        except RuntimeError:
+            continue  # a sample that eager refuses
+        dynamo.reset()
+
+        def call(*args, **kwargs):  # a frame to capture, which a builtin has not
+            return op.op(*args, **kwargs)
+
+        compiled = dynamo.compile(call, options={"tuning": "off"})
+        assert_same(outcome(compiled, args, sample.kwargs), wanted)
+        return True
+    return False
+
+
+def chosen(arguments: list[str]) -> dict:
+    table = {
+        name: op
+        for name, op in operators().items()
+        if op.name not in LEFT_OUT
+        and not op.name.startswith("jiterator")  # those need a GPU
+        and op.supports_dtype(torch.float32, "cpu")
+    }
+    if len(arguments) == 2 and arguments[0].isdigit():
+        part, parts = map(int, arguments)
+        return dict(list(table.items())[part::parts])
+    return {name: table[name] for name in arguments or table}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    pipeline.TritonModule = Everywhere
+    plan_cache.recall = lambda key: None  # of plans with C++ kernels
+    for name, op in chosen(sys.argv[1:]).items():
+        modules.clear()
+        error, compared = None, False
+        try:
+            compared = run(op)
+        except Exception:
+            error = traceback.format_exc()[-2000:]
+        line = {"case": name, "error": error, "compared": compared}
+        line["kernels"] = sum(len(module.kernels) for module in modules)
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
