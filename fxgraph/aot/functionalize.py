@@ -470,7 +470,7 @@ class Finish:
             # among the inputs, by which others make views.
             if len(objects) > 1:
                 raise Unfunctionalizable("views of one tensor are returned, and its sizes vary")
-            return OutputSpec("fresh", self._add_value(view, copied=True))
+            return OutputSpec("fresh", self._add_value(view, copied=self.bases_only))
         if view.fake.requires_grad and not base.fake.requires_grad:
             # Transposed in place: autograd knows the tensor, not what it was before.
             if len(objects) > 1:

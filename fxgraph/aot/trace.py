@@ -28,6 +28,7 @@ from fxgraph.args import leaves
 from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.node import Node
+from fxgraph.sym_node import sym_divide
 from fxgraph.symbols import is_symbolic
 
 aten = torch.ops.aten
@@ -129,6 +130,8 @@ class Tracer:
         return self._symbols[symbol]
 
     def _size_node(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+        if function is operator.truediv:  # the program's own are guarded; others are of C++
+            function = sym_divide
         return self.graph.call_function(function, args)
 
     def number(self, leaf: Any) -> Any:
