@@ -408,7 +408,8 @@ class Tracer:
         """A slice whose bounds depend on data has a size that only it tells."""
         if not self.data.allowed:
             return
-        for dim, size in enumerate(fake.shape):
+        sizes: Any = fake.shape
+        for dim, size in enumerate(sizes):
             symbol = size.node.expr if depends_on_data(size) else None
             if symbol is not None and symbol.is_Symbol and symbol not in self._symbols:
                 self.data.found(symbol, self._size_of(node, dim, size))
