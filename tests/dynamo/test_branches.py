@@ -226,7 +226,67 @@ def not_one_value(x, w):
     return x * 3
 
 
+@program(1)
+def numbers(x, w):
+    if x.sum().item() > 5:
+        x = x * w
+    if int((x > 0).sum()) > 2 and bool((x > 1).any()):
+        x = x + 1
+    y = x * 2 if float(x.detach()[0]) < 2 else x - w
+    if 3 > y.max().item():
+        y = y + w
+    return y
+
+
+@program(1)
+def lists(x, w):
+    if x.sum() > 5:
+        found = [x * 2, [x + w]]
+    else:
+        found = [x * 3, [x - w]]
+        found[0] = found[0] + 1
+    found.append(x)
+    return found[0] * found[1][0], found
+
+
+@program(1)
+def dicts(x, w):
+    if x.sum() > 5:
+        found = {"one": x * 2, "other": (x, 1)}
+    else:
+        found = {"one": x * w, "other": (w, 1)}
+    found["third"] = found["one"] + found["other"][0]
+    return found
+
+
 # -- breaks ---------------------------------------------------------------------------------------
+@program(2)
+def one_list_twice(x, w):
+    if x.sum() > 5:
+        a = b = [x * 2]
+    else:
+        a, b = [x * 3], [x * w]
+    a.append(w)
+    return a[0] + b[0], len(b)
+
+
+@program(2)
+def keys(x, w):
+    if x.sum() > 5:
+        found = {"one": x * 2}
+    else:
+        found = {"other": x * 2}
+    return list(found), found
+
+
+@program(2)
+def a_number_besides(x, w):
+    n = x.max().item()
+    if n > 2:
+        x = x * w
+    return x * 2, n
+
+
 @program(1)
 def returns_an_argument(x, w):
     if x.sum() > 5:
