@@ -2,7 +2,7 @@
 
 dynamo._hook             the PEP 523 frame hook and code cache; plain C, no torch
 dynamo._guards           the guard tree; C++ against torch
-fxgraph.aot._autograd    the autograd node of compiled training graphs; C++ against torch
+fxgraph.aot._autograd    compiled training graphs, and graphs in parts; C++ against torch
 fxgraph.aot._recurrent   kernels of recurrent layers; C++ against torch
 inductor.runtime._plan   the plan executor; C++ against torch
 

@@ -14,8 +14,9 @@ from fxgraph.aot import (
     asks_for_gradients,
     needs_autograd,
 )
+from fxgraph.aot._autograd import Parts
 from fxgraph.aot.returned import WithNumbers, numbers_as_tensors, returns_numbers
-from fxgraph.aot.split import SplitGraph, split
+from fxgraph.aot.split import split
 from fxgraph.aot.wrapped_training import compile_wrapped_training
 from fxgraph.aot.wrappers import WithWrappers, has_wrappers, plain_graph
 
@@ -108,7 +109,7 @@ def whole_or_split(
     return parts
 
 
-def _report_of(whole: OpByOp, parts: SplitGraph) -> dict[str, Any]:
+def _report_of(whole: OpByOp, parts: Parts) -> dict[str, Any]:
     (why,) = whole.compile_report["notes"]
     why = why.removeprefix("the graph runs op by op: ")
     compiled = [part.compiled for part in parts.parts if part.compiled is not None]
@@ -116,7 +117,7 @@ def _report_of(whole: OpByOp, parts: SplitGraph) -> dict[str, Any]:
     bodies = [body for flow in parts.flows.values() for body in flow.bodies]
     if bodies:
         count += f", {len(bodies)} {'body' if len(bodies) == 1 else 'bodies'} of control flow"
-    compiled += [one for body in bodies for one in body.compiled.values()]
+    compiled += [one for body in bodies for one, _ in body.compiled.values()]
     reports = [getattr(one, "compile_report", None) or {} for one in compiled]
     fallbacks: Counter[str] = Counter()
     for report in reports:

@@ -67,8 +67,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "capture_branches": (
         "fullgraph",
-        "branches on tensors whose sides only compute tensors are conditionals in the graph: those "
-        "of functions compiled with fullgraph=True ('fullgraph'), 'all', or 'none'",
+        "branches and while loops on tensors that only compute tensors are conditionals and loops "
+        "in the graph: those of functions with fullgraph=True ('fullgraph'), 'all', or 'none'",
     ),
     "numpy_exact": (
         False,

@@ -112,7 +112,8 @@ def of_function(
     if getattr(math, getattr(target, "__name__", ""), None) is target:
         return PURE
     module = getattr(target, "__module__", None)
-    if module == "_operator":  # and_ and or_ are named like methods that write
+    # and_ and or_ are named like methods that write.
+    if module in ("_operator", "fxgraph.sym_node"):
         return PURE
     if module is not None and module.split(".")[0] not in _PURE_MODULES:
         return OTHER

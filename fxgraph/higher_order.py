@@ -84,12 +84,29 @@ def branch(
     return (true_body if bool(predicate) else false_body)(*operands)
 
 
-effects.BODY_RUNNERS.add(branch)
+def loop(
+    predicate: torch.Tensor,
+    body: Callable[..., tuple[torch.Tensor, ...]],
+    carried: Sequence[torch.Tensor],
+    operands: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """A loop of the program: while predicate: *carried, predicate = body(*carried, *operands).
+
+    Gradients go through the turns that were made.
+    """
+    while bool(predicate):
+        *carried, predicate = body(*carried, *operands)
+    return tuple(carried)
+
+
+effects.BODY_RUNNERS.update([branch, loop])
 
 
 def runs_bodies(target: Any) -> bool:
     """Whether `target` is a function of graphs that runs sub-graphs, or what comes from one."""
-    return target in (transform, call, branch) or isinstance(target, torch._ops.HigherOrderOperator)
+    return target in (transform, call, branch, loop) or isinstance(
+        target, torch._ops.HigherOrderOperator
+    )
 
 
 def is_checkpoint(node: Node) -> bool:

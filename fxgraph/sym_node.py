@@ -7,6 +7,7 @@ symbols of a ShapeEnv, and the Python type that it stands for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -529,6 +530,14 @@ def sym_floordiv(x: Any, y: Any) -> Any:
     made = next(n.node for n in (x, y) if isinstance(n, torch.SymInt | torch.SymFloat))
     nodes = [n.node if hasattr(n, "node") else made.wrap_float(float(n)) for n in (x, y)]
     return torch.SymFloat(_of_floats("floordiv")(*nodes))
+
+
+def sym_divide(x: Any, y: Any) -> Any:
+    """x / y as in C++: of zeros, infinite or no number."""
+    if isinstance(x, (int, float)) and isinstance(y, (int, float)) and y == 0:
+        sign = math.copysign(1.0, x) * math.copysign(1.0, y)
+        return math.nan if x == 0 or math.isnan(x) else sign * math.inf
+    return x / y
 
 
 def _real_function(name: str, x: Any) -> Any:

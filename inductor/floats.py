@@ -23,7 +23,7 @@ from fxgraph.args import map_aggregate
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
-from fxgraph.sym_node import sym_exp, sym_log, sym_log10
+from fxgraph.sym_node import sym_divide, sym_exp, sym_log, sym_log10
 from fxgraph.symbols import hint_of, is_symbol
 
 aten = torch.ops.aten
@@ -33,6 +33,7 @@ _ARITHMETIC = {
     operator.sub: aten.sub.Tensor,
     operator.mul: aten.mul.Tensor,
     operator.truediv: aten.div.Tensor,
+    sym_divide: aten.div.Tensor,
     operator.pow: aten.pow.Tensor_Tensor,
     torch.sym_sqrt: aten.sqrt.default,
     sym_exp: aten.exp.default,

@@ -1,4 +1,5 @@
-"""The two sides of a conditional jump, and the instruction at which they meet again.
+"""The two sides of a conditional jump, and the instruction at which they meet again; the turns of a
+loop that it begins or ends.
 
 if p:          POP_JUMP_IF_FALSE p, to L     # sides: from the next instruction, and from L
     y = f(x)   ...
@@ -6,12 +7,18 @@ else:          JUMP to M
     y = g(x)   L: ...
 return y       M: ...                        # where they meet: the nearest instruction through
                                              # which every way to the end of the frame leads
+
+while p:       POP_JUMP_IF_FALSE p, to E     # a turn: from L to the jump at its end, of which one
+    x = f(x)   L: ...                        # way leads to L again and the other to E
+               POP_JUMP_IF_TRUE p, to L
+               E: ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import CodeType
+from typing import NamedTuple
 
 from dynamo.bytecode.cache import CodeMap
 from dynamo.bytecode.normalize import Instruction, normalize
@@ -25,6 +32,7 @@ _REFUSED = frozenset(
 _LARGEST = 5000  # instructions, of code that people write
 
 _meetings: CodeMap[dict[int, int | None]] = CodeMap()
+_turns: CodeMap[dict[int, Turn | None]] = CodeMap()
 
 
 def meeting_of(code: CodeType, jump: Instruction) -> int | None:
@@ -37,6 +45,117 @@ def meeting_of(code: CodeType, jump: Instruction) -> int | None:
     if jump.index not in known:
         known[jump.index] = _meeting(normalize(code), jump)
     return known[jump.index]
+
+
+def decides_jump(code: CodeType, instr: Instruction) -> bool:
+    """Whether what `instr` pushes is compared, or asked for its truth, for a conditional jump
+    alone, as far as the next few instructions tell.
+    """
+    program = normalize(code)
+    for following in program[instr.index + 1 : instr.index + _FEW]:
+        if following.op in _POPPING:
+            return True
+        if following.op not in _BEFORE_JUMPS:
+            return False
+    return False
+
+
+_FEW = 12
+_BEFORE_JUMPS = frozenset(
+    ["LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD", "CALL"]
+    + ["COMPARE_OP", "UNARY_NOT", "TO_BOOL", "NOP", "PUSH_NULL"]
+)
+
+
+class Turn(NamedTuple):
+    """The turns of a loop, as a conditional jump sees it that goes into one or out of the loop.
+
+    start, end: the first instruction, and the jump at the end. exit: where execution goes on behind
+    the loop. continues: the truth with which the jump goes into a turn; again: the same of the jump
+    at the end. stored: the locals that a turn assigns or deletes.
+    """
+
+    start: int
+    end: int
+    exit: int
+    continues: bool
+    again: bool
+    stored: frozenset[str]
+
+
+def turn_of(code: CodeType, jump: Instruction) -> Turn | None:
+    """The turns of the loop that `jump` begins or ends; None if it does neither, or if there are
+    other ways out of them.
+    """
+    known = _turns.get(code)
+    if known is None:
+        known = _turns.set(code, {})
+    if jump.index not in known:
+        known[jump.index] = _turn(normalize(code), jump)
+    return known[jump.index]
+
+
+def _turn(program: Sequence[Instruction], jump: Instruction) -> Turn | None:
+    if len(program) > _LARGEST:
+        return None
+    ways = _ways(program, jump)
+    if ways is None:
+        return None
+    for end in program[jump.index :]:
+        again = _ways(program, end)
+        if again is None:
+            continue
+        for truth in (False, True):
+            start, out = ways[truth], ways[not truth]
+            if start == out or start not in again or again[not again.index(start)] != out:
+                continue
+            body = _between(program, start, end.index)
+            if body is not None and out not in body and jump.index not in body - {end.index}:
+                stored = {program[i].argval for i in body if program[i].op in _STORES}
+                goes_on = bool(again.index(start))
+                return Turn(start, end.index, out, truth, goes_on, frozenset(stored))
+    return None
+
+
+_STORES = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
+_POPPING = {"POP_JUMP_IF_FALSE": True, "POP_JUMP_IF_TRUE": False}  # and what falls through
+
+
+def _ways(program: Sequence[Instruction], jump: Instruction) -> tuple[int, int] | None:
+    """Where a jump leads on False and on True, past unconditional jumps; None for what is no jump
+    that pops a truth.
+    """
+    falls = _POPPING.get(jump.op)
+    if falls is None or jump.target is None:
+        return None
+    further = _landing(program, jump.index + 1), _landing(program, jump.target.index)
+    return further if not falls else further[::-1]
+
+
+def _landing(program: Sequence[Instruction], index: int) -> int:
+    for _ in program:
+        instr = program[index]
+        if instr.op == "NOP":
+            index += 1
+        elif instr.op == "JUMP" and instr.target is not None:
+            index = instr.target.index
+        else:
+            break
+    return index
+
+
+def _between(program: Sequence[Instruction], start: int, end: int) -> set[int] | None:
+    """The instructions from `start` to the jump `end`, if all ways lead there."""
+    todo, found = [start], {end}
+    while todo:
+        index = todo.pop()
+        if index in found:
+            continue
+        if index == len(program) or program[index].op in _REFUSED:
+            return None
+        found.add(index)
+        todo += _following(program, program[index])
+    return found
 
 
 def _meeting(program: Sequence[Instruction], jump: Instruction) -> int | None:

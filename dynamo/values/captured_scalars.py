@@ -18,6 +18,7 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, handles
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
+from dynamo.values.deferred_scalar import branch_item, branch_scalar
 from dynamo.values.ranges import SliceValue
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 
 def _item(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    deferred = branch_item(tx, tensor)
+    if deferred is not None:
+        return deferred
     if not tx.output.symbols.reads_captured() or tensor.fake.dtype.is_complex:
         return None
     return _read(tx, tensor)
@@ -38,11 +42,11 @@ def _read(tx: Interpreter, tensor: TensorValue) -> Value:
 
 
 def _int(tx: Interpreter, tensor: TensorValue) -> Value | None:
-    return _converted(tx, tensor, int)
+    return branch_scalar(tx, tensor, int) or _converted(tx, tensor, int)
 
 
 def _float(tx: Interpreter, tensor: TensorValue) -> Value | None:
-    return _converted(tx, tensor, float)
+    return branch_scalar(tx, tensor, float) or _converted(tx, tensor, float)
 
 
 def _converted(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | None:
@@ -58,6 +62,9 @@ def _index(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 
 def _bool(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    deferred = branch_scalar(tx, tensor, bool)
+    if deferred is not None:
+        return deferred
     if not tx.output.symbols.reads_captured():
         return None
     if tensor.fake.dtype is not torch.bool:

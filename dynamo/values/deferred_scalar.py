@@ -1,7 +1,8 @@
 """Python numbers that tensors hold, not read yet: x.item(), bool(x), not x.
 
-They serve checks (interp/checks.py): `assert lengths.max().item() <= size` is compared in the
-graph. For anything else the number has to be known, and the graph breaks where it was asked for.
+They serve checks (interp/checks.py), where `assert lengths.max().item() <= size` is compared in
+the graph, and branches (interp/conditionals.py): `if x.item() > 3:`. For anything else the number
+has to be known, and the graph breaks where it was asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from dynamo import breaks
+from dynamo.bytecode.branches import decides_jump
 from dynamo.errors import Unsupported
 from dynamo.plans import BreakBefore, Retry
 from dynamo.values.base import Value
@@ -37,14 +39,23 @@ class DeferredScalar(Value):
     is_deferred = True
 
     def __init__(
-        self, output: OutputGraph, tensor: TensorValue, kind: type, broken: BreakBefore
+        self,
+        output: OutputGraph,
+        tensor: TensorValue,
+        kind: type,
+        broken: BreakBefore,
+        for_branch: bool = False,
     ) -> None:
         super().__init__()
         self.output = output
         self.tensor = tensor
         self.kind = kind
         self.broken = broken
+        self.for_branch = for_branch
         self.version = version_of(tensor.fake)
+
+    def _serves(self, tx: Interpreter) -> bool:
+        return self.for_branch or tx.output.checks.can_be_made()
 
     def refuse(self) -> NoReturn:
         """The number is needed: the graph breaks where it was asked for."""
@@ -67,7 +78,7 @@ class DeferredScalar(Value):
         return version_of(self.tensor.fake) == self.version
 
     def truth_value(self, tx: Interpreter, negated: bool = False) -> Value:
-        later = self.deferred_truth(tx) if tx.output.checks.can_be_made() else None
+        later = self.deferred_truth(tx) if self._serves(tx) else None
         if later is None:
             self.refuse()
         tensor = later[0]
@@ -75,7 +86,7 @@ class DeferredScalar(Value):
             result = call_in_graph(tx, "call_method", "logical_not", [tensor], {})
             assert isinstance(result, TensorValue)
             tensor = result
-        return DeferredScalar(tx.output, tensor, bool, self.broken)
+        return DeferredScalar(tx.output, tensor, bool, self.broken, self.for_branch)
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
         if not self._is_current():
@@ -84,14 +95,14 @@ class DeferredScalar(Value):
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         """Compared as Python compares: exactly."""
-        if not tx.output.checks.can_be_made():
+        if not self._serves(tx):
             self.refuse()
         left, right = self._number(tx), _operand(tx, self, other)
         if left is None or right is None:
             self.refuse()
         result = call_in_graph(tx, "call_function", COMPARE_FUNCTIONS[op], [left, right], {})
         assert isinstance(result, TensorValue)
-        return DeferredScalar(tx.output, result, bool, self.broken)
+        return DeferredScalar(tx.output, result, bool, self.broken, self.for_branch)
 
     def _number(self, tx: Interpreter) -> Value | None:
         """The tensor in a dtype that holds it and what it may be compared with."""
@@ -173,11 +184,36 @@ def deferred_scalar(
     return DeferredScalar(tx.output, tensor, kind, tx.output.checks.breaking_at(tx, reason))
 
 
+def branch_scalar(tx: Interpreter, tensor: TensorValue, kind: type) -> Value | None:
+    """kind(tensor), if a conditional jump alone asks for it, which may be a conditional of the
+    graph.
+    """
+    if not _has_one_value(tensor) or _kind_of(tensor) is not kind:
+        return None
+    if not (decides_jump(tx.code, tx.current) and tx.output.conditionals.are_wanted(tx)):
+        return None
+    reason = breaks.DataDependentValue(f"Tensor.__{kind.__name__}__()")
+    broken = tx.output.checks.breaking_at(tx, reason)
+    return DeferredScalar(tx.output, tensor, kind, broken, for_branch=True)
+
+
+def _kind_of(tensor: TensorValue) -> type | None:
+    """What Tensor.item() gives."""
+    dtype = tensor.fake.dtype
+    if dtype in _INTEGERS:
+        return int
+    return bool if dtype is torch.bool else float if dtype in _FLOATS else None
+
+
+def branch_item(tx: Interpreter, tensor: TensorValue) -> Value | None:
+    """Tensor.item(), as `branch_scalar`."""
+    kind = _kind_of(tensor)
+    return None if kind is None else branch_scalar(tx, tensor, kind)
+
+
 def _item(tx: Interpreter, tensor: TensorValue) -> Value:
-    dtype, reason = tensor.fake.dtype, breaks.DataDependentValue("Tensor.item()")
-    kind = bool if dtype is torch.bool else float if dtype in _FLOATS else int
-    known = dtype is torch.bool or dtype in _FLOATS or dtype in _INTEGERS
-    number = deferred_scalar(tx, tensor, kind, reason) if known else None
+    kind, reason = _kind_of(tensor), breaks.DataDependentValue("Tensor.item()")
+    number = None if kind is None else deferred_scalar(tx, tensor, kind, reason)
     if number is None:
         raise Unsupported(reason)
     return number

@@ -1,4 +1,5 @@
-"""The autograd node of compiled training graphs (csrc/step.cpp, csrc/node.cpp, csrc/call.cpp)."""
+"""Compiled training graphs with their autograd node (csrc/step.cpp, csrc/node.cpp, csrc/call.cpp),
+and graphs in parts (csrc/parts.cpp, csrc/parts_call.cpp)."""
 
 from typing import Any
 
@@ -12,3 +13,14 @@ class Step:
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]: ...
     def __getattr__(self, name: str) -> Any: ...
     def __setattr__(self, name: str, value: Any) -> None: ...
+
+class Parts:
+    """A graph in parts, made by split.split(). Takes the inputs that are not static."""
+
+    compile_report: dict[str, Any]
+    parts: list[Any]
+    flows: dict[Any, Any]
+    binds_static: bool
+
+    def __init__(self, parts: dict[str, Any]) -> None: ...
+    def __call__(self, *inputs: Any) -> Any: ...

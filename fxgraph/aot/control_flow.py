@@ -1,26 +1,31 @@
-"""Control flow whose bodies are compiled: torch.cond, while_loop, scan and map.
+"""Control flow whose bodies are compiled: branches and loops of the program, torch.cond,
+while_loop, scan and map.
 
     c = torch.cond(p, body_0, body_1, (x, w))
                                    one body is run, as compiled for tensors like x and w
+    c = while_loop(body_0, body_1, (c0,), (w,))
+                                   c = body_1(c, w) while body_0(c, w)
     c, ys = scan(body_0, (c0,), (xs,), (w,))
                                    c, y = body_0(c, xs[i], w) for each i, then the ys are stacked
 
 Bodies are compiled with their backward where an input requires grad: autograd goes through the
 calls that were made. As with torch's own operators, all results of one then require grad, and
 inputs that the body does not use have a gradient of zeros.
+
+What only chooses bodies and calls them is run in C++ (csrc/parts_call.cpp).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from fxgraph.args import leaves
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
-from fxgraph.higher_order import branch
+from fxgraph.higher_order import branch, loop
 from fxgraph.node import Node
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -33,58 +38,80 @@ class Unsuited(Exception):
 
 
 class Body:
-    """A sub-graph, compiled for each kind of tensors, and the numbers, that it is given."""
+    """A sub-graph, compiled for each kind of tensors, and the numbers, that it is given.
 
-    def __init__(self, module: GraphModule, compile_body: Compile) -> None:
-        self.module = _plain(module)
+    static: in the place of its inputs that are parameters or buffers, these.
+    """
+
+    def __init__(
+        self,
+        module: GraphModule,
+        compile_body: Compile,
+        static: Mapping[int, torch.Tensor],
+    ) -> None:
+        self.module = _plain(module, static)
         self.compile_body = compile_body
-        self.compiled: dict[Any, Callable[..., Any]] = {}
+        self.static = static
+        self.compiled: dict[Any, tuple[Callable[..., Any], list[int]]] = {}
         self.unused = [not used for used in _used(self.module)]
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
-        results = self.suited(inputs)(*inputs)
+        function, taken = self.suited(inputs)
+        results = function(*[inputs[i] for i in taken])
         return (results,) if isinstance(results, torch.Tensor) else tuple(results)
 
-    def suited(self, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        """What runs on such inputs: that which was compiled for them, or else the graph."""
+    def suited(self, inputs: Sequence[Any]) -> tuple[Callable[..., Any], list[int]]:
+        """What runs on such inputs: that which was compiled for them, or else the graph. With the
+        places of the inputs that it takes.
+        """
         grad = torch.is_grad_enabled()
         key = (grad, *map(_kind, inputs))
         known = self.compiled.get(key)
         if known is None:
             if len(self.compiled) >= MOST_KINDS:
-                return self.module.forward
+                return self.module.forward, list(range(len(inputs)))
             known = self.compiled[key] = self._compiled_for(inputs)
         return known
 
-    def _compiled_for(self, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    def _compiled_for(self, inputs: Sequence[Any]) -> tuple[Callable[..., Any], list[int]]:
         numbers = {i: n for i, n in enumerate(inputs) if not isinstance(n, torch.Tensor)}
-        if numbers:
-            tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
-            inside = Body(_with_numbers(self.module, numbers), self.compile_body)
-            compiled = inside._compiled_for(tensors)
-            return lambda *given: compiled(*(t for i, t in enumerate(given) if i not in numbers))
+        module = _with_numbers(self.module, numbers) if numbers else self.module
+        taken = [i for i in range(len(inputs)) if i not in numbers]
         # Tensors of their own: inputs that share memory now need not do so in the next call.
-        examples = [
-            torch.empty_strided(
-                t.shape,
-                t.stride(),
-                dtype=t.dtype,
-                device=t.device,
-                requires_grad=t.requires_grad,
-            )
-            for t in inputs
-        ]
-        return self.compile_body(self.module, examples)
+        examples = [self.static[i] if i in self.static else _like(inputs[i]) for i in taken]
+        compiled = self.compile_body(module, examples)
+        if getattr(compiled, "binds_static", False):
+            taken = [i for i in taken if i not in self.static]
+        return compiled, taken
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(
+        tensor.shape,
+        tensor.stride(),
+        dtype=tensor.dtype,
+        device=tensor.device,
+        requires_grad=tensor.requires_grad,
+    )
 
 
 class ControlFlow:
-    """One node, run with compiled bodies. `bodies` for reports."""
+    """One node, run with compiled bodies. `bodies` for reports. run: None, if that is for C++, or
+    torch's operator.
+    """
 
-    def __init__(self, node: Node, module: GraphModule, compile_body: Compile) -> None:
+    def __init__(
+        self,
+        node: Node,
+        module: GraphModule,
+        compile_body: Compile,
+        static: Mapping[Node, torch.Tensor],
+    ) -> None:
         self.node = node
         self.run = RUNS[node.target]
+        bound = _bound(node, static)
         self.bodies = [
-            Body(getattr(module, leaf.target), compile_body)
+            Body(getattr(module, leaf.target), compile_body, bound)
             for leaf in leaves(node.args)
             if isinstance(leaf, Node) and leaf.op == "get_attr"
         ]
@@ -92,26 +119,40 @@ class ControlFlow:
         self.with_grad = [isinstance(t, torch.Tensor) and t.requires_grad for t in seen]
 
     def prepare(self) -> None:
-        """Compile the bodies of torch.cond for what capture saw, if its sizes are known."""
-        if self.node.target not in (torch.ops.higher_order.cond, branch):
+        """Compile the bodies for what capture saw, if its sizes are known."""
+        layout = _LAYOUTS.get(self.node.target)
+        if layout is None:
             return
-        seen = [_seen(arg) for arg in self.node.args[3]]
+        seen = [_seen(arg) for place in layout.operands for arg in self.node.args[place]]
         if all(map(_is_known, seen)):
             for body in self.bodies:
                 body.suited(seen)
+
+    def fields(self, node: Node) -> dict[str, Any] | None:
+        """The node as a step in C++ (csrc/parts.h), with its operands; None if that cannot be."""
+        layout = _LAYOUTS.get(node.target)
+        if layout is None:
+            return None
+        operands = [arg for place in layout.operands for arg in node.args[place]]
+        if layout.kind != "while":
+            operands.insert(0, node.args[0])
+        if not all(isinstance(operand, Node) for operand in operands):
+            return None
+        return {
+            "kind": layout.kind,
+            "operands": operands,
+            "carried": len(node.args[layout.operands[0]]),
+            "bodies": [(body.suited, MOST_KINDS) for body in self.bodies],
+            "without_grad": layout.without_grad and (layout.kind == "while" or any(self.with_grad)),
+        }
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """The results, of arguments whose bodies are left out. Raises Unsuited."""
         tensors = [leaf for leaf in leaves(args) if not isinstance(leaf, (bool, int, float))]
         if not all(map(_is_plain, tensors)) or _is_watched():
             raise Unsuited
+        assert self.run is not None
         return self.run(self, *args)
-
-    def run_branch(self, predicate: Any, operands: Sequence[Any]) -> Any:
-        """As a call, for a branch of the program."""
-        if _is_watched() or not all(map(_is_operand, operands)):
-            raise Unsuited
-        return self.bodies[0 if predicate else 1](*operands)
 
     def joined(self, results: Sequence[Any], body: Body, inputs: Sequence[torch.Tensor]) -> Any:
         """The results as autograd sees those of torch's operator; `inputs` in the body's order."""
@@ -154,25 +195,6 @@ def _cond(flow: ControlFlow, predicate: Any, operands: Sequence[torch.Tensor]) -
     return flow.joined(body(*operands), body, operands)
 
 
-def _branch(flow: ControlFlow, predicate: Any, operands: Sequence[torch.Tensor]) -> Any:
-    return flow.bodies[0 if bool(predicate) else 1](*operands)
-
-
-def _while_loop(
-    flow: ControlFlow, carried: Sequence[torch.Tensor], more: Sequence[torch.Tensor]
-) -> Any:
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (*carried, *more)):
-        raise Unsuited
-    condition, body = flow.bodies
-    (again,) = condition(*carried, *more)
-    if not again:
-        return tuple(t.clone() for t in carried)
-    while again:
-        carried = body(*carried, *more)
-        (again,) = condition(*carried, *more)
-    return tuple(carried)
-
-
 def _scan(
     flow: ControlFlow,
     carry: Sequence[torch.Tensor],
@@ -207,34 +229,71 @@ def _rows(tensors: Sequence[torch.Tensor]) -> Any:
     return zip(*[t.unbind(0) for t in tensors])
 
 
-RUNS: dict[Any, Callable[..., Any]] = {
+RUNS: dict[Any, Callable[..., Any] | None] = {
     torch.ops.higher_order.cond: _cond,
-    branch: _branch,
-    torch.ops.higher_order.while_loop: _while_loop,
+    branch: None,
+    loop: None,
+    torch.ops.higher_order.while_loop: None,
     torch.ops.higher_order.scan: _scan,
     torch.ops.higher_order.map_impl: _map,
 }
 
 
-def flow_of(node: Node, module: GraphModule, compile_body: Compile) -> ControlFlow | None:
-    """The node with compiled bodies; None if it is none of these operators."""
+class _Layout(NamedTuple):
+    """kind: of the step in C++. operands: places among the node's arguments of those of its bodies.
+    without_grad: whether gradients are for others.
+    """
+
+    kind: str
+    operands: tuple[int, ...]
+    without_grad: bool = False
+
+
+_LAYOUTS: dict[Any, _Layout] = {
+    branch: _Layout("branch", (3,)),
+    torch.ops.higher_order.cond: _Layout("branch", (3,), without_grad=True),
+    loop: _Layout("loop", (2, 3)),
+    torch.ops.higher_order.while_loop: _Layout("while", (2, 3), without_grad=True),
+}
+
+
+def _bound(node: Node, static: Mapping[Node, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """The places of a body's inputs that are given the same parameter or buffer in every turn."""
+    layout = _LAYOUTS.get(node.target)
+    if layout is None:
+        return {}
+    operands = [arg for place in layout.operands for arg in node.args[place]]
+    first = len(operands) - len(node.args[layout.operands[-1]])
+    return {i: static[n] for i, n in enumerate(operands) if i >= first and n in static}
+
+
+def flow_of(
+    node: Node,
+    module: GraphModule,
+    compile_body: Compile,
+    static: Mapping[Node, torch.Tensor],
+) -> ControlFlow | None:
+    """The node with compiled bodies; None if it is none of these operators.
+
+    static: parameters and buffers among the inputs of the module.
+    """
     if node.op != "call_function" or node.target not in RUNS or node.kwargs:
         return None
-    flow = ControlFlow(node, module, compile_body)
+    flow = ControlFlow(node, module, compile_body, static)
     if not all(_gives_tensors(body.module) for body in flow.bodies):
         return None
     flow.prepare()
     return flow
 
 
-def _plain(module: GraphModule) -> GraphModule:
-    """A body whose inputs are told by examples alone, none of them static."""
+def _plain(module: GraphModule, static: Mapping[int, Any]) -> GraphModule:
+    """A body whose inputs are told by examples alone."""
     graph = Graph()
     made: dict[Node, Node] = {}
-    for node in module.graph.nodes:
+    for index, node in enumerate(module.graph.nodes):
         made[node] = graph.node_copy(node, made.__getitem__)
         if node.op == "placeholder":
-            made[node].meta = {}
+            made[node].meta = {"static": True} if index in static else {}
     return module.with_graph(graph)
 
 
@@ -283,10 +342,6 @@ def _is_known(seen: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
-
-
-def _is_operand(value: Any) -> bool:
-    return isinstance(value, (int, float)) or _is_plain(value)
 
 
 def _is_watched() -> bool:

@@ -103,15 +103,16 @@ class FreshSymbols:
         if not fresh:
             return
         if isinstance(result, (torch.SymInt, torch.SymFloat)):
-            self._found(result.node.expr, node)
+            self.found(result.node.expr, node)
         elif isinstance(result, torch.Tensor):
             for dim, size in enumerate(result.shape):
                 if isinstance(size, torch.SymInt) and size.node.expr in fresh:
                     if node.target is aten.index.Tensor:
                         _count(node.args[1], size)
-                    self._found(size.node.expr, self.size_of(node, dim, size))
+                    self.found(size.node.expr, self.size_of(node, dim, size))
 
-    def _found(self, symbol: Any, node: Node) -> None:
+    def found(self, symbol: Any, node: Node) -> None:
+        """`node` is the value of a new symbol."""
         self.nodes[symbol] = node
         self.bind(symbol, node)
         fresh = self.env.pending_fresh_unbacked_symbols

@@ -464,13 +464,13 @@ class Finish:
         if (view.parent is None and view is view.alias.base) or alone:
             return OutputSpec("fresh", self._add_value(view))
         base = view.alias.base
-        numbers = (*view.fake.shape, *view.fake.stride())
+        numbers = (*view.fake.shape, *view.fake.stride(), view.fake.storage_offset())
         if any(map(is_symbolic if self.bases_only else depends_on_data, numbers)):
             # The autograd node would have to make a view of other sizes with each call; data is not
             # among the inputs, by which others make views.
             if len(objects) > 1:
                 raise Unfunctionalizable("views of one tensor are returned, and its sizes vary")
-            return OutputSpec("fresh", self._add_value(view, copied=True))
+            return OutputSpec("fresh", self._add_value(view, copied=self.bases_only))
         if view.fake.requires_grad and not base.fake.requires_grad:
             # Transposed in place: autograd knows the tensor, not what it was before.
             if len(objects) > 1:
@@ -490,6 +490,8 @@ class Finish:
 
     def _alias(self, kind: str, index: int, view: View, base: torch.Tensor) -> OutputSpec:
         fake = view.fake
+        if any(map(depends_on_data, (*fake.shape, *fake.stride(), fake.storage_offset()))):
+            raise Unfunctionalizable("a view is returned whose sizes depend on data")
         if fake.dtype != base.dtype or fake.is_conj() or fake.is_neg():
             raise Unfunctionalizable("a view of another dtype, or a lazy conjugate, is returned")
         offset = fake.storage_offset() - base.storage_offset()

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from fxgraph.aot._autograd import Parts
 from fxgraph.aot.control_flow import ControlFlow, Unsuited, flow_of
 from fxgraph.aot.functional import GRAD_SWITCHES, works_with_gradients
 from fxgraph.args import map_aggregate
 from fxgraph.expression_nodes import function_of
 from fxgraph.graph import Graph
-from fxgraph.graph_module import GraphModule
-from fxgraph.higher_order import branch
+from fxgraph.graph_module import GraphModule, fetch_attribute
+from fxgraph.higher_order import branch, loop
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.symbols import expr_of, is_symbol
@@ -45,59 +46,96 @@ class Part:
     compiled: Callable[..., Any] | None = None
 
 
-class SplitGraph:
-    """Calls the parts in order; takes all inputs. `compile_report` has their notes.
+@dataclass
+class _Step:
+    """What is run at once: a compiled part, or a node. fields: as csrc/parts.h has them."""
 
-    flows: the nodes of control flow that have compiled bodies.
-    """
+    nodes: list[Node]
+    inputs: list[Node]
+    outputs: list[Node]
+    fields: dict[str, Any] = field(default_factory=dict)
+    needed: list[Node] = field(default_factory=list)  # besides the inputs
+
+
+class _Plan:
+    """Makes the steps of a graph in parts."""
 
     def __init__(
         self, gm: GraphModule, parts: list[Part], flows: Mapping[Node, ControlFlow]
     ) -> None:
         self.module = gm
-        self.parts = parts
         self.flows = flows
         self.placeholders = gm.graph.find_nodes(op="placeholder")
-        found = {
-            node: getattr(gm, node.target, None) for node in gm.graph.find_nodes(op="get_attr")
-        }
-        self.bodies = {n: body for n, body in found.items() if isinstance(body, GraphModule)}
-        self.attributes = [node for node in found if node not in self.bodies]
-        self.result = gm.graph.output_node().args[0]
-        leaves = self.result if isinstance(self.result, tuple) else [None]
-        self.is_flat = all(isinstance(leaf, Node) for leaf in leaves)
-        # What takes its arguments from the results so far, without an interpreter between.
-        self.direct = {n: _direct(n, flows.get(n)) for part in parts for n in part.nodes}
-        expected = [_expected(gm, part) if part.compiled else [] for part in parts]
-        self.steps = list(zip(parts, map(_given, parts), _last_uses(gm, parts), expected))
-        self.compile_report: dict[str, Any] = {}
+        attributes = gm.graph.find_nodes(op="get_attr")
+        self.constants = {n: fetch_attribute(gm, str(n.target)) for n in attributes}
+        self.steps = [step for part in parts for step in self._steps(part)]
+        self.slots: dict[Node, int] = {}
 
-    def __call__(self, *inputs: Any) -> Any:
-        interpreter = Interpreter(self.module)
-        env = interpreter.env = dict(zip(self.placeholders, inputs))
-        env.update(self.bodies)
-        env.update((node, interpreter.run_node(node)) for node in self.attributes)
-        for part, given, dead, expected in self.steps:
-            if part.compiled is None or not all(tensor.holds(env) for tensor in expected):
-                for node in part.nodes:
-                    env[node] = self._run(node, interpreter)
-            else:
-                env.update(zip(part.outputs, part.compiled(*[env[n] for n in given])))
-            for node in dead:
-                env.pop(node, None)
-        if self.is_flat:
-            return tuple([env[node] for node in self.result])
-        return map_aggregate(self.result, lambda a: env[a] if isinstance(a, Node) else a)
+    def linked(self, example_inputs: Sequence[Any]) -> Parts:
+        result = self.module.graph.output_node().args[0]
+        leaves_ = result if isinstance(result, tuple) else [None]
+        is_flat = all(isinstance(leaf, Node) for leaf in leaves_)
+        wanted = list(leaves_) if is_flat else self.module.graph.output_node().all_input_nodes
+        static = [bool(node.meta.get("static")) for node in self.placeholders]
+        real = list(zip(self.placeholders, example_inputs, static, strict=True))
+        held = [(node, tensor) for node, tensor, fixed in real if fixed]
+        held += [(n, c) for n, c in self.constants.items() if not isinstance(c, GraphModule)]
+        dead = _last_uses(self.steps, wanted)
+        return Parts(
+            {
+                "inputs": self._places(node for node, _, fixed in real if not fixed),
+                "bound": [(self._place(node), tensor) for node, tensor in held],
+                "steps": [self._fields(step, gone) for step, gone in zip(self.steps, dead)],
+                "results": self._places(wanted),
+                "arrange": None if is_flat else _arranging(result, wanted),
+                "slots": len(self.slots),
+            }
+        )
+
+    def _place(self, node: Node) -> int:
+        return self.slots.setdefault(node, len(self.slots))
+
+    def _places(self, nodes: Iterable[Node]) -> list[int]:
+        return [self._place(node) for node in nodes]
+
+    def _fields(self, step: _Step, dead: list[Node]) -> dict[str, Any]:
+        fields = {**_NO_FIELDS, **step.fields}
+        expected = [
+            {
+                "slot": self._place(item.node),
+                "dtype": item.dtype,
+                "requires_grad": item.requires_grad,
+                "numbers": item.numbers,
+                "computed": item.computed,
+                "given": self._places(item.places),
+            }
+            for item in fields["expected"]
+        ]
+        return {
+            **fields,
+            "inputs": self._places(step.inputs),
+            "outputs": self._places(step.outputs),
+            "dead": self._places(dead),
+            "given": self._places(fields["given"]),
+            "expected": expected,
+            "plain": self._one_by_one(step),
+        }
+
+    def _one_by_one(self, step: _Step) -> Callable[..., tuple[Any, ...]]:
+        """The step's nodes as a function of its inputs, which gives its outputs."""
+
+        def run(*values: Any) -> tuple[Any, ...]:
+            interpreter = Interpreter(self.module)
+            env = interpreter.env = {**self.constants, **dict(zip(step.inputs, values))}
+            for node in step.nodes:
+                env[node] = self._run(node, interpreter)
+            return tuple([env[node] for node in step.outputs])
+
+        return run
 
     def _run(self, node: Node, interpreter: Interpreter) -> Any:
-        direct = self.direct.get(node)
-        if direct is not None:
-            try:
-                return direct(interpreter.env)
-            except Unsuited:
-                return interpreter.run_node(node)
         flow = self.flows.get(node)
-        if flow is not None:
+        if flow is not None and flow.run is not None:
             given = [arg for arg in node.args if getattr(arg, "op", "") != "get_attr"]
             values = [
                 map_aggregate(arg, lambda a: interpreter.env[a] if isinstance(a, Node) else a)
@@ -107,23 +145,51 @@ class SplitGraph:
                 return flow(values)
         return interpreter.run_node(node)
 
+    def _steps(self, part: Part) -> list[_Step]:
+        if part.compiled is None:
+            return [self._step(node) for node in part.nodes]
+        expected = _expected(self.module, part)
+        if not all(item.known for item in expected):
+            return [self._step(node) for node in part.nodes]
+        # A part holds parameters and buffers itself.
+        bound = getattr(part.compiled, "binds_static", False)
+        given = [node for node in part.inputs if not (bound and node.meta.get("static"))]
+        fields = {"function": part.compiled, "given": given, "expected": expected}
+        step = _Step(part.nodes, part.inputs, part.outputs, {"kind": "compiled", **fields})
+        step.needed = [place for item in expected for place in item.places]
+        return [step]
 
-def _given(part: Part) -> list[Node]:
-    """The results that a compiled part is called with; it holds parameters and buffers itself."""
-    bound = getattr(part.compiled, "binds_static", False)
-    return [node for node in part.inputs if not (bound and node.meta.get("static"))]
+    def _step(self, node: Node) -> _Step:
+        flow = self.flows.get(node)
+        fields = None if flow is None else flow.fields(node)
+        if fields is not None:
+            return _Step([node], fields.pop("operands"), [node], fields)
+        inputs = [n for n in node.all_input_nodes if n not in self.constants]
+        if node.target is operator.getitem and len(inputs) == 1 and type(node.args[1]) is int:
+            return _Step([node], inputs, [node], {"kind": "item", "item": node.args[1]})
+        return _Step([node], inputs, [node])
 
 
-def _direct(node: Node, flow: ControlFlow | None) -> Callable[[dict[Node, Any]], Any] | None:
-    """The node as a function of the results so far, if it is an item of one, or a branch."""
-    if node.target is operator.getitem and isinstance(node.args[0], Node):
-        of, index = node.args
-        return (lambda env: env[of][index]) if isinstance(index, int) else None
-    if node.target is branch and flow is not None:
-        predicate, *_, operands = node.args
-        run = flow.run_branch
-        return lambda env: run(env[predicate], [env[operand] for operand in operands])
-    return None
+_NO_FIELDS: dict[str, Any] = {
+    "kind": "plain",
+    "function": None,
+    "given": (),
+    "expected": (),
+    "item": 0,
+    "carried": 0,
+    "bodies": (),
+    "without_grad": False,
+}
+
+
+def _arranging(result: Any, wanted: Sequence[Node]) -> Callable[..., Any]:
+    """The results of `wanted` as what the graph returns."""
+
+    def arrange(*values: Any) -> Any:
+        known = dict(zip(wanted, values))
+        return map_aggregate(result, lambda a: known[a] if isinstance(a, Node) else a)
+
+    return arrange
 
 
 def split(
@@ -131,8 +197,10 @@ def split(
     example_inputs: Sequence[Any],
     compile_part: Compile,
     compile_body: Compile,
-) -> Any:
-    """A SplitGraph with compiled parts, or None where nothing is gained or it cannot be done.
+) -> Parts | None:
+    """The graph in compiled parts, or None where nothing is gained or it cannot be done. It takes
+    the inputs that are not static, and has `parts`, `flows` (the nodes of control flow that have
+    compiled bodies) and `binds_static` (True).
 
     compile_body: compiles what control flow runs, which may itself be in parts.
     """
@@ -141,12 +209,13 @@ def split(
         return None
     parts = _parts(gm, apart)
     real = dict(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
+    static = {node: tensor for node, tensor in real.items() if node.meta.get("static")}
     grad_mode = torch.is_grad_enabled()
     flows: dict[Node, ControlFlow] = {}
     try:
         for part in parts:
             if part.module is None:
-                found = {node: flow_of(node, gm, compile_body) for node in part.nodes}
+                found = {n: flow_of(n, gm, compile_body, static) for n in part.nodes}
                 flows.update({node: flow for node, flow in found.items() if flow is not None})
                 _switch_grad_mode(part)
             else:
@@ -154,8 +223,11 @@ def split(
                 part.compiled = compile_part(part.module, examples)
     finally:
         torch.set_grad_enabled(grad_mode)
-    compiled = any(part.compiled for part in parts)
-    return SplitGraph(gm, parts, flows) if compiled or flows else None
+    if not flows and not any(part.compiled for part in parts):
+        return None
+    made = _Plan(gm, parts, flows).linked(example_inputs)
+    made.parts, made.flows, made.binds_static = parts, flows, True
+    return made
 
 
 def _apart(node: Node) -> bool:
@@ -166,7 +238,7 @@ def _apart(node: Node) -> bool:
         any(map(_is_sparse, (node, *node.all_input_nodes)))
         or _asks_for_sparse_gradients(node)
         or isinstance(node.target, torch._ops.HigherOrderOperator)
-        or node.target in (torch.autograd.grad, branch)
+        or node.target in (torch.autograd.grad, branch, loop)
         or node.target in GRAD_SWITCHES
         or works_with_gradients(node) is not None
     )
@@ -273,13 +345,12 @@ def _module(gm: GraphModule, part: Part) -> GraphModule:
     return gm.with_graph(graph)
 
 
-def _last_uses(gm: GraphModule, parts: list[Part]) -> list[list[Node]]:
-    """For each part, the results that nothing needs after it."""
-    kept = set(gm.graph.output_node().all_input_nodes)
-    kept.update(n for n in gm.graph.find_nodes(op="placeholder") if is_symbol(_seen(n)))
+def _last_uses(steps: list[_Step], wanted: Sequence[Node]) -> list[list[Node]]:
+    """For each step, the results that nothing needs after it."""
+    kept = set(wanted)
     dead: list[list[Node]] = []
-    for part in reversed(parts):
-        mentioned = dict.fromkeys([*part.inputs, *part.nodes])
+    for step in reversed(steps):
+        mentioned = dict.fromkeys([*step.inputs, *step.needed, *step.outputs])
         dead.append([node for node in mentioned if node not in kept])
         kept.update(mentioned)
     return dead[::-1]
@@ -288,28 +359,28 @@ def _last_uses(gm: GraphModule, parts: list[Part]) -> list[list[Node]]:
 class _Expected:
     """What capture saw of an intermediate tensor, which decides how a part was compiled. Sizes may
     be made of symbols, whose values are among the inputs.
+
+    known: whether all of them are. numbers: sizes, then strides; where these vary, `computed` gives
+    them of the values of `places`.
     """
 
     def __init__(self, node: Node, symbols: dict[Any, Node]) -> None:
         seen = node.meta["example_value"]
         self.node = node
-        self.kind = seen.dtype, seen.requires_grad
+        self.dtype, self.requires_grad = seen.dtype, seen.requires_grad
         exprs = [expr_of(n) for n in (*seen.shape, *seen.stride())]
         used = sorted({s for expr in exprs for s in expr.free_symbols}, key=str)
         self.known = all(symbol in symbols for symbol in used)
-        if self.known:
-            self.places = [symbols[symbol] for symbol in used]
-            self.numbers = [
-                function_of(expr, used) if expr.free_symbols else int(expr) for expr in exprs
-            ]
+        self.places = [symbols[symbol] for symbol in used] if self.known else []
+        self.numbers = [] if used else [int(expr) for expr in exprs]
+        self.computed = _computing(exprs, used) if used and self.known else None
 
-    def holds(self, env: dict[Node, Any]) -> bool:
-        now = env[self.node]
-        if not self.known or (now.dtype, now.requires_grad) != self.kind:
-            return False
-        values = [env[place] for place in self.places]
-        numbers = [n if isinstance(n, int) else n(*values) for n in self.numbers]
-        return [*now.shape, *now.stride()] == numbers
+
+def _computing(exprs: Sequence[Any], symbols: Sequence[Any]) -> Callable[..., list[int]]:
+    functions = [
+        function_of(expr, list(symbols)) if expr.free_symbols else int(expr) for expr in exprs
+    ]
+    return lambda *values: [n if isinstance(n, int) else int(n(*values)) for n in functions]
 
 
 def _expected(gm: GraphModule, part: Part) -> list[_Expected]:

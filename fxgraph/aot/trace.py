@@ -28,7 +28,8 @@ from fxgraph.args import leaves
 from fxgraph.expression_nodes import ExpressionNodes
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from fxgraph.symbols import is_symbolic
+from fxgraph.sym_node import sym_divide
+from fxgraph.symbols import depends_on_data, is_symbolic
 
 aten = torch.ops.aten
 _LEAVES = (int, float, bool, str, type(None))
@@ -129,6 +130,8 @@ class Tracer:
         return self._symbols[symbol]
 
     def _size_node(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+        if function is operator.truediv:  # the program's own are guarded; others are of C++
+            function = sym_divide
         return self.graph.call_function(function, args)
 
     def number(self, leaf: Any) -> Any:
@@ -398,7 +401,18 @@ class Tracer:
         fake = self.fake.run(call.op, (parent.fake, *call.args), call.kwargs, view=True)
         node = self._node(call.op, (self.value(parent), *call.args), call.kwargs, fake)
         self._views[id(fake)] = View(parent.alias, fake, node, parent, call)
+        self._bind_sizes(fake, node)
         return fake
+
+    def _bind_sizes(self, fake: FakeTensor, node: Node) -> None:
+        """A slice whose bounds depend on data has a size that only it tells."""
+        if not self.data.allowed:
+            return
+        sizes: Any = fake.shape
+        for dim, size in enumerate(sizes):
+            symbol = size.node.expr if depends_on_data(size) else None
+            if symbol is not None and symbol.is_Symbol and symbol not in self._symbols:
+                self.data.found(symbol, self._size_of(node, dim, size))
 
     def _as_strided(self, parent: View, call: ViewCall) -> FakeTensor | None:
         """as_strided by way of other views, if those give its very strides."""

@@ -9,23 +9,13 @@ import contextlib
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils import _pytree as pytree
 
 import dynamo
 from backends.aot_eager import aot_eager
 from backends.eager import eager
 from backends.inductor import inductor
+from tests.dynamo.branch_support import ARGUMENTS, CALLS, SEEN, check, same
 from tests.dynamo.dynamic_support import Counting
-
-NAN = float("nan")
-CALLS = [
-    [1.0, 0.0, 2.0, 3.0],
-    [0.0, 0.0, 5.0, 1.0],
-    [0.0, 0.0, 0.0, 0.0],
-    [NAN, 0.0, 2.0, 1.0],
-    [3.0, 2.0, 1.0, 4.0],
-]
-SEEN: list[object] = []  # what programs do outside
 
 
 @pytest.fixture(autouse=True)
@@ -236,8 +226,68 @@ def not_one_value(x, w):
     return x * 3
 
 
+@program(1)
+def numbers(x, w):
+    if x.sum().item() > 5:
+        x = x * w
+    if int((x > 0).sum()) > 2 and bool((x > 1).any()):
+        x = x + 1
+    y = x * 2 if float(x.detach()[0]) < 2 else x - w
+    if 3 > y.max().item():
+        y = y + w
+    return y
+
+
+@program(1)
+def lists(x, w):
+    if x.sum() > 5:
+        found = [x * 2, [x + w]]
+    else:
+        found = [x * 3, [x - w]]
+        found[0] = found[0] + 1
+    found.append(x)
+    return found[0] * found[1][0], found
+
+
+@program(1)
+def dicts(x, w):
+    if x.sum() > 5:
+        found = {"one": x * 2, "other": (x, 1)}
+    else:
+        found = {"one": x * w, "other": (w, 1)}
+    found["third"] = found["one"] + found["other"][0]
+    return found
+
+
 # -- breaks ---------------------------------------------------------------------------------------
 @program(2)
+def one_list_twice(x, w):
+    if x.sum() > 5:
+        a = b = [x * 2]
+    else:
+        a, b = [x * 3], [x * w]
+    a.append(w)
+    return a[0] + b[0], len(b)
+
+
+@program(2)
+def keys(x, w):
+    if x.sum() > 5:
+        found = {"one": x * 2}
+    else:
+        found = {"other": x * 2}
+    return list(found), found
+
+
+@program(2)
+def a_number_besides(x, w):
+    n = x.max().item()
+    if n > 2:
+        x = x * w
+    return x * 2, n
+
+
+@program(1)
 def returns_an_argument(x, w):
     if x.sum() > 5:
         return x * w
@@ -270,7 +320,7 @@ def a_key(x, w):
     return {h: 1}.get(y, 2), y * 1
 
 
-@program(2)
+@program(1)
 def returns_both(x, w):
     h = x * 1
     y = h
@@ -279,7 +329,7 @@ def returns_both(x, w):
     return h, y
 
 
-@program(2)
+@program(1)
 def returns_one_twice(x, w):
     h = x * 1
     a = b = h
@@ -297,7 +347,7 @@ def returns_a_view(x, w):
     return h, y
 
 
-@program(2)
+@program(1)
 def two_that_may_be_one(x, w):
     y = x
     if x.sum() > 5:
@@ -356,7 +406,7 @@ def writes_an_outer_tensor(x, w):
     return y
 
 
-@program(2)
+@program(1)
 def asks_for_a_leaf(x, w):
     y = x
     if x.sum() > 5:
@@ -490,54 +540,6 @@ def grad_mode_in_a_side(x, w):
     return y + x
 
 
-ARGUMENTS = {"plain": (False, False), "grads": (True, True), "one": (False, True)}
-
-
-def outcome(function, values, kind):
-    del SEEN[:]
-    x, w = torch.tensor(values), torch.tensor([1.0, -1.0, 0.5, 2.0])
-    given = [t.requires_grad_(grad) for t, grad in zip((x, w), ARGUMENTS[kind])]
-    try:
-        result = function(*given)
-        tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-        wanted = [(t.sum() * (i + 1)) for i, t in enumerate(tensors) if t.requires_grad]
-        if wanted:
-            sum(wanted).backward()
-    except Exception as error:  # autograd names its nodes
-        return type(error), str(error).partition(" [torch")[0], list(SEEN)
-    facts = [(t.detach(), t.requires_grad, t.is_leaf, t.stride()) for t in tensors]
-    others = [leaf for leaf in pytree.tree_leaves(result) if not isinstance(leaf, torch.Tensor)]
-    which = [[t is given_one for given_one in given] for t in tensors]
-    return facts, others, which, [t.grad for t in given], list(SEEN)
-
-
-def same(one, other):
-    torch.testing.assert_close(one, other, equal_nan=True, rtol=1e-5, atol=1e-6)
-
-
-def check(function, kind, backend, graphs):
-    counting = Counting(backend)
-    compiled = dynamo.compile(lambda x, w: function(x, w), backend=counting)
-    compiles = []
-    for values in CALLS:
-        _same(outcome(function, values, kind), outcome(compiled, values, kind))
-        compiles.append(len(counting.graphs))
-    if kind != "one":  # where results of one side alone may require grad
-        assert compiles == [1] * len(CALLS) if graphs == 1 else 1 < compiles[0] <= graphs, compiles
-
-
-def _same(one, other):
-    left, spec = pytree.tree_flatten(one)
-    right, other_spec = pytree.tree_flatten(other)
-    assert spec == other_spec
-    for a, b in zip(left, right):
-        same(a, b) if isinstance(a, torch.Tensor) else _equal(a, b)
-
-
-def _equal(one, other):
-    assert one == other or one != one
-
-
 @pytest.mark.parametrize("kind", ARGUMENTS)
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
 def test_program(function, kind):
@@ -641,7 +643,7 @@ def test_explain_says_what_became_of_branches():
     assert "in returns: a conditional in the graph" in text
     for function, why in (
         (sizes, "(2,) strides (1,) float32 and (4,) strides (1,) float32"),
-        (returns_an_argument, "the frame returns what a side leaves as it was"),
+        (returns_a_view, "the frame returns what a side leaves as it was"),
         (writes_the_other, "what a side leaves as it was is written later"),
         (may_fail_in_a_side, "a side may raise (getitem)"),
         (number, "the sides leave"),

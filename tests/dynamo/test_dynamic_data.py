@@ -233,6 +233,36 @@ def test_checks_raise_what_the_program_does(name, backend):
     assert len(compiled.context.records) == 1
 
 
+# Views of what data has chosen: their strides are eager's.
+VIEWS = {
+    "expanded": lambda x, m: x[m].expand(3, -1),
+    "expanded behind": lambda x, m: x[m].unsqueeze(-1).expand(-1, 4),
+    "and computed": lambda x, m: (x[m][None].expand(2, -1), x[m].expand(2, -1) * 1),
+    "a column": lambda x, m: torch.stack([x, x * 2], 1)[m][:, :1],
+    "transposed": lambda x, m: torch.stack([x, x * 2], 1)[m].t()[None].expand(2, -1, -1),
+    "one element": lambda x, m: x[m].sum().expand(int(m.sum())),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_strides_of_views_of_what_data_chose(name, backend):
+    fn, x = VIEWS[name], torch.arange(4.0)
+    both = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with dynamo.config.patch(**both):
+        compiled = dynamo.compile(fn, backend=backend)
+        for chosen in (4, 1, 2):
+            mask = torch.arange(4) < chosen
+            one, other = (leaves_of(f(x, mask)) for f in (fn, compiled))
+            assert [t.tolist() for t in one] == [t.tolist() for t in other]
+            assert [t.stride() for t in one] == [t.stride() for t in other]
+    assert len(compiled.context.records) == 1
+
+
+def leaves_of(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
 # What torch's shape rules take for granted of data: x of 4 elements, and something of 3.
 ASSUMED = {
     "broadcast": lambda x, y: x[x > 0] + y,

@@ -299,3 +299,17 @@ def test_data_of_two_calls_at_once():
             (twice,) = torch.autograd.grad(once.sum(), w)
             found.append((first.detach(), second.detach(), w.grad.detach(), twice))
         same(*found)
+
+
+@pytest.mark.parametrize("backend", [aot_eager, inductor])
+def test_derivatives_that_divide_by_zero_as_in_c(backend):
+    """The variance of as many elements as its correction has an infinite gradient, and no error."""
+    compiled = dynamo.compile(lambda x: x.var(0, correction=2), backend=backend, dynamic=True)
+    for n in (4, 2, 3):
+        found = []
+        for function in (compiled, lambda x: x.var(0, correction=2)):
+            x = torch.arange(n * 3.0).view(n, 3).cos().requires_grad_()
+            result = function(x)
+            result.sum().backward()
+            found.append((result.detach(), x.grad))
+        torch.testing.assert_close(*found, equal_nan=True)

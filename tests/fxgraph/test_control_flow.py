@@ -53,15 +53,20 @@ def step(fn, x, w, *, grad):
 
 @pytest.fixture
 def given(monkeypatch):
-    """What bodies are given."""
+    """What compiled bodies are given."""
     calls = []
-    call = control_flow.Body.__call__
+    compiled_for = control_flow.Body._compiled_for
 
-    def counted(body, *inputs):
-        calls.append(inputs)
-        return call(body, *inputs)
+    def counted(body, inputs):
+        function, taken = compiled_for(body, inputs)
 
-    monkeypatch.setattr(control_flow.Body, "__call__", counted)
+        def run(*given):
+            calls.append(given)
+            return function(*given)
+
+        return run, taken
+
+    monkeypatch.setattr(control_flow.Body, "_compiled_for", counted)
     return calls
 
 

@@ -201,12 +201,13 @@ PyTypeObject StepType = [] {
   return type;
 }();
 
-PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_autograd", "The autograd node of compiled training graphs.", -1,
+PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_autograd", "Compiled training graphs, and graphs in parts.", -1,
                           nullptr, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 
-bool register_node_type();  // node.cpp
+bool register_node_type();              // node.cpp
+bool add_parts_type(PyObject* module);  // parts.cpp
 
 }  // namespace framegraph
 
@@ -214,7 +215,7 @@ PyMODINIT_FUNC PyInit__autograd() {
   using namespace framegraph;
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
-  if (PyType_Ready(&StepType) < 0 || !register_node_type() ||
+  if (PyType_Ready(&StepType) < 0 || !register_node_type() || !add_parts_type(module) ||
       PyModule_AddObjectRef(module, "Step", reinterpret_cast<PyObject*>(&StepType)) < 0) {
     Py_DECREF(module);
     return nullptr;

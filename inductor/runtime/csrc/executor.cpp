@@ -247,7 +247,7 @@ class Run {
   void bind(uint32_t v, const char* what) {
     const Value& value = this->value(v);
     const at::Tensor& given = tensor(v);
-    if (C10_UNLIKELY(!fits(given, value))) misfit(what, given, value);
+    if (!depends_on_results(v) && C10_UNLIKELY(!fits(given, value))) misfit(what, given, value);
     if (!value.pointer) return;
     // Reading must not materialise a copy-on-write tensor, writing must.
     c10::TensorImpl* impl = given.unsafeGetTensorImpl();
@@ -273,6 +273,21 @@ class Run {
       call.careful_code = std::move(code);
     }
     careful_ = true;
+  }
+
+  // Whether sizes of an input are known only when an operator has run (a gradient of what data chose): those are checked
+  // then.
+  bool depends_on_results(uint32_t v) const {
+    const int32_t place = program_.values[v].dynamic;
+    return place >= 0 && program_.dynamic[static_cast<size_t>(place)].stage > 0;
+  }
+
+  void check_inputs(uint32_t stage) {
+    for (uint32_t v : program_.input_values) {
+      const int32_t place = program_.values[v].dynamic;
+      if (place < 0 || program_.dynamic[static_cast<size_t>(place)].stage != stage) continue;
+      if (tensor(v).defined() && !fits(tensor(v), value(v))) misfit("input", tensor(v), value(v));
+    }
   }
 
   void bind_derived() {
@@ -466,6 +481,7 @@ class Run {
       }
     }
     Sizes(program_, state_).compute(call.stage);
+    check_inputs(call.stage);
   }
 
   IValue numbers(const Patch& patch) {

@@ -1,0 +1,205 @@
+"""Loops that go on while a tensor says so, as loops in the graph.
+
+    while x.norm() > 1:            gt = x.norm() > 1
+        x = x * w             ->   loop = fxgraph.higher_order.loop(gt, body_0, (x,), (w,))
+    return x + 1                   x = loop[0]
+                                   return x + 1
+
+A turn is captured once, in a graph of its own, for tensors like those that the loop begins with; it
+gives those of the next turn, and whether there is one. What a side of a branch may do
+(interp/conditionals.py), a turn may do; what changes from turn to turn are tensors, alone or in
+tuples, of the same shapes and kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dynamo.bytecode.branches import Turn
+from dynamo.bytecode.liveness import live_before
+from dynamo.interp.sides import (
+    Refused,
+    State,
+    are_equal,
+    check_result,
+    is_inside,
+    joined_fake,
+    like,
+    paired_items,
+    realized,
+    rebuilt,
+    refusals,
+    results_of,
+    run_until,
+    side_scope,
+)
+from dynamo.torch.bodies import attach, wrap_nest
+from dynamo.torch.subgraph import Subgraph
+from dynamo.values.base import Value
+from dynamo.values.containers import NamedTupleValue, TupleValue
+from dynamo.values.tensor import TensorValue, call_in_graph
+from fxgraph.higher_order import loop
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+def run_loop(tx: Interpreter, turn: Turn, predicate: TensorValue, state: State, place: str) -> None:
+    """Go on behind the loop, whose jump stands at `predicate`. Raises Refused."""
+    with refusals():
+        _Loop(tx, turn, state, place).record(_as_going_on(tx, predicate, turn.continues))
+
+
+def _as_going_on(tx: Interpreter, predicate: TensorValue, truth: bool) -> TensorValue:
+    """A tensor that is true if `predicate` has this truth."""
+    if truth:
+        return predicate
+    result = call_in_graph(tx, "call_method", "logical_not", [predicate], {})
+    assert isinstance(result, TensorValue)
+    return result
+
+
+class _Loop:
+    """carried: what changes from turn to turn; the tensors in that."""
+
+    def __init__(self, tx: Interpreter, turn: Turn, state: State, place: str) -> None:
+        self.tx = tx
+        self.turn = turn
+        self.state = state
+        self.place = place
+        live = live_before(tx.code)
+        needed = live[turn.start] | live[turn.exit]
+        unbound = turn.stored & live[turn.exit] - state.locals.keys()
+        if unbound:
+            raise Refused(f"the loop alone assigns {min(unbound)!r}")
+        self.changing = [n for n in state.locals if n in turn.stored and n in needed]
+        self.dead = turn.stored - needed
+        self.before = {name: realized(tx, state.locals[name]) for name in self.changing}
+        self.carried = [t for name in self.changing for t in self._tensors(self.before[name])]
+
+    def _tensors(self, value: Value) -> Iterator[TensorValue]:
+        if type(value) is TensorValue:
+            check_result(self.tx, value)
+            yield value
+        elif type(value) in (TupleValue, NamedTupleValue):
+            for item in value.unpack(self.tx):
+                yield from self._tensors(realized(self.tx, item))
+
+    def _replaced(self, value: Value, tensors: Iterator[Value]) -> Value:
+        """`value` with these tensors in it."""
+        if type(value) is TensorValue:
+            return next(tensors)
+        if type(value) in (TupleValue, NamedTupleValue):
+            items = [realized(self.tx, item) for item in value.unpack(self.tx)]
+            return rebuilt(self.tx, value, [self._replaced(item, tensors) for item in items])
+        return value
+
+    # -- a turn ---------------------------------------------------------------------------------
+    def record(self, predicate: TensorValue) -> None:
+        tx, output = self.tx, self.tx.output
+        # Made where the loop stands, of what is used there: the nodes are those of this graph.
+        carried = [value.node for value in self.carried]
+        with side_scope(tx, self.state) as graph:
+            begins = self._begin(graph)
+            again = self._run()
+            ends = list(self._ends(begins, graph))
+            pairs = [(one, other) for one, other in zip(self._in(begins), ends, strict=True)]
+            results = self._results(graph, [other for _, other in pairs], again)
+        fakes = [joined_fake(tx, one.fake, fake) for (one, _), (_, fake) in zip(pairs, results)]
+        module = graph.finish(graph.local(tuple(node for node, _ in results)))
+        args = (predicate.node, attach(tx, module, output), tuple(carried), tuple(graph.lifted))
+        self.state.restore(tx)
+        node = output.create_node("call_function", loop, args, {}, tuple(fakes), tx)
+        made = wrap_nest(tx, node, tuple(fakes)).unpack(tx)
+        for value, result in zip(self.carried, made, strict=True):
+            assert isinstance(result, TensorValue), "loops give tensors"
+            output.conditionals.note_copy(result, value, self.place, True)
+        self._go_on(made)
+
+    def _begin(self, graph: Subgraph) -> dict[str, Value]:
+        """The frame at the start of a turn, with tensors that are inputs of its graph."""
+        tx = self.tx
+        inputs: list[Value] = []
+        for number, value in enumerate(self.carried):
+            fake = like(tx, value.fake)
+            node = graph.placeholder(f"carried_{number}", fake)
+            made = tx.output.tensor_value(node, fake, TensorValue)
+            made.may_be_another = True
+            inputs.append(made)
+        tensors = iter(inputs)
+        begins = {name: self._replaced(self.before[name], tensors) for name in self.changing}
+        tx.locals.update(begins)
+        for name in self.dead:
+            tx.locals.pop(name, None)
+        tx.index = self.turn.start
+        return begins
+
+    def _run(self) -> TensorValue:
+        """Run the turn; whether there is a next one."""
+        tx = self.tx
+        run_until(tx, self.turn.end)
+        if tx.done or len(tx.stack) != len(self.state.stack) + 1:
+            raise Refused("the loop leaves another stack")
+        truth = tx.pop()
+        if any(one is not other for one, other in zip(tx.stack, self.state.stack)):
+            raise Refused("the loop leaves another stack")
+        later = truth.deferred_truth(tx) if truth.is_deferred else None
+        if later is None:
+            raise Refused(f"a turn ends with {truth.describe()}")
+        again = _as_going_on(tx, later[0], self.turn.again)
+        if again.fake.numel() != 1:
+            raise Refused("a turn ends with more than one truth")
+        return again
+
+    def _in(self, begins: dict[str, Value]) -> list[TensorValue]:
+        return [tensor for name in self.changing for tensor in self._tensors(begins[name])]
+
+    def _ends(self, begins: dict[str, Value], graph: Subgraph) -> Iterator[TensorValue]:
+        """The tensors with which the next turn begins."""
+        for name in self.changing:
+            if name not in self.tx.locals:
+                raise Refused(f"the loop deletes {name!r}")
+            yield from self._paired(begins[name], realized(self.tx, self.tx.locals[name]))
+        for name, value in self.state.locals.items():
+            if name in self.turn.stored:
+                continue
+            if self.tx.locals.get(name) is not value:
+                raise Refused(f"the loop changes {name!r}")
+
+    def _paired(self, begin: Value, end: Value) -> Iterator[TensorValue]:
+        if type(begin) is type(end) is TensorValue:
+            check_result(self.tx, end)
+            yield end
+            return
+        if begin is end and not isinstance(begin, TensorValue):
+            if type(begin) in (TupleValue, NamedTupleValue):
+                yield from self._tensors(begin)
+            return
+        if are_equal(begin, end):
+            return
+        nested = paired_items(self.tx, begin, end, self.state.serial)
+        if nested is None:
+            raise Refused(f"a turn begins with {begin.describe()} and leaves {end.describe()}")
+        for one, other in nested:
+            yield from self._paired(realized(self.tx, one), realized(self.tx, other))
+
+    def _results(
+        self, graph: Subgraph, ends: Sequence[TensorValue], again: TensorValue
+    ) -> list[tuple[Any, Any]]:
+        """What a turn's graph returns."""
+        known = any(again is end for end in ends)
+        if known or not is_inside(again, graph):
+            raise Refused("the loop never ends, or its end does not depend on its turns")
+        return results_of(self.tx, graph, [*ends, again])
+
+    # -- behind the loop --------------------------------------------------------------------------
+    def _go_on(self, made: Sequence[Value]) -> None:
+        tx = self.tx
+        tensors = iter(made)
+        tx.locals.update(
+            {name: self._replaced(self.before[name], tensors) for name in self.changing}
+        )
+        for name in self.dead:
+            tx.locals.pop(name, None)
+        tx.done, tx.result, tx.index = False, None, self.turn.exit

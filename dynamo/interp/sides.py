@@ -1,0 +1,333 @@
+"""Sides of branches and turns of loops: instructions of a frame that are captured in a graph of
+their own. They may compute tensors and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from dynamo.errors import Unsupported
+from dynamo.interp.fallible_operations import can_fail
+from dynamo.plans import AttemptEnded, Retry
+from dynamo.torch.bodies import body_scope
+from dynamo.torch.subgraph import Subgraph
+from dynamo.values.base import Value
+from dynamo.values.builder import Lazy
+from dynamo.values.containers import ListValue, NamedTupleValue, TupleValue
+from dynamo.values.dicts import DictValue
+from dynamo.values.side_effects import SERIALS
+from dynamo.values.tensor import TensorValue
+from fxgraph import Node, effects
+from fxgraph.higher_order import branch, loop
+from fxgraph.symbols import depends_on_data, expr_of, is_symbol, is_symbolic
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_LITERALS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class Refused(Exception):
+    """The branch is no conditional, or the loop none of the graph. why: "the graph breaks, since
+    ...".
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What capture cannot do inside is a reason against the conditional, not for a break there."""
+    try:
+        yield
+    except Unsupported as error:
+        raise Refused(f"in a side: {error.reason}") from None
+    except Retry as retry:
+        raise Refused(f"in a side: {getattr(retry.plan, 'cause', 'a value is needed')}") from None
+    except AttemptEnded:
+        raise Refused("a break stands in a side") from None
+
+
+class State(NamedTuple):
+    """What an interpreter holds."""
+
+    stack: list[Any]
+    locals: dict[str, Any]
+    place: int
+    current: Any
+    began: int
+    exception: Value | None
+    serial: int  # of what is made later, serial numbers are higher
+
+    @classmethod
+    def of(cls, tx: Interpreter) -> State:
+        stack, local = list(tx.stack), dict(tx.locals)
+        return cls(stack, local, tx.index, tx.current, tx.began, tx.exc_info, next(SERIALS))
+
+    def restore(self, tx: Interpreter) -> None:
+        tx.stack[:] = self.stack
+        tx.locals.clear()
+        tx.locals.update(self.locals)
+        tx.index, tx.current, tx.began = self.place, self.current, self.began
+        tx.exc_info, tx.done, tx.result = self.exception, False, None
+
+
+@dataclass
+class Side:
+    """What one side did. result: what it returned, if the frame ends with it."""
+
+    graph: Subgraph
+    stack: list[Any]
+    locals: dict[str, Any]
+    result: Value | None
+
+
+@contextlib.contextmanager
+def side_scope(tx: Interpreter, state: State) -> Iterator[Subgraph]:
+    """Inside, the frame goes on from `state` in a graph of its own. Raises Refused at the end, if
+    that has done more than compute tensors.
+    """
+    output, effects_ = tx.output, tx.output.side_effects
+    state.restore(tx)
+    values, crossed = len(output.values_by_source), effects_.crossings
+    grad = torch.is_grad_enabled()
+    with body_scope(tx) as graph, effects_.untouched():
+        yield graph
+        if torch.is_grad_enabled() is not grad:
+            raise Refused("a side changes the grad mode")
+    if effects_.crossings != crossed or output.finalizable or tx.exc_info is not state.exception:
+        raise Refused("a side does more than compute tensors")
+    found = itertools.islice(output.values_by_source.values(), values, None)
+    if any(_belongs(value, graph) for value in found):
+        raise Refused("a side makes a tensor of what comes from outside")
+    _check_inputs(graph, output.context.fullgraph)
+    _check_nodes(graph)
+
+
+def captured(
+    tx: Interpreter, state: State, start: tuple[int, Sequence[Value]], meeting: int
+) -> Side:
+    """A side from the instruction start[0], with start[1] on the stack."""
+    with side_scope(tx, state) as graph:
+        tx.index = start[0]
+        tx.stack += start[1]
+        run_until(tx, meeting)
+    return Side(graph, list(tx.stack), dict(tx.locals), tx.result if tx.done else None)
+
+
+def run_until(tx: Interpreter, stop: int) -> None:
+    """Execute instructions as `Interpreter.run` does; exceptions leave the side."""
+    while not tx.done and tx.index != stop:
+        tx.began = tx.output.steps
+        if tx.began >= tx.output.next_event:
+            tx.arrive()
+        tx.output.steps += 1
+        handler, instr = tx.program[tx.index]
+        tx.current = instr
+        tx.index += 1
+        handler(tx, instr)
+
+
+def is_inside(value: Any, *sides: Subgraph) -> bool:
+    return any(_belongs(value, side) for side in sides)
+
+
+def _belongs(value: Any, graph: Subgraph) -> bool:
+    return isinstance(value, TensorValue) and value.node.graph is graph.graph
+
+
+def _inputs(side: Subgraph) -> list[Any]:
+    return [node.meta["example_value"] for node in side.graph.find_nodes(op="placeholder")]
+
+
+def _check_inputs(side: Subgraph, may_vary: bool) -> None:
+    """What a side is given: tensors, and numbers that are inputs of the graph."""
+    for value in _inputs(side):
+        tensor = isinstance(value, torch.Tensor)
+        numbers = (*value.shape, *value.stride()) if tensor else (value,)
+        if not tensor and not is_symbol(value):
+            raise Refused("a side uses more than tensors")
+        if any(map(depends_on_data, numbers)):
+            raise Refused("a side uses a size or number that depends on data")
+        if not may_vary and any(map(is_symbolic, numbers)):
+            raise Refused("a side uses a size or number that varies, and fullgraph is not set")
+
+
+def outside_memory(side: Subgraph) -> set[Any]:
+    """The memory of the tensors that a side is given."""
+    return {memory_of(value) for value in _inputs(side) if isinstance(value, torch.Tensor)}
+
+
+def _check_nodes(side: Subgraph) -> None:
+    """A side computes tensors from tensors, and cannot fail."""
+    outside = outside_memory(side)
+    for node in side.graph.nodes:
+        if not node.op.startswith("call_") or node.target in (branch, loop):
+            continue
+        name = getattr(node.target, "__name__", node.target)
+        does = effects.of(node)
+        if does.other or (does.writes and not _writes_own(node, outside)):
+            raise Refused(f"a side does more than compute tensors ({name})")
+        if can_fail(node.target, node.args):
+            raise Refused(f"a side may raise ({name})")
+
+
+def _writes_own(node: Node, outside: set[Any]) -> bool:
+    """Whether a node writes nothing but a tensor that its side made."""
+    name = getattr(node.target, "__name__", node.target)
+    if name in ("batch_norm", "instance_norm") or "out" in node.kwargs or not node.args:
+        return False
+    first = node.args[0]
+    return is_tensor(first) and memory_of(first.meta["example_value"]) not in outside
+
+
+def is_tensor(arg: Any) -> bool:
+    return isinstance(arg, Node) and isinstance(arg.meta.get("example_value"), torch.Tensor)
+
+
+def memory_of(fake: torch.Tensor) -> Any:
+    return fake.untyped_storage()._cdata if fake.layout is torch.strided else id(fake)
+
+
+# -- what sides leave -----------------------------------------------------------------------------
+def check_result(tx: Interpreter, value: TensorValue) -> None:
+    """Raise Refused if the node could not give this tensor."""
+    fake = value.fake
+    plain = value.python_type() is torch.Tensor and fake.layout is torch.strided
+    odd = fake.is_conj() or fake.is_neg() or fake.is_quantized or fake.is_inference()
+    if not plain or odd or tx.output.side_effects.stored_attrs(value):
+        raise Refused("a side leaves a tensor of a kind of its own")
+    if fake.requires_grad and not torch.is_grad_enabled():
+        raise Refused("a side leaves a tensor with a gradient where grad mode is off")
+    if any(map(depends_on_data, (*fake.shape, *fake.stride()))):
+        raise Refused("a side leaves a tensor whose size depends on data")
+
+
+def results_of(
+    tx: Interpreter, side: Subgraph, values: Iterable[TensorValue]
+) -> list[tuple[Node, torch.Tensor]]:
+    """What the side's graph returns: tensors in memory of their own, and inputs as they are."""
+    output = tx.output
+    outside = outside_memory(side)
+    found: dict[Any, TensorValue] = {}
+    results = []
+    output.bodies.append(side)
+    try:
+        for value in values:
+            memory, fake, node = memory_of(value.fake), value.fake, value.node
+            if found.setdefault(memory, value) is not value:
+                raise Refused("a side leaves two tensors of one memory")
+            from_outside = memory in outside or node.graph is not side.graph
+            if from_outside and is_handed_on(value, side):
+                node = side.local(node)
+            elif from_outside or not _is_whole(fake):
+                with output.fake_mode:
+                    fake = fake.clone()
+                node = output.create_node("call_method", "clone", (node,), {}, fake, tx)
+            results.append((node, fake))
+    finally:
+        output.bodies.pop()
+    return results
+
+
+def is_handed_on(value: TensorValue, side: Subgraph) -> bool:
+    """Whether the side gives an input back, the very object."""
+    of_side = value.node.graph is side.graph
+    return (not of_side or value.node.op == "placeholder") and _is_whole(value.fake)
+
+
+def _is_whole(fake: torch.Tensor) -> bool:
+    return not fake._is_view() and bool(fake.storage_offset() == 0)
+
+
+def joined_fake(tx: Interpreter, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The fake result of a node, of those of its bodies, or of what it is given and its body's."""
+    metadata = [
+        ([expr_of(n) for n in (*t.shape, *t.stride())], t.dtype, t.device, t.requires_grad)
+        for t in (one, other)
+    ]
+    if metadata[0] != metadata[1]:
+        kinds = " and ".join(_described(t) for t in (one, other))
+        raise Refused(f"the sides leave tensors that differ: {kinds}")
+    return like(tx, one)
+
+
+def like(tx: Interpreter, fake: torch.Tensor) -> torch.Tensor:
+    """A fake tensor of this kind in memory of its own."""
+    with tx.output.fake_mode, torch.enable_grad():
+        made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+        if fake.requires_grad:
+            made = made.requires_grad_().clone()
+    if list(map(expr_of, made.stride())) != list(map(expr_of, fake.stride())):
+        raise Refused("a side leaves a tensor with gaps in its memory")
+    return made
+
+
+def _described(fake: torch.Tensor) -> str:
+    grad = ", requires grad" if fake.requires_grad else ""
+    return f"{tuple(fake.shape)} strides {fake.stride()} {str(fake.dtype)[6:]}{grad}"
+
+
+# -- values of two sides --------------------------------------------------------------------------
+def realized(tx: Interpreter, value: Any) -> Any:
+    return value.realize(tx) if isinstance(value, Lazy) else value
+
+
+def are_equal(one: Value, other: Value) -> bool:
+    """Whether both are one literal."""
+    if not (one.is_constant() and other.is_constant()):
+        return False
+    left, right = one.as_constant(), other.as_constant()
+    return type(left) is type(right) and type(left) in _LITERALS and repr(left) == repr(right)
+
+
+def paired_items(
+    tx: Interpreter, one: Value, other: Value, since: int
+) -> list[tuple[Value, Value]] | None:
+    """The items of two containers of one kind and length, in pairs: of tuples, and of lists and
+    dicts that the sides made, which is after the serial number `since`.
+    """
+    if type(one) is not type(other) or type(one) not in CONTAINERS:
+        return None
+    if one.cls is not other.cls:  # type: ignore[attr-defined]
+        return None
+    if type(one) in _MUTABLE and not all(_is_newer(value, since) for value in (one, other)):
+        return None
+    if type(one) is DictValue:
+        assert isinstance(other, DictValue)
+        keys = one.keys(tx), other.keys(tx)
+        if len(keys[0]) != len(keys[1]) or not all(map(are_equal, *keys)):
+            return None
+        return list(zip(one.values(tx), other.values(tx)))
+    left, right = one.unpack(tx), other.unpack(tx)
+    return list(zip(left, right)) if len(left) == len(right) else None
+
+
+_MUTABLE = (ListValue, DictValue)
+CONTAINERS = (TupleValue, NamedTupleValue, *_MUTABLE)
+
+
+def _is_newer(value: Value, since: int) -> bool:
+    made = value.mutation
+    return value.source is None and made is not None and made.new and made.serial > since
+
+
+def rebuilt(tx: Interpreter, one: Any, items: list[Any]) -> Value:
+    """A container like `one` of other items."""
+    if type(one) is NamedTupleValue:
+        return NamedTupleValue(one.cls, items)
+    if type(one) is TupleValue:
+        return TupleValue(items)
+    made: Value = ListValue(items)
+    if type(one) is DictValue:
+        keys = zip(one.entries, one.keys(tx), items, strict=True)
+        made = DictValue({key: (value, item) for key, value, item in keys})
+    return tx.output.side_effects.track_new(made)

@@ -1,0 +1,165 @@
+"""Programs over what data chooses: one graph serves none, one, many and all, inference and
+training, with numbers and sizes captured.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+from backends.aot_eager import aot_eager
+from backends.inductor import inductor
+from tests.dynamo.branch_support import same
+from tests.dynamo.dynamic_support import Counting
+
+NAN = float("nan")
+W = [torch.linspace(-1, 1, 16).view(4, 4) * (i + 1) for i in range(3)]
+
+
+def checked(x, n):
+    k = int(n.sum())
+    torch._check(k >= 0)
+    torch._check(k <= 100)
+    return torch.arange(k) * 2 + x.sum()
+
+
+def narrowed(x, n):
+    k = n.sum().item()
+    torch._check(k >= 0)
+    torch._check(k <= x.shape[0])
+    return x.narrow(0, 0, k) * 2
+
+
+def sliced(x, n):
+    return x[: int(n.max())].sum(0)
+
+
+def added(x, n):
+    chosen = torch.arange(6) < n.sum()
+    out = torch.zeros(5, 4)
+    out.index_add_(0, n.new_tensor([0, 4, 2, 2, 1, 0])[chosen], x[chosen])
+    return out
+
+
+def scattered(x, n):
+    chosen = torch.arange(6) < n.sum()
+    return torch.zeros(5).scatter_add(0, n.new_tensor([0, 4, 2, 2, 1, 0])[chosen], x[chosen, 0])
+
+
+def written(x, n):
+    y = x * 1
+    y[torch.arange(6) < n.sum()] = 1
+    return y
+
+
+def mixture(x, n):
+    out = torch.zeros_like(x)
+    expert = torch.arange(6) % 3 * (torch.arange(6) < n.sum())
+    for e in range(3):
+        rows = (expert == e).nonzero().squeeze(-1)
+        out.index_add_(0, rows, x[rows] @ W[e])
+    return out
+
+
+def mixture_of_masks(x, n):
+    out = torch.zeros_like(x)
+    expert = torch.arange(6) % 3 * (torch.arange(6) < n.sum())
+    for e in range(3):
+        out[expert == e] = x[expert == e] @ W[e]
+    return out
+
+
+def padded(x, n):
+    rows = torch.arange(6)[None] < torch.stack([n.sum(), n.sum() * 0 + 2])[:, None]
+    return (x[None].expand(2, -1, -1)[rows] * 2).sum(0)
+
+
+def unpadded(x, n):
+    lengths = torch.stack([n.sum(), n.sum() * 0 + 2]).tolist()
+    return torch.cat([x[:k] * (i + 1) for i, k in enumerate(lengths)])
+
+
+def repeated(x, n):
+    return x.repeat_interleave((torch.arange(6) < n.sum()).long() * 2, 0) + 1
+
+
+def statistics(x, n):
+    return x[torch.arange(6) < n.sum()].mean(0), x[torch.arange(6) < n.sum()].exp()
+
+
+def loss(x, n):
+    chosen = torch.arange(6) < n.sum()
+    return F.cross_entropy(x[chosen], torch.arange(6)[chosen] % 4, reduction="sum")
+
+
+PROGRAMS = [
+    checked, narrowed, sliced, added, scattered, written, mixture, mixture_of_masks, padded,
+    unpadded, repeated, statistics, loss,
+]  # fmt: skip
+
+
+def outcome(function, k, value, grad):
+    x = torch.linspace(-2, 2, 24).view(6, 4)
+    x[1, 2] = value
+    x.requires_grad_(grad)
+    result = function(x, torch.tensor([k]))
+    results = result if isinstance(result, tuple) else (result,)
+    if grad:
+        sum(t.sum() for t in results if t.requires_grad).backward()
+    return [*(t.detach() for t in results), x.grad if grad else torch.zeros(())]
+
+
+@pytest.mark.parametrize("backend", [aot_eager, inductor])
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_one_graph_serves_all(function, backend):
+    captured = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    for grad in (False, True):
+        counting = Counting(backend)
+        with dynamo.config.patch(**captured):
+            compiled = dynamo.compile(function, backend=counting)
+            for k, value in ((3, 0.5), (0, 0.5), (1, NAN), (6, 2.0), (2, NAN), (0, 1.0), (5, -1.0)):
+                one, other = (outcome(f, k, value, grad) for f in (function, compiled))
+                same(one, other)
+                assert [t.shape for t in one] == [t.shape for t in other]
+        assert len(counting.graphs) == 1
+
+
+# Bounds that data tells: beyond the ends, and from behind.
+SLICES = {
+    "end": lambda x, n: x[: int(n)] * 2,
+    "start": lambda x, n: x[int(n) :] * 2,
+    "both": lambda x, n: x[int(n) : int(n) + 2] * 1.5,
+    "from behind": lambda x, n: x[-int(n) :] + 1,
+    "step": lambda x, n: x[int(n) :: 3].sum(0),
+    "columns": lambda x, n: x[:, : int(n)].sum(1),
+    "flat": lambda x, n: x.view(-1)[int(n) :].exp(),
+    "put together": lambda x, n: torch.cat([x[int(n) :], x[: int(n)]]),
+    "a product": lambda x, n: (x[: int(n)] @ x[: int(n)].t()).sum(),
+    "softmax": lambda x, n: x[: int(n)].softmax(-1),
+    "of a slice": lambda x, n: x[1:5][: int(n)].relu(),
+    "an input": lambda x, n: x[int(n) :],
+    "reshaped": lambda x, n: x[: int(n)].reshape(-1),
+    "padded": lambda x, n: F.pad(x[: int(n)], (0, 1)),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", SLICES)
+def test_slices(name, backend):
+    function = SLICES[name]
+    with dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        for grad in (False, True):
+            compiled = dynamo.compile(function, backend=backend)
+            for n in (3, 0, 1, 6, 8, -1, -3, -9, 2):
+                found = []
+                for run in (function, compiled):
+                    x = torch.linspace(-2, 2, 24).view(6, 4).requires_grad_(grad)
+                    result = run(x, torch.tensor(n))
+                    if grad:
+                        result.sum().backward()
+                    found.append((result.detach(), torch.zeros(()) if x.grad is None else x.grad))
+                same(*found)
+                assert found[0][0].shape == found[1][0].shape
+            assert len(compiled.context.records) == 1

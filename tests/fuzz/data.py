@@ -1,0 +1,215 @@
+"""python -m tests.fuzz.data [--programs N] [--seed S] [--backend B]: programs that depend on data.
+
+Branches and loops on tensors and on numbers read from them, masks, places and sizes that data
+chooses, writes, lists and dicts that sides leave; each program is called with none, one, some and
+all of the elements chosen, with and without gradients, and compared with eager: values, objects,
+gradients, effects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import dynamo
+
+NAN = float("nan")
+VALUES = (
+    [1.0, 0.5, 2.0, 3.0],
+    [-1.0, -2.0, -0.5, -3.0],
+    [0.0, 0.0, 0.0, 0.0],
+    [-1.0, 4.0, -2.0, 0.0],
+    [NAN, 1.0, -1.0, 2.0],
+)
+NAMES = "abc"
+SIMPLE = """
+x + y; x * w; x.sin(); y - x; torch.where(x > k, x, y); x * 2; x.cumsum(0); x + k; y
+"""
+EXPRESSIONS = """
+x + y; x * 2; x * w; x.sin(); y - x; torch.where(x > k, x, y); x.clamp(-3, 3); x.cumsum(0)
+x.flip(0); x + k; x.masked_fill(x > k, 0.5); x + x[x > k].sum(); x[[0, 0, 2, 1]]; x.detach() * y
+torch.zeros(4).index_add(0, (x > k).nonzero()[:, 0], x[x > k]); torch.cat([x[x > k], y])[:4]
+torch.zeros(4).masked_scatter(x > k, x[x > k] * 2); x + len(x[x > k]); x * int((x > k).sum())
+torch.cat([x, y])[int((x > k).sum()) :][:4]; torch.cat([x, y]).narrow(0, int((y > k).sum()), 4)
+x + torch.unique(x.detach().nan_to_num().round()).numel()
+x + torch.arange(int((x > k).sum())).sum()
+x + torch.bincount((x > k).long(), minlength=4)[:4]; x.repeat_interleave((x > k).long() + 1)[:4]
+x + sum(t.sum() for t in torch.cat([x, y]).split([int((x > k).sum()), 8 - int((x > k).sum())]))
+x * 2 if (x > k).any() else y; x if x.sum() > k else y + 1
+y + torch.stack([x, y])[:, x > k].sum(1)[0]
+l[0] + 1; l[-1]; d['k'] * 2
+"""
+PREDICATES = """
+x.sum() > k; (x > k).any(); (x > k).all(); torch.isnan(x).any(); x.max() < y.min(); x[0] > k
+"""
+NUMBERS = """
+x.sum().item() > k; int((x > k).sum()) > 2; bool((x > k).any()); float(x[1]) <= k
+k < x[2].item(); not (x > k).any(); (x > k).sum().item() == 0
+"""
+STATEMENTS = """
+x = E; x = E; x = E; x, y = y, x; x = y; x = x.clone(); x += 1; x = x.clone(); x[x > k] = 0.5
+l = [x, y * 2]; l = [x]; d = {'k': x}; l.append(x); log.append(k); y = x.view(2, 2).t().reshape(4)
+x.mul_(2)
+"""
+
+
+def _choices(text: str) -> list[str]:
+    return [one.strip() for line in text.strip().splitlines() for one in line.split(";")]
+
+
+class Programs:
+    """An endless row of the source texts of functions f(a, b, w, log)."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.expressions, self.predicates = _choices(EXPRESSIONS), _choices(PREDICATES)
+        self.simple = _choices(SIMPLE)
+        self.numbers, self.statements = _choices(NUMBERS), _choices(STATEMENTS)
+
+    def __iter__(self) -> Programs:
+        return self
+
+    def __next__(self) -> str:
+        body = ["c, l, d = a + b, [a], {'k': b}", *self._block(2, 4)]
+        ends = self.random.choice(["a, b, c", "a, b, c, l, d", "a * 1, b + c", "c", "l, d"])
+        return "def f(a, b, w, log):\n" + textwrap.indent(
+            "\n".join([*body, f"return {ends}"]), "    "
+        )
+
+    def _filled(self, text: str) -> str:
+        one, other = self.random.sample(NAMES, 2)
+        words = {"x": one, "y": other, "k": str(self.random.choice([0, 1, -1, 2.5]))}
+        made, word = "", ""
+        for char in text + "\n":
+            if char.isalnum() or char in "_'":
+                word += char
+                continue
+            if word == "E":
+                word = self._expression()
+            made += words.get(word, word) + char
+            word = ""
+        return made[:-1]
+
+    def _expression(self) -> str:
+        return self._filled(self.random.choice(self.expressions)).replace("d[k]", "d['k']")
+
+    def _predicate(self) -> str:
+        kind = self.random.random()
+        if kind < 0.15:
+            word = self.random.choice([" and ", " or "])
+            return word.join(self._filled(self.random.choice(self.predicates)) for _ in range(2))
+        pool = self.predicates if kind < 0.65 else self.numbers
+        return self._filled(self.random.choice(pool))
+
+    def _block(self, depth: int, most: int) -> list[str]:
+        lines: list[str] = []
+        for _ in range(self.random.randint(1, most)):
+            lines += self._statement(depth)
+        return lines
+
+    def _statement(self, depth: int) -> list[str]:
+        kind = self.random.random()
+        if depth < 2 and self.random.random() < 0.6:  # what one graph can hold
+            name, value = self.random.choice(NAMES), self.random.choice(self.simple)
+            return [f"{name} = {self._filled(value)}"]
+        if depth == 0 or kind < 0.4:
+            return [self._filled(self.random.choice(self.statements))]
+        body = [f"    {line}" for line in self._block(depth - 1, 3)]
+        if kind < 0.55:
+            return [f"if {self._predicate()}:", *body]
+        if kind < 0.8:
+            other = [f"    {line}" for line in self._block(depth - 1, 3)]
+            return [f"if {self._predicate()}:", *body, "else:", *other]
+        if kind < 0.84:
+            return [f"if {self._predicate()}:", f"    return {self._expression()}, c"]
+        name = f"n{self.random.randrange(1000)}"
+        counts = f"    {name} = {name} + 1"
+        if kind < 0.94:
+            going = self._filled(self.random.choice(self.predicates))
+            head = f"while ({name} < 3) & ({going}):"
+            return [f"{name} = torch.zeros(())", head, counts, *body]
+        ends = [f"    if {name} > 2:", "        break"]
+        return [f"{name} = torch.zeros(())", "while True:", counts, *body, *ends]
+
+
+def _outcome(function: Callable[..., Any], values: list[float], grad: bool) -> Any:
+    given = [torch.tensor(values), torch.tensor([0.5, -1.0, 1.5, 0.0]), torch.ones(4) * 0.5]
+    if grad:
+        given = [
+            t.requires_grad_() * 1 if i < 2 else t.requires_grad_() for i, t in enumerate(given)
+        ]
+        for tensor in given[:2]:
+            tensor.retain_grad()
+    log: list[Any] = []
+    try:
+        result = function(*given, log)
+        leaves = pytree.tree_leaves(result)
+        wanted = [leaf.sum() * (i + 1) for i, leaf in enumerate(leaves) if leaf.requires_grad]
+        if wanted:
+            sum(wanted).backward()
+    except Exception as error:
+        return type(error).__name__, str(error).partition("\n")[0].partition(" [torch")[0], log
+    which = [[leaf is other for other in (*given, *leaves)] for leaf in leaves]
+    facts = [(leaf.detach(), leaf.requires_grad, leaf.stride()) for leaf in leaves]
+    return facts, which, [t.detach() for t in given], [t.grad for t in given], log
+
+
+def _agree(one: Any, other: Any) -> bool:
+    left, spec = pytree.tree_flatten(one)
+    right, other_spec = pytree.tree_flatten(other)
+    return spec == other_spec and all(map(_alike, left, right))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor):
+        return type(one) is type(other) and one == other
+    if not isinstance(other, torch.Tensor) or one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.allclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def mismatch(text: str, backend: str, captured: bool) -> str | None:
+    """Where eager and compiled differ. captured: whether numbers and sizes become symbols."""
+    scope: dict[str, Any] = {"torch": torch}
+    exec(compile(text, "<data>", "exec"), scope)
+    options = {"capture_scalar_outputs": captured, "capture_dynamic_output_shape_ops": captured}
+    dynamo.reset()
+    with dynamo.config.patch(capture_branches="all", **options), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = dynamo.compile(scope["f"], backend=backend)
+        for values in VALUES:
+            for grad in (False, True):
+                sides = [_outcome(f, values, grad) for f in (scope["f"], compiled)]
+                if not _agree(*sides):
+                    told = f"{values} grad={grad} captured={captured}"
+                    return f"{text}\n  {told}\n  eager    {sides[0]}\n  compiled {sides[1]}"
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.data", description=__doc__)
+    parser.add_argument("--programs", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    parser.add_argument("--backend", default="eager")
+    options = parser.parse_args()
+    print(f"--seed {options.seed} --programs {options.programs} --backend {options.backend}")
+    wrong = 0
+    for number, text in zip(range(options.programs), Programs(options.seed)):
+        found = mismatch(text, options.backend, bool(number % 2))
+        if found:
+            wrong += 1
+            print(found, flush=True)
+    print(f"{options.programs} programs, {wrong} differ")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
