@@ -32,6 +32,7 @@ from fxgraph.aot.functional import (
     UndifferentiableHere,
     Unfunctionalizable,
     flat_graph,
+    makes_leaf,
 )
 from fxgraph.aot.functionalize import (
     Finish,
@@ -120,6 +121,8 @@ def _traced(
         _mark_detached(finished)
         _check_views(gm, finished)
         plain = undifferentiated(tracer, gm, inputs, finished)
+        if (plain is None or plain.spent) and any(map(makes_leaf, gm.graph.nodes)):
+            raise Unfunctionalizable("what the graph gives requires grad by requires_grad_()")
         if plain is not None:
             return plain
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
