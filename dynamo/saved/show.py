@@ -77,7 +77,7 @@ def _results(data: Any) -> list[str]:
     outputs = data["outputs"]
     rows = outputs["leaves"]
     texts = dict(paths(outputs["nest"], ""))
-    names = names_from_data(data["symbols"])
+    names = names_from_data(data["symbols"], data["graphs"])
     found = []
     for number in leaf_numbers(outputs["nest"]):
         kind, where = rows[number]
@@ -89,7 +89,8 @@ def _results(data: Any) -> list[str]:
             "constant": "",
         }[kind]
         if kind == "output":
-            what = _tensor(outputs["shapes"][where], names)
+            shape = outputs["shapes"][where]
+            what = "a number" if shape is None else _tensor(shape, names)
         if kind == "constant":
             what = f"always {argument_from_json(where, {})!r}"
         if kind == "leaf":
