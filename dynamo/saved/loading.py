@@ -186,6 +186,7 @@ class Program:
         frame = getattr(graph, "frame", graph)
         limits = {
             "output": len(frame.structure),
+            "item": len(frame.structure),
             "leaf": len(self.data["signature"]["leaves"]),
             "tensor": len(self._tensors),
         }
@@ -211,10 +212,17 @@ class Program:
             raise StoredError(f"a result is {str((kind, where))[:80]}")
         if kind == "output":
             return lambda outputs, leaves, values: outputs[where]
+        if kind == "item":
+            return lambda outputs, leaves, values: self._item(outputs[where])
         if kind == "leaf":
             return lambda outputs, leaves, values: leaves[where]
         tensor = self._tensors[where]
         return lambda outputs, leaves, values: tensor
+
+    def _item(self, output: Any) -> Any:
+        if not isinstance(output, torch.Tensor) or output.dim():
+            raise ProgramError(f"{self.name}: its file takes a number out of what is no number")
+        return output.item()
 
     # -- weights ----------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, torch.Tensor]:

@@ -149,6 +149,8 @@ class _Writer:
             kind, where = outputs["leaves"][number]
             if kind == "constant":
                 continue
+            if kind == "item":  # a tensor, as all results of the runner
+                kind = "output"
             if kind == "leaf":
                 where = self._number(where)
             if kind == "tensor":

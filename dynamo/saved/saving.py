@@ -32,6 +32,7 @@ from fxgraph.aot import (
     asks_for_gradients,
     needs_autograd,
 )
+from fxgraph.aot.returned import numbers_as_tensors, returns_numbers
 from fxgraph.args import leaves
 from fxgraph.serialize import SerializeError, argument_to_json
 from fxgraph.stored import (
@@ -335,16 +336,22 @@ class Saving:
         graph.eliminate_dead_code()
         gm = GraphModule(captured.gm, graph)
         gm.meta.update(captured.gm.meta)
+        if numbers := returns_numbers(gm):
+            with_tensors = numbers_as_tensors(gm, numbers)
+            if with_tensors is None:
+                raise self.fail("a result is a condition that depends on data")
+            gm = with_tensors
         rows: list[list[Any]] = []
 
         def leaf(value: Any, path: str) -> int:
-            rows.append(self._returned(value, path, returned, place))
+            row = self._returned(value, path, returned, place)
+            is_number = row[0] == "output" and row[1] in numbers
+            rows.append(["item", row[1]] if is_number else row)
             return len(rows) - 1
 
         nest = nest_of(captured.returned, leaf, "the result")
-        shapes = [
-            tensor_to_data(vals[i]) if isinstance(vals[i], torch.Tensor) else None for i in kept
-        ]
+        results = gm.graph.output_node().args[0]
+        shapes = [tensor_to_data(one.meta["val"]) for one in results]
         return gm, {"nest": nest, "leaves": rows, "shapes": shapes}
 
     def _returned(self, value: Any, path: str, nodes: Sequence[Any], place: Any) -> list[Any]:

@@ -86,11 +86,11 @@ def _results(data: Any) -> list[str]:
             "leaf": "the argument itself",
             "tensor": "a tensor that the program holds",
             "number": "a number",
+            "item": "a number",
             "constant": "",
         }[kind]
         if kind == "output":
-            shape = outputs["shapes"][where]
-            what = "a number" if shape is None else _tensor(shape, names)
+            what = _tensor(outputs["shapes"][where], names)
         if kind == "constant":
             what = f"always {argument_from_json(where, {})!r}"
         if kind == "leaf":

@@ -30,7 +30,7 @@ from fxgraph.node import Node
 from fxgraph.serialize import SerializeError, argument_from_json, argument_to_json
 from fxgraph.stored.checks import check_functional, check_training, check_window, index_in
 from fxgraph.stored.errors import StoredError
-from fxgraph.stored.expressions import from_data, number_from, number_of, to_data
+from fxgraph.stored.expressions import number_from, number_of, to_data
 from fxgraph.stored.operators import foreign_namespace, name_of, operator_of
 from fxgraph.stored.tensors import dtype_of, tensor_to_data
 from fxgraph.symbols import ShapeEnv, depends_on_data, is_symbol, is_symbolic, numbers_of
@@ -362,7 +362,9 @@ class _Reading:
         return node
 
     def _define(self, node: Node, rows: Any) -> None:
-        """What depends on data gets its name; or it is another expression, which is checked."""
+        """What depends on data gets its name, which may be that of another number: that is checked.
+        Expressions are what the graph's own checks have told of numbers.
+        """
         known = self.reader.symbols
         numbers = numbers_of(node.meta["val"])
         for place, data in rows:
@@ -377,8 +379,8 @@ class _Reading:
                 if _SYMBOL.fullmatch(data) is None:
                     raise StoredError(f"not the name of a symbol: {data[:80]!r}")
                 known[data] = symbol
-            elif (expr := from_data(data, known)) != symbol:
-                self._check(relation("eq", symbol, expr))
+            elif isinstance(data, str) and known[data] != symbol:
+                self._check(relation("eq", symbol, known[data]))
 
     def _node_of(self, node: Node, place: int) -> Node:
         """A node whose value is this number in the result of another."""
