@@ -89,6 +89,18 @@ def test_gradients_are_differentiated(step, backend):
     alike(step, lambda: (torch.randn(5, 4),), perceptron(), backend=backend)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_prediction_that_nothing_differentiates_is_returned_detached(backend):
+    """Its parameters are written by the optimizer before the step ends."""
+
+    def step(model, x):
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss, model(x * 2).detach(), model(x * 3).detach()[1:]
+
+    alike(step, lambda: (torch.randn(5, 4),), perceptron(), backend=backend)
+
+
 class Scaled(nn.Module):
     def __init__(self):
         super().__init__()
