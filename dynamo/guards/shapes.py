@@ -429,7 +429,8 @@ class FrameSymbols:
     @property
     def _whole(self) -> bool:
         """Whether the graph is to be a whole one, which no break at data can end."""
-        return self.output.guesses or self.output.context.export
+        context = self.output.context
+        return self.output.guesses or context.export or context.hooks is not None
 
     def reads_captured(self) -> bool:
         """Whether a number that is read from a tensor becomes a symbol."""

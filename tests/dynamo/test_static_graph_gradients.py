@@ -1,5 +1,5 @@
-"""Steps of dynamo.Graph that differentiate gradients, complex parameters, and the GradScaler, with
-the default backend: one plan, step by step equal to eager.
+"""Steps of dynamo.Graph that differentiate gradients or have sizes that depend on data, complex
+parameters, and the GradScaler, with the default backend: one plan, step by step equal to eager.
 """
 
 from __future__ import annotations
@@ -99,6 +99,48 @@ def test_a_prediction_that_nothing_differentiates_is_returned_detached(backend):
         return loss, model(x * 2).detach(), model(x * 3).detach()[1:]
 
     alike(step, lambda: (torch.randn(5, 4),), perceptron(), backend=backend)
+
+
+# -- sizes and numbers that depend on data --------------------------------------------------------
+def masked(model, x, y):
+    loss = nn.functional.mse_loss(model(x), y, reduction="none")
+    loss = loss[y > 0].mean()
+    loss.backward()
+    return loss
+
+
+def chosen_rows(model, x, y):
+    rows = (y > 0).nonzero()[:, 0]
+    loss = (model(x[rows]) - y[rows]).square().mean()
+    loss.backward()
+    return loss, rows
+
+
+def divided(model, x, y):
+    largest, count = x.abs().max().item(), (y > 0).sum().item()
+    loss = (model(x / largest) - y).square().sum() / max(count, 1)
+    loss.backward()
+    return loss, largest
+
+
+def labelled():
+    y = torch.randn(9, 1)
+    y[0] = 1  # one is counted in any case
+    return torch.randn(9, 4), y
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("step", [masked, chosen_rows, divided])
+def test_sizes_that_depend_on_data(step, backend, tmp_path):
+    """Also of a step that is saved."""
+    graph = alike(step, labelled, perceptron(), backend=backend)
+    dynamo.export(graph)(*labelled()).save(tmp_path / "step.fg")
+    program = dynamo.load(tmp_path / "step.fg", backend=backend)
+    for _ in range(3):
+        given = labelled()
+        torch.testing.assert_close(program(*given), graph(*given))
+    for name, weight in graph.model.named_parameters(prefix="model"):
+        torch.testing.assert_close(program.state_dict()[name], weight.detach())
 
 
 class Scaled(nn.Module):
