@@ -272,7 +272,8 @@ def _has_half(value: Value) -> bool:
 
 def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch._foreach_pow; with a number as base the exponents would be read."""
-    if len(args) == 2 and args[0].is_constant() and not kwargs:
+    number = bool(args) and (args[0].is_constant() or isinstance(args[0], SymbolValue))
+    if len(args) == 2 and number and not kwargs:
         return inline(tx, torch_polyfills.foreach_pow, *args)
     return call_in_graph(tx, "call_function", torch._foreach_pow, args, kwargs)
 

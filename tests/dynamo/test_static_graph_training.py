@@ -274,6 +274,11 @@ def test_scheduled_rates_compile_nothing_anew(kind, name):
     assert len(graph._graph.context.records) == 2  # without state and with it
 
 
+@pytest.mark.parametrize("kind", ["SGD_nesterov", "Adam", "Adam_foreach_amsgrad", "AdamW_fused"])
+def test_cycled_momentum_is_one_plan(kind):
+    check(OPTIMIZERS[kind], SCHEDULES["one_cycle"], backend="inductor", tolerance=1e-4)
+
+
 def test_rates_that_a_metric_lowers():
     """ReduceLROnPlateau, and other changes between calls: one more graph."""
     model, optimizers, _ = world(OPTIMIZERS["Adam_fused"])
