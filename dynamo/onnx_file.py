@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,9 +19,9 @@ from fxgraph.aot import Unfunctionalizable, functionalize
 from fxgraph.symbols import hint_of, is_symbol
 
 
-def write_onnx(module: GraphModule, path: str | os.PathLike[str]) -> None:
-    """Write the graph of `module` to `path`: inputs are named after its placeholders, outputs
-    output_0, ...; sizes that vary in the graph vary in the file.
+def write_onnx(module: GraphModule, path: str | os.PathLike[str], names: Mapping[str, str]) -> None:
+    """Write the graph of `module` to `path`: inputs are named as `names` says of its placeholders,
+    outputs output_0, ...; sizes that vary in the graph vary in the file.
     """
     try:
         import onnx  # noqa: F401
@@ -47,7 +48,7 @@ def write_onnx(module: GraphModule, path: str | os.PathLike[str]) -> None:
                 dynamo=True,
                 verbose=False,
                 external_data=False,
-                input_names=[node.name for node in nodes],
+                input_names=[names.get(node.name, node.name) for node in nodes],
                 dynamic_shapes=tuple(map(_varying, fakes)),
             )
     except torch.onnx.OnnxExporterError as error:

@@ -177,6 +177,45 @@ def _unary(x: torch.Tensor) -> list[Meta] | None:
     return [_meta(x, x.shape, _contiguous(x.shape))] if plain else None
 
 
+def _clamp(x: torch.Tensor, low: Any = None, high: Any = None) -> list[Meta] | None:
+    """Pointwise on a float tensor and two numbers. Also where channels are innermost: torch's rule
+    is Python that takes milliseconds.
+    """
+    if any(type(n) not in (int, float, type(None)) for n in (low, high)):
+        return None
+    if x.dtype in FLOATS and _channels_last(x) and min(x.shape) > 1 and _is_dense(x):
+        return [_meta(x, x.shape, x.stride())]
+    return _unary(x)
+
+
+def _hardtanh(x: torch.Tensor, low: Any = -1.0, high: Any = 1.0) -> list[Meta] | None:
+    """As _clamp, but strides are those of x, where a size is 1, too."""
+    found = _clamp(x, low, high)
+    return found and [_meta(x, x.shape, x.stride())]
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    return list(x.stride()) == _channels_last_strides(x.shape)
+
+
+def _view(x: torch.Tensor, size: Sequence[int]) -> list[Meta] | None:
+    """Of a tensor whose memory is in row-major order."""
+    count = x.numel()
+    if list(x.stride()) != _contiguous(x.shape) or not count:
+        return None
+    size = list(size)
+    known = 1
+    for n in size:
+        known *= n if n != -1 else 1
+    if size.count(-1) > 1 or known <= 0 or count % known:
+        return None
+    if -1 in size:
+        size[size.index(-1)] = count // known
+    elif known != count:
+        return None
+    return [(x.dtype, tuple(size), tuple(_contiguous(size)), int(x.storage_offset()), x.device)]
+
+
 def _binary(x: Any, y: Any) -> list[Meta] | None:
     """Pointwise on a float tensor and a number, or on two tensors alike."""
     if not isinstance(x, torch.Tensor):
@@ -218,5 +257,8 @@ RULES: dict[Any, Rule] = {
         )
         if "default" in getattr(aten, name).overloads()
     },
+    aten.hardtanh.default: _hardtanh,
+    aten.clamp.default: _clamp,
+    aten.view.default: _view,
     **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
 }

@@ -254,6 +254,8 @@ class _Rewrite:
             left, right, alpha = args[1], args[0], [*args, kwargs.pop("alpha", 1)][2]
             scaled = right if alpha == 1 else self._apply(aten.mul.Tensor, right, alpha)
             return self._apply(aten.sub.Tensor, left, scaled)
+        if target is aten.lerp.Scalar:
+            return self._lerp(*args)
         if target not in _OF_TENSORS or len(args) != 2:
             raise _OtherUse
         left, right = args
@@ -262,6 +264,15 @@ class _Rewrite:
         elif kwargs:
             raise _OtherUse
         return self._apply(_OF_TENSORS[target], left, right)
+
+    def _lerp(self, start: Node, end: Node, weight: Node) -> Node:
+        """In ATen's two forms: each is exact at its end."""
+        apart = self._apply(aten.sub.Tensor, end, start)
+        near = self._apply(aten.add.Tensor, start, self._apply(aten.mul.Tensor, weight, apart))
+        rest = self._apply(aten.rsub.Scalar, weight, 1)
+        far = self._apply(aten.sub.Tensor, end, self._apply(aten.mul.Tensor, apart, rest))
+        small = self._apply(aten.lt.Scalar, self._apply(aten.abs.default, weight), 0.5)
+        return self._apply(aten.where.self, small, near, far)
 
     def _operand(self, arg: Any, dtype: torch.dtype) -> Any:
         """A tensor as it is; a number that varies as one of `dtype`."""

@@ -426,15 +426,21 @@ class FrameSymbols:
         return self._nodes.of(value)
 
     # -- numbers that only the call knows ---------------------------------------------------------
+    @property
+    def _whole(self) -> bool:
+        """Whether the graph is to be a whole one, which no break at data can end."""
+        context = self.output.context
+        return self.output.guesses or context.export or context.hooks is not None
+
     def reads_captured(self) -> bool:
         """Whether a number that is read from a tensor becomes a symbol."""
-        wanted = config.capture_scalar_outputs or self.output.guesses
+        wanted = config.capture_scalar_outputs or self._whole
         return wanted and self.allowed and not self.output.bodies
 
     def allow_data(self) -> None:
-        """Have fake tensors give symbols for data, where config says so."""
+        """Have fake tensors give symbols for data, where config says so, or a break is an error."""
         scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
-        if self.output.guesses:
+        if self._whole:
             scalars = sizes = True
         if self.allowed and (scalars or sizes):
             self.env.allow_scalar_outputs = scalars

@@ -315,3 +315,12 @@ def accumulate_gradients(found):
                 leaf.grad = gradient.new_empty_strided(gradient.shape, strides).copy_(gradient)
             else:
                 leaf.grad = gradient
+
+
+def accumulate_histories(found):
+    """accumulate_gradients with create_graph=True: what is stored can be differentiated."""
+    for leaf, gradient, strides in found:
+        if leaf.grad is not None:
+            leaf.grad = leaf.grad + gradient
+        else:
+            leaf.grad = gradient.new_empty_strided(gradient.shape, strides).copy_(gradient)

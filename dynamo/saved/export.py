@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from dynamo.errors import Unsupported
 from dynamo.onnx_file import write_onnx
 from dynamo.saved.saving import save
 from dynamo.saved.schedule import varying
+from dynamo.saved.signature import Bound
 from dynamo.static_graph import Graph as StaticGraph
 from fxgraph import Graph, GraphModule
 
@@ -74,8 +76,11 @@ class Exported:
         return self._call(*args, **kwargs)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write an ONNX file, weights inside; needs the packages of the extra `onnx`."""
-        write_onnx(self.graph_module, path)
+        """Write an ONNX file, weights inside; needs the packages of the extra `onnx`. Inputs have
+        the names of the parameters (x; batch['ids'] is batch_ids), results are output_0, ...
+        """
+        assert self._captured is not None, "made by export"
+        write_onnx(self.graph_module, path, _input_names(self._captured))
 
     def __str__(self) -> str:
         return self.graph_module.code
@@ -123,7 +128,8 @@ class Exported:
 
 def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
     """export(fn)(*args, **kwargs) -> Exported. Raises Unsupported, naming the place, where the
-    graph would break. fn is called once.
+    graph would break. fn is called once. Numbers that are read from tensors (`item()`) and sizes
+    that depend on data (`nonzero()`) vary; torch._check tells what may be relied on.
 
     fn may be a dynamo.Graph: its step is exported, with its optimizers, schedulers and GradScaler
     as they are (after a first step, which makes their state).
@@ -172,6 +178,18 @@ def export(fn: Callable[..., Any]) -> Callable[..., Exported]:
         return Exported(module, guards, _hook.run_or_error(compiled), about)
 
     return inner
+
+
+def _input_names(captured: Captured) -> dict[str, str]:
+    """Of the placeholders that stand for arguments."""
+    bound = Bound(captured.fn, captured.args, captured.kwargs)
+    paths = {id(leaf): path for leaf, path in zip(bound.leaves, bound.paths)}
+    nodes = captured.gm.graph.find_nodes(op="placeholder")
+    return {
+        node.name: re.sub(r"\W+", "_", paths[id(example)]).strip("_")
+        for node, example in zip(nodes, captured.examples, strict=True)
+        if isinstance(example, torch.Tensor) and id(example) in paths
+    }
 
 
 def _marked(value: Any) -> Any:

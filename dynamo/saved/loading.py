@@ -19,7 +19,7 @@ from dynamo.saved.schedule import Rates
 from dynamo.saved.signature import Signature
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.serialize import SerializeError, argument_from_json
-from fxgraph.stored import StoredError, evaluator, from_data, to_data
+from fxgraph.stored import StoredError, assumed, env_from_data, evaluator, from_data, to_data
 from fxgraph.stored.tensors import dtype_of, tensor_to_data
 from fxgraph.symbols import is_symbol
 
@@ -119,9 +119,8 @@ class Program:
             tensors = Tensors(container, data, weights)
             self._tensors = tensors.made
             self._names: dict[str, torch.Tensor] = tensors.names
-            graphs = read_graphs(data, self._tensors, self.name, operators)
-            self._env = graphs.pop("env")
-            self._graphs = graphs
+            self._graphs = read_graphs(data, self._tensors, self.name, operators)
+            self._env = env_from_data(data["symbols"])
             self.schedule = tensors.schedule()
             self._signature = Signature(
                 data["signature"], data["symbols"], self._env, self.name, self.schedule
@@ -187,6 +186,7 @@ class Program:
         frame = getattr(graph, "frame", graph)
         limits = {
             "output": len(frame.structure),
+            "item": len(frame.structure),
             "leaf": len(self.data["signature"]["leaves"]),
             "tensor": len(self._tensors),
         }
@@ -212,10 +212,17 @@ class Program:
             raise StoredError(f"a result is {str((kind, where))[:80]}")
         if kind == "output":
             return lambda outputs, leaves, values: outputs[where]
+        if kind == "item":
+            return lambda outputs, leaves, values: self._item(outputs[where])
         if kind == "leaf":
             return lambda outputs, leaves, values: leaves[where]
         tensor = self._tensors[where]
         return lambda outputs, leaves, values: tensor
+
+    def _item(self, output: Any) -> Any:
+        if not isinstance(output, torch.Tensor) or output.dim():
+            raise ProgramError(f"{self.name}: its file takes a number out of what is no number")
+        return output.item()
 
     # -- weights ----------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -291,8 +298,6 @@ class _Compiled:
             program._tensors[where] if place == "tensor" else None
             for place, where in program._inputs
         ]
-        env = program._env
-        self.known = len(env.guards) if env is not None else 0
         try:
             with torch.set_grad_enabled(kind != "inference"):
                 self.run = program._compiler(self.graph, self.inputs)
@@ -320,11 +325,9 @@ class _Compiled:
         return [next(given) if tensor is None else tensor for tensor in self.inputs]
 
     def _fits(self, values: Mapping[str, Any]) -> bool:
-        """Whether the kernels serve these sizes: compiling has assumed more of them."""
-        env = self.program._env
-        if env is None:
-            return True
-        for guard in env.guards[self.known + len(self.guards) :]:
+        """Whether the kernels serve these sizes: reading and compiling have assumed more."""
+        found = assumed(self.frame, self.program.data["symbols"])
+        for guard in found[len(self.guards) :]:
             self.guards.append(evaluator(to_data(guard.condition)))
         return all(holds(values) for holds in self.guards)
 

@@ -31,7 +31,7 @@ import torch
 from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import ProgramError
 from dynamo.saved.nests import leaf_numbers, paths
-from fxgraph.stored import to_data
+from fxgraph.stored import assumed, to_data
 
 if TYPE_CHECKING:
     from dynamo.saved.saving import Saving
@@ -47,19 +47,17 @@ def runner_sections(
     ProgramError, with the reason, for one that needs Python or torch.
     """
     graphs, inputs = saving.read_back(data)
-    env = graphs.pop("env")
     if "inference" not in graphs:
         raise _refused(saving, "it is a training step")
     make = lookup_backend("inductor").standalone  # type: ignore[attr-defined]
-    known = len(env.guards) if env is not None else 0
     try:
         made = make(graphs["inference"], inputs, tuple(targets) or TARGETS, library)
     except Exception as error:
         if type(error).__name__ != "NotStandalone":
             raise
         raise _refused(saving, str(error)) from error
-    guards = [] if env is None else env.guards[known:]
     writer = _Writer(saving, data, made)
+    guards = assumed(graphs["inference"], data["symbols"])
     plan = writer.plan([{"holds": to_data(g.condition), "text": str(g.condition)} for g in guards])
     sections = {"plan": [json.dumps(plan, allow_nan=False).encode()], "derived": writer.chunks}
     for target, library in made.libraries.items():
@@ -151,6 +149,8 @@ class _Writer:
             kind, where = outputs["leaves"][number]
             if kind == "constant":
                 continue
+            if kind == "item":  # a tensor, as all results of the runner
+                kind = "output"
             if kind == "leaf":
                 where = self._number(where)
             if kind == "tensor":

@@ -24,7 +24,7 @@ from dynamo.saved.schedule import Schedule
 from dynamo.saved.signature import CONSTANTS, Bound
 from dynamo.static_graph import Graph as StaticGraph
 from dynamo.version import __version__
-from fxgraph import Graph, GraphModule
+from fxgraph import Graph, GraphModule, Node
 from fxgraph.aot import (
     FunctionalGraph,
     UndifferentiableHere,
@@ -32,6 +32,7 @@ from fxgraph.aot import (
     asks_for_gradients,
     needs_autograd,
 )
+from fxgraph.aot.returned import numbers_as_tensors, returns_numbers
 from fxgraph.args import leaves
 from fxgraph.serialize import SerializeError, argument_to_json
 from fxgraph.stored import (
@@ -44,7 +45,7 @@ from fxgraph.stored import (
     to_data,
 )
 from fxgraph.stored.tensors import tensor_to_data
-from fxgraph.symbols import expr_of, is_symbolic
+from fxgraph.symbols import depends_on_data, expr_of, is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.saved.export import Captured
@@ -237,7 +238,8 @@ class Saving:
         """Where each symbol's value is found in a call."""
         found = {}
         for symbol, info in env.symbols.items() if env is not None else ():
-            found[symbol.name] = self._read(info)
+            if info.hint is not None:
+                found[symbol.name] = self._read(info)
         return found
 
     def _read(self, info: Any) -> list[Any]:
@@ -301,39 +303,55 @@ class Saving:
         """The graph with its backward; what stands in the way is said when one is asked for."""
         try:
             traced = trace()
+            if isinstance(traced, FunctionalGraph):
+                return {"step": self.writer.functional(traced)}
+            env = _env_of(self.captured.gm)
+            if env is not None and env.has_data():
+                raise UndifferentiableHere("its sizes or numbers depend on data")
         except (Unfunctionalizable, UndifferentiableHere) as error:
             if required:
                 raise
             self.no_backward = str(error)
             return {}
-        if isinstance(traced, FunctionalGraph):
-            return {"step": self.writer.functional(traced)}
         return {"training": self.writer.training(traced)}
 
     def _outputs(self) -> tuple[GraphModule, dict[str, Any]]:
-        """The graph with its tensors alone as results, and what the program returns of them."""
+        """The graph with what it alone knows as results, tensors and numbers that depend on data,
+        and what the program returns of them.
+        """
         captured = self.captured
         node = captured.gm.graph.output_node()
         returned = node.args[0]
-        tensors = [
-            i for i, r in enumerate(returned) if isinstance(captured.results[i], torch.Tensor)
+        vals = [one.meta["val"] if isinstance(one, Node) else one for one in returned]
+        kept = [
+            i
+            for i, val in enumerate(vals)
+            if isinstance(captured.results[i], torch.Tensor) or depends_on_data(val)
         ]
-        place = {i: n for n, i in enumerate(tensors)}
+        place = {i: n for n, i in enumerate(kept)}
         graph = Graph()
         made: dict[Any, Any] = {}
         graph.graph_copy(captured.gm.graph, made)
-        graph.output(tuple(made[returned[i]] for i in tensors))
+        graph.output(tuple(made[returned[i]] for i in kept))
         graph.eliminate_dead_code()
         gm = GraphModule(captured.gm, graph)
         gm.meta.update(captured.gm.meta)
+        if numbers := returns_numbers(gm):
+            with_tensors = numbers_as_tensors(gm, numbers)
+            if with_tensors is None:
+                raise self.fail("a result is a condition that depends on data")
+            gm = with_tensors
         rows: list[list[Any]] = []
 
         def leaf(value: Any, path: str) -> int:
-            rows.append(self._returned(value, path, returned, place))
+            row = self._returned(value, path, returned, place)
+            is_number = row[0] == "output" and row[1] in numbers
+            rows.append(["item", row[1]] if is_number else row)
             return len(rows) - 1
 
         nest = nest_of(captured.returned, leaf, "the result")
-        shapes = [tensor_to_data(returned[i].meta["val"]) for i in tensors]
+        results = gm.graph.output_node().args[0]
+        shapes = [tensor_to_data(one.meta["val"]) for one in results]
         return gm, {"nest": nest, "leaves": rows, "shapes": shapes}
 
     def _returned(self, value: Any, path: str, nodes: Sequence[Any], place: Any) -> list[Any]:
@@ -357,7 +375,6 @@ class Saving:
     def kernels(self, data: Any, targets: Sequence[str]) -> dict[str, list[bytes]]:
         """The sections of libraries, as compiled from what a reader of the program has."""
         graphs, inputs = self.read_back(data)
-        graphs.pop("env")
         make = lookup_backend("inductor").kernels_for  # type: ignore[attr-defined]
         found: dict[str, list[bytes]] = {}
         for graph in graphs.values():
@@ -390,20 +407,21 @@ def kernel_section(target: str, digest: str) -> str:
 def read_graphs(
     data: Any, tensors: Sequence[torch.Tensor], name: str, foreign: Collection[str]
 ) -> dict[str, Any]:
-    """The graphs of a program's data, and the ShapeEnv, "env", that they share. foreign: namespaces
-    of other libraries' operators that they may call.
+    """The graphs of a program's data. foreign: namespaces of other libraries' operators that they
+    may call.
+
+    Each has a ShapeEnv of its own: what one of them checks is not known to the other.
     """
-    env = env_from_data(data["symbols"])
-    reader = GraphReader(env, tensors, foreign)
     graphs: dict[str, Any] = {}
     for kind, graph in data["graphs"].items():
+        reader = GraphReader(env_from_data(data["symbols"]), tensors, foreign)
         read = reader.training if kind == "training" else reader.functional
         if kind not in ("training", "inference", "step"):
             raise StoredError(f"no kind of graph {kind[:40]!r}")
         graphs[kind] = read(graph, name)
     if not graphs:
         raise StoredError("no graph")
-    return {**graphs, "env": env}
+    return graphs
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

@@ -11,40 +11,15 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from dynamo.errors import ProgramError
+from dynamo.static_graph.rates import LR, Column, columns_of
 
-LR, MOMENTUM, BETAS = "lr", "momentum", "betas"
 _TRIED = 50  # steps in which a scheduler that changes momentum is expected to do so
-
-
-class Column:
-    """One number of an optimizer's parameter group."""
-
-    def __init__(self, optimizer: int, group: int, key: str, index: int | None) -> None:
-        self.optimizer, self.group, self.key, self.index = optimizer, group, key, index
-
-    def read(self, optimizers: Sequence[torch.optim.Optimizer]) -> Any:
-        value = optimizers[self.optimizer].param_groups[self.group][self.key]
-        return value if self.index is None else value[self.index]
-
-    @property
-    def name(self) -> str:
-        index = "" if self.index is None else f".{self.index}"
-        return f"optimizers.{self.optimizer}.param_groups.{self.group}.{self.key}{index}"
-
-    @property
-    def source(self) -> str:
-        """How capture names it."""
-        index = "" if self.index is None else f"[{self.index}]"
-        return (
-            f"L['graph'].__dict__['_graph'].__dict__['optimizers'][{self.optimizer}]"
-            f".__dict__['param_groups'][{self.group}][{self.key!r}]{index}"
-        )
 
 
 # -- saving ---------------------------------------------------------------------------------------
@@ -66,7 +41,7 @@ def tabulated(state: Any, steps: int) -> tuple[list[Column], list[list[float]], 
     optimizers, schedulers = _copies(state)
     scheduled = {id(one.optimizer) for one in schedulers}
     columns = [
-        column for column in _columns(optimizers)
+        column for column in columns_of(optimizers)
         if id(optimizers[column.optimizer]) in scheduled
     ]  # fmt: skip
     rows: list[list[float]] = []
@@ -91,16 +66,6 @@ def _copies(state: Any) -> tuple[list[torch.optim.Optimizer], list[Any]]:
         for values in optimizer.state.values():
             kept |= {id(v): v for v in values.values() if isinstance(v, torch.Tensor)}
     return copy.deepcopy((state.optimizers, state.schedulers), kept)
-
-
-def _columns(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[Column]:
-    for i, optimizer in enumerate(optimizers):
-        for g, group in enumerate(optimizer.param_groups):
-            for key in (LR, MOMENTUM):
-                if key in group:
-                    yield Column(i, g, key, None)
-            for index in range(len(group.get(BETAS, ()))):
-                yield Column(i, g, BETAS, index)
 
 
 class Schedule:

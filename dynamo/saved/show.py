@@ -77,7 +77,7 @@ def _results(data: Any) -> list[str]:
     outputs = data["outputs"]
     rows = outputs["leaves"]
     texts = dict(paths(outputs["nest"], ""))
-    names = names_from_data(data["symbols"])
+    names = names_from_data(data["symbols"], data["graphs"])
     found = []
     for number in leaf_numbers(outputs["nest"]):
         kind, where = rows[number]
@@ -86,6 +86,7 @@ def _results(data: Any) -> list[str]:
             "leaf": "the argument itself",
             "tensor": "a tensor that the program holds",
             "number": "a number",
+            "item": "a number",
             "constant": "",
         }[kind]
         if kind == "output":

@@ -47,10 +47,11 @@ class Graph:
     parameters with the key "clip_grad_max_norm" has the norm of its gradients clipped
     ("clip_grad_norm_type" is the order of the norm, 2.0 by default).
 
-    What would break the graph raises dynamo.errors.Unsupported with its reason, line and hint. The
-    first call fixes the inputs: others raise GraphError, or, with dynamic=True, sizes and numbers
-    may vary. A graph runs in one thread at a time. Inside of another Graph or a compiled function,
-    the build() of a Graph without optimizers and settings is a part of that graph.
+    What would break the graph raises dynamo.errors.Unsupported with its reason, line and hint.
+    Numbers that are read from tensors and sizes that depend on data are captured. The first call
+    fixes the inputs: others raise GraphError, or, with dynamic=True, sizes and numbers may vary.
+    A graph runs in one thread at a time. Inside of another Graph or a compiled function, the
+    build() of a Graph without optimizers and settings is a part of that graph.
 
     dynamic, backend, mode, options: see dynamo.compile.
     """

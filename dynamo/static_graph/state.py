@@ -17,6 +17,7 @@ from dynamo.errors import BackendCompilerFailed, GraphError, Unsupported
 from dynamo.static_graph import scaling, step
 from dynamo.static_graph.config import GraphConfig, blocks
 from dynamo.static_graph.hooks import BuildHooks, OverLimit
+from dynamo.static_graph.rates import scheduled
 from dynamo.static_graph.signature import Signature, TensorSpec, specs_of
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ class GraphState:
         self.context = self._make_context()
         self.hooks = self.context.hooks = BuildHooks(graph, self)
         self.context.backend = self.hooks.announce(self.context.backend)
+        self.context.varying = frozenset(scheduled(self.optimizers, self.schedulers))
         way = self._way_built = self._way()
         self._step = dispatcher(way, self.context)
         self._update = None

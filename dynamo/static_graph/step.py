@@ -15,7 +15,7 @@ from dynamo.errors import GraphError
 # -- before capture -------------------------------------------------------------------------------
 def check_build(graph: Any) -> None:
     """Raise GraphError for a class whose build() is missing or never returns anything."""
-    from dynamo.bytecode.returns import returns_none
+    from dynamo.bytecode.returns import never_returns, returns_none
     from dynamo.static_graph.graph import Graph
 
     build = type(graph).build
@@ -25,7 +25,7 @@ def check_build(graph: Any) -> None:
     suspends = inspect.isgeneratorfunction(build) or inspect.iscoroutinefunction(build)
     if suspends:
         raise GraphError(f"build() of {type(graph).__name__} is a generator or coroutine")
-    if code is not None and returns_none(code):
+    if code is not None and returns_none(code) and not never_returns(code):
         raise GraphError(_returns_nothing(graph))
 
 

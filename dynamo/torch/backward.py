@@ -71,11 +71,12 @@ def _differentiate(
 ) -> Value:
     if tx.output.bodies or tx.output.has_overrides:
         raise _refuse("a transform or a tensor subclass is at work")
-    if create_graph.as_constant():
+    hooks = tx.output.context.hooks
+    again = bool(create_graph.as_constant())
+    if again and hooks is None:  # gradients with a history would leave the graph
         raise _refuse("create_graph is True")
     if tx.call_function(tx.wrap(torch.is_anomaly_enabled), [], {}).as_constant():
         raise _refuse("anomaly mode is on")
-    hooks = tx.output.context.hooks
     if hooks is not None:
         tensors, gradients = hooks.before_backward(tx, tensors, gradients)
     outputs = _tensors(tx, tensors)
@@ -91,6 +92,8 @@ def _differentiate(
     for leaf in leaves:
         tx.guard(leaf.source, "accumulates", None)
     settings = {"retain_graph": retain_graph.as_constant(), "allow_unused": True}
+    if again:
+        settings["create_graph"] = True
     if given is not None:
         settings["grad_outputs"] = tuple(_proxy(one) for one in given)
     places = tuple(_proxy(one) for one in outputs), tuple(leaf.as_proxy() for leaf in leaves)
@@ -98,12 +101,13 @@ def _differentiate(
     if any(one is not None and one.layout is not torch.strided for one in found):
         raise _refuse("a gradient is sparse")
     node = tx.output.create_node("call_function", torch.autograd.grad, places, settings, found, tx)
-    copies = _copied_strides(tx, leaves, found)
+    copies = _copied_strides(tx, leaves, found, again)
     ours = wrap_nest(tx, node, found)
     assert isinstance(ours, TupleValue)
     pairs = zip(leaves, ours.items(tx), copies, strict=True)
     kept = [TupleValue([*pair, tx.wrap(copy)]) for *pair, copy in pairs if not _is_none(pair[1])]
-    tx.inline(tx.wrap(torch_polyfills.accumulate_gradients), [TupleValue(kept)], {})
+    store = torch_polyfills.accumulate_histories if again else torch_polyfills.accumulate_gradients
+    tx.inline(tx.wrap(store), [TupleValue(kept)], {})
     return _NONE
 
 
@@ -156,10 +160,11 @@ def _leaves_below(tx: Interpreter, outputs: Sequence[TensorValue]) -> list[Tenso
 
 
 def _copied_strides(
-    tx: Interpreter, leaves: Sequence[TensorValue], found: Any
+    tx: Interpreter, leaves: Sequence[TensorValue], found: Any, always: bool
 ) -> list[tuple[int, ...] | None]:
     """For each gradient, the strides of the copy that autograd stores of it, or None: it stores the
-    gradient itself, since its memory is its alone and it is laid out like the leaf.
+    gradient itself, since its memory is its alone and it is laid out like the leaf (and not
+    `always` a copy).
     """
     fakes = [value.fake for value in tx.output.tensor_values()]
     known = {fake.untyped_storage()._cdata for fake in fakes if torch._C._has_storage(fake)}
@@ -175,7 +180,7 @@ def _copied_strides(
         strides = zip(gradient.shape, gradient.stride(), wanted, strict=True)
         fits = all(size == 1 or mine == its for size, mine, its in strides)
         memory = gradient.untyped_storage()._cdata
-        alone = memory not in known and owners[memory] == 1
+        alone = memory not in known and owners[memory] == 1 and not always
         copies.append(None if fits and alone else wanted)
     return copies
 

@@ -24,6 +24,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import SequenceValue
 from dynamo.values.symbol import SymbolValue, number_of
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
+from fxgraph.aot import fused
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -247,9 +248,32 @@ def fold_foreach_scalars(function: Any) -> Callable[..., Value]:
     return call
 
 
+def fold_fused(function: Any) -> Callable[..., Value]:
+    """torch._fused_adam_ and its kin, whose numbers the operator reads: where they vary, or are
+    tensors, its arithmetic in their place.
+    """
+    ours = fused.steps()[function.__name__]
+
+    def call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        betas = [kwargs[name] for name in ("beta1", "beta2") if name in kwargs]
+        varies = any(isinstance(value, SymbolValue) for value in kwargs.values())
+        varies = varies or any(isinstance(value, TensorValue) for value in betas)
+        if not varies or _has_half(args[0]):  # the rule for SGD has no form for it
+            return call_in_graph(tx, "call_function", function, args, kwargs)
+        return call_in_graph(tx, "call_function", ours, args, kwargs)
+
+    return call
+
+
+def _has_half(value: Value) -> bool:
+    leaves = [leaf for leaf in _leaves(value) if isinstance(leaf, TensorValue)]
+    return any(leaf.fake.dtype in (torch.float16, torch.bfloat16) for leaf in leaves)
+
+
 def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """torch._foreach_pow; with a number as base the exponents would be read."""
-    if len(args) == 2 and args[0].is_constant() and not kwargs:
+    number = bool(args) and (args[0].is_constant() or isinstance(args[0], SymbolValue))
+    if len(args) == 2 and number and not kwargs:
         return inline(tx, torch_polyfills.foreach_pow, *args)
     return call_in_graph(tx, "call_function", torch._foreach_pow, args, kwargs)
 

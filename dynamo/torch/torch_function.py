@@ -266,6 +266,11 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "_foreach_add_ _foreach_addcdiv_ _foreach_addcmul_",
         torch_substitutes.fold_foreach_scalars,
     )
+    table |= _collect(
+        torch,
+        "_fused_sgd_ _fused_adam_ _fused_adamw_ _fused_adagrad_",
+        torch_substitutes.fold_fused,
+    )
     table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
     table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
     table |= _collect(

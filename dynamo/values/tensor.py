@@ -215,9 +215,14 @@ class TensorValue(Value):
             with torch._C.DisableTorchFunctionSubclass():
                 real = self.real.grad
             return tx.wrap(real, AttrSource(self.source, "grad"))
-        if not self.fake.requires_grad:
+        if not self.fake.requires_grad or self._is_new_leaf():
             return ConstantValue(None)
         raise Unsupported(breaks.AttributeAccess(self.describe(), "grad"))
+
+    def _is_new_leaf(self) -> bool:
+        """Whether the frame made the tensor, as a leaf: its gradients are those that it stores."""
+        outside = self.real is not None or self.source is not None
+        return not outside and self.node.op.startswith("call_") and self.fake.is_leaf
 
     def _own_attribute(self, tx: Interpreter, name: str, on_class: bool) -> Value:
         if (
@@ -251,8 +256,8 @@ class TensorValue(Value):
         effects.store_attr(self, name, value)
 
     def _may_be_grad(self, value: Value) -> bool:
-        """Whether autograd takes `value` as the gradient of this tensor, a leaf from outside."""
-        if self.real is None or not self.real.is_leaf:
+        """Whether autograd takes `value` as the gradient of this tensor, a leaf."""
+        if not (self._is_new_leaf() if self.real is None else self.real.is_leaf):
             return False
         if not isinstance(value, TensorValue):
             return value.is_constant() and value.as_constant() is None

@@ -40,10 +40,12 @@ CHECK_FAILED = (
 
 
 @contextlib.contextmanager
-def data_allowed(mode: FakeTensorMode) -> Iterator[None]:
-    """Fake tensors give symbols for data, if they did so at capture."""
+def data_allowed(mode: FakeTensorMode, *, captured: bool = True) -> Iterator[None]:
+    """Fake tensors give symbols for data; if they did so at capture, which there may not have been
+    one of.
+    """
     env: Any = mode.shape_env
-    if env is None or not env.has_data():
+    if env is None or (captured and not env.has_data()):
         yield
         return
     before = env.allow_scalar_outputs, env.allow_dynamic_output_shape_ops

@@ -180,11 +180,21 @@ def asks_for_gradients(gm: GraphModule, nested: bool = False) -> str | None:
         if node.op == "get_attr":
             body = fetch_attribute(gm, node.target)
             reason = asks_for_gradients(body, True) if isinstance(body, GraphModule) else None
+        elif not nested and makes_leaf(node):
+            reason = None if torch.is_grad_enabled() else works_with_gradients(node)
         else:
             reason = works_with_gradients(node, nested)
         if reason:
             return reason
     return None
+
+
+def makes_leaf(node: Node) -> bool:
+    """Whether a tensor that the graph makes is to require grad, as for a gradient penalty: which
+    can be traced if nothing with that history leaves the graph.
+    """
+    called = node.op == "call_method" and node.target == "requires_grad_"
+    return called and not node.kwargs and node.args[0].op.startswith("call_")
 
 
 def works_with_gradients(node: Node, nested: bool = False) -> str | None:
@@ -222,6 +232,8 @@ def needs_autograd(gm: GraphModule, example_inputs: Sequence[Any]) -> str | None
     for node, value in zip(placeholders, example_inputs):
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return f"input {node.meta.get('source', node.name)} requires grad"
+    if any(map(makes_leaf, gm.graph.nodes)):
+        return "the graph calls requires_grad_"
     return _attribute_needing_grad(gm)
 
 
@@ -266,6 +278,7 @@ __all__ = [
     "effects",
     "flat_graph",
     "is_view",
+    "makes_leaf",
     "needs_autograd",
     "root_of",
     "works_with_gradients",

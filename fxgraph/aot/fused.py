@@ -17,11 +17,21 @@ aten = torch.ops.aten
 _HALF = (torch.bfloat16, torch.float16)
 
 
+def steps() -> dict[str, Callable[..., Any]]:
+    """Name of an operator that writes the tensors of its lists -> its rule. Unlike the operator, it
+    takes tensors and symbols for any number.
+    """
+    return {
+        "_fused_sgd_": sgd_,
+        "_fused_adagrad_": adagrad_,
+        "_fused_adam_": adam_,
+        "_fused_adamw_": adamw_,
+    }
+
+
 def rules() -> dict[Any, Callable[..., Any]]:
-    """Overload -> rule of operators that write the tensors of their lists."""
-    made: dict[str, Callable[..., Any]] = {"_fused_sgd_": _sgd, "_fused_adagrad_": _adagrad}
-    made |= {"_fused_adam_": _adam, "_fused_adamw_": _adamw}
-    packets = {getattr(aten, name): rule for name, rule in made.items() if hasattr(aten, name)}
+    """Overload -> rule."""
+    packets = {getattr(aten, name): rule for name, rule in steps().items() if hasattr(aten, name)}
     return {
         getattr(packet, overload): rule
         for packet, rule in packets.items()
@@ -30,7 +40,7 @@ def rules() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def _sgd(
+def sgd_(
     params: Any, grads: Any, buffers: Any, *, weight_decay: float, momentum: float, lr: Any,
     dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
     grad_scale: Any = None, found_inf: Any = None,
@@ -47,10 +57,10 @@ def _sgd(
             one.write(0, grad)
             if nesterov:
                 grad = one.decayed(weight_decay) + grad * momentum
-        one.step(_rate(lr) * grad)
+        one.step(_number(lr) * grad)
 
 
-def _adagrad(
+def adagrad_(
     params: Any, grads: Any, sums: Any, steps: Any, *, lr: Any, lr_decay: float,
     weight_decay: float, eps: float, maximize: bool, grad_scale: Any = None, found_inf: Any = None,
 ) -> None:  # fmt: skip
@@ -59,15 +69,15 @@ def _adagrad(
         grad = one.decayed(weight_decay)
         total = one.state[0] + grad * grad
         one.write(0, total)
-        rate = _rate(lr) / (1 + (step.double() - 1) * lr_decay)
+        rate = _number(lr) / (1 + (step.double() - 1) * lr_decay)
         one.step(rate * grad / (total.sqrt() + eps))
 
 
-def _adam(*args: Any, **kwargs: Any) -> None:
+def adam_(*args: Any, **kwargs: Any) -> None:
     _moments(*args, **kwargs, decoupled=False)
 
 
-def _adamw(*args: Any, **kwargs: Any) -> None:
+def adamw_(*args: Any, **kwargs: Any) -> None:
     _moments(*args, **kwargs, decoupled=True)
 
 
@@ -78,9 +88,10 @@ def _moments(
 ) -> None:  # fmt: skip
     states = (averages, squares, largest) if amsgrad else (averages, squares)
     each = _each(params, grads, grad_scale, found_inf, maximize, *states)
+    beta1, beta2 = _number(beta1), _number(beta2)
     for one, step in zip(each, steps):
         if decoupled:
-            one.step(_rate(lr) * weight_decay * one.param)
+            one.step(_number(lr) * weight_decay * one.param)
         grad = one.grad if decoupled else one.decayed(weight_decay)
         average, square = one.state[:2]
         average = average + (grad - average) * (1 - beta1)
@@ -91,13 +102,13 @@ def _moments(
             square = torch.maximum(one.state[2], square)
             one.write(2, square)
         count = step.double()
-        size = _rate(lr) / (1 - beta1**count)
+        size = _number(lr) / (1 - beta1**count)
         denominator = square.sqrt() / (1 - beta2**count).sqrt() + eps
         one.step(size * average / denominator)
 
 
-def _rate(lr: Any) -> Any:
-    return lr.double() if isinstance(lr, torch.Tensor) else lr
+def _number(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) else value
 
 
 class _One:

@@ -32,6 +32,7 @@ from fxgraph.aot.functional import (
     UndifferentiableHere,
     Unfunctionalizable,
     flat_graph,
+    makes_leaf,
 )
 from fxgraph.aot.functionalize import (
     Finish,
@@ -118,8 +119,11 @@ def _traced(
             if mutation.metadata:
                 raise Unfunctionalizable(f"the sizes of input {mutation.index} change in place")
         _mark_detached(finished)
+        _detach_bases(finished)
         _check_views(gm, finished)
         plain = undifferentiated(tracer, gm, inputs, finished)
+        if (plain is None or plain.spent) and any(map(makes_leaf, gm.graph.nodes)):
+            raise Unfunctionalizable("what the graph gives requires grad by requires_grad_()")
         if plain is not None:
             return plain
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
@@ -222,6 +226,19 @@ def _mark_detached(finished: Finish) -> None:
         if isinstance(leaf, torch.Tensor):
             spec.detached = not leaf.requires_grad
             spec.creation = _creation(leaf) if leaf._is_view() else -1
+
+
+def _detach_bases(finished: Finish) -> None:
+    """A value that leaves the graph by views without history alone needs none: a prediction that
+    is returned detached, and that nothing has differentiated.
+    """
+    seen = {s.index for s in finished.specs if s.kind == "fresh"}
+    seen |= {
+        s.index for s in finished.specs if s.kind == "alias_of_intermediate" and not s.detached
+    }
+    for i, fake in enumerate(finished.value_fakes):
+        if i not in seen and fake.requires_grad:
+            finished.value_fakes[i] = fake.detach()
 
 
 def _creation(view: torch.Tensor) -> int:

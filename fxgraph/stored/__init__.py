@@ -9,12 +9,13 @@ is refused before a kernel is made for it.
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import evaluator, from_data, number_from, number_of, to_data
 from fxgraph.stored.graphs import GraphReader, GraphWriter, foreign_namespaces
-from fxgraph.stored.symbols import env_from_data, env_to_data
+from fxgraph.stored.symbols import assumed, env_from_data, env_to_data
 
 __all__ = [
     "GraphReader",
     "GraphWriter",
     "StoredError",
+    "assumed",
     "env_from_data",
     "env_to_data",
     "evaluator",

@@ -82,13 +82,12 @@ def number_of(value: Any) -> Any:
     return value
 
 
-def number_from(data: Any, env: ShapeEnv | None) -> Any:
-    """The int, or torch.SymInt over the symbols of `env`."""
+def number_from(data: Any, env: ShapeEnv | None, symbols: Mapping[str, sympy.Symbol]) -> Any:
+    """The int, or torch.SymInt over the symbols of `env`, by name."""
     if isinstance(data, int) and not isinstance(data, bool):
         return data
     if env is None or not isinstance(data, dict) or list(data) != ["expr"]:
         raise StoredError(f"not a number: {str(data)[:80]}")
-    symbols = {symbol.name: symbol for symbol in env.symbols}
     return env.symint(from_data(data["expr"], symbols))
 
 

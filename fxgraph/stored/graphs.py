@@ -14,29 +14,35 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+import sympy
 import torch
 
 from fxgraph.aot import FunctionalGraph, MutatedInput, OutputSpec, TrainingGraph
+from fxgraph.aot.data import CHECK_FAILED, FreshSymbols, data_allowed, gives_data
 from fxgraph.aot.fake import FakePropagation, symbolic_dispatch
 from fxgraph.aot.functional import Segment, flat_graph, is_view
 from fxgraph.args import leaves, map_aggregate
-from fxgraph.expression_nodes import value_of
+from fxgraph.expression_nodes import ExpressionNodes, value_of
+from fxgraph.expressions import relation
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.node import Node
 from fxgraph.serialize import SerializeError, argument_from_json, argument_to_json
 from fxgraph.stored.checks import check_functional, check_training, check_window, index_in
 from fxgraph.stored.errors import StoredError
-from fxgraph.stored.expressions import number_from, number_of
+from fxgraph.stored.expressions import number_from, number_of, to_data
 from fxgraph.stored.operators import foreign_namespace, name_of, operator_of
 from fxgraph.stored.tensors import dtype_of, tensor_to_data
-from fxgraph.symbols import ShapeEnv, is_symbol, is_symbolic
+from fxgraph.symbols import ShapeEnv, depends_on_data, is_symbol, is_symbolic, numbers_of
 from fxgraph.torch_fx import fake_tensor_mode
 
 _log = logging.getLogger("torch._subclasses.fake_tensor")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
+_SYMBOL = re.compile(r"u[0-9]{1,6}")
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _COPY = torch.ops.aten.copy_.default
+_SIZE = torch.ops.aten.sym_size.int
+_ASSERT = torch.ops.aten._assert_scalar.default
 _WRITABLE = ("placeholder", "get_attr")
 
 
@@ -104,7 +110,15 @@ class GraphWriter:
         row["args"] = [_argument_to_data(arg) for arg in node.args]
         if node.kwargs:
             row["kwargs"] = {key: _argument_to_data(arg) for key, arg in node.kwargs.items()}
+        numbers = numbers_of(node.meta.get("val")) if _gives_data(node.target) else []
+        data = [[i, to_data(n.node.expr)] for i, n in enumerate(numbers) if is_symbolic(n)]
+        if data:
+            row["data"] = data
         return row
+
+
+def _gives_data(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and gives_data(target)
 
 
 def _input_to_data(node: Node) -> dict[str, Any]:
@@ -159,12 +173,16 @@ class GraphReader:
         self.foreign = foreign  # namespaces of operators, besides torch's
         self.tensors = tensors
         self.mode = fake_tensor_mode(allow_non_fake_inputs=False)
+        # By name: those of inputs, and of data as soon as a node has defined them.
+        self.symbols: dict[str, sympy.Symbol] = {}
         if env is not None:
             mode: Any = self.mode
             mode.shape_env, mode.cache_enabled = env, False
+            self.symbols = {symbol.name: symbol for symbol in env.symbols}
 
     def functional(self, data: Any, name: str) -> FunctionalGraph:
-        module = self._module(data["nodes"], name)
+        with data_allowed(self.mode, captured=False):
+            module = self._module(data["nodes"], name)
         return self._framed(data, module)
 
     def training(self, data: Any, name: str) -> TrainingGraph:
@@ -213,8 +231,8 @@ class GraphReader:
         made = dict(row)
         for key in ("size", "stride"):
             if made[key] is not None:
-                made[key] = tuple(number_from(n, self.env) for n in made[key])
-        made["storage_offset"] = number_from(made["storage_offset"], self.env)
+                made[key] = tuple(number_from(n, self.env, self.symbols) for n in made[key])
+        made["storage_offset"] = number_from(made["storage_offset"], self.env, self.symbols)
         return made
 
     # -- nodes ------------------------------------------------------------------------------------
@@ -268,7 +286,14 @@ class _Reading:
         self.nodes: dict[str, Node] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.fakes = FakePropagation(reader.mode)
+        self.data = FreshSymbols(reader.mode, lambda symbol, node: None, lambda node, *_: node)
         self.finished = False
+        # The node of each symbol, and the expressions of them that are checked.
+        self._symbol_nodes: dict[Any, Node] = {}
+        env: Any = self.env
+        self._expressions = ExpressionNodes(
+            env, self._symbol_nodes.__getitem__, self.graph.call_function
+        )
 
     def add(self, row: Any) -> None:
         if self.finished:
@@ -292,10 +317,11 @@ class _Reading:
     def _input(self, name: str, data: Any) -> Node:
         node = self.graph.create_node("placeholder", name, (), {}, name=name)
         if "symbol" in data:
-            node.meta["val"] = self._symbol(data["symbol"])
+            node.meta["val"] = self._symbol(data["symbol"], node)
             return node
         size, stride = (
-            tuple(number_from(n, self.env) for n in data[key]) for key in ("size", "stride")
+            tuple(number_from(n, self.env, self.reader.symbols) for n in data[key])
+            for key in ("size", "stride")
         )
         if len(size) != len(stride) or any(not is_symbolic(n) and n < 0 for n in (*size, *stride)):
             raise StoredError(f"input {name} of size {size} and stride {stride}")
@@ -305,11 +331,12 @@ class _Reading:
             node.meta["static"] = True
         return node
 
-    def _symbol(self, name: Any) -> Any:
-        found = [symbol for symbol in (self.env.symbols if self.env else ()) if symbol.name == name]
-        if self.env is None or not found:
+    def _symbol(self, name: Any, node: Node) -> Any:
+        symbol = self.reader.symbols.get(name) if isinstance(name, str) else None
+        if self.env is None or symbol is None:
             raise StoredError(f"no symbol {str(name)[:80]!r}")
-        return value_of(self.env, found[0])
+        self._symbol_nodes[symbol] = node
+        return value_of(self.env, symbol)
 
     def _constant(self, name: str, number: Any) -> Node:
         tensor = self.reader.tensors[index_in(number, len(self.reader.tensors))]
@@ -326,17 +353,59 @@ class _Reading:
         }
         node = self.graph.create_node("call_function", target, args, kwargs, name=name)
         try:
-            node.meta["val"] = self._result(target, args, kwargs)
+            node.meta["val"] = self._result(node)
+            if "data" in row:
+                self._define(node, row["data"])
         except Exception as error:
             text = str(error).split("\n")[0][:200]
             raise StoredError(f"{row['op']} of {name}: {text}") from error
         return node
 
-    def _result(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def _define(self, node: Node, rows: Any) -> None:
+        """What depends on data gets its name, which may be that of another number: that is checked.
+        Expressions are what the graph's own checks have told of numbers.
+        """
+        known = self.reader.symbols
+        numbers = numbers_of(node.meta["val"])
+        for place, data in rows:
+            number = numbers[index_in(place, len(numbers))]
+            if not depends_on_data(number) or not number.node._expr.is_Symbol:
+                raise StoredError("a number that depends on data, and does not")
+            symbol = number.node._expr
+            # Of operators with several results no number is checked.
+            if symbol not in self._symbol_nodes and not isinstance(node.meta["val"], tuple | list):
+                self._symbol_nodes[symbol] = self._node_of(node, place)
+            if isinstance(data, str) and data not in known:
+                if _SYMBOL.fullmatch(data) is None:
+                    raise StoredError(f"not the name of a symbol: {data[:80]!r}")
+                known[data] = symbol
+            elif isinstance(data, str) and known[data] != symbol:
+                self._check(relation("eq", symbol, known[data]))
+
+    def _node_of(self, node: Node, place: int) -> Node:
+        """A node whose value is this number in the result of another."""
+        result = node.meta["val"]
+        if not isinstance(result, torch.Tensor):
+            return node
+        made = self.graph.call_function(_SIZE, (node, place))
+        made.meta["val"] = result.shape[place]
+        return made
+
+    def _check(self, condition: Any) -> None:
+        """Have each call check a condition on data, and rely on it."""
+        env: Any = self.env
+        if env.statically(condition) is True:
+            return
+        holds = self._expressions.of_expression(condition)
+        self.graph.call_function(_ASSERT, (holds, CHECK_FAILED)).meta["val"] = None
+        env.check(condition)
+
+    def _result(self, node: Node) -> Any:
         def value(leaf: Any) -> Any:
             return leaf.meta["val"] if isinstance(leaf, Node) else leaf
 
-        given, named = map_aggregate(args, value), map_aggregate(kwargs, value)
+        target, args = node.target, node.args
+        given, named = map_aggregate(args, value), map_aggregate(node.kwargs, value)
         if not isinstance(target, torch._ops.OpOverload):
             if any(isinstance(leaf, torch.Tensor) for leaf in leaves((given, named))) and (
                 target is not operator.getitem
@@ -347,7 +416,17 @@ class _Reading:
             check_window(*given, **named)
         if target is _COPY and not (isinstance(args[0], Node) and args[0].op in _WRITABLE):
             raise StoredError("what is written is no input")
-        result = self.fakes.run(target, given, named, is_view(target))
+        if target is _SIZE:
+            return given[0].shape[index_in(given[1], given[0].dim())]
+        if target is _ASSERT:
+            if isinstance(given[0], torch.SymBool):
+                given[0].node.shape_env.check(given[0])
+            return None
+        if self.data.allowed and gives_data(target):
+            result = self.data.run(target, given, named)
+            self.data.note(node, result)
+        else:
+            result = self.fakes.run(target, given, named, is_view(target))
         for leaf in leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
                 raise StoredError(f"a result of layout {leaf.layout}")

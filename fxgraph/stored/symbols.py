@@ -7,20 +7,25 @@ from typing import Any
 
 import sympy
 
+from fxgraph.aot import FunctionalGraph
 from fxgraph.expressions import is_condition
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import from_data, to_data
-from fxgraph.symbols import ShapeEnv, SymbolInfo
+from fxgraph.symbols import ShapeEnv, ShapeGuard, SymbolInfo
 
 _NAME = re.compile(r"[sf][0-9]{1,6}")
 
 
 def env_to_data(env: ShapeEnv | None) -> dict[str, Any]:
-    """Symbols in the order in which they were made, and guards in the order of assumption."""
+    """Symbols of inputs in the order in which they were made, guards in the order of assumption,
+    and whether graphs make symbols for what depends on data.
+    """
     if env is None:
-        return {"symbols": [], "guards": []}
-    if env.has_data():
-        raise StoredError("sizes or numbers that depend on data cannot be saved yet")
+        return {"symbols": [], "guards": [], "data": False}
+    inputs = [info for info in env.symbols.values() if not _is_data(info)]
+    unknown = [info.name for info in inputs if info.hint is None]
+    if unknown:
+        raise StoredError(f"nothing may be assumed of {', '.join(unknown)}, which guards need")
     symbols = [
         {
             "name": info.symbol.name,
@@ -29,20 +34,25 @@ def env_to_data(env: ShapeEnv | None) -> dict[str, Any]:
             "low": info.declared[0],
             "high": info.declared[1],
         }
-        for info in env.symbols.values()
+        for info in inputs
     ]
     guards = [
         {"condition": to_data(guard.condition), "text": env.describe(guard.condition)}
         for guard in env.guards
     ]
-    return {"symbols": symbols, "guards": guards}
+    return {"symbols": symbols, "guards": guards, "data": len(inputs) < len(env.symbols)}
+
+
+def _is_data(info: SymbolInfo) -> bool:
+    """Whether the value of the symbol is read from a tensor, and not from an input."""
+    return info.hint is None and info.source is None
 
 
 def env_from_data(data: Any) -> ShapeEnv | None:
-    """A ShapeEnv with these symbols, that assumes these guards; None without symbols."""
-    if not data["symbols"]:
-        if data["guards"]:
-            raise StoredError("conditions on sizes, and no size that varies")
+    """A ShapeEnv with these symbols, that assumes these guards; None where nothing varies."""
+    if not data["symbols"] and data["guards"]:
+        raise StoredError("conditions on sizes, and no size that varies")
+    if not data["symbols"] and not data.get("data"):
         return None
     env = ShapeEnv()
     for row in data["symbols"]:
@@ -60,9 +70,19 @@ def env_from_data(data: Any) -> ShapeEnv | None:
     return env
 
 
-def names_from_data(data: Any) -> dict[str, sympy.Symbol]:
-    """The symbols by name, for reading expressions as text."""
-    return {row["name"]: _symbol(row).symbol for row in data["symbols"]}
+def assumed(graph: FunctionalGraph, data: Any) -> list[ShapeGuard]:
+    """What a graph that was read assumes of sizes besides the guards in the data of its symbols."""
+    env = graph.graph_module.meta["fake_mode"].shape_env
+    return [] if env is None else env.guards[len(data["guards"]) :]
+
+
+def names_from_data(data: Any, graphs: Any = None) -> dict[str, sympy.Symbol]:
+    """The symbols by name, for reading expressions as text: those of inputs, and those that nodes
+    of graphs define.
+    """
+    rows = [row for graph in (graphs or {}).values() for row in graph.get("nodes", ())]
+    found = {n: sympy.Symbol(n) for row in rows for _, n in row.get("data", ()) if type(n) is str}
+    return found | {row["name"]: _symbol(row).symbol for row in data["symbols"]}
 
 
 def _symbol(row: Any) -> SymbolInfo:

@@ -251,6 +251,14 @@ class Lowering:
         self.program.steps.append(AtenCall(name, clone, [window], {}, [buffer]))
         return Tensor.of(buffer)
 
+    def aten_copy(self, t: Tensor, window: Window) -> None:
+        """Write what loops cannot hold into `window`, by aten."""
+        copy = torch.ops.aten.copy_.default
+        name = f"aten{len(self.program.steps)}"
+        given, written = [window, self.realize(t)], (window.buffer.name,)
+        self.note_fallback(copy)
+        self.program.steps.append(AtenCall(name, copy, given, {}, [None], True, written))
+
     def store(self, t: Tensor, window: Window) -> None:
         """Write a lazy tensor's elements into `window`, part by part if it is made of parts."""
         if t.numel == 0:

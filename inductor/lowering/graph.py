@@ -262,6 +262,9 @@ class _Run:
             raise Undecided("what is on another device")
         if source.window is not None and source.window.buffer is window.buffer:
             source = self.ctx.copy(source)
+        if target.dtype not in COMPUTE_TYPES or source.dtype not in COMPUTE_TYPES:
+            self.ctx.aten_copy(source, window)
+            return target
         source = pointwise.convert(self.ctx, source, target.dtype)
         source = self.ctx.pointwise(lambda v: v, [source], source.dtype, work=0, size=target.size)
         before = len(self.ctx.program.steps)

@@ -144,6 +144,8 @@ class GraphSizes:
         return read._truth(value.node._expr, env)
 
     def _truth(self, expr: Any, env: Any) -> Extent:
+        if expr in (sympy.true, sympy.false):
+            return int(bool(expr))
         if isinstance(expr, sympy.Not):
             return 1 - self._truth(expr.args[0], env)
         if isinstance(expr, sympy.And | sympy.Or):

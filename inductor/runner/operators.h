@@ -33,12 +33,21 @@ struct Made {
   void* data = nullptr;
 };
 
+// What one call of an operator gave. Both throw std::exception for results that are others.
+class Results {
+ public:
+  virtual ~Results() = default;
+  // A size of a result; -1: the result itself, a number.
+  virtual int64_t number(size_t result, int64_t dim) const = 0;
+  // All of them, each laid out as its window says. Once.
+  virtual std::vector<Made> keep(const std::vector<Window>& windows) = 0;
+};
+
 class Operator {
  public:
   virtual ~Operator() = default;
   // By any number of threads at once. Throws std::exception.
-  virtual std::vector<Made> call(const std::vector<Window>& tensors, const std::vector<int64_t>& numbers,
-                                 const std::vector<Window>& results) const = 0;
+  virtual std::unique_ptr<Results> call(const std::vector<Window>& tensors, const std::vector<int64_t>& numbers) const = 0;
 };
 
 }  // namespace fg

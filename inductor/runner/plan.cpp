@@ -182,17 +182,21 @@ class Reader {
     static const Named<Register::Kind> kinds[] = {
         {"int", Register::Int}, {"dim", Register::Dim}, {"const", Register::Const}, {"add", Register::Add},
         {"mul", Register::Mul}, {"//", Register::Div},  {"%", Register::Mod},       {"max", Register::Max},
-        {"min", Register::Min}};
-    Register made{by_name(kinds, row[size_t{0}].string()), row[1].integer(), row[2].integer()};
+        {"min", Register::Min}, {"result", Register::Result}};
+    const bool late = row.items().size() > 3;
+    Register made{by_name(kinds, row[size_t{0}].string()), row[1].integer(), row[2].integer(), late ? row[3].integer() : 0};
     if (made.kind == Register::Int || made.kind == Register::Dim) {
       const Source& from = program_.given.at(index(row[1], program_.given.size()));
       const bool tensor = from.kind == Source::Leaf;
       if (tensor != (made.kind == Register::Dim)) throw Error("a size of no tensor");
       if (tensor) index(row[2], program_.inputs[from.index].size.size());
-    } else if (made.kind != Register::Const) {
-      index(row[1], program_.registers.size());
-      index(row[2], program_.registers.size());
+    } else if (made.kind != Register::Const && made.kind != Register::Result) {
+      for (size_t i : {1, 2}) {
+        const Register& operand = program_.registers[index(row[i], program_.registers.size())];
+        if (operand.stage > made.stage) throw Error("a number of one that is known later");
+      }
     }
+    if (made.stage < 0 || (made.kind == Register::Result) > made.stage) throw Error("a number that is never known");
     program_.registers.push_back(made);
   }
 
@@ -437,12 +441,24 @@ class Reader {
       }
       made.results.push_back(result.integer());
     }
+    if (row.items().size() > 6) binds(row[6], made);
     try {
       made.function = operators_->find(name.c_str(), overload.c_str(), args);
     } catch (const std::exception& error) {
       throw failed(error.what());
     }
     program_.calls.push_back(std::move(made));
+  }
+
+  // Registers belong to one operator each, in the order of their stages.
+  void binds(const Json& rows, OperatorCall& call) {
+    call.stage = ++stages_;
+    for (const Json& row : rows.items()) {
+      Bind made{index(row[size_t{0}], program_.registers.size()), index(row[1], call.results.size()), row[2].integer()};
+      const Register& found = program_.registers[made.reg];
+      if (found.kind != Register::Result || found.stage != call.stage) throw Error("a number that is no operator's");
+      call.binds.push_back(made);
+    }
   }
 
   Argument argument(const Json& row, OperatorCall& call) const {
@@ -501,6 +517,7 @@ class Reader {
   const fg_operators* const operators_;
   std::vector<Memory> statics_;
   std::map<std::string, int64_t> names_;
+  int64_t stages_ = 0;  // operators so far that give numbers
 };
 
 Program::Program(File& file, const fg_operators* operators) {

@@ -41,9 +41,10 @@ struct Number {
 };
 
 struct Register {
-  enum Kind : uint8_t { Int, Dim, Const, Add, Mul, Div, Mod, Max, Min };
+  enum Kind : uint8_t { Int, Dim, Const, Add, Mul, Div, Mod, Max, Min, Result };  // Result: an operator's
   Kind kind;
   int64_t a, b;
+  int64_t stage;  // computed after so many operators that give numbers
 };
 
 struct Type {
@@ -82,12 +83,21 @@ struct Check {
   std::vector<Number> sizes;
 };
 
+// A register that has its value from an operator: from a size of a result, or (-1) from the result itself.
+struct Bind {
+  uint32_t reg;
+  size_t result;
+  int64_t dim;
+};
+
 // An operator of a library. What it brings to a call: values, and numbers.
 struct OperatorCall {
   std::unique_ptr<Operator> function;
   std::vector<uint32_t> tensors;
   std::vector<Number> numbers;
   std::vector<int64_t> results;  // values; -1: nobody reads it
+  std::vector<Bind> binds;
+  int64_t stage = 0;  // of the registers that can be computed then
 };
 
 struct Step {

@@ -71,7 +71,7 @@ class Call {
     for (const Condition& condition : program_.conditions) {
       if (condition.holds.get(state_.symbols) == 0) throw Error("its sizes are to keep: " + condition.text);
     }
-    compute();
+    compute(0);
     bind();
     for (const Step& step : program_.steps) take(step);
     give(results);
@@ -171,11 +171,13 @@ class Call {
   // -- sizes
   int64_t number(const Number& n) const { return n.get(state_.registers.data()); }
 
-  void compute() {
+  // Those of a stage.
+  void compute(int64_t stage) {
     Checked checked;
     auto& registers = state_.registers;
     for (size_t i = 0; i < registers.size(); ++i) {
       const Register& item = program_.registers[i];
+      if (item.stage != stage || item.kind == Register::Result) continue;
       const bool plain = item.kind == Register::Int || item.kind == Register::Dim || item.kind == Register::Const;
       const int64_t a = plain ? item.a : registers[static_cast<size_t>(item.a)];
       const int64_t b = plain ? item.b : registers[static_cast<size_t>(item.b)];
@@ -190,9 +192,10 @@ class Call {
         case Register::Mod: result = checked.add(a, -checked.mul(b, checked.div(a, b))); break;
         case Register::Max: result = std::max(a, b); break;
         case Register::Min: result = std::min(a, b); break;
+        case Register::Result: break;  // has its value from the operator
       }
     }
-    if (!checked.fits) throw Error("its inputs are too large: a size in it does not fit into 64 bits");
+    if (!checked.fits) throw Error("a size in it does not fit into 64 bits: its inputs, or numbers in them, are too large");
     for (size_t i = 0; i < program_.sizes.size(); ++i) state_.sizes[i] = number(program_.sizes[i]);
   }
 
@@ -277,11 +280,13 @@ class Call {
   }
 
   void call(const OperatorCall& call) {
-    std::vector<Window> tensors, results;
-    std::vector<int64_t> numbers = all(call.numbers);
+    std::vector<Window> tensors, windows;
     for (uint32_t v : call.tensors) tensors.push_back(window(v));
-    for (int64_t v : call.results) results.push_back(v < 0 ? Window() : shape(program_.values[static_cast<size_t>(v)]));
-    auto made = call.function->call(tensors, numbers, results);
+    const auto results = call.function->call(tensors, all(call.numbers));
+    for (const Bind& bind : call.binds) state_.registers[bind.reg] = results->number(bind.result, bind.dim);
+    if (!call.binds.empty()) compute(call.stage);
+    for (int64_t v : call.results) windows.push_back(v < 0 ? Window() : shape(program_.values[static_cast<size_t>(v)]));
+    auto made = results->keep(windows);
     for (size_t i = 0; i < call.results.size(); ++i) {
       if (call.results[i] < 0) continue;
       const auto v = static_cast<size_t>(call.results[i]);

@@ -11,9 +11,12 @@ A number is an int, or [register, 0]: registers are computed for each call, in t
     arena       byte offset in the memory that a call has to itself
     produced    -: memory that an operator of libtorch gives
     view        the value that it is a window of, from element `offset` on
+    registers   [operation, a, b] or, computed only after the n-th operator that gives numbers,
+                [operation, a, b, n]; the operation "result" is such a number
     steps       ["alloc", value]; ["free", value]; ["kernel", symbol, [[value, byte offset], ...],
                 total, grain, label]; ["check", [value, byte offset], is an index, message, sizes];
-                ["operator", name, overload, arguments, those by keyword, [value, or -1: unread]]
+                ["operator", name, overload, arguments, those by keyword, [value, or -1: unread],
+                and, of one that gives numbers, [[register, result, dimension, or -1: itself], ...]]
     arguments   None, bools, ints, strings and lists are themselves; others have one of the keys
                 "value", "register", "real" (its bits as an int64), "dtype", "device", "layout",
                 "memory_format"
@@ -132,8 +135,6 @@ def _check(c: pipeline.Compilation, library: str) -> None:
         raise NotStandalone(f"operators that libtorch has none of: {', '.join(names)}")
     if c.spec.objects:
         raise NotStandalone(f"an argument of a {type(c.spec.objects[0]).__name__}")
-    if any(step.kind == "aten" and step.binds for step in c.spec.steps):
-        raise NotStandalone("sizes that depend on data")
     written = c.functional.input_mutations
     if any(c.static[m.index] for m in written):
         raise NotStandalone("it writes its buffers, which calls side by side would share")
@@ -147,7 +148,7 @@ def _data(program: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {
             "format": FORMAT,
-            "registers": [[op, a, b] for _, op, a, b in program["registers"]],
+            "registers": [[*r, n] if n else [*r] for n, *r in program["registers"]],
             "sizes": program["sizes"],
             "arena": program["arena_bytes"],
             "values": [_value(value) for value in program["values"]],
@@ -169,9 +170,10 @@ def _value(value: Sequence[Any]) -> list[Any]:
 def _step(step: Sequence[Any]) -> list[Any]:
     if step[0] != "aten":
         return list(step)
-    _, name, overload, args, kwargs, results, _ = step
+    _, name, overload, args, kwargs, results, binds = step
     keywords = {key: _argument(value) for key, value in kwargs.items()}
-    return ["operator", name, overload, _argument(args), keywords, results]
+    row = ["operator", name, overload, _argument(args), keywords, results]
+    return [*row, [list(bind) for bind in binds]] if binds else row
 
 
 def _argument(value: Any) -> Any:

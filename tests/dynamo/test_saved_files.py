@@ -100,6 +100,25 @@ def test_forgeries_are_refused(file, tmp_path, what):
         loaded(forge(file, tmp_path / "forged.fg", changed))
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_conditions_that_were_taken_out_hold_nevertheless(tmp_path, backend):
+    """What reading assumes of sizes is checked in calls, whatever the file says of it."""
+    x = torch.randn(8, 3)
+    dynamo.mark_dynamic(x, 0)
+    dynamo.export(fifth_row)(x).save(tmp_path / "whole.fg")
+    program = program_of(tmp_path / "whole.fg")
+    assert program["symbols"]["guards"].pop()["condition"][0] == "And"
+    program["symbols"]["symbols"][0]["low"] = 2
+    loaded = dynamo.load(forge(tmp_path / "whole.fg", tmp_path / "f.fg", program), backend=backend)
+    torch.testing.assert_close(loaded(x), x[4] + 1)
+    with pytest.raises(IndexError, match="index 4 out of range"):
+        loaded(x[:3])
+
+
+def fifth_row(x):
+    return x[4] + 1
+
+
 @pytest.mark.parametrize(
     "text",
     [b"", b"[]", b"{", b'"xxx', b"[" * 100_000, b'{"a": 1' + b"0" * 5000 + b"}", b"\xff"],

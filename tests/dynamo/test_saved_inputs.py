@@ -256,16 +256,11 @@ def gives_an_object(self, x):
     return x + 1, {"module": self}
 
 
-def of_data(self, x):
-    return x[x > 0]
-
-
 UNSAVED = {
     stores: r"Module cannot be saved: beside computing tensors it changes .*\(last\)",
     prints: "beside computing tensors it changes",
     replaces: "beside computing tensors it changes",
     gives_an_object: r"the result\[1\]\['module'\] is a Made",
-    of_data: "data",
 }
 
 

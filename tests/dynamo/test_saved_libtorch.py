@@ -22,6 +22,7 @@ from inductor.runner import FOLDER, libtorch_flags
 from tests.dynamo import runner
 from tests.dynamo.damaging import sections_of
 from tests.dynamo.runner import Library, build
+from tests.dynamo.test_saved_data import CASES
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [runner.needs, pytest.mark.slow]  # libtorch's headers take half a minute
@@ -161,6 +162,50 @@ def test_sizes_that_vary(library, tmp_path):
         for count in (2, 6, 37, 3):
             x = torch.randn(count, 4)
             assert_same(program(x), fn(x))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sizes_that_depend_on_data(library, tmp_path, name):
+    """Numbers among results are tensors."""
+    fn, arguments = CASES[name]
+    torch.manual_seed(0)
+    with library.load(save(tmp_path / "m.fg", fn, *arguments(0))) as program, torch.no_grad():
+        for n in range(4):
+            given = arguments(n)
+            results = fn(*given)
+            results = results if isinstance(results, tuple) else (results,)
+            for one, other in zip(program(*given), results, strict=True):
+                torch.testing.assert_close(one, torch.as_tensor(other), check_dtype=one.dim() > 0)
+
+
+def test_what_a_program_checks_is_checked(library, tmp_path):
+    fn, arguments = CASES["numbered"]
+    with library.load(save(tmp_path / "m.fg", fn, *arguments(0))) as program:
+        with pytest.raises(RuntimeError, match="Expected cond to be True"):
+            program(drawn(3), torch.tensor(0))
+        assert_same(program(drawn(3), torch.tensor(2))[:1], [torch.zeros(2) + drawn(3).sum()])
+
+
+def test_forged_numbers_of_operators_are_refused(library, tmp_path):
+    fn, arguments = CASES["places"]
+    path = save(tmp_path / "m.fg", fn, *arguments(0))
+    sections = sections_of(path)
+    plan = json.loads(sections["plan"][0])
+    place = next(i for i, step in enumerate(plan["steps"]) if len(step) > 6)
+    late = next(i for i, row in enumerate(plan["registers"]) if len(row) > 3)
+    for change, text in (
+        (lambda plan: plan["steps"][place][6][0].__setitem__(0, 10**6), "a number of nothing"),
+        (lambda plan: plan["steps"][place][6][0].__setitem__(1, 10**6), "a number of nothing"),
+        (lambda plan: plan["registers"][late].__setitem__(3, 7), "no operator's|known later"),
+        (lambda plan: plan["registers"][late].__setitem__(3, -1), "never known"),
+        (lambda plan: plan["registers"][late].pop(), "never known"),
+    ):
+        changed = copy.deepcopy(plan)
+        change(changed)
+        forged = {**sections, "plan": [json.dumps(changed).encode()]}
+        container.write(tmp_path / "forged.fg", forged)
+        with pytest.raises(RuntimeError, match=text), library.load(tmp_path / "forged.fg"):
+            pass
 
 
 def test_the_random_numbers_are_libtorchs(library, tmp_path):

@@ -285,6 +285,10 @@ def second_thread():
         assert found[0].tolist() == [2, 2] and graph(torch.ones(2)).tolist() == [2, 2]
 
 
+def raises(self, x):
+    raise KeyError("its own")
+
+
 def calls_itself():
     graph_of(lambda self, x: self(x))(torch.ones(2))
 
@@ -312,6 +316,11 @@ MISUSES = {
         lambda: graph_of(lambda self, x: x if x.dim() else None)(torch.tensor(1.0)),
         GraphError,
         r"build\(\) of Made returns nothing",
+    ),
+    "raises": (
+        lambda: graph_of(raises)(torch.ones(2)),
+        KeyError,
+        "its own",
     ),
     "generator": (
         lambda: graph_of(lambda self, x: (yield x))(torch.ones(2)),

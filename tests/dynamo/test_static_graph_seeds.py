@@ -277,7 +277,7 @@ class StyleNet(nn.Module):
         return self.up(pad(x, (1, 1, 1, 1), mode="reflect"))
 
 
-def test_deployed_graph():
+def test_deployed_graph(tmp_path):
     class MyGraph(Graph):
         def __init__(self, model):
             super().__init__()
@@ -292,6 +292,13 @@ def test_deployed_graph():
     graph = MyGraph(model)
     out = graph(fake_image)
     torch.testing.assert_close(out, model(fake_image))
+
+    # flow.save(graph, MODEL_SAVE_DIR): the graph with its parameters, without the model's code.
+    MODEL_SAVE_DIR = tmp_path / "neural_style_transfer_model"
+    dynamo.export(graph)(fake_image).save(MODEL_SAVE_DIR)
+    loaded = dynamo.load(MODEL_SAVE_DIR, backend="aot_eager")
+    torch.testing.assert_close(loaded(fake_image), out)
+    assert dict(loaded.named_parameters()).keys() == dict(graph.named_parameters()).keys()
 
 
 # -- 000 and 001, "扩展阅读：动态图与静态图" ----

@@ -151,6 +151,9 @@ OPTIMIZERS = {
     "Adam_fused_amsgrad": optimizer(
         "Adam", lr=0.01, fused=True, amsgrad=True, maximize=True, weight_decay=0.1
     ),
+    "AdamW_fused_tensor_betas": optimizer(
+        "AdamW", lr=torch.tensor(0.01), betas=(torch.tensor(0.8), torch.tensor(0.95)), fused=True
+    ),
     "Adam_foreach_amsgrad": optimizer("Adam", lr=0.01, foreach=True, amsgrad=True),
     "AdamW_fused": optimizer("AdamW", lr=0.01, fused=True, amsgrad=True),
     "Adagrad_fused_decay": optimizer(
@@ -241,6 +244,15 @@ SCHEDULES = {
     "step": [lambda optimizer: lr_scheduler.StepLR(optimizer, 3, 0.5)],
     "cosine": [lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 5)],
     "one_cycle": [lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=20)],
+    "lambda": [lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch)],
+    "chained": [
+        lambda optimizer: lr_scheduler.ChainedScheduler(
+            [
+                lr_scheduler.ConstantLR(optimizer, 0.5, 2),
+                lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=2),
+            ]
+        )
+    ],
     "chain": [
         lambda optimizer: lr_scheduler.SequentialLR(
             optimizer,
@@ -255,10 +267,37 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("kind", ["SGD_momentum", "Adam"])
+@pytest.mark.parametrize("kind", ["SGD_momentum", "Adam", "Adam_fused", "SGD_fused_nesterov"])
 def test_scheduled_rates_compile_nothing_anew(kind, name):
+    """Fused steps read their numbers: where these vary, their arithmetic takes their place."""
     graph = check(OPTIMIZERS[kind], SCHEDULES[name], data=list(batches(9)))
-    assert len(graph._graph.context.records) <= 3  # state, then a number that varies
+    assert len(graph._graph.context.records) == 2  # without state and with it
+
+
+@pytest.mark.parametrize("kind", ["SGD_nesterov", "Adam", "Adam_foreach_amsgrad", "AdamW_fused"])
+def test_cycled_momentum_is_one_plan(kind):
+    check(OPTIMIZERS[kind], SCHEDULES["one_cycle"], backend="inductor", tolerance=1e-4)
+
+
+def test_rates_that_a_metric_lowers():
+    """ReduceLROnPlateau, and other changes between calls: one more graph."""
+    model, optimizers, _ = world(OPTIMIZERS["Adam_fused"])
+    twin, others, _ = world(OPTIMIZERS["Adam_fused"])
+    schedulers = [
+        lr_scheduler.ReduceLROnPlateau(one, factor=0.7, patience=0, threshold=1e9)
+        for (one,) in (optimizers, others)
+    ]
+    graph = Train(twin, others)
+    for seed, batch in enumerate(batches(6)):
+        torch.manual_seed(seed)
+        expected = eager(model, optimizers, [], plain, batch)
+        torch.manual_seed(seed)
+        found = graph(*batch)
+        for scheduler, loss in zip(schedulers, (expected, found)):
+            scheduler.step(float(loss))
+        compare(model, twin, optimizers, others, 2e-5)
+    assert others[0].param_groups[0]["lr"] < 0.003
+    assert len(graph._graph.context.records) <= 3
 
 
 def test_profiled_steps_are_the_same_graph():

@@ -113,8 +113,49 @@ def test_batch_norm(size):
             compare(aten.native_batch_norm.default, [x, *stats, True, 0.1, 1e-5])
 
 
+OTHERS = ("convolution", "convolution_backward", "clamp", "view")
+
+
+def test_clamped():
+    for size in [(), (3,), (2, 3, 4, 5), (2, 1, 3), (1, 3, 4, 5), (0, 2)]:
+        for x in layouts(*size) if size and size[0] else [torch.randn(size)]:
+            for dtype in (torch.float32, torch.bfloat16):
+                for numbers in ([0, 6.0], [-1.0, None], [None, 2], [0.5, 1]):
+                    compare(aten.clamp.default, [x.to(dtype), *numbers])
+                if x.is_contiguous():  # of others torch's rule has strides of its own
+                    compare(aten.hardtanh.default, [x.to(dtype), 0.0, 6.0])
+    inside = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    assert compare(aten.hardtanh.default, [inside, 0.0, 6.0])
+
+
 @pytest.mark.parametrize(
-    "op", [op for op in RULES if "convolution" not in op._schema.name], ids=str
+    ("size", "other"),
+    [
+        ((2, 3, 4, 5), [6, -1]),
+        ((2, 3, 4, 5), [2, 12, 5]),
+        ((6,), [1, 2, 1, 3, 1]),
+        ((1, 6), [6]),
+        ((3, 1, 2), [6, 1]),
+        ((1,), []),
+        ((), [1, 1]),
+        ((4, 6), [-1]),
+    ],
+)
+def test_views(size, other):
+    assert compare(aten.view.default, [torch.randn(size), other])
+    # A window, and sizes of 1 with any stride.
+    window = torch.randn(20 + torch.Size(size).numel())[7:].as_strided(
+        size, torch.empty(size).stride()
+    )
+    assert compare(aten.view.default, [window, other])
+    odd = [7 if n == 1 else step for n, step in zip(size, torch.empty(size).stride())]
+    compare(aten.view.default, [torch.empty_strided(size, odd), other])
+
+
+@pytest.mark.parametrize(
+    "op",
+    [op for op in RULES if op._schema.name.partition("::")[2] not in OTHERS],
+    ids=str,
 )
 def test_pointwise(op):
     tensors = [op for op in op._schema.arguments if str(op.type) == "Tensor"]

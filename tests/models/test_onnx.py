@@ -61,6 +61,31 @@ def test_names_several_outputs_and_sizes_that_vary(tmp_path):
         torch.testing.assert_close(run(session, x, y), list(f(x, y)), rtol=1e-5, atol=1e-5)
 
 
+class Named(nn.Module):
+    def forward(self, x, *, batch):
+        return x * batch["scale"] + batch["shift"]
+
+
+@torch.no_grad()
+def test_inputs_of_modules_have_the_names_of_their_parameters(tmp_path):
+    x, batch = torch.randn(5, 3), {"scale": torch.randn(3), "shift": torch.randn(3)}
+    dynamo.export(Named())(x, batch=batch).to_onnx(tmp_path / "f.onnx")
+    session = session_of(tmp_path / "f.onnx")
+    assert [item.name for item in session.get_inputs()] == ["x", "batch_scale", "batch_shift"]
+    torch.testing.assert_close(run(session, x, *batch.values()), [Named()(x, batch=batch)])
+
+
+@torch.no_grad()
+def test_a_size_that_depends_on_data(tmp_path):
+    def f(x):
+        return x[x > 0] * 2
+
+    dynamo.export(f)(torch.randn(8)).to_onnx(tmp_path / "f.onnx")
+    session = session_of(tmp_path / "f.onnx")
+    for x in (torch.randn(8), torch.ones(8), -torch.ones(8)):
+        torch.testing.assert_close(run(session, x), [f(x)])
+
+
 class Step(nn.Module):
     def __init__(self):
         super().__init__()

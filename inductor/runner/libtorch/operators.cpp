@@ -192,6 +192,79 @@ struct BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
 };
 
+// The results of one call, as libtorch laid them out.
+class Found final : public fg::Results {
+ public:
+  Found(std::string name, torch::jit::Stack stack) : name_(std::move(name)) {
+    for (IValue& result : stack) {
+      IValue one = std::exchange(result, IValue());
+      if (one.isTensorList()) {
+        for (at::Tensor& item : one.toTensorVector()) found_.emplace_back(std::move(item));
+      } else {
+        found_.push_back(std::move(one));
+      }
+    }
+  }
+
+  int64_t number(size_t result, int64_t dim) const override {
+    const IValue one = result < found_.size() ? found_[result] : IValue();
+    if (dim >= 0 && one.isTensor() && one.toTensor().defined() && dim < one.toTensor().dim()) return one.toTensor().size(dim);
+    if (dim < 0 && one.isBool()) return one.toBool();
+    if (dim < 0 && one.isScalar()) return one.toScalar().toLong();
+    throw Failed(name_ + " gives no such number");
+  }
+
+  std::vector<Made> keep(const std::vector<Window>& windows) override {
+    try {
+      const BelowAutograd guard;
+      std::vector<Made> made;
+      for (size_t i = 0; i < windows.size(); ++i) {
+        if (i >= found_.size()) throw Failed(name_ + " has fewer results than the plan");
+        IValue one = std::exchange(found_[i], IValue());
+        const bool read = windows[i].type != nullptr;
+        made.push_back(read ? keep(one.isTensor() ? std::move(one).toTensor() : at::Tensor(), windows[i]) : Made());
+      }
+      return made;
+    } catch (const c10::Error& error) {
+      throw Failed(name_ + ": " + error.what_without_backtrace());
+    }
+  }
+
+ private:
+  // A result in the layout that the rest of the plan was made for, in memory that nothing else has.
+  Made keep(at::Tensor result, const Window& wanted) const {
+    const auto type = by_name(kTypes, wanted.type);
+    if (!result.defined() || result.scalar_type() != type || !result.sizes().equals(wanted.size) ||
+        !result.device().is_cpu()) {
+      std::ostringstream text;
+      text << name_ << " gives ";
+      if (result.defined()) text << result.scalar_type() << result.sizes() << " on " << result.device();
+      else text << "no tensor";
+      text << "; the plan was made for " << type << c10::IntArrayRef(wanted.size);
+      throw Failed(text.str());
+    }
+    const bool shared = result.use_count() > 1 || !result.has_storage() || result.storage().use_count() > 1;
+    if (shared || result._is_zerotensor() || result.is_conj() || result.is_neg() || !same_layout(result, wanted)) {
+      at::Tensor copy = at::empty_strided(wanted.size, wanted.stride, result.options());
+      result = copy.copy_(result);
+    }
+    auto owner = std::make_shared<at::Tensor>(std::move(result));
+    void* const data = owner->mutable_data_ptr();
+    return {std::move(owner), data};
+  }
+
+  static bool same_layout(const at::Tensor& tensor, const Window& wanted) {
+    if (tensor.numel() == 0) return true;
+    for (size_t d = 0; d < wanted.size.size(); ++d) {
+      if (wanted.size[d] != 1 && tensor.stride(static_cast<int64_t>(d)) != wanted.stride[d]) return false;
+    }
+    return true;
+  }
+
+  const std::string name_;
+  std::vector<IValue> found_;
+};
+
 class Call final : public fg::Operator {
  public:
   Call(c10::OperatorHandle handle, const std::vector<Argument>& args) : handle_(std::move(handle)) {
@@ -215,15 +288,14 @@ class Call final : public fg::Operator {
     if (used != args.size()) throw Failed("it does not take these arguments");
   }
 
-  std::vector<Made> call(const std::vector<Window>& tensors, const std::vector<int64_t>& numbers,
-                         const std::vector<Window>& results) const override {
+  std::unique_ptr<fg::Results> call(const std::vector<Window>& tensors, const std::vector<int64_t>& numbers) const override {
     try {
       const BelowAutograd guard;
       std::vector<at::Tensor> given;
       for (const Window& window : tensors) given.push_back(over(window));
       torch::jit::Stack stack = arguments({given, numbers});
       handle_.callBoxed(&stack);
-      return kept(std::move(stack), results);
+      return std::make_unique<Found>(handle_.schema().name(), std::move(stack));
     } catch (const c10::Error& error) {
       throw Failed(handle_.schema().name() + ": " + error.what_without_backtrace());
     }
@@ -257,54 +329,6 @@ class Call final : public fg::Operator {
       stack[place] = converter.convert(argument, declared[place].type(), declared[place].N().value_or(0));
     }
     return stack;
-  }
-
-  std::vector<Made> kept(torch::jit::Stack stack, const std::vector<Window>& results) const {
-    std::vector<at::Tensor> found;
-    for (IValue& result : stack) {
-      IValue one = std::exchange(result, IValue());
-      if (one.isTensorList()) {
-        for (at::Tensor& item : one.toTensorVector()) found.push_back(std::move(item));
-      } else {
-        found.push_back(one.isTensor() ? std::move(one).toTensor() : at::Tensor());
-      }
-    }
-    std::vector<Made> made;
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (i >= found.size()) throw Failed(handle_.schema().name() + " has fewer results than the plan");
-      made.push_back(results[i].type == nullptr ? Made() : keep(std::move(found[i]), results[i]));
-    }
-    return made;
-  }
-
-  // A result in the layout that the rest of the plan was made for, in memory that nothing else has.
-  Made keep(at::Tensor result, const Window& wanted) const {
-    const auto type = by_name(kTypes, wanted.type);
-    if (!result.defined() || result.scalar_type() != type || !result.sizes().equals(wanted.size) ||
-        !result.device().is_cpu()) {
-      std::ostringstream text;
-      text << handle_.schema().name() << " gives ";
-      if (result.defined()) text << result.scalar_type() << result.sizes() << " on " << result.device();
-      else text << "no tensor";
-      text << "; the plan was made for " << type << c10::IntArrayRef(wanted.size);
-      throw Failed(text.str());
-    }
-    const bool shared = result.use_count() > 1 || !result.has_storage() || result.storage().use_count() > 1;
-    if (shared || result._is_zerotensor() || result.is_conj() || result.is_neg() || !same_layout(result, wanted)) {
-      at::Tensor copy = at::empty_strided(wanted.size, wanted.stride, result.options());
-      result = copy.copy_(result);
-    }
-    auto owner = std::make_shared<at::Tensor>(std::move(result));
-    void* const data = owner->mutable_data_ptr();
-    return {std::move(owner), data};
-  }
-
-  static bool same_layout(const at::Tensor& tensor, const Window& wanted) {
-    if (tensor.numel() == 0) return true;
-    for (size_t d = 0; d < wanted.size.size(); ++d) {
-      if (wanted.size[d] != 1 && tensor.stride(static_cast<int64_t>(d)) != wanted.stride[d]) return false;
-    }
-    return true;
   }
 
   c10::OperatorHandle handle_;

@@ -1,0 +1,195 @@
+"""Saved programs whose sizes and numbers depend on data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import dynamo
+from dynamo.errors import ProgramError
+from tests.dynamo.damaging import edited, forge, forged, program_of
+
+
+class Mixture(nn.Module):
+    """Experts, each for the rows that chose it."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.gate = nn.Linear(4, 3)
+
+    def forward(self, x):
+        weight, chosen = self.gate(x).softmax(-1).max(-1)
+        result = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (chosen == number).nonzero().squeeze(1)
+            result = result.index_add(0, rows, expert(x[rows]) * weight[rows, None])
+        return result
+
+
+def places(x):
+    found = x.nonzero()
+    return found, (found * 2).sum(0), x[found[:, 0], found[:, 1]]
+
+
+def selected(x):
+    mask = x > 0
+    return x[mask] + (x * 2)[mask], x[mask].shape[0], torch.masked_select(x, mask).exp().sum()
+
+
+def numbered(x, n):
+    count = n.item()
+    torch._check(count >= 1)
+    torch._check(count <= 100)
+    return torch.zeros(count) + x.sum(), count, count * 2 + 1
+
+
+def largest(x):
+    value = x.max().item()
+    return x * value, value
+
+
+def uniques(x):
+    found, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+    return found, inverse, counts, found.float() / counts
+
+
+def promised(x):
+    """The program says how many there are."""
+    found = x[x > 0]
+    torch._check(found.shape[0] == 3)
+    return found + torch.arange(3), found.view(3, 1)
+
+
+def draw(*sizes):
+    return torch.randn(*sizes)
+
+
+# name -> (what is exported, arguments of the n-th call)
+CASES = {
+    "mixture": (Mixture().eval(), lambda n: (draw(8, 4),)),
+    "places": (places, lambda n: (torch.randint(2, (3, 4)),)),
+    "selected": (selected, lambda n: (draw(3, 4),)),
+    "numbered": (numbered, lambda n: (draw(3), torch.tensor(3 + n))),
+    "largest": (largest, lambda n: (draw(3),)),
+    "uniques": (uniques, lambda n: (torch.randint(3 + n, (9,)),)),
+    "promised": (promised, lambda n: (torch.tensor([1.0, -1.0, 2.0, 3.0, -2.0]).roll(n),)),
+    "repeated": (
+        lambda x, n: torch.repeat_interleave(x, n, dim=0),
+        lambda n: (draw(3, 2), torch.randint(0, 4, (3,))),
+    ),
+}
+
+
+def saved(name, path):
+    fn, arguments = CASES[name]
+    torch.manual_seed(0)
+    dynamo.reset()
+    with torch.no_grad():
+        dynamo.export(fn)(*arguments(0)).save(path)
+    return fn, arguments
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", CASES)
+def test_they_give_what_eager_gives(name, backend, tmp_path):
+    fn, arguments = saved(name, tmp_path / "m.fg")
+    program = dynamo.load(tmp_path / "m.fg", backend=backend)
+    with torch.no_grad():
+        for n in range(4):
+            given = arguments(n)
+            torch.testing.assert_close(program(*given), fn(*given))
+    if backend == "inductor":
+        assert program._compiled["inference"].run.compiled.compile_report.get("no_plan") is None
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_what_a_program_checks_is_checked(backend, tmp_path):
+    saved("numbered", tmp_path / "n.fg")
+    program = dynamo.load(tmp_path / "n.fg", backend=backend)
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
+        program(draw(3), torch.tensor(0))
+    saved("promised", tmp_path / "p.fg")
+    program = dynamo.load(tmp_path / "p.fg", backend=backend)
+    with pytest.raises(RuntimeError, match="Expected cond to be True|was compiled for"):
+        program(torch.tensor([1.0, -1.0, -2.0, 3.0, -2.0]))
+
+
+def test_sizes_of_inputs_vary_besides(tmp_path):
+    x = draw(5, 4)
+    dynamo.mark_dynamic(x, 0, min=2, max=64)
+    with torch.no_grad():
+        dynamo.export(CASES["mixture"][0])(x).save(tmp_path / "m.fg")
+    program = dynamo.load(tmp_path / "m.fg", backend="aot_eager")
+    with torch.no_grad():
+        for rows in (2, 7, 64):
+            x = draw(rows, 4)
+            torch.testing.assert_close(program(x), CASES["mixture"][0](x))
+    with torch.no_grad(), pytest.raises(ProgramError, match="the most is 64"):
+        program(draw(65, 4))
+    assert "sizes" in str(program)
+
+
+def test_of_their_gradients_there_is_none(tmp_path):
+    model, x = Mixture(), draw(8, 4)
+    exported = dynamo.export(model)(x)
+    exported.save(tmp_path / "m.fg")
+    program = dynamo.load(tmp_path / "m.fg", backend="aot_eager")
+    with pytest.raises(ProgramError, match="without its backward .its sizes or numbers depend on"):
+        program(x)
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(ProgramError, match="its sizes or numbers depend on data"):
+        exported.save(tmp_path / "m.fg", training=True)
+
+
+def test_show_tells_of_them(tmp_path):
+    saved("selected", tmp_path / "m.fg")
+    text = str(dynamo.load(tmp_path / "m.fg", backend="aot_eager"))
+    assert "[0]: float32[u0] on cpu" in text and "[1]: a number" in text
+
+
+# -- forged files ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_sizes_that_are_said_to_be_equal_are_compared(backend, tmp_path):
+    """A file that names two different counts alike does not have kernels read out of memory."""
+
+    def two(x, y):
+        return x[x > 0] * 2, y[y > 0] * 3
+
+    path = tmp_path / "m.fg"
+    dynamo.export(two)(draw(20), draw(20)).save(path)
+
+    def alike(program):
+        nodes = program["graphs"]["inference"]["nodes"]
+        defining = [node for node in nodes if "data" in node]
+        (_, first), second = defining[0]["data"][0], defining[-1]
+        second["data"] = [[0, first]]
+        products = [node for node in nodes if node.get("op") == "aten.mul.Tensor"]
+        products[1]["args"] = [{"node": products[0]["name"]}, {"node": second["name"]}]
+
+    loaded = dynamo.load(forge(path, tmp_path / "f.fg", edited(program_of(path), alike)),
+                         backend=backend)  # fmt: skip
+    x = torch.tensor([1.0, -1.0] * 10)
+    assert loaded(x, x + 0.5)[1].shape == (10,)
+    with pytest.raises(RuntimeError, match="Expected cond to be True|was compiled for"):
+        loaded(x.abs(), x)
+
+
+def test_forged_programs_end_in_an_error_or_a_result(tmp_path):
+    refused = 0
+    for name in ("mixture", "numbered", "promised"):
+        _, arguments = saved(name, tmp_path / "m.fg")
+        for _, changed in forged(program_of(tmp_path / "m.fg"), seed=1, count=40):
+            try:
+                forge(tmp_path / "m.fg", tmp_path / "f.fg", changed)
+                program = dynamo.load(tmp_path / "f.fg", backend="aot_eager")
+            except ProgramError:
+                refused += 1
+                continue
+            try:
+                program(*arguments(1))
+            except (RuntimeError, ValueError, TypeError, OverflowError, IndexError):
+                pass  # torch's own
+    assert refused > 60
