@@ -267,9 +267,9 @@ class Winograd(PanelProduct):
 class Attention:
     """`target = softmax(q k^T scale + mask) v`, computed by a generated kernel.
 
-    q, target: (sequences, heads, queries, size); k, v: (sequences, heads, keys, size), elements of
-    a head side by side. mask: of the scores' size, the stride of its keys 0 or 1. causal: query i
-    sees the keys up to i.
+    q, target: (sequences, heads, queries, size); k, v: (sequences, heads, keys, size), or of fewer
+    heads, each for several of q; elements of a head side by side. mask: of the scores' size, the
+    stride of its keys 0 or 1. causal: query i sees the keys up to i.
     """
 
     name: str
