@@ -7,9 +7,9 @@
     python -m benchmarks.profile gpt2 --training --by eager    # what torch's own step calls
     python -m benchmarks.profile gpt2 --beside-eager --threads 1    # on a busy machine
 
-Times are the least of all calls, of each step, by torch's own profiler, which slows each row down by
-about a microsecond. GFLOP/s of a library call counts the products that the profiler knows; GB/s of a
-generated kernel counts each operand once, read or written, and sizes that vary as 1.
+Times are the least of all calls, of each step, by torch's own profiler, which slows each row down
+by about a microsecond. GFLOP/s of a library call counts the products that the profiler knows; GB/s
+of a generated kernel counts each operand once, read or written, and sizes that vary as 1.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
     Pass,
     in_place,
+    interleaved_variable,
     lane_variable,
     merge_loops,
     narrow_positions,
-    pair_variable,
     passes,
     tile_variable,
 )
@@ -345,8 +345,8 @@ class _Emitter:
             outer.remove(self.lane)
             inner.append(self.lane)
         free = not self.rows and not kernel.is_scatter
-        self.pair = pair_variable(kernel, self.lane) if free else None
-        self.tile = self.pair or (tile_variable(kernel, self.lane) if free else None)
+        self.interleaved = interleaved_variable(kernel, self.lane) if free else None
+        self.tile = self.interleaved or (tile_variable(kernel, self.lane) if free else None)
         if self.tile is not None and self.lane is not None:
             outer.remove(self.lane)
             outer.remove(self.tile)
@@ -452,8 +452,8 @@ class _Emitter:
 
     def run(self) -> Emitted:
         strip: Extent = 1
-        if self.pair is not None:
-            lines, total = self._pairs(self.pair)
+        if self.interleaved is not None:
+            lines, total = self._interleaved(self.interleaved)
             strip = 2
         elif self.tile is not None:
             lines, total = self._tiles(self.tile)
@@ -540,8 +540,8 @@ class _Emitter:
         width = self.parameter(self.inner[-1].size)
         return self._pieces(width, [*row, *loop]), total
 
-    def _pairs(self, pair: Var) -> tuple[list[str], Extent]:
-        """As a pointwise kernel over all variables but `pair`, both of whose values are computed
+    def _interleaved(self, short: Var) -> tuple[list[str], Extent]:
+        """As a pointwise kernel over all variables but `short`, all of whose values are computed
         for each vector."""
         assert self.lane is not None
         body = self.body
@@ -553,8 +553,10 @@ class _Emitter:
         lane, width = self.lane.name, self.parameter(self.lane.size)
         loop = [
             f"each_vector<W>(j0, j1, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
-            *_indent([*mid, f"int64_t {pair.name} = 0;", *before]),
-            *_indent([f"for (; {pair.name} < 2; ++{pair.name}) {{", *_indent(inside), "}"]),
+            *_indent([*mid, f"int64_t {short.name} = 0;", *before]),
+            *_indent(
+                [f"for (; {short.name} < {short.size}; ++{short.name}) {{", *_indent(inside), "}"]
+            ),
             *_indent(after),
             "});",
         ]
