@@ -10,10 +10,10 @@ are no larger than those of the sums as they are defined, but of the largest ele
 4x4 pixels in place of 3x3. Results that are not finite are computed as they are defined.
 
 Measured with AVX-512 on Zen 5, one thread (µs of the library with a packed weight, of this):
-    4x64x32x32  -> 64   1326  743    1x64x56x56  -> 64   978  511    4x128x32x32 -> 32  1168  845
-    4x128x16x16 -> 128  1164  643    1x128x28x28 -> 128  889  483    4x128x16x16 -> 32   295  204
-    4x256x8x8   -> 256  1181  608    1x256x14x14 -> 256  930  449    4x128x8x8   -> 32    85   54
-    4x512x4x4   -> 512  1735 1481    1x512x7x7   -> 512 1248 1053
+    4x64x32x32  -> 64   1242  672    1x64x56x56  -> 64   922  477    4x128x32x32 -> 32  1213  820
+    4x128x16x16 -> 128  1142  581    1x128x28x28 -> 128  888  432    4x128x16x16 -> 32   305  205
+    4x256x8x8   -> 256  1125  565    1x256x14x14 -> 256  911  424    4x128x8x8   -> 32    89   52
+    4x512x4x4   -> 512  1594 1115    1x512x7x7   -> 512 1368  875
 """
 
 from __future__ import annotations

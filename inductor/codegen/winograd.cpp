@@ -5,8 +5,8 @@
 
 namespace fg {
 
-constexpr int64_t ROOM = 112 << 10;    // elements of a chunk's windows: of the second cache
-constexpr int64_t MOST_TILES = 96;     // of a chunk
+constexpr int64_t ROOM = 96 << 10;    // elements of a chunk's windows: of the second cache
+constexpr int64_t MOST_TILES = 48;     // of a chunk
 constexpr int64_t CHUNK_COLUMNS = 64;  // of results between products and output
 alignas(64) static const float NOTHING[FG_WIDE] = {};
 

@@ -15,21 +15,25 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, UNITS, Follower, reader_text
+from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Follower, reader_text
 from inductor.ir import Winograd
 from inductor.sizes import Extent, ceil_div, hint
 
-TILES = 48  # of a unit, at least if there is enough work: whole tiles of every processor
-FEW_TILES = 12
+TILES = 48  # of a unit, at most about: whole tiles of every processor
+FEW_TILES = 6  # for which reading the weight is too much
 
 
 def strips(step: Winograd) -> int:
-    """Pairs of rows of a unit."""
+    """Pairs of rows of a unit: units of like size, as many for each thread, and as few as that,
+    since each reads the weight.
+    """
     images, rows, across = step.pixels
     each = -(-hint(across) // 2)
-    pairs = hint(images) * -(-hint(rows) // 2)
-    wanted = pairs * each // (UNITS * torch.get_num_threads())
-    return max(1, -(-max(FEW_TILES, min(TILES, wanted)) // each))
+    tiles = hint(images) * -(-hint(rows) // 2) * each
+    threads = torch.get_num_threads()
+    rounds = -(-tiles // (TILES * threads))
+    wanted = max(FEW_TILES, -(-tiles // (rounds * threads)))
+    return max(1, -(-wanted // each))
 
 
 def units(step: Winograd) -> Extent:
