@@ -10,8 +10,8 @@ before                                  after
         | a weight for each channel         z = framegraph.depthwise_convolution(y, q, ...) + c
 
 Of one pixel: an image is a matrix with a row for each. Depthwise: loops over the window, written
-out. What reads the result joins the kernel: relu and clamps too, of which the library makes another
-thing of NaN.
+out. Of 3x3 windows: winograd.py. What reads the result joins the kernel: relu and clamps too, of
+which the library makes another thing of NaN.
 
 Measured with AVX2, 2 threads (GFLOP/s of the library with a packed weight, of generated code):
     4x32x64x64   -> 16    73  117        4x384x8x8    -> 96    88  135
@@ -25,6 +25,7 @@ and depthwise, of 3x3 but the last (µs):
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -32,9 +33,10 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from fxgraph.graph import Graph
 from fxgraph.node import Node
-from inductor import panel_sample
+from inductor import panel_sample, winograd
 from inductor.derive import PREPARED, closure, room_for_copies
-from inductor.pack import is_innermost, is_packable
+from inductor.measure import Budget
+from inductor.pack import is_innermost, is_packable, packs_convolutions
 from inductor.panels import Builder, panel_bytes
 
 TO_ROWS, TO_IMAGES = [0, 2, 3, 1], [0, 3, 1, 2]  # the orders of dimensions
@@ -68,51 +70,69 @@ _library.impl("depthwise_convolution", _depthwise, "Meta")
 
 
 def generated_convolutions(
-    functional: FunctionalGraph, sources: Mapping[Node, int]
+    functional: FunctionalGraph, sources: Mapping[Node, int], *, libraries: bool = True
 ) -> tuple[FunctionalGraph, str] | None:
     """The graph with these convolutions by generated code, and a note; None if there is none, or no
-    compiler.
+    compiler. libraries: whether the others may be left to one.
     """
     gm = functional.graph_module
-    run = _Rewrite(*_found(gm.graph.nodes, sources))
-    if not (run.of_pixels or run.depthwise) or panel_sample.identity() is None:
+    if panel_sample.identity() is None:
+        return None
+    budget = Budget(winograd.SECONDS) if libraries and packs_convolutions() else None
+    run = _Rewrite(_found(gm.graph.nodes, sources, budget))
+    if not run.kinds:
         return None
     for node in gm.graph.nodes:
         run.add(node)
+    count = Counter(run.kinds.values())
     note = (
-        f"pack: generated code computes {len(run.of_pixels)} convolutions of one pixel, as "
-        f"products, and {len(run.depthwise)} depthwise ones"
+        f"pack: generated code computes {count[PIXEL]} convolutions of one pixel, as products, "
+        f"{count[DEPTHWISE]} depthwise ones, and {count[WINDOW]} of 3x3 windows"
     )
     return functional.with_graph(run.graph), note
 
 
+PIXEL, DEPTHWISE, WINDOW = "pixel", "depthwise", "window"  # kinds
+
+
 def _found(
-    nodes: Iterable[Node], sources: Mapping[Node, int]
-) -> tuple[frozenset[Node], frozenset[Node]]:
-    """Convolutions of one pixel and depthwise ones, as many as there is room for their weights."""
+    nodes: Iterable[Node], sources: Mapping[Node, int], budget: Budget | None
+) -> dict[Node, str]:
+    """The kinds of those convolutions, as many as there is room for their weights. budget: for
+    measuring windows, if the library is an alternative.
+    """
     static = closure(nodes, sources)
     room = room_for_copies()
-    of_pixels: set[Node] = set()
-    depthwise: set[Node] = set()
+    kinds: dict[Node, str] = {}
     copied: set[Node] = set()
     for node in nodes:
         if not is_packable(node, static):
             continue
         if not all(is_innermost(one.meta["val"]) for one in (node, node.args[0])):
             continue
-        kind = of_pixels if _is_of_one_pixel(node) else depthwise if _is_depthwise(node) else None
+        kind, weight = _kind(node, budget), node.args[1]
         if kind is None:
             continue
-        weight = node.args[1]
         if weight not in copied:
             columns, *inner = weight.meta["val"].shape
             needed = panel_bytes(math.prod(inner), columns, torch.float32)
+            needed += needed if kind == WINDOW else 0
             if needed > room:
                 continue
             room -= needed
             copied.add(weight)
-        kind.add(node)
-    return frozenset(of_pixels), frozenset(depthwise)
+        kinds[node] = kind
+    return kinds
+
+
+def _kind(node: Node, budget: Budget | None) -> str | None:
+    if _is_of_one_pixel(node):
+        return PIXEL
+    if _is_depthwise(node):
+        return DEPTHWISE
+    if budget is not None and winograd.is_winograd(node) and winograd.is_faster(node, budget):
+        return WINDOW
+    return None
 
 
 def _is_of_one_pixel(node: Node) -> bool:
@@ -131,27 +151,31 @@ def _is_depthwise(node: Node) -> bool:
 class _Rewrite:
     """The new graph as it grows."""
 
-    def __init__(self, of_pixels: frozenset[Node], depthwise: frozenset[Node]) -> None:
+    def __init__(self, kinds: Mapping[Node, str]) -> None:
         self.graph = Graph()
-        self.of_pixels, self.depthwise = of_pixels, depthwise
+        self.kinds = kinds
         self._build = Builder(self.graph)
         self._new: dict[Node, Node] = {}
         self._rows: dict[Node, Node] = {}  # an image -> a row for each pixel
         self._weights: dict[Node, Node] = {}  # a weight -> as the kernel reads it
 
     def add(self, node: Node) -> None:
-        if node in self.of_pixels:
-            self._new[node] = self._product(node)
-        elif node in self.depthwise:
-            self._new[node] = self._of_channels(node)
-        else:
+        kind = self.kinds.get(node)
+        if kind is None:
             self._new[node] = self.graph.node_copy(node, self._new.__getitem__)
+        else:
+            self._new[node] = self._of_channels(node) if kind == DEPTHWISE else self._rows_of(node)
 
-    def _product(self, node: Node) -> Node:
-        image, weight, bias = node.args[:3]
+    def _rows_of(self, node: Node) -> Node:
+        """A product, or what is like one: a row for each pixel of the result."""
+        image, weight, bias, _, padding = node.args[:5]
         build, columns = self._build, weight.meta["val"].shape[0]
         _, _, height, width = node.meta["val"].shape
-        made = build.panel_mm(self._in_rows(image), self._in_panels(weight), columns, node.meta)
+        if self.kinds[node] == PIXEL:
+            made = build.panel_mm(self._in_rows(image), self._in_panels(weight), columns, node.meta)
+        else:
+            used = self._new[image], self._transformed(weight), self._new[weight], list(padding)
+            made = build.call(winograd.winograd_mm, used, node.meta)
         if bias is not None:
             made = build.add(made, self._new[bias], node.meta)
         made = build.view(made, [-1, height, width, columns], node.meta)
@@ -171,6 +195,12 @@ class _Rewrite:
             made = self._build.view(self._new[weight], [columns, inner], weight.meta)
             made = self._build.permute(made, [1, 0], weight.meta)
             self._weights[weight] = self._build.panels(made, weight.meta)
+        return self._weights[weight]
+
+    def _transformed(self, weight: Node) -> Node:
+        if weight not in self._weights:
+            new = self._new[weight]
+            self._weights[weight] = winograd.transformed(self._build, new, weight.meta)
         return self._weights[weight]
 
     def _of_channels(self, node: Node) -> Node:

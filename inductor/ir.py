@@ -243,13 +243,33 @@ class PanelProduct:
         return f"{self.name}: {self.target.name} = panel product({operands})"
 
 
+@dataclass(eq=False, kw_only=True)
+class Winograd(PanelProduct):
+    """A convolution of 3x3 windows as products of its transformed weight: `weight`, in panels.
+
+    x: (images, height, width, channels), contiguous. weight_as_it_was: (columns, channels, 3, 3).
+    pixels: images, rows and columns of the result, which has a row of `size` for each pixel.
+    """
+
+    weight_as_it_was: Window
+    padding: tuple[int, int]
+    pixels: tuple[Extent, Extent, Extent]
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        return {**super().reads, self.weight_as_it_was.buffer.name: []}
+
+    def __str__(self) -> str:
+        return super().__str__().replace("panel product", "winograd")
+
+
 @dataclass(eq=False)
 class Attention:
     """`target = softmax(q k^T scale + mask) v`, computed by a generated kernel.
 
-    q, target: (sequences, heads, queries, size); k, v: (sequences, heads, keys, size), elements of
-    a head side by side. mask: of the scores' size, the stride of its keys 0 or 1. causal: query i
-    sees the keys up to i.
+    q, target: (sequences, heads, queries, size); k, v: (sequences, heads, keys, size), or of fewer
+    heads, each for several of q; elements of a head side by side. mask: of the scores' size, the
+    stride of its keys 0 or 1. causal: query i sees the keys up to i.
     """
 
     name: str
@@ -335,6 +355,7 @@ __all__ = [
     "Tensor",
     "Value",
     "Window",
+    "Winograd",
     "contiguous_strides",
     "windows",
 ]

@@ -49,7 +49,10 @@ NONE: Attribute = ("none", [], "")
 def packed_weights(gm: GraphModule, sources: Mapping[Node, int]) -> frozenset[Node]:
     """The convolutions whose weights can be packed, where their images have channels innermost."""
     nodes = gm.graph.nodes
-    if not any(node.target is aten.convolution.default for node in nodes) or not _is_available():
+    if (
+        not any(node.target is aten.convolution.default for node in nodes)
+        or not packs_convolutions()
+    ):
         return frozenset()
     static = closure(nodes, sources)
     return frozenset(node for node in nodes if is_packable(node, static))
@@ -80,7 +83,8 @@ _KERNELS = (
 )
 
 
-def _is_available() -> bool:
+def packs_convolutions() -> bool:
+    """Whether the library is there, and computes with weights in its own layout."""
     library = torch.backends.mkldnn
     return library.is_available() and bool(library.enabled) and _has_kernels()
 

@@ -114,6 +114,13 @@ class Builder:
     def add(self, x: Node, y: Node, meta: dict[str, Any]) -> Node:
         return self.call(aten.add.Tensor, (x, y), meta)
 
+    def stack(self, values: list[Node], meta: dict[str, Any]) -> Node:
+        made = self.graph.call_function(aten.stack.default, (values,))
+        vals = [value.meta["val"] for value in values]
+        with vals[0].fake_mode:
+            made.meta = {**meta, "val": torch.stack(vals)}
+        return made
+
     def view(self, x: Node, size: list[int], meta: dict[str, Any]) -> Node:
         return self.call(aten.view.default, (x, size), meta)
 

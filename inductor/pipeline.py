@@ -173,9 +173,10 @@ def _pack(c: Compilation) -> None:
     assert c.functional is not None
     if not _packs(c):
         return
-    passes = [] if c.options.standalone else [pack_convolutions]
+    passes: list[Any] = [] if c.options.standalone else [pack_convolutions]
     if c.options.tuning in _TUNING:
-        passes.insert(0, generated_convolutions)
+        libraries = not c.options.standalone
+        passes.insert(0, functools.partial(generated_convolutions, libraries=libraries))
     for one in passes:
         found = one(c.functional, _sources(c))
         if found is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
-from inductor.ir import AtenCall, Buffer, Check, Program, Window, windows
+from inductor.ir import AtenCall, Buffer, Check, Program, Window, Winograd, windows
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
@@ -105,7 +105,11 @@ _SILENT = frozenset(["load", "constant", "index_expr", "to_dtype", "set"])
 
 def _product_label(item: ProductKernel) -> str:
     rows, columns = item.step.size
-    size = f"product {hint(rows)}x{hint(item.step.x.size[1])}x{hint(columns)}"
+    if isinstance(item.step, Winograd):
+        images, height, width, channels = map(hint, item.step.x.size)
+        size = f"winograd {images}x{channels}x{height}x{width} -> {hint(columns)}"
+    else:
+        size = f"product {hint(rows)}x{hint(item.step.x.size[1])}x{hint(columns)}"
     return size if item.reader is None else f"{size} + {_label(item.reader)}"
 
 

@@ -1,10 +1,8 @@
 """Whole layers, taken apart for plans that run without torch (standalone.py).
 
 before                                      after
-    y, h, c = framegraph.recurrent_layer(x, h0, c0, w, v, ...)
-                                                g = x @ w.t() + b                | of all steps
-                                                h1, c1 = cell(g[0] + h0 @ v.t(), c0)
-                                                h2, c2 = cell(g[1] + h1 @ v.t(), c1) ...
+    y, h, c = framegraph.recurrent_layer(        h1, c1 = cell(g[0] + h0 @ v.t(), c0)
+        g, h0, c0, v, ...)                      h2, c2 = cell(g[1] + h1 @ v.t(), c1) ...
 """
 
 from __future__ import annotations
@@ -69,24 +67,22 @@ def encoder_layer(
 
 
 def recurrent(
-    run: Any, node: Node, x: Node, h0: Node, c0: Node | None, w_ih: Node, w_hh: Node,
-    b_ih: Node | None, b_hh: Node | None, w_hr: Node | None, kind: int, reverse: bool, save: bool,
+    run: Any, node: Node, inputs: Node, h0: Node, c0: Node | None, w_hh: Node,
+    b_hh: Node | None, w_hr: Node | None, kind: int, reverse: bool, save: bool,
 ) -> tuple[Node, ...] | None:  # fmt: skip
     """One direction of a layer over a known number of steps, written out."""
-    val, call = x.meta["val"], run.call
-    steps, _, inner = val.shape
-    known = isinstance(steps, int) and isinstance(inner, int)
+    val, call = inputs.meta["val"], run.call
+    steps = val.shape[0]
+    known = isinstance(steps, int)
     if save or not known or not 0 < steps <= _MOST_STEPS or val.dtype is not torch.float32:
         return None
-    rows, hidden = w_hh.meta["val"].shape[0], w_hh.meta["val"].shape[0] // (1, 1, 4, 3)[kind]
-    biases = [None if b is None else run.new[b] for b in (b_ih, b_hh)]
-    given = run.linear(call(aten.reshape.default, run.new[x], [-1, inner]), w_ih, biases[0])
-    given = call(aten.view.default, given, [steps, -1, rows])
+    hidden, bias = w_hh.meta["val"].shape[0] // (1, 1, 4, 3)[kind], b_hh and run.new[b_hh]
+    given = run.new[inputs]
     h, c = run.new[h0], run.new[c0] if c0 is not None else None
     found: list[Node] = [h] * steps
     for step in reversed(range(steps)) if reverse else range(steps):
         now = call(aten.select.int, given, 0, step)
-        h, c = _cell(run, kind, hidden, now, run.linear(h, w_hh, biases[1]), h, c)
+        h, c = _cell(run, kind, hidden, now, run.linear(h, w_hh, bias), h, c)
         if w_hr is not None:
             h = run.linear(h, w_hr)
         found[step] = h

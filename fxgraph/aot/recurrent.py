@@ -1,12 +1,15 @@
 """Recurrent layers while tracing: one operator per layer and direction, over all steps of time.
 
 before                                      after
-    y, h, c = torch.lstm(x, (h0, c0),           y, h, c, gates, cells = \\
-                         weights, ...)              framegraph.recurrent_layer(x, h0, c0, ...)
+    y, h, c = torch.lstm(x, (h0, c0),           inputs = torch.addmm(b_ih, x, w_ih.t())
+                         weights, ...)          y, h, c, gates, cells = \\
+                                                    framegraph.recurrent_layer(inputs, h0, c0, ...)
                                                 # backward: framegraph.recurrent_layer_backward
 
-The operators are ours (csrc/recurrent/) and of any sizes, symbols too. What they do not take, such
-as packed sequences, other dtypes and other devices, is taken apart as torch does it.
+The operators are ours (csrc/recurrent/) and of any sizes, symbols too. The products of all steps at
+once, before the layer and behind its backward, are the graph's, so that a backend chooses their
+code. What the operators do not take, such as packed sequences, other dtypes and other devices, is
+taken apart as torch does it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from fxgraph.graph_module import GraphModule
 # Kinds of layers, by the numbers of csrc/recurrent/kernels.h, and their gates.
 _KINDS: dict[Any, int] = {torch.rnn_tanh: 0, torch.rnn_relu: 1, torch.lstm: 2, torch.gru: 3}
 _GATES = (1, 1, 4, 3)
-_LSTM = 2
+_LSTM, _GRU = 2, 3
 RECURRENT = frozenset(_KINDS)
 
 
@@ -115,13 +118,16 @@ class _Call:
         return 2 if self.both_ways else 1
 
     def by_layers(self, run: Callable[..., Any]) -> tuple[torch.Tensor, ...]:
-        """run(self, x, the layer's states, its weights) -> (output, *states), and so on."""
+        """run(self, x, the layer's states, its weights, whether x is the transpose of a tensor as
+        the program has it) -> (output, *states), and so on.
+        """
         x = self.x.transpose(0, 1) if self.batch_first else self.x
         each, count = len(self.weights) // self.layers, self.directions
         found: list[Sequence[torch.Tensor]] = []
         for layer in range(self.layers):
             states = [state[layer * count : (layer + 1) * count] for state in self.states]
-            x, *last = run(self, x, states, self.weights[layer * each : (layer + 1) * each])
+            own = self.weights[layer * each : (layer + 1) * each]
+            x, *last = run(self, x, states, own, layer == 0 and self.batch_first)
             found.append(last)
             if self.draws() and layer < self.layers - 1:
                 x = torch.dropout(x, self.dropout, True)
@@ -144,7 +150,9 @@ def _same(shape: Sequence[Any], other: Sequence[Any]) -> bool:
     return len(shape) == len(other) and all(a == b for a, b in zip(shape, other))
 
 
-def _taken_apart(target: Any, call: _Call, x: Any, states: Any, weights: Any) -> Any:
+def _taken_apart(
+    target: Any, call: _Call, x: Any, states: Any, weights: Any, transposed: bool
+) -> Any:
     """One layer as torch takes it apart."""
     given = states[0] if call.alone else states
     settings = (call.biases, 1, 0.0, call.train, call.both_ways)
@@ -153,35 +161,46 @@ def _taken_apart(target: Any, call: _Call, x: Any, states: Any, weights: Any) ->
     return target(x, given, weights, *settings, False)
 
 
-def _whole(call: _Call, x: Any, states: Any, weights: Any) -> Any:
+def _whole(call: _Call, x: Any, states: Any, weights: Any, transposed: bool) -> Any:
     """One layer by our operator, a call for each direction."""
     outputs, found = [], []
     each = len(weights) // call.directions
     for direction in range(call.directions):
-        own = list(weights[direction * each : (direction + 1) * each])
-        if not call.biases:
-            own[2:2] = None, None
-        own += [None] * (5 - len(own))
+        w_ih, w_hh, *own = weights[direction * each : (direction + 1) * each]
+        b_ih, b_hh, *own = own if call.biases else (None, None, *own)
         given = [state[direction] for state in states] + [None] * (2 - len(states))
-        output, *last = _layer(call.kind, direction > 0, x, *given, *own)
+        inputs = _of_inputs(x, w_ih, b_ih, transposed)
+        w_hr = own[0] if own else None
+        output, *last = _layer(call.kind, direction > 0, inputs, *given, w_hh, b_hh, w_hr)
         outputs.append(output)
         found.append(last[: len(states)])
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
     return output, *[torch.stack(states) for states in zip(*found)]
 
 
+def _of_inputs(x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:
+    """What the inputs of all steps bring to the gates: (time, batch, gates). The gradient of x is
+    laid out as eager's, with time outermost.
+    """
+    if transposed and not (torch.is_grad_enabled() and x.requires_grad):
+        return _of_inputs(x.transpose(0, 1), weight, bias, False).transpose(0, 1)
+    rows = x.reshape(-1, x.shape[2])
+    made = rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
+    return made.view(*x.shape[:2], weight.shape[0])
+
+
 # -- the operators ---------------------------------------------------------------------------------
 # Results that a kind has not, or that nothing wants, are tensors of no elements.
-_STATES = "Tensor x, Tensor h0, Tensor? c0, Tensor w_ih, Tensor w_hh, "
 _KEPT = "Tensor y, Tensor gates, Tensor cells, Tensor? d_y, Tensor? d_h, Tensor? d_c, "
 _library = torch.library.Library("framegraph", "DEF")
 _library.define(
-    f"recurrent_layer({_STATES}Tensor? b_ih, Tensor? b_hh, Tensor? w_hr, int kind, bool reverse, "
-    "bool save) -> (Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells)"
+    "recurrent_layer(Tensor inputs, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, "
+    "Tensor? w_hr, int kind, bool reverse, bool save) "
+    "-> (Tensor y, Tensor h, Tensor c, Tensor gates, Tensor cells)"
 )
 _library.define(
-    f"recurrent_layer_backward({_STATES}Tensor? w_hr, {_KEPT}int kind, bool reverse, bool biases, "
-    f"bool[8] wanted) -> ({', '.join(['Tensor'] * 8)})"
+    f"recurrent_layer_backward(Tensor h0, Tensor? c0, Tensor w_hh, Tensor? w_hr, {_KEPT}int kind, "
+    "bool reverse, bool states) -> (Tensor gates, Tensor h0, Tensor c0, Tensor projected)"
 )
 recurrent_layer = torch.ops.framegraph.recurrent_layer.default
 recurrent_layer_backward = torch.ops.framegraph.recurrent_layer_backward.default
@@ -192,28 +211,32 @@ from fxgraph.aot import _recurrent  # noqa: E402, F401
 
 
 def _layer_meta(
-    x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any,
+    inputs: Any, h0: Any, c0: Any, w_hh: Any, b_hh: Any, w_hr: Any,
     kind: int, reverse: bool, save: bool,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    time, batch = x.shape[:2]
-    none, hidden = x.new_empty([0]), w_hh.shape[0] // _GATES[kind]
+    time, batch = inputs.shape[:2]
+    none, hidden = inputs.new_empty([0]), w_hh.shape[0] // _GATES[kind]
     lstm = kind == _LSTM
     return (
-        x.new_empty([time, batch, h0.shape[1]]),
-        x.new_empty([batch, h0.shape[1]]),
-        x.new_empty([batch, hidden]) if lstm else none,
-        x.new_empty([time, batch, 4 * hidden]) if save and kind >= _LSTM else x.new_empty([0]),
-        x.new_empty([time, batch, hidden]) if save and lstm else x.new_empty([0]),
+        inputs.new_empty([time, batch, h0.shape[1]]),
+        inputs.new_empty([batch, h0.shape[1]]),
+        inputs.new_empty([batch, hidden]) if lstm else none,
+        inputs.new_empty([time, batch, 4 * hidden]) if save and kind >= _LSTM else none,
+        inputs.new_empty([time, batch, hidden]) if save and lstm else none,
     )
 
 
 def _layer_backward_meta(*args: Any) -> tuple[torch.Tensor, ...]:
-    x, h0, c0, w_ih, w_hh, w_hr = args[:6]
-    bias = w_ih.new_empty([w_ih.shape[0]]) if args[14] else None
-    given = (x, h0, c0, w_ih, w_hh, bias, bias, w_hr)
-    return tuple(
-        x.new_empty(tensor.shape if wanted and tensor is not None else [0])
-        for tensor, wanted in zip(given, args[15])
+    h0, c0, w_hh, w_hr, y = args[:5]
+    kind, _, states = args[10:]
+    time, batch = y.shape[:2]
+    none = y.new_empty([0])
+    rows = w_hh.shape[0] // 3 * 4 if kind == _GRU else w_hh.shape[0]
+    return (
+        y.new_empty([time, batch, rows]),
+        y.new_empty(h0.shape) if states else none,
+        none if c0 is None else y.new_empty(c0.shape),
+        none if w_hr is None else y.new_empty(y.shape),
     )
 
 
@@ -222,7 +245,7 @@ _library.impl("recurrent_layer_backward", _layer_backward_meta, "Meta")
 
 
 class _Differentiated(torch.autograd.Function):
-    """The layer as autograd records it: x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr -> y, h, c.
+    """The layer as autograd records it: inputs, h0, c0, w_hh, b_hh, w_hr -> y, h, c.
 
     What eager's layer saves is saved as such, so that nobody may write it before the backward.
     """
@@ -230,22 +253,40 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: int, reverse: bool, *tensors: Any) -> Any:
         y, h, c, gates, cells = recurrent_layer(*tensors, kind, reverse, True)
-        ctx.kind, ctx.reverse, ctx.biases = kind, reverse, tensors[5] is not None
+        ctx.kind, ctx.reverse = kind, reverse
         ctx.set_materialize_grads(False)
         ctx.y = None if _saves_result(kind, *tensors) else y.detach()
-        ctx.save_for_backward(*tensors[:5], tensors[7], y if ctx.y is None else None, gates, cells)
+        kept = y if ctx.y is None else None
+        ctx.save_for_backward(*tensors[1:4], tensors[5], kept, gates, cells)
         ctx.mark_non_differentiable(*[c] if kind != _LSTM else [])
         return y, h, c
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         *given, y, gates, cells = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[2:]
-        found = recurrent_layer_backward(
-            *given, y if ctx.y is None else ctx.y, gates, cells, *tangents,
-            ctx.kind, ctx.reverse, ctx.biases, wanted,
-        )  # fmt: skip
-        return None, None, *[grad if given else None for grad, given in zip(found, wanted)]
+        y = y if ctx.y is None else ctx.y
+        of_inputs, of_h0, of_c0, of_weights, of_bias, of_projection = ctx.needs_input_grad[2:]
+        made, h0, c0, projected = recurrent_layer_backward(
+            *given, y, gates, cells, *tangents, ctx.kind, ctx.reverse, of_h0
+        )
+        size = made.shape[2] // 4  # of a gate, of layers with several
+        inputs = hidden = made
+        if ctx.kind == _GRU:
+            hidden = made[:, :, size:]
+            inputs = torch.cat([made[:, :, size : 3 * size], made[:, :, :size]], 2)
+        rows = hidden.flatten(0, 1)
+        weights = bias = projection = None
+        if of_weights:
+            first = given[0].unsqueeze(0)
+            before = [y[1:], first] if ctx.reverse else [first, y[:-1]]
+            weights = rows.t() @ torch.cat(before).flatten(0, 1)
+        if of_bias:
+            bias = rows.sum(0)
+        if of_projection:
+            full = gates[:, :, 3 * size :] * cells.tanh()
+            projection = projected.flatten(0, 1).t() @ full.flatten(0, 1)
+        states = h0 if of_h0 else None, c0 if of_c0 else None
+        return None, None, inputs if of_inputs else None, *states, weights, bias, projection
 
 
 def _saves_result(kind: int, x: torch.Tensor, *tensors: Any) -> bool:

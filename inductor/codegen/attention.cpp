@@ -1,6 +1,7 @@
 // Keys come chunk by chunk: those of a chunk and their values lie in panels (product.h) on the stack, the scores of a
 // block of queries in the cache. The largest score of a row and the sum of its exponentials are kept as chunks go by;
-// where a chunk brings a larger score, the row of the result so far is scaled down.
+// where a chunk brings a larger score, the row of the result so far is scaled down. Few queries, of all heads that share
+// their keys, read keys and values as they lie.
 #include "attention.h"
 
 namespace fg {
@@ -92,6 +93,7 @@ template <int ROOM> static void attention_in(const Attention& a, int64_t begin, 
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t b = unit / down / a.heads, h = unit / down % a.heads;
     const int64_t first = unit % down * a.unit_queries, last = min(first + a.unit_queries, a.queries);
+    const int64_t shared = h / a.group;
     const float* const q = a.q + b * a.q_step[0] + h * a.q_step[1];
     const float* const mask = a.mask ? a.mask + b * a.mask_step[0] + h * a.mask_step[1] : nullptr;
     float* const out = a.out + b * a.out_step[0] + h * a.out_step[1];
@@ -99,8 +101,8 @@ template <int ROOM> static void attention_in(const Attention& a, int64_t begin, 
     const int64_t seen = a.causal ? min(a.keys, last) : a.keys;
     for (int64_t k0 = 0; k0 < seen; k0 += CHUNK) {
       const int64_t chunk = min(CHUNK, seen - k0);
-      pack_keys(keys, a.k + b * a.k_step[0] + h * a.k_step[1] + k0 * a.k_step[2], a.k_step[2], chunk, a.size);
-      pack_values(values, a.v + b * a.v_step[0] + h * a.v_step[1] + k0 * a.v_step[2], a.v_step[2], chunk, a.size);
+      pack_keys(keys, a.k + b * a.k_step[0] + shared * a.k_step[1] + k0 * a.k_step[2], a.k_step[2], chunk, a.size);
+      pack_values(values, a.v + b * a.v_step[0] + shared * a.v_step[1] + k0 * a.v_step[2], a.v_step[2], chunk, a.size);
       for (int64_t r0 = first, rows; r0 < last; r0 += rows) {
         rows = last - r0 <= MOST_QUERIES ? last - r0 : QUERIES;
         const int64_t n = a.causal ? min(chunk, r0 + rows - k0) : chunk;
@@ -127,8 +129,127 @@ template <int ROOM> static void attention_in(const Attention& a, int64_t begin, 
   }
 }
 
+// Lane l: the sum of the lanes of rows[l].
+INLINE lane_vector sums_of(lane_vector (&rows)[FG_WIDE]) {
+  using namespace wide;
+  const auto halve = [&](auto width) __attribute__((always_inline)) {
+    constexpr int N = decltype(width)::value;
+    for (int k = 0; k < N; ++k) {
+      const lane_vector x = rows[k], y = rows[k + N];
+      rows[k] = low_halves<N>(x, y) + high_halves<N>(x, y);
+    }
+  };
+  if constexpr (FG_WIDE > 8) halve(Int<8>{});
+  if constexpr (FG_WIDE > 4) halve(Int<4>{});
+  halve(Int<2>{});
+  halve(Int<1>{});
+  return rows[0];
+}
+
+// A query and what is known of its row of the result so far.
+struct Query {
+  const float *q, *mask;
+  float* out;
+  int64_t number;
+  float largest, sum;
+};
+
+// s[j] = q . k[j] for FG_WIDE keys, the first `here` of which there are
+INLINE void scores_of(float* s, const float* q, const float* k, int64_t row, int64_t here, int64_t size) {
+  lane_vector sum[FG_WIDE];
+  for (int l = 0; l < FG_WIDE; ++l) sum[l] = lane_vector{};
+  const int64_t whole = size / FG_WIDE * FG_WIDE;
+  for (int64_t e = 0; e < whole; e += FG_WIDE) {
+    const lane_vector x = *(const lane_vector_unaligned*)(q + e);
+    if (here >= FG_WIDE) {
+      _Pragma("GCC unroll 16") for (int l = 0; l < FG_WIDE; ++l) {
+        sum[l] = wide::mul_add(x, *(const lane_vector_unaligned*)(k + l * row + e), sum[l]);
+      }
+    } else {
+      for (int l = 0; l < here; ++l) sum[l] = wide::mul_add(x, *(const lane_vector_unaligned*)(k + l * row + e), sum[l]);
+    }
+  }
+  if (whole < size) {
+    const Part rest{size - whole};
+    const lane_vector x = wide::load(q + whole, rest);
+    for (int l = 0; l < min(here, (int64_t)FG_WIDE); ++l) {
+      sum[l] = wide::mul_add(x, wide::load(k + l * row + whole, rest), sum[l]);
+    }
+  }
+  *(lane_vector_unaligned*)s = sums_of(sum);
+}
+
+// out[m] += sum over keys of s[m][j] v[j], for M queries; the elements from e on, all lanes of them or some
+template <int M, int64_t LENGTH, class L>
+INLINE void add_values(Query* queries, const float (&s)[TOGETHER][LENGTH], const float* v, int64_t row, int64_t keys,
+                       int64_t e, L lanes) {
+  lane_vector sum[M];
+  for (int m = 0; m < M; ++m) sum[m] = wide::load(queries[m].out + e, lanes);
+  for (int64_t j = 0; j < keys; ++j) {
+    const lane_vector x = wide::load(v + j * row + e, lanes);
+    for (int m = 0; m < M; ++m) sum[m] = wide::mul_add(wide::splat(s[m][j]), x, sum[m]);
+  }
+  for (int m = 0; m < M; ++m) wide::store(queries[m].out + e, sum[m], lanes);
+}
+
+template <int M> static void few_queries(const Attention& a, Query* queries, const float* k, const float* v) {
+  alignas(64) float scores[TOGETHER][CHUNK];
+  int64_t seen = a.keys;
+  if (a.causal) {
+    seen = 0;
+    for (int m = 0; m < M; ++m) seen = max(seen, min(a.keys, queries[m].number + 1));
+  }
+  for (int64_t k0 = 0; k0 < seen; k0 += CHUNK) {
+    const int64_t n = min(CHUNK, seen - k0);
+    const float *const keys = k + k0 * a.k_step[2], *const values = v + k0 * a.v_step[2];
+    for (int64_t j = 0; j < n; j += FG_WIDE) {
+      for (int m = 0; m < M; ++m) {
+        scores_of(scores[m] + j, queries[m].q, keys + j * a.k_step[2], a.k_step[2], n - j, a.size);
+      }
+    }
+    for (int m = 0; m < M; ++m) {
+      Query& one = queries[m];
+      const int64_t left = a.causal ? max(min(n, one.number + 1 - k0), (int64_t)0) : n;
+      const float* const mask = one.mask ? one.mask + k0 * a.mask_step[3] : nullptr;
+      const float shrunk = exponentials(scores[m], left, n, a.scale, mask, a.mask_step[3], one.largest, one.sum);
+      if (k0 > 0 && shrunk != 1) multiply_row(one.out, a.size, shrunk);
+    }
+    int64_t e = 0;
+    for (; e + FG_WIDE <= a.size; e += FG_WIDE) add_values<M>(queries, scores, values, a.v_step[2], n, e, Full{});
+    if (e < a.size) add_values<M>(queries, scores, values, a.v_step[2], n, e, Part{a.size - e});
+  }
+}
+
+static void attention_of_groups(const Attention& a, int64_t begin, int64_t end) {
+  const int64_t groups = a.heads / a.group, rows = a.group * a.queries;
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t b = unit / groups, g = unit % groups;
+    const float* const k = a.k + b * a.k_step[0] + g * a.k_step[1];
+    const float* const v = a.v + b * a.v_step[0] + g * a.v_step[1];
+    for (int64_t r0 = 0; r0 < rows; r0 += TOGETHER) {
+      const int64_t count = min(TOGETHER, rows - r0);
+      Query queries[TOGETHER];
+      for (int64_t m = 0; m < count; ++m) {
+        const int64_t h = g * a.group + (r0 + m) / a.queries, i = (r0 + m) % a.queries;
+        const float* const mask = a.mask ? a.mask + b * a.mask_step[0] + h * a.mask_step[1] + i * a.mask_step[2] : nullptr;
+        float* const out = a.out + b * a.out_step[0] + h * a.out_step[1] + i * a.out_step[2];
+        queries[m] = {a.q + b * a.q_step[0] + h * a.q_step[1] + i * a.q_step[2], mask, out, i, -__builtin_inff(), 0};
+        __builtin_memset(out, 0, a.size * sizeof(float));
+      }
+      if (count == 1) few_queries<1>(a, queries, k, v);
+      else if (count == 2) few_queries<2>(a, queries, k, v);
+      else if (count == 3) few_queries<3>(a, queries, k, v);
+      else few_queries<4>(a, queries, k, v);
+      for (int64_t m = 0; m < count; ++m) {
+        if (queries[m].sum != 0) multiply_row(queries[m].out, a.size, 1 / queries[m].sum);
+      }
+    }
+  }
+}
+
 void attention(const Attention& a, int64_t begin, int64_t end) {
-  if (a.size <= 32) attention_in<32>(a, begin, end);
+  if (a.unit_queries == 0) attention_of_groups(a, begin, end);
+  else if (a.size <= 32) attention_in<32>(a, begin, end);
   else if (a.size <= 64) attention_in<64>(a, begin, end);
   else attention_in<HEAD>(a, begin, end);
 }

@@ -19,27 +19,38 @@ from inductor.ir import Attention
 from inductor.sizes import Extent, ceil_div, hint, product
 
 QUERIES, UNIT_QUERIES = 48, 768  # of a block, and most of a unit (attention.h)
+FEW_QUERIES = 8  # of all heads of a group: for which keys in panels do not pay
 UNITS = 2  # of work for each thread, at least
 
 
 def unit_queries(step: Attention) -> int:
     """Queries of a unit: as many as leave enough units to all threads, since each unit puts the
-    keys in panels anew.
+    keys in panels anew; 0 if a unit has those of a group of heads.
     """
     heads, queries = hint(product(step.q.size[:2])), hint(step.q.size[2])
+    if queries * group(step) <= FEW_QUERIES:
+        return 0
     parts = max(1, -(-UNITS * torch.get_num_threads() // max(heads, 1)))
     wanted = -(-queries // parts)
     return max(QUERIES, min(UNIT_QUERIES, -(-wanted // QUERIES) * QUERIES))
 
 
+def group(step: Attention) -> int:
+    """How many heads share keys and values."""
+    return hint(step.q.size[1]) // max(1, hint(step.k.size[1]))
+
+
 def units(step: Attention) -> Extent:
-    heads = product(step.q.size[:2])
-    return heads * ceil_div(step.q.size[2], unit_queries(step))
+    each = unit_queries(step)
+    if each == 0:
+        return product(step.k.size[:2])
+    return product(step.q.size[:2]) * ceil_div(step.q.size[2], each)
 
 
 def grain(step: Attention) -> int:
     """Units that are worth a thread's while."""
-    rows = min(unit_queries(step), hint(step.q.size[2]))
+    each, queries = unit_queries(step), hint(step.q.size[2])
+    rows = min(each, queries) if each else queries * group(step)
     work = 2 * rows * hint(step.k.size[2]) * hint(step.q.size[3]) // MULTIPLICATIONS
     return max(1, GRAIN_WORK // max(1, work))
 
@@ -50,7 +61,7 @@ def numbers(step: Attention) -> dict[str, list[Extent]]:
     mask: list[Extent] = [0, 0, 0, 0] if step.mask is None else list(step.mask.stride)
     return {
         "offsets": [window.offset for window in step.operands],
-        "sizes": [heads, queries, step.k.size[2], size],
+        "sizes": [heads, group(step), queries, step.k.size[2], size],
         **{name: list(getattr(step, name).stride[:3]) for name in "qkv"},
         "out": list(step.target.stride[:3]),
         "mask": mask,

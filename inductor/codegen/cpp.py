@@ -25,20 +25,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inductor.codegen import attention, panels
+from inductor.codegen import attention, panels, winograd
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
     Pass,
     in_place,
+    interleaved_variable,
     lane_variable,
     merge_loops,
     narrow_positions,
-    pair_variable,
     passes,
     tile_variable,
 )
 from inductor.index import Var
-from inductor.ir import Attention, Buffer, PanelProduct, Program
+from inductor.ir import Attention, Buffer, PanelProduct, Program, Winograd
 from inductor.ops import COMPUTE_TYPES
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel, extent
@@ -127,7 +127,7 @@ class CppModule:
                 follower = panels.Follower(self._function(part), None)
             elif (n := panels.positions_of_a_row(part.order, reads, step)) is not None:
                 whole = panels.blocks(step, whole_rows=True)
-                if panels.is_worth(step, whole):
+                if isinstance(step, Winograd) or panels.is_worth(step, whole):
                     shape, follower = whole, panels.Follower(self._function(part), n)
         if part is not None and follower is None and reader is not None:
             alone = replace(item, reader=None)
@@ -145,18 +145,19 @@ class CppModule:
         step = item.step
         if part is not None:
             self.kernels.append(part)
-        operands = [step.x.buffer.name, step.weight.buffer.name, step.target.name]
+        operands = [*step.reads, step.target.name]
         pointers = list(dict.fromkeys([*(part.buffers if part else []), *operands]))
-        slots = [pointers.index(operand) for operand in operands]
-        rows, columns = step.size
         positions = follower.positions if follower and follower.positions is not None else -1
-        numbers = [
-            rows, columns, step.x.size[1], step.x.stride[0], step.x.offset, shape.columns, positions
-        ]  # fmt: skip
+        numbers = [*_numbers(step, shape), positions]
         if is_symbolic([*numbers, *(part.constants if part else [])]):
             pointers.append(SIZES)
         number = [self._number(n) for n in numbers]
-        lines = panels.body(step, shape, (slots[0], slots[1], slots[2]), number, follower)
+        if isinstance(step, Winograd):
+            lines = winograd.body(step, pointers.index, number, follower)
+            total, grain = winograd.units(step), winograd.grain(step)
+        else:
+            lines = panels.body(step, shape, pointers.index, number, follower)
+            total, grain = panels.units(step, shape), panels.grain(step, shape)
         if part is not None:
             lines = [self._table("int64_t n[]", part.constants), *lines]
         self._entries.append(self._entry(name, pointers, lines))
@@ -167,8 +168,8 @@ class CppModule:
             "symbol": name,
             "args": [(taken if b == step.target.name and taken else b, 0) for b in pointers],
             "writes": writes[1:] if taken else writes,
-            "total": panels.units(step, shape),
-            "grain": panels.grain(step, shape),
+            "total": total,
+            "grain": grain,
             # the product is in its place before the kernel reads anything
             "inplace": [p for p in inplace if p[0] != taken and p[1] not in operands],
         }
@@ -309,11 +310,21 @@ class CppModule:
             for text, name in self._functions.items()
             if name in needed
         ]
-        uses = {"attention.h": "attention(a", "product.h": "product<", "vec.h": ""}
-        header = next(h for h, call in uses.items() if any(call in entry for entry in entries))
-        return "\n\n".join(
-            [f'#include "{header}"\n\nnamespace fg {{', *functions, "\n".join(entries), "}\n"]
-        )
+        used = [h for h, call in _HEADERS.items() if any(call in e for e in entries)] or ["vec.h"]
+        head = "\n".join([*(f'#include "{h}"' for h in used), "", "namespace fg {"])
+        return "\n\n".join([head, *functions, "\n".join(entries), "}\n"])
+
+
+# Headers that include vec.h -> the call of what they declare.
+_HEADERS = {
+    "attention.h": "attention(a",
+    "product.h": "product<",
+    "winograd.h": "winograd(a",
+}
+
+
+def _numbers(step: PanelProduct, shape: panels.Blocks) -> list[Extent]:
+    return winograd.numbers(step) if isinstance(step, Winograd) else panels.numbers(step, shape)
 
 
 def emit(program: Program, kernel: Kernel, live: set[str]) -> Emitted:
@@ -334,8 +345,8 @@ class _Emitter:
             outer.remove(self.lane)
             inner.append(self.lane)
         free = not self.rows and not kernel.is_scatter
-        self.pair = pair_variable(kernel, self.lane) if free else None
-        self.tile = self.pair or (tile_variable(kernel, self.lane) if free else None)
+        self.interleaved = interleaved_variable(kernel, self.lane) if free else None
+        self.tile = self.interleaved or (tile_variable(kernel, self.lane) if free else None)
         if self.tile is not None and self.lane is not None:
             outer.remove(self.lane)
             outer.remove(self.tile)
@@ -441,8 +452,8 @@ class _Emitter:
 
     def run(self) -> Emitted:
         strip: Extent = 1
-        if self.pair is not None:
-            lines, total = self._pairs(self.pair)
+        if self.interleaved is not None:
+            lines, total = self._interleaved(self.interleaved)
             strip = 2
         elif self.tile is not None:
             lines, total = self._tiles(self.tile)
@@ -529,8 +540,8 @@ class _Emitter:
         width = self.parameter(self.inner[-1].size)
         return self._pieces(width, [*row, *loop]), total
 
-    def _pairs(self, pair: Var) -> tuple[list[str], Extent]:
-        """As a pointwise kernel over all variables but `pair`, both of whose values are computed
+    def _interleaved(self, short: Var) -> tuple[list[str], Extent]:
+        """As a pointwise kernel over all variables but `short`, all of whose values are computed
         for each vector."""
         assert self.lane is not None
         body = self.body
@@ -542,8 +553,10 @@ class _Emitter:
         lane, width = self.lane.name, self.parameter(self.lane.size)
         loop = [
             f"each_vector<W>(j0, j1, [&](int64_t {lane}, auto lanes, auto) {ALWAYS} {{",
-            *_indent([*mid, f"int64_t {pair.name} = 0;", *before]),
-            *_indent([f"for (; {pair.name} < 2; ++{pair.name}) {{", *_indent(inside), "}"]),
+            *_indent([*mid, f"int64_t {short.name} = 0;", *before]),
+            *_indent(
+                [f"for (; {short.name} < {short.size}; ++{short.name}) {{", *_indent(inside), "}"]
+            ),
             *_indent(after),
             "});",
         ]

@@ -155,16 +155,18 @@ class Body:
 
     def _is_tiled(self, index: Index) -> bool:
         tile, lane = self.emitter.tile, self.emitter.lane
-        if self.emitter.pair is not None:
+        if self.emitter.interleaved is not None:
             return False
         return tile is not None and transposes(index, lane, tile)
 
-    def _is_paired(self, index: Index) -> bool:
-        pair, lane = self.emitter.pair, self.emitter.lane
-        return pair is not None and index.terms.get(pair) == 1 and index.terms.get(lane) == 2
+    def _is_interleaved(self, index: Index) -> bool:
+        short, lane = self.emitter.interleaved, self.emitter.lane
+        if short is None or index.terms.get(short) != 1:
+            return False
+        return index.terms.get(lane) == short.size
 
-    def _first_of_pair(self, atom: Any) -> Index | None:
-        return ZERO if atom is self.emitter.pair else None
+    def _first_of_short(self, atom: Any) -> Index | None:
+        return ZERO if atom is self.emitter.interleaved else None
 
     def _new_tile(self, dtype: torch.dtype) -> tuple[str, str]:
         """A declared square, and the expression for its current row."""
@@ -442,15 +444,13 @@ class Body:
             else:
                 text = self._vector(value).text
             lines.append(f"store({pointer} + {position}, {text}, lanes);")
-        elif self._is_paired(step.index):
-            both, pair = f"g{self.count}", self.emitter.pair.name
+        elif self._is_interleaved(step.index):
+            values, short = f"g{self.count}", self.emitter.interleaved
             self.count += 1
-            self.before_tile.append(f"{self._type(value.dtype, True)} {both}[2];")
-            self.blocks[BODY].append(f"{both}[{pair}] = {self._vector(value).text};")
-            place = self.index(step.index.substitute(self._first_of_pair))
-            self.after_tile.append(
-                f"store_pairs({pointer} + {place}, {both}[0], {both}[1], lanes);"
-            )
+            self.before_tile.append(f"{self._type(value.dtype, True)} {values}[{short.size}];")
+            self.blocks[BODY].append(f"{values}[{short.name}] = {self._vector(value).text};")
+            place = self.index(step.index.substitute(self._first_of_short))
+            self.after_tile.append(f"store_interleaved({pointer} + {place}, {values}, lanes);")
         elif self._is_tiled(step.index):
             square, row = self._new_tile(value.dtype)
             self.blocks[BODY].append(f"{row} = {self._vector(value).text};")

@@ -16,6 +16,7 @@ from inductor.schedule.fusion import Kernel, extent
 from inductor.sizes import Extent, hint, known_lt
 
 TILE = 8  # least extent of both sides of a transposition in registers
+INTERLEAVED = range(2, TILE)  # extents of a variable that is stored interleaved
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
@@ -129,9 +130,9 @@ def lane_variable(kernel: Kernel) -> Var | None:
     return best if best.size not in (0, 1) else None
 
 
-def pair_variable(kernel: Kernel, lane: Var | None) -> Var | None:
-    """In a pointwise kernel, the variable of extent 2 that some store is contiguous along, and next
-    along `lane`: both of its values are computed, and stored interleaved."""
+def interleaved_variable(kernel: Kernel, lane: Var | None) -> Var | None:
+    """In a pointwise kernel, the short variable that some store is contiguous along, and next along
+    `lane`: all of its values are computed, and stored interleaved."""
     if lane is None:
         return None
     found = (_partner(kernel, s.index, lane) for s in kernel.steps)
@@ -139,11 +140,12 @@ def pair_variable(kernel: Kernel, lane: Var | None) -> Var | None:
 
 
 def _partner(kernel: Kernel, index: Index, v: Var) -> Var | None:
-    """The variable u of extent 2 in an index 2 * v + u + ..."""
-    if kernel.is_rows or kernel.is_scatter or index.terms.get(v) != 2 or hint(v.size) < TILE:
+    """The variable u of a short extent n in an index n * v + u + ..."""
+    jump = index.terms.get(v)
+    if kernel.is_rows or kernel.is_scatter or jump not in INTERLEAVED or hint(v.size) < TILE:
         return None
     return next(
-        (u for u, c in index.terms.items() if c == 1 and u in kernel.outer and u.size == 2), None
+        (u for u, c in index.terms.items() if c == 1 and u in kernel.outer and u.size == jump), None
     )
 
 

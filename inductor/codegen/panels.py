@@ -15,7 +15,7 @@ its own range, cut at the ends of blocks, reads nothing outside of them:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -128,25 +128,32 @@ def element_type(dtype: torch.dtype, size: Sequence[Extent]) -> str:
     return "bf16_pair" if len(size) == 4 else CPP_TYPES[dtype]
 
 
+def numbers(step: PanelProduct, shape: Blocks) -> list[Extent]:
+    """Rows, columns, inner, stride and offset of x, columns of a block."""
+    return [*step.size, step.x.size[1], step.x.stride[0], step.x.offset, shape.columns]
+
+
 def body(
     step: PanelProduct,
     shape: Blocks,
-    slots: tuple[int, int, int],
+    slot: Callable[[str], int],
     number: Sequence[str],
     follower: Follower | None,
 ) -> list[str]:
-    """Lines of the entry. slots: where x, weight and the result are among the pointers. number:
-    rows, columns, inner, stride and offset of x, columns of a block and positions (-1: reads by
-    element), as text.
+    """Lines of the entry. slot: where a buffer is among the pointers. number: those of `numbers`
+    and positions (-1: reads by element), as text.
     """
     rows, columns, inner, stride, offset, width, positions = number
-    x, w, out = slots
+    x, w, out = (slot(b.name) for b in (step.x.buffer, step.weight.buffer, step.target))
     kind = element_type(step.weight.buffer.dtype, step.weight.size)
     of_x = CPP_TYPES[step.x.buffer.dtype]
     sizes = ", ".join([rows, columns, inner, stride, str(shape.rows), width])
-    reader = "{}" if follower is None else f"{{{follower.function}, P, n, {positions}}}"
     return [
         f"  const Product<{kind}> p = {{(const {of_x}*)P[{x}] + {offset}, "
         f"(const {kind}*)P[{w}], (float*)P[{out}], {sizes}}};",
-        f"  product<{kind}>(p, {reader}, begin, end);",
+        f"  product<{kind}>(p, {reader_text(follower, positions)}, begin, end);",
     ]
+
+
+def reader_text(follower: Follower | None, positions: str) -> str:
+    return "{}" if follower is None else f"{{{follower.function}, P, n, {positions}}}"

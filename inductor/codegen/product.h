@@ -43,6 +43,20 @@ struct Reader {
   int64_t positions;  // of its range, for each row of the result; -1 if it reads element e at position e
 };
 
+// What a reader can compute of a block of a result that is `width` wide.
+static inline void read_block(const Reader& reader, int64_t width, int64_t row, int64_t last_row, int64_t column,
+                              int64_t last_column) {
+  if (reader.positions >= 0) {
+    reader.run(reader.pointers, row * reader.positions, last_row * reader.positions, reader.sizes);
+  } else if (last_column - column == width) {
+    reader.run(reader.pointers, row * width, last_row * width, reader.sizes);
+  } else {
+    for (int64_t r = row; r < last_row; ++r) {
+      reader.run(reader.pointers, r * width + column, r * width + last_column, reader.sizes);
+    }
+  }
+}
+
 // Units [begin, end) of a product, columns of blocks one after another.
 template <class W> INTERNAL void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end);
 

@@ -191,19 +191,6 @@ void product_rows(int64_t rows, const matrix_of<W>* x, int64_t x_row, const W* w
   }
 }
 
-static inline void read_block(const Reader& reader, int64_t width, int64_t row, int64_t last_row, int64_t column,
-                       int64_t last_column) {
-  if (reader.positions >= 0) {
-    reader.run(reader.pointers, row * reader.positions, last_row * reader.positions, reader.sizes);
-  } else if (last_column - column == width) {
-    reader.run(reader.pointers, row * width, last_row * width, reader.sizes);
-  } else {
-    for (int64_t r = row; r < last_row; ++r) {
-      reader.run(reader.pointers, r * width + column, r * width + last_column, reader.sizes);
-    }
-  }
-}
-
 template <class W> void product(const Product<W>& p, const Reader& reader, int64_t begin, int64_t end) {
   const int64_t down = (p.rows + p.block_rows - 1) / p.block_rows, panel = elements_of<W>(p.depth) * PANEL;
   for (int64_t unit = begin; unit < end; ++unit) {

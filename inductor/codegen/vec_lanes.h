@@ -460,19 +460,28 @@ template <class V> INLINE void transpose(V (&rows)[W]) {
   if constexpr (W > 2) transpose_blocks<2>(rows);
   transpose_blocks<1>(rows);
 }
-// p[2 * l] = x[l], p[2 * l + 1] = y[l]
-template <class T, class V, class L> INLINE void store_pairs(T* p, V x, V y, L lanes) {
+// p[N * l + k] = x[k][l]
+template <int N, class T, class V, class L> INLINE void store_interleaved(T* p, const V (&x)[N], L lanes) {
 #if defined(FG_GCC)
   if (lane_count(lanes) == W) {
-    typename lanes_of<V>::type low, high;
-    LANES low[l] = l % 2 * W + l / 2;
-    LANES high[l] = l % 2 * W + W / 2 + l / 2;
-    store(p, (V)__builtin_shuffle(x, y, low), Full{});
-    store(p + W, (V)__builtin_shuffle(x, y, high), Full{});
+    _Pragma("GCC unroll 8") for (int part = 0; part < N; ++part) {
+      V made = x[0];
+      _Pragma("GCC unroll 8") for (int k = 1; k < N; ++k) {  // lane l is of x[(part * W + l) % N]
+        typename lanes_of<V>::type from;
+        LANES {
+          const int at = part * W + l;
+          from[l] = at % N == k ? W + at / N : k == 1 && at % N == 0 ? at / N : l;
+        }
+        made = (V)__builtin_shuffle(made, x[k], from);
+      }
+      store(p + part * W, made, Full{});
+    }
     return;
   }
 #endif
-  for (int l = 0; l < lane_count(lanes); ++l) put(p + 2 * l, x[l]), put(p + 2 * l + 1, y[l]);
+  for (int l = 0; l < lane_count(lanes); ++l) {
+    for (int k = 0; k < N; ++k) put(p + N * l + k, x[k][l]);
+  }
 }
 // rows[q][l] = p[q + l * step], for l of `lanes` and q of `across`
 template <class V, class T, class L, class A> INLINE void load_tile(V (&rows)[W], const T* p, int64_t step, L lanes, A across) {

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from inductor.index import contiguous_strides
-from inductor.ir import PanelProduct, Tensor
+from inductor.ir import PanelProduct, Tensor, Window, Winograd
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.panels import panel_mm
-from inductor.sizes import Extent
+from inductor.sizes import Extent, product
+from inductor.winograd import winograd_mm
 
 
 @lower(aten.addmm.default)
@@ -60,4 +61,30 @@ def product_of_panels(ctx: Lowering, x: Tensor, weight: Tensor, columns: Extent)
     target = ctx.new_buffer(size, contiguous_strides(size), like)
     name = f"product{len(ctx.program.steps)}"
     ctx.program.steps.append(PanelProduct(name, window, ctx.realize(weight), size, target))
+    return Tensor.of(target)
+
+
+@lower(winograd_mm)
+def product_of_windows(
+    ctx: Lowering, x: Tensor, panels: Tensor, weight: Tensor, padding: list[int]
+) -> Tensor:
+    """A convolution by a generated kernel."""
+    images, channels, height, width = x.size
+    innermost = contiguous_strides((images, height, width, channels))
+    window = ctx.realize(x, [innermost[i] for i in (0, 3, 1, 2)])
+    place = [window.stride[i] for i in (0, 2, 3, 1)]
+    size = (images, height, width, channels)
+    if any(n != 1 and a != b for n, a, b in zip(size, place, innermost, strict=True)):
+        raise NotLowered("an image that is laid out otherwise")
+    above, beside = padding
+    pixels = (images, height + 2 * above - 2, width + 2 * beside - 2)
+    rows = product(pixels), weight.size[0]
+    target = ctx.new_buffer(rows, contiguous_strides(rows), x)
+    name = f"winograd{len(ctx.program.steps)}"
+    image = Window(window.buffer, size, innermost, window.offset)
+    step = Winograd(
+        name, image, ctx.realize(panels), rows, target,
+        weight_as_it_was=ctx.realize(weight), padding=(above, beside), pixels=pixels,
+    )  # fmt: skip
+    ctx.program.steps.append(step)
     return Tensor.of(target)

@@ -24,7 +24,7 @@ PROGRAMS = {
         [(2, 3, 8, 8), (2, 5, 8, 8), (8,), (8,)],
     ),
     "transpose": (lambda x: (x.t().contiguous() + 1,), [(40, 24)]),
-    "pairs": (lambda x: (F.interpolate(x, scale_factor=2) > 0,), [(2, 3, 5, 20)]),
+    "interleaved": (lambda x: (F.interpolate(x, scale_factor=2) > 0,), [(2, 3, 5, 20)]),
     "scatter": (
         lambda g, i: (torch.zeros(30, 48).index_put((i.long(),), g * 2, accumulate=True),),
         [(5, 12, 48), (5, 12)],
@@ -224,6 +224,20 @@ def test_half_types_round_as_torch(dtype: torch.dtype) -> None:
     check(lambda x: (x.to(dtype), x.to(dtype).float()), x, rtol=0, atol=0)
     every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
     check(lambda h: (h.float(),), every, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("short", [2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize("length", [8, 33, 48, 100])
+def test_interleaved_stores(short, length):
+    """Images of few channels whose channels come to lie innermost."""
+    kinds = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+    for dtype in kinds:
+        x = (torch.randn(2, short, length) * 50).to(dtype)
+        if dtype.is_floating_point:
+            x[0, 1, 3], x[1, 0, 7] = torch.nan, -torch.inf
+        check(lambda x: (x.transpose(1, 2).contiguous(),), x, rtol=0, atol=0)
+    y = torch.randn(length, short).t()  # read so, too
+    check(lambda y: ((y * 2).t().contiguous(), y.contiguous()), y, rtol=0, atol=0)
 
 
 def pairs(fn, *args):

@@ -24,10 +24,11 @@ struct Forward {
   Kind kind;
   bool save;  // keep activated gates (GRU: also the hidden part of n, before r scales it) and cells
   int64_t batch, hidden, state;  // state: the size of h, less than `hidden` in a projected layer
-  int64_t gate_row, cell_time;   // distances: between the gates of two rows, and the cells of two steps
-  const T *h0, *c0, *bias, *hidden_bias;           // hidden_bias: GRU's, of n
-  const T *weights, *packed;                       // packed: null if not worth while
-  T *gates, *cells, *y, *full;                     // gates: the input's part at first; full: h before projection
+  int64_t input_time, input_row;  // distances: between the inputs of two steps, and of two rows
+  int64_t gate_row, cell_time;    // between the gates of two rows, and the cells of two steps
+  const T *inputs, *h0, *c0, *bias;  // inputs: their part of the gates, with its bias; bias: the hidden part's
+  const T *weights, *packed;         // packed: null if not worth while
+  T *gates, *cells, *y, *full;       // full: h before projection
 };
 
 template <class T>

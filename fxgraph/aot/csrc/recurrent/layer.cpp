@@ -1,7 +1,7 @@
 // framegraph::recurrent_layer: one direction of one recurrent layer over all of time, and its backward.
 //
-// The products with the inputs of all steps are one matrix product before the loop; those of the weights' gradients
-// one after it. A step of the loop is one kernel (steps.h): the product with the state before, and the cell.
+// The products with the inputs of all steps are one matrix product before, those of the weights' gradients one after it:
+// operators of the graph (recurrent.py). A step is one kernel (steps.h): the product with the state before, and the cell.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -114,26 +114,14 @@ Tensor dense(const Maybe& t) { return t ? t->contiguous() : Tensor(); }
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 template <class T>
-Results forward(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tensor& w_ih, const Tensor& w_hh,
-                const Tensor& b_ih, const Tensor& b_hh, const Tensor& w_hr, Kind kind, bool reverse, bool save) {
-  const Sizes n(x, w_hh, kind);
-  const int64_t columns = gate_count(kind) * n.hidden, width = save ? n.gates : columns;
+Results forward(const Tensor& inputs, const Tensor& h0, const Tensor& c0, const Tensor& w_hh, const Tensor& b_hh,
+                const Tensor& w_hr, Kind kind, bool reverse, bool save) {
+  const Sizes n(inputs, w_hh, kind);
   const Order order{n.time, reverse};
-  auto options = x.options();
-  Tensor gates = at::empty({n.time * n.batch, width}, options);
-  Tensor inputs = gates.narrow(1, 0, columns);
-  at::mm_out(inputs, x.view({n.time * n.batch, x.size(2)}), w_ih.t());
-  Tensor bias = b_ih.defined() ? b_ih : at::zeros({columns}, options), hidden_bias;
-  if (kind == GRU) {
-    Tensor own = b_hh.defined() ? b_hh : bias;
-    hidden_bias = own.narrow(0, 2 * n.hidden, n.hidden);
-    if (b_hh.defined()) {
-      bias = bias.clone();
-      bias.narrow(0, 0, 2 * n.hidden).add_(own.narrow(0, 0, 2 * n.hidden));
-    }
-  } else if (b_hh.defined()) {
-    bias = bias + b_hh;
-  }
+  auto options = inputs.options();
+  const bool keeps = save && (kind == LSTM || kind == GRU);
+  Tensor bias = b_hh.defined() ? b_hh : at::zeros({w_hh.size(0)}, options), none = at::empty({0}, options);
+  Tensor gates = keeps ? at::empty({n.time, n.batch, n.gates}, options) : none;
   Tensor y = at::empty({n.time, n.batch, n.state}, options), cells, full;
   if (kind == LSTM) cells = at::empty({save ? n.time : 1, n.batch, n.hidden}, options);
   const bool packs = n.batch > 1 || (n.time >= FEW && w_hh.nbytes() <= FAR);
@@ -142,9 +130,10 @@ Results forward(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tenso
     full = at::empty({n.batch, n.hidden}, options);
     projection = packed<T>(w_hr, TANH, false);
   }
-  Forward<T> f{kind, save, n.batch, n.hidden, n.state, width, save ? n.batch * n.hidden : 0,
-               pointer<T>(h0), pointer<T>(c0), pointer<T>(bias), pointer<T>(hidden_bias), pointer<T>(w_hh),
-               pointer<T>(weights), pointer<T>(gates), pointer<T>(cells), pointer<T>(y), pointer<T>(full)};
+  Forward<T> f{kind, keeps, n.batch, n.hidden, n.state, inputs.stride(0), inputs.stride(1), n.gates,
+               save ? n.batch * n.hidden : 0, pointer<T>(inputs), pointer<T>(h0), pointer<T>(c0), pointer<T>(bias),
+               pointer<T>(w_hh), pointer<T>(weights), pointer<T>(gates), pointer<T>(cells), pointer<T>(y),
+               pointer<T>(full)};
   std::vector<Phase> phases{{blocks_of<T>(n.hidden, kind), [&](int64_t step, Part part) {
                                kernels<T>().forward(f, order.time(step), order.before(step), part);
                              }}};
@@ -156,96 +145,44 @@ Results forward(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tenso
                       }});
   run_steps(n.time, n.batch, w_hh.numel() + (w_hr.defined() ? w_hr.numel() : 0), sizeof(T), phases);
   const int64_t last = order.time(n.time - 1);
-  Tensor none = at::empty({0}, options);
   Tensor h = y.select(0, last).clone();
   Tensor c = kind == LSTM ? (save ? cells.select(0, last).clone() : cells.squeeze(0)) : none;
-  bool kept = save && (kind == LSTM || kind == GRU);
-  return {y, h, c, kept ? gates.view({n.time, n.batch, width}) : none, save && kind == LSTM ? cells : none};
+  return {y, h, c, gates, save && kind == LSTM ? cells : none};
 }
 
-Results layer(const Tensor& x, const Tensor& h0, const Maybe& c0, const Tensor& w_ih, const Tensor& w_hh,
-              const Maybe& b_ih, const Maybe& b_hh, const Maybe& w_hr, int64_t kind, bool reverse, bool save) {
+Results layer(const Tensor& inputs, const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& b_hh,
+              const Maybe& w_hr, int64_t kind, bool reverse, bool save) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(x.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
-  auto run = x.scalar_type() == at::kFloat ? forward<float> : forward<double>;
-  return run(x.contiguous(), h0.contiguous(), dense(c0), w_ih.contiguous(), w_hh.contiguous(), dense(b_ih),
+  TORCH_CHECK(inputs.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
+  auto run = inputs.scalar_type() == at::kFloat ? forward<float> : forward<double>;
+  return run(inputs.stride(2) == 1 ? inputs : inputs.contiguous(), h0.contiguous(), dense(c0), w_hh.contiguous(),
              dense(b_hh), dense(w_hr), static_cast<Kind>(kind), reverse, save);
 }
 
 // --- backward ------------------------------------------------------------------------------------
 
 struct Given {
-  Tensor x, h0, c0, w_ih, w_hh, w_hr, y, gates, cells, dy, dh, dc;
+  Tensor h0, c0, w_hh, w_hr, y, gates, cells, dy, dh, dc;
   Kind kind;
-  bool reverse, biases;
+  bool reverse, states;
 };
 
-// Columns of the gates' gradients that meet the input, with the rows of its weights; GRU's begin with those of n.
-struct Columns {
-  int64_t column, row, count;
-};
-std::vector<Columns> input_columns(const Sizes& n, Kind kind) {
-  if (kind == GRU) return {{n.hidden, 0, 2 * n.hidden}, {0, 2 * n.hidden, n.hidden}};
-  return {{0, 0, n.gates}};
-}
+// Of the gates (GRU: of n by the input, r, z, n by the state), of both states, and of a projected layer's results.
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-enum Wanted { X, H0, C0, W_IH, W_HH, B_IH, B_HH, W_HR, COUNT };
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-// Gradients of what meets all steps at once, from those of the gates [time * batch, gates].
-void sum_up(const Given& g, const Sizes& n, const Tensor& dgates, c10::ArrayRef<bool> wanted, Tensor* out) {
-  const auto parts = input_columns(n, g.kind);
-  const Tensor x = g.x.view({n.time * n.batch, g.x.size(2)});
-  if (wanted[X]) {
-    out[X] = at::empty_like(x);
-    for (const Columns& p : parts) {
-      Tensor left = dgates.narrow(1, p.column, p.count), right = g.w_ih.narrow(0, p.row, p.count);
-      if (p.row == 0) at::mm_out(out[X], left, right);
-      else out[X].addmm_(left, right);
-    }
-    out[X] = out[X].view(g.x.sizes());
-  }
-  if (wanted[W_IH]) {
-    out[W_IH] = at::empty_like(g.w_ih);
-    for (const Columns& p : parts) {
-      Tensor rows = out[W_IH].narrow(0, p.row, p.count);
-      at::mm_out(rows, dgates.narrow(1, p.column, p.count).t(), x);
-    }
-  }
-  const Tensor hidden = g.kind == GRU ? dgates.narrow(1, n.hidden, 3 * n.hidden) : dgates;
-  if (wanted[W_HH]) {
-    const int64_t first = (g.reverse ? n.time - 1 : 0) * n.batch, rest = (n.time - 1) * n.batch;
-    out[W_HH] = at::mm(hidden.narrow(0, first, n.batch).t(), g.h0);
-    if (rest > 0) {
-      Tensor states = g.y.view({n.time * n.batch, n.state}).narrow(0, g.reverse ? n.batch : 0, rest);
-      out[W_HH].addmm_(hidden.narrow(0, g.reverse ? 0 : n.batch, rest).t(), states);
-    }
-  }
-  if (g.biases && (wanted[B_IH] || wanted[B_HH])) {
-    Tensor sums = dgates.sum(0);
-    if (g.kind == GRU) {
-      out[B_IH] = at::cat({sums.narrow(0, n.hidden, 2 * n.hidden), sums.narrow(0, 0, n.hidden)});
-      out[B_HH] = sums.narrow(0, n.hidden, 3 * n.hidden).clone();
-    } else {
-      out[B_IH] = sums;
-      out[B_HH] = sums.clone();
-    }
-  }
-}
-
-template <class T> Gradients backward(const Given& g, c10::ArrayRef<bool> wanted) {
-  const Sizes n(g.x, g.w_hh, g.kind);
+template <class T> Gradients backward(const Given& g) {
+  const Sizes n(g.y, g.w_hh, g.kind);
   const Order order{n.time, g.reverse};
   const bool projected = g.w_hr.defined();
   const int64_t skipped = g.kind == GRU ? n.hidden : 0, given = n.gates - skipped;
-  auto options = g.x.options();
-  Tensor dgates = at::empty({n.time * n.batch, n.gates}, options), weights = packed<T>(g.w_hh, TANH, true);
-  Tensor carry, projection, dstate;
+  auto options = g.y.options();
+  Tensor dgates = at::empty({n.time, n.batch, n.gates}, options), weights = packed<T>(g.w_hh, TANH, true);
+  Tensor none = at::empty({0}, options), carry = none, dh0 = none, dstate = none, projection;
   if (g.kind == LSTM) carry = g.dc.defined() ? g.dc.clone() : at::zeros({n.batch, n.hidden}, options);
   if (g.kind == GRU) carry = at::empty({n.batch, n.hidden}, options);
   if (projected) {
     projection = packed<T>(g.w_hr, TANH, true);
-    dstate = at::empty({n.time * n.batch, n.state}, options);
+    dstate = at::empty({n.time, n.batch, n.state}, options);
   }
   Backward<T> b{g.kind, n.batch, n.hidden, n.state, given, n.gates, pointer<T>(g.h0), pointer<T>(g.c0),
                 pointer<T>(g.gates), pointer<T>(g.cells), pointer<T>(g.y), pointer<T>(weights), pointer<T>(g.dy),
@@ -276,33 +213,22 @@ template <class T> Gradients backward(const Given& g, c10::ArrayRef<bool> wanted
                       kernels<T>().backward(cell, t, order.before(step), a, step + 1 == n.time, part);
                     }});
   run_steps(n.time, n.batch, g.w_hh.numel() + (projected ? g.w_hr.numel() : 0), sizeof(T), phases);
-  Tensor out[COUNT];
-  if (wanted[H0]) {
-    out[H0] = at::empty({n.batch, n.state}, options);
+  if (g.states) {
+    dh0 = at::empty({n.batch, n.state}, options);
     Product<T> p{b.dgates + order.time(0) * n.batch * n.gates + skipped, b.packed, g.kind == GRU ? b.carry : nullptr,
-                 nullptr, pointer<T>(out[H0]), given, n.gates, n.state};
+                 nullptr, pointer<T>(dh0), given, n.gates, n.state};
     kernels<T>().product(p, {0, n.batch, 0, blocks_of<T>(n.state, TANH)});
   }
-  if (g.kind == LSTM) out[C0] = carry;
-  sum_up(g, n, dgates, wanted, out);
-  if (projected && wanted[W_HR]) {
-    Tensor full = g.gates.narrow(2, 3 * n.hidden, n.hidden) * g.cells.tanh();
-    out[W_HR] = at::mm(dstate.t(), full.view({n.time * n.batch, n.hidden}));
-  }
-  for (int i = 0; i < COUNT; ++i)
-    if (!wanted[i] || !out[i].defined()) out[i] = at::empty({0}, options);
-  return {out[X], out[H0], out[C0], out[W_IH], out[W_HH], out[B_IH], out[B_HH], out[W_HR]};
+  return {dgates, dh0, g.kind == LSTM ? carry : none, dstate};
 }
 
-Gradients layer_backward(const Tensor& x, const Tensor& h0, const Maybe& c0, const Tensor& w_ih, const Tensor& w_hh,
-                         const Maybe& w_hr, const Tensor& y, const Tensor& gates, const Tensor& cells, const Maybe& dy,
-                         const Maybe& dh, const Maybe& dc, int64_t kind, bool reverse, bool biases,
-                         std::array<bool, COUNT> wanted) {
+Gradients layer_backward(const Tensor& h0, const Maybe& c0, const Tensor& w_hh, const Maybe& w_hr, const Tensor& y,
+                         const Tensor& gates, const Tensor& cells, const Maybe& dy, const Maybe& dh, const Maybe& dc,
+                         int64_t kind, bool reverse, bool states) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  Given g{x.contiguous(), h0.contiguous(), dense(c0), w_ih.contiguous(), w_hh.contiguous(), dense(w_hr),
-          y.contiguous(), gates.contiguous(), cells.contiguous(), dense(dy), dense(dh), dense(dc),
-          static_cast<Kind>(kind), reverse, biases};
-  return x.scalar_type() == at::kFloat ? backward<float>(g, wanted) : backward<double>(g, wanted);
+  Given g{h0.contiguous(), dense(c0), w_hh.contiguous(), dense(w_hr), y.contiguous(), gates.contiguous(),
+          cells.contiguous(), dense(dy), dense(dh), dense(dc), static_cast<Kind>(kind), reverse, states};
+  return y.scalar_type() == at::kFloat ? backward<float>(g) : backward<double>(g);
 }
 
 TORCH_LIBRARY_IMPL(framegraph, CPU, m) {

@@ -204,11 +204,11 @@ template <Kind kind, class T, class F> INLINE void by_units(int64_t block, int64
 
 // --- forward -------------------------------------------------------------------------------------
 
-template <class T> INLINE void lstm_cell(const Forward<T>& f, const Vec<T>* sum, T* gates, const T* c0, T* c, T* h,
-                                         int64_t j, int64_t n) {
+template <class T> INLINE void lstm_cell(const Forward<T>& f, const Vec<T>* sum, const T* in, T* gates, const T* c0, T* c,
+                                         T* h, int64_t j, int64_t n) {
   Vec<T> g[4];
   for (int i = 0; i < 4; ++i) {
-    g[i] = load(gates + i * f.hidden + j, n) + sum[i] + load(f.bias + i * f.hidden + j, n);
+    g[i] = load(in + i * f.hidden + j, n) + sum[i] + load(f.bias + i * f.hidden + j, n);
     g[i] = i == 2 ? tanh<T>(g[i]) : sigmoid<T>(g[i]);
     if (f.save) store(gates + i * f.hidden + j, g[i], n);
   }
@@ -217,13 +217,13 @@ template <class T> INLINE void lstm_cell(const Forward<T>& f, const Vec<T>* sum,
   store(h + j, g[3] * tanh<T>(cell), n);
 }
 
-template <class T> INLINE void gru_cell(const Forward<T>& f, const Vec<T>* sum, T* gates, const T* h0, T* h, int64_t j,
-                                        int64_t n) {
+template <class T> INLINE void gru_cell(const Forward<T>& f, const Vec<T>* sum, const T* in, T* gates, const T* h0, T* h,
+                                        int64_t j, int64_t n) {
   int64_t size = f.hidden;
-  Vec<T> r = sigmoid<T>(load(gates + j, n) + sum[0] + load(f.bias + j, n));
-  Vec<T> z = sigmoid<T>(load(gates + size + j, n) + sum[1] + load(f.bias + size + j, n));
-  Vec<T> hn = sum[2] + load(f.hidden_bias + j, n);
-  Vec<T> nn = tanh<T>(load(gates + 2 * size + j, n) + load(f.bias + 2 * size + j, n) + r * hn);
+  Vec<T> r = sigmoid<T>(load(in + j, n) + sum[0] + load(f.bias + j, n));
+  Vec<T> z = sigmoid<T>(load(in + size + j, n) + sum[1] + load(f.bias + size + j, n));
+  Vec<T> hn = sum[2] + load(f.bias + 2 * size + j, n);
+  Vec<T> nn = tanh<T>(load(in + 2 * size + j, n) + r * hn);
   if (f.save) {
     store(gates + j, r, n);
     store(gates + size + j, z, n);
@@ -238,14 +238,16 @@ template <Kind kind, class T> void forward_of(const Forward<T>& f, int64_t t, in
   const T* c0 = before < 0 ? f.c0 : f.cells + before * f.cell_time;
   auto finish = [&](const Vec<T>* sum, int64_t r, int64_t block) {
     int64_t at = t * f.batch + r;
-    T *gates = f.gates + at * f.gate_row, *h = f.full ? f.full + r * f.hidden : f.y + at * f.hidden;
+    const T* in = f.inputs + t * f.input_time + r * f.input_row;
+    T* gates = f.save ? f.gates + at * f.gate_row : nullptr;
+    T* h = f.full ? f.full + r * f.hidden : f.y + at * f.hidden;
     by_units<kind, T>(block, f.hidden, [&](int u, int64_t j, int64_t n) __attribute__((always_inline)) {
       if constexpr (kind == LSTM)
-        lstm_cell<T>(f, sum, gates, c0 + r * f.hidden, f.cells + t * f.cell_time + r * f.hidden, h, j, n);
+        lstm_cell<T>(f, sum, in, gates, c0 + r * f.hidden, f.cells + t * f.cell_time + r * f.hidden, h, j, n);
       else if constexpr (kind == GRU)
-        gru_cell<T>(f, sum, gates, h0 + r * f.hidden, h, j, n);
+        gru_cell<T>(f, sum, in, gates, h0 + r * f.hidden, h, j, n);
       else {
-        Vec<T> x = load(gates + j, n) + sum[u] + load(f.bias + j, n);
+        Vec<T> x = load(in + j, n) + sum[u] + load(f.bias + j, n);
         store(h + j, kind == TANH ? tanh<T>(x) : relu<T>(x), n);
       }
     });

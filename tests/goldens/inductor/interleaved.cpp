@@ -24,7 +24,7 @@ static __attribute__((noinline)) void fn0(void* const* P, int64_t begin, int64_t
       for (; i3 < 2; ++i3) {
         g3[i3] = t2;
       }
-      store_pairs(p1 + n1 * i0 + n2 * i1 + 2 * i2, g3[0], g3[1], lanes);
+      store_interleaved(p1 + n1 * i0 + n2 * i1 + 2 * i2, g3, lanes);
     });
     e += j1 - j0;
   }

@@ -1,0 +1,81 @@
+"""C++ for convolutions by Winograd's transforms: a call of the function of winograd.cpp.
+
+    extern "C" void k0(void* const* P, int64_t begin, int64_t end) {
+      const Winograd a = {(const float*)P[0] + 0, ..., 4, 32, 32, 64, 64, ...};
+      winograd(a, {fn0, P, n, -1}, begin, end);
+    }
+
+The range counts strips, each of a few pairs of rows of the result: all their pixels and columns, so
+that any kernel that may follow blocks of whole rows (panels.py) may follow them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Follower, reader_text
+from inductor.ir import Winograd
+from inductor.sizes import Extent, ceil_div, hint
+
+TILES = 48  # of a unit, at most about: whole tiles of every processor
+FEW_TILES = 6  # for which reading the weight is too much
+
+
+def strips(step: Winograd) -> int:
+    """Pairs of rows of a unit: units of like size, as many for each thread, and as few as that,
+    since each reads the weight.
+    """
+    images, rows, across = step.pixels
+    each = -(-hint(across) // 2)
+    tiles = hint(images) * -(-hint(rows) // 2) * each
+    threads = torch.get_num_threads()
+    rounds = -(-tiles // (TILES * threads))
+    wanted = max(FEW_TILES, -(-tiles // (rounds * threads)))
+    return max(1, -(-wanted // each))
+
+
+def units(step: Winograd) -> Extent:
+    images, rows, _ = step.pixels
+    return ceil_div(images * ceil_div(rows, 2), strips(step))
+
+
+def grain(step: Winograd) -> int:
+    """Units that are worth a thread's while."""
+    _, _, across = step.pixels
+    tiles = strips(step) * hint(across) // 2
+    work = 16 * tiles * hint(step.x.size[3]) * hint(step.size[1]) // MULTIPLICATIONS
+    return max(1, GRAIN_WORK // max(1, work))
+
+
+def numbers(step: Winograd) -> list[Extent]:
+    """What the kernel's description holds, besides pointers and steps of the weight."""
+    _, rows, across = step.pixels
+    return [*step.x.size, step.size[1], rows, across, *step.padding]
+
+
+def body(
+    step: Winograd,
+    slot: Callable[[str], int],
+    number: Sequence[str],
+    follower: Follower | None,
+) -> list[str]:
+    """Lines of the entry. slot: where a buffer is among the pointers. number: those of `numbers`
+    and positions (-1: reads by element), as text.
+    """
+    *sizes, positions = number
+    steps = ", ".join(map(str, step.weight_as_it_was.stride))
+    operands = step.x, step.weight, step.weight_as_it_was
+    pointers = [f"(const float*)P[{slot(w.buffer.name)}] + {w.offset}" for w in operands]
+    fields = [
+        *pointers,
+        f"(float*)P[{slot(step.target.name)}]",
+        *sizes,
+        f"{{{steps}}}",
+        str(strips(step)),
+    ]
+    return [
+        f"  const Winograd a = {{{', '.join(fields)}}};",
+        f"  winograd(a, {reader_text(follower, positions)}, begin, end);",
+    ]
