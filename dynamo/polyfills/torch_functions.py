@@ -59,6 +59,26 @@ def call_optimized_module(module, *args, **kwargs):
     return module._modules["_orig_mod"](*args, **kwargs)
 
 
+def copy_tensor(x):
+    """copy.copy of a leaf of autograd."""
+    if isinstance(x, torch.nn.Parameter):
+        return torch.nn.Parameter(x.data, x.requires_grad)
+    made = x.detach()
+    return made.requires_grad_() if x.requires_grad else made
+
+
+def deep_tensor(x):
+    """copy.deepcopy of a tensor that has its memory for itself."""
+    made = x.detach().clone(memory_format=torch.preserve_format)
+    return made.requires_grad_() if x.requires_grad else made
+
+
+def deep_parameter(x):
+    """copy.deepcopy of a parameter."""
+    data = x.data.clone(memory_format=torch.preserve_format)
+    return torch.nn.Parameter(data, x.requires_grad)
+
+
 def group_tensors(tensorlistlist, with_indices=False):
     """torch._C._group_tensors_by_device_and_dtype."""
     grouped = {}

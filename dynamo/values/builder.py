@@ -92,6 +92,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.functional_call",
     "dynamo.torch.autograd_calls",
     "dynamo.torch.backward",
+    "dynamo.torch.tensor_hooks",
     "dynamo.values.objects",
 ]
 _loaded = False
