@@ -305,17 +305,15 @@ def foreach_add_(tensors, others, alpha):
 
 
 def foreach_addcdiv_(tensors, first, second, scalars):
-    scaled = torch._foreach_div(first, second)
-    for part, scalar in zip(scaled, scalars_of(scalars, len(tensors))):
-        part.mul_(scalar)
-    torch._foreach_add_(tensors, scaled)
+    scalars = scalars_of(scalars, len(tensors))
+    for tensor, one, other, scalar in zip(tensors, first, second, scalars):
+        tensor.addcdiv_(one * scalar, other)
 
 
 def foreach_addcmul_(tensors, first, second, scalars):
-    scaled = torch._foreach_mul(first, second)
-    for part, scalar in zip(scaled, scalars_of(scalars, len(tensors))):
-        part.mul_(scalar)
-    torch._foreach_add_(tensors, scaled)
+    scalars = scalars_of(scalars, len(tensors))
+    for tensor, one, other, scalar in zip(tensors, first, second, scalars):
+        tensor.addcmul_(one * scalar, other)
 
 
 def foreach_pow(base, exponents):

@@ -38,6 +38,7 @@ SPECIAL_BUILDERS: list[tuple[Callable[[Any], bool], Builder]] = []
 _FALLBACK: list[Builder] = []
 # In the order in which their builders for predicates and for subclasses are tried.
 _REGISTERING_MODULES = [
+    "dynamo.torch.distributed_tensors",
     "dynamo.values.exception_objects",
     "dynamo.values.builtins",
     "dynamo.values.containers",

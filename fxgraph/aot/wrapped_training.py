@@ -23,6 +23,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.symbols import hint_of
+from fxgraph.wrapper_parts import own_context
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -86,6 +87,8 @@ class _Joint:
         with tracing(grad=False), trace.mode, torch.no_grad():
             for root in roots:
                 tangent = torch.empty_like(root)
+                coerce = getattr(tangent, "__coerce_tangent_metadata__", None)
+                tangent = tangent if coerce is None else coerce()
                 tangents.append(tangent)
                 for leaf in plain_leaves(tangent):
                     given.append(record.add_tangent(f"tangent_{len(given)}", leaf))
@@ -236,7 +239,8 @@ def _as(tangent: Any, wrapper: Wrapper | None) -> Any:
         return tangent
     coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
     if coerce is not None and wrapper is not None:
-        tangent = coerce(wrapper.context, wrapper.cls)
+        other = None if type(tangent) is wrapper.cls else wrapper.cls
+        tangent = coerce(own_context(wrapper.context), other)
     if not _is_as(tangent, wrapper):
         wanted = "torch.Tensor" if wrapper is None else wrapper.cls.__name__
         raise RuntimeError(

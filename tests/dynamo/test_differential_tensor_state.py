@@ -485,6 +485,45 @@ CASES: dict[str, tuple[list[int], str]] = {
         run(T(3))
         """,
     ),
+    # -- lists of tensors
+    "foreach_with_a_scalar": (
+        [1],
+        """
+        def f(xs, s):
+            a = torch._foreach_mul(xs, s)
+            r = torch._foreach_add_(xs, s, alpha=2)
+            torch._foreach_div_(xs, [s, s])
+            return a, r is xs, xs
+        ---
+        run([T(3), T(2)], torch.tensor(2.0))
+        """,
+    ),
+    "foreach_with_a_tensor_of_scalars": (
+        [1],
+        """
+        def f(xs, ys, s):
+            r = torch._foreach_addcmul_(xs, ys, ys, s)
+            return r, r is xs
+        ---
+        run([torch.arange(3.0), T(2)], [torch.arange(3.0), torch.ones(2)], torch.tensor([2.0, 4.0]))
+        """,
+    ),
+    "foreach_refuses_scalars": (
+        [1],
+        """
+        def f(xs, ys, s):
+            a = xs[0] * 2
+            try:
+                torch._foreach_addcdiv_(xs, ys, ys, s)
+            except (RuntimeError, TypeError) as e:
+                return a, type(e)
+        ---
+        x, y = [T(3), T(2)], [T(3), T(2)]
+        run(x, y, torch.tensor(2.0))
+        run(x, y, torch.tensor([2.0, 4.0, 3.0]))
+        run(x, y, [torch.tensor(2.0), torch.tensor(4.0)])
+        """,
+    ),
     # -- hooks
     "hook_of_a_result": (
         [1],
