@@ -69,6 +69,7 @@ def _registration(name: str, register: Callable[..., None]) -> Callable[..., Val
         _check(tx, tensor, name)
         handle = tx.output.side_effects.track_new(HookHandleValue())
         tx.output.side_effects.call_later(register, handle, tensor, hook)
+        tensor.node.meta["hooked"] = True
         tx.output.watch_history(tensor)
         return handle
 

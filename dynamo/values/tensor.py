@@ -690,11 +690,12 @@ def _requires_grad_(
 
 
 def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
-    """tensor.detach_(): of what the frame made, the same object with the node of a detached
-    alias.
+    """tensor.detach_(): of what the frame made, and has not used, the same object with the node of
+    a detached alias. What has saved the tensor for its backward raises there.
     """
-    plain = type(tensor) is TensorValue and tensor.node.op.startswith("call_")
-    if not plain or tensor.fake._is_view() or tx.output.bodies:
+    unused = tensor.node.op.startswith("call_") and not tensor.node.users
+    plain = type(tensor) is TensorValue and not tensor.fake._is_view()
+    if not (unused and plain) or tx.output.bodies:
         raise Unsupported(breaks.TensorMetadata("Tensor.detach_()"))
     if tensor.fake.requires_grad:
         alias = call_in_graph(tx, "call_method", "detach", [tensor], {})

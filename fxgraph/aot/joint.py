@@ -21,7 +21,7 @@ import torch
 
 from fxgraph import effects, faults
 from fxgraph.aot import decompositions as rules
-from fxgraph.aot.cuts import last_writes, replaced, used_outputs
+from fxgraph.aot.cuts import has_hook, last_writes, replaced, used_outputs
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.freed_graphs import undifferentiated
@@ -78,7 +78,7 @@ def functionalize_training(
     try:
         training = trace(cuts)
     except (Unfunctionalizable, UndifferentiableHere):
-        if not cuts:
+        if not cuts or any(map(has_hook, cuts)):
             raise
         training = trace(set())
     frame = training if isinstance(training, FunctionalGraph) else training.frame
@@ -123,7 +123,7 @@ def _traced(
         if plain is not None:
             return plain
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
-        joint = _Joint(tracer, inputs, finished, interpreter)
+        joint = _Joint(gm, tracer, inputs, finished, interpreter)
     nodes = joint.tangent_nodes, joint.gradient_nodes
     with faults.stage("partition"):
         lent = joint.lent()
@@ -244,7 +244,12 @@ class _Joint:
     """Records the backward into the tracer's graph."""
 
     def __init__(
-        self, tracer: Tracer, inputs: Inputs, finished: Finish, interpreter: _Cutting
+        self,
+        gm: GraphModule,
+        tracer: Tracer,
+        inputs: Inputs,
+        finished: Finish,
+        interpreter: _Cutting,
     ) -> None:
         self.inputs = inputs
         self.finished = finished
@@ -274,9 +279,24 @@ class _Joint:
             dispatching,
             torch._C._DisableAutocast(),
         ):  # backward runs outside of autocast
-            for level in sorted({self._level(k) for k in range(len(self.tangents))}):
-                tangents = [k for k in range(len(self.tangents)) if self._level(k) == level]
+            for tangents in self._segments(gm):
                 self._segment(tracer, tangents, given)
+
+    def _segments(self, gm: GraphModule) -> list[list[int]]:
+        """The tangents of each segment, in order; an output that has a hook has its own."""
+        outputs = gm.graph.output_node().all_input_nodes
+        hooked = {
+            id(tensor) for node, tensor in zip(outputs, self.finished.tensors) if has_hook(node)
+        }
+        alone = {
+            spec.index
+            for spec, tensor in zip(self.finished.specs, self.finished.tensors)
+            if id(tensor) in hooked and spec.kind in ("fresh", "alias_of_intermediate")
+        }
+        groups: dict[tuple[int, int], list[int]] = {}
+        for k, value in enumerate(self.tangents):
+            groups.setdefault((self._level(k), k if value in alone else -1), []).append(k)
+        return [groups[key] for key in sorted(groups)]
 
     def _find_cuts(self, interpreter: _Cutting) -> None:
         """For each output that is used on: its number, its twin, and its value if it has one."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from fxgraph.aot.cuts import has_hook
 from fxgraph.aot.functional import UndifferentiableHere, Unfunctionalizable
 from fxgraph.aot.functionalize import tracing
 from fxgraph.aot.wrappers import Numbers, Trace, Wrapper, number_of, plain_leaves, wrapper_of
@@ -68,6 +69,8 @@ class _Joint:
         self.symbols = trace.symbols
         record = trace.record
         _refuse_writes(trace)
+        if any(map(has_hook, gm.graph.nodes)):
+            raise UndifferentiableHere("a result has a hook")
         self.differentiable = [
             isinstance(result, torch.Tensor) and result.requires_grad for result in trace.results
         ]

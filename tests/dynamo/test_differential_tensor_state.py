@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import textwrap
 
 import pytest
+import torch
+from torch import nn
 
+import dynamo
 from tests.dynamo.differential import check
 
 PRELUDE = """
@@ -392,16 +396,40 @@ CASES: dict[str, tuple[list[int], str]] = {
         """
         def f(x):
             y = x * 2
-            z = y * 3
-            v = y.view(-1)
+            same = [y]
             y.detach_()
             y.add_(1)
-            return y, v, z, y * x
+            return y, same[0] * x, y.is_leaf
         ---
         x = T(3, grad=True)
         r = run(x)
-        (r[2] + r[3]).sum().backward()
+        r[1].sum().backward()
         r, x
+        """,
+    ),
+    "detached_in_place_after_use": (
+        [1, 1],
+        """
+        def f(x):
+            y = x * 2
+            z = (y * y).sum()
+            y.detach_()
+            return z, y * x
+        ---
+        run(T(3, grad=True))
+        """,
+    ),
+    "detached_base_of_a_view": (
+        [1, 0],
+        """
+        def f(x):
+            y = x * 2
+            v = y[1:]
+            y.detach_()
+            v.mul_(2)
+            return y, v
+        ---
+        run(T(3, grad=True))
         """,
     ),
     "detached_in_a_loop": (
@@ -592,6 +620,83 @@ CASES: dict[str, tuple[list[int], str]] = {
         x
         """,
     ),
+    "hook_of_an_unused_result": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            y.register_hook(log.append)
+            return x.sin().sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x, log
+        """,
+    ),
+    "hooks_in_order": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            z = y * 3
+            z.register_hook(lambda g: log.append("z"))
+            y.register_hook(lambda g: log.append("y"))
+            z.register_hook(lambda g: log.append("again"))
+            x.register_hook(lambda g: log.append("x"))
+            return z.sum(), y.max(0)[0]
+        ---
+        x = T(3, grad=True)
+        loss, m = run(x)
+        loss.backward(retain_graph=True)
+        m.backward()
+        x, log
+        """,
+    ),
+    "hook_and_a_graph_break": (
+        [1, 1],
+        """
+        def f(x):
+            y = x * 2
+            y.register_hook(lambda g: log.append(g.clone()) or g * 3)
+            z = y.sin()
+            if z.sum() > 100:
+                z = z + 1
+            return (z * y).sum()
+        ---
+        x = T(3, grad=True)
+        run(x).backward()
+        x, log
+        """,
+    ),
+    "hook_of_a_base": (
+        [1],
+        """
+        def f(x):
+            y = x * 2
+            v = y.view(-1)
+            y.register_hook(lambda g: g * 3)
+            w = y[1:]
+            return (v * v).sum() + (w * w).sum() + y.sum()
+        ---
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        run(x).backward()
+        x
+        """,
+    ),
+    "hook_and_a_second_derivative": (
+        [1],
+        """
+        def f(x):
+            y = x ** 2
+            y.register_hook(lambda g: g * 2)
+            return (y * y).sum()
+        ---
+        x = torch.arange(3.0, requires_grad=True)
+        (g,) = torch.autograd.grad(run(x), x, create_graph=True)
+        (g * g).sum().backward()
+        x, g.detach()
+        """,
+    ),
     "hook_removed": (
         [1],
         """
@@ -740,3 +845,60 @@ def test_program(name):
     records = check(PRELUDE + textwrap.dedent(program))
     found = [len(record.graphs) for record in records]
     assert found == graphs, found
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_detached_alias_of_an_input_has_no_history(backend):
+    def f(x):
+        return x.detach(), x.view(-1).detach(), x.detach() + 1
+
+    fast = dynamo.compile(f, backend=backend)
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    for given in (x, x * 2):
+        assert not any(result.requires_grad for result in fast(given))
+        assert fast(given)[0].data_ptr() == given.data_ptr()
+
+
+def hooked(x, weight):
+    y = x @ weight
+    y.register_hook(lambda g: g.clamp(-0.5, 0.5))
+    z = y.tanh()
+    z.retain_grad()
+    return (z * y).sum(), z, y.exp()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_hooks_of_compiled_graphs(backend):
+    def run(function):
+        x, weight = (torch.linspace(-1, 1, 9).reshape(3, 3).requires_grad_() for _ in range(2))
+        loss, z, e = function(x, weight)
+        loss.backward(retain_graph=True)
+        first = x.grad.clone(), z.grad.clone()
+        e.sum().backward()
+        return first, x.grad, weight.grad, z.grad
+
+    dynamo.reset()
+    torch.testing.assert_close(run(dynamo.compile(hooked, backend=backend)), run(hooked))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_modules_and_parameters_of_compiled_graphs(backend):
+    def f(model, x):
+        twin = copy.deepcopy(model)
+        scale = nn.Parameter(x.mean(0))
+        for p in twin.parameters():
+            p.requires_grad_(False)
+        model.bias.data = model.bias.data * 2
+        return twin, scale, (model(x) * scale - twin(x)).square().sum()
+
+    def run(function):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+        for n in range(2):
+            twin, scale, loss = function(model, torch.linspace(-1, 1, 12 + n * 3).reshape(-1, 3))
+            loss.backward()
+        found = [twin.weight, twin.bias, scale, scale.grad, loss.detach(), model.bias]
+        return [*found, model.weight.grad, model.bias.grad]
+
+    dynamo.reset()
+    torch.testing.assert_close(run(dynamo.compile(f, backend=backend)), run(f))
