@@ -41,9 +41,15 @@ def without_sizes(context: Any) -> Any:
     """The context of a DTensor but for its sizes and strides, which the tensor itself tells."""
     if type(context) is WithObjects:
         return context._replace(context=without_sizes(context.context))
-    if type(context) is not tuple:
-        return context
-    return tuple(one.dtype if type(one).__name__ == "TensorMeta" else one for one in context)
+    return tuple(map(_told, context)) if type(context) is tuple else context
+
+
+def _told(part: Any) -> Any:
+    """What the part of a context says besides sizes; a DTensorSpec is one before torch 2.13."""
+    kind = type(part).__name__
+    if kind == "DTensorSpec":
+        return part.mesh, part.placements, part.tensor_meta.dtype
+    return part.dtype if kind == "TensorMeta" else part
 
 
 def own_context(context: Any) -> Any:

@@ -8,6 +8,7 @@ the graph: then the hook is in place before.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,9 @@ from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.constant import ConstantValue
 from dynamo.values.recipes import Recipe
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue
+from fxgraph import Node
+from fxgraph.aot.history import memory_of
+from fxgraph.args import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,10 +95,30 @@ def _check(tx: Interpreter, tensor: TensorValue, name: str) -> None:
     outside = tensor.real is not None
     if not fake.requires_grad or type(tensor) is not TensorValue or tx.output.bodies:
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
-    if not outside and (fake._is_view() or not tensor.node.op.startswith("call_")):
-        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() of a view"))
+    if not outside and (
+        not tensor.node.op.startswith("call_") or _has_history_of_others(tx, tensor)
+    ):
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
     if any(node.target is torch.autograd.grad for node in graph.nodes):
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() behind a backward"))
+
+
+def _has_history_of_others(tx: Interpreter, tensor: TensorValue) -> bool:
+    """Whether the tensor is a view of an input, or one of several results of an operation: hooks of
+    such run for the gradients of all of them.
+    """
+    if tensor.fake._is_view():
+        memory = memory_of(tensor.fake)
+        inputs = [item.node.meta["example_value"] for item in tx.output.inputs]
+        tensors = [fake for fake in inputs if isinstance(fake, torch.Tensor)]
+        if any(memory_of(fake) == memory for fake in tensors):
+            return True
+    node = tensor.node
+    if node.target is not operator.getitem or not isinstance(node.args[0], Node):
+        return False
+    made = node.args[0].meta["example_value"]
+    results = [] if isinstance(made, torch.Tensor) else leaves(made)
+    return sum(isinstance(one, torch.Tensor) and one.requires_grad for one in results) > 1
 
 
 SPECIAL_METHODS["register_hook"] = _registration("register_hook", add_hook)

@@ -283,19 +283,27 @@ class _Joint:
                 self._segment(tracer, tangents, given)
 
     def _segments(self, gm: GraphModule) -> list[list[int]]:
-        """The tangents of each segment, in order; an output that has a hook has its own."""
-        outputs = gm.graph.output_node().all_input_nodes
-        hooked = {
-            id(tensor) for node, tensor in zip(outputs, self.finished.tensors) if has_hook(node)
-        }
-        alone = {
-            spec.index
-            for spec, tensor in zip(self.finished.specs, self.finished.tensors)
-            if id(tensor) in hooked and spec.kind in ("fresh", "alias_of_intermediate")
-        }
-        groups: dict[tuple[int, int], list[int]] = {}
+        """The tangents of each segment, in order. An output that has a hook has a segment of its
+        own, in the program's order, and so have those that reach it: the hook runs for no gradient
+        that does not.
+        """
+        places = {node: place for place, node in enumerate(gm.graph.nodes)}
+        pairs = list(zip(gm.graph.output_node().all_input_nodes, self.finished.tensors))
+        hooked = {id(tensor): places[node] for node, tensor in pairs if has_hook(node)}
+        ids = list(map(id, self.finished.tensors))
+        numbers = [number for number, key in enumerate(ids) if key in hooked]
+        specs = [(self.finished.specs[number], hooked[ids[number]]) for number in numbers]
+        values = ("fresh", "alias_of_intermediate")
+        alone = {spec.index: place for spec, place in specs if spec.kind in values}
+        groups: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
         for k, value in enumerate(self.tangents):
-            groups.setdefault((self._level(k), k if value in alone else -1), []).append(k)
+            behind = tuple(
+                number
+                for number, twin, _ in self._twins
+                if number in numbers and k in self.history.sources(twin)
+            )
+            key = self._level(k), alone.get(value, -1), behind
+            groups.setdefault(key, []).append(k)
         return [groups[key] for key in sorted(groups)]
 
     def _find_cuts(self, interpreter: _Cutting) -> None:

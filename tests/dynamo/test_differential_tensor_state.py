@@ -652,6 +652,33 @@ CASES: dict[str, tuple[list[int], str]] = {
         x, log
         """,
     ),
+    "hooks_of_independent_results": (
+        [1],
+        """
+        def f(x):
+            y, w, z = x * 2, x * 3, x * 4
+            for name, one in ("y", y), ("w", w), ("z", z):
+                one.register_hook(lambda g, name=name: log.append(name))
+            return (y * y).sum(), (w * w).sum(), (y * w * z).sum(), y
+        ---
+        x = torch.arange(3.0, requires_grad=True)
+        for one in run(x): one.sum().backward(retain_graph=True)
+        x, log
+        """,
+    ),
+    "hook_of_one_of_several_results": (
+        [1, 1],
+        """
+        def f(x):
+            a, b = x.unbind()
+            a.register_hook(lambda g: log.append(g.clone()))
+            return (a * b).sum()
+        ---
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        run(x).backward()
+        x, log
+        """,
+    ),
     "hook_and_a_graph_break": (
         [1, 1],
         """
@@ -744,7 +771,7 @@ CASES: dict[str, tuple[list[int], str]] = {
         """,
     ),
     "hook_of_a_view": (
-        [1, 1],
+        [1],
         """
         def f(x):
             y = (x * 2)[1:]
