@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxgraph import GraphModule
+from fxgraph.aot import asks_for_gradients
+from fxgraph.aot.cuts import has_hook
 from fxgraph.torch_fx import to_torch_fx
 
 
@@ -23,6 +25,8 @@ def bridge(backend: str | Callable[..., Any]) -> Callable[..., Any]:
     def bridged(
         gm: GraphModule, example_inputs: Sequence[Any], **options: Any
     ) -> Callable[..., Any]:
+        if asks_for_gradients(gm) or any(map(has_hook, gm.graph.nodes)):
+            return gm.forward  # such backends differentiate a graph from its results to its inputs
         compiler = _lookup(backend) if isinstance(backend, str) else backend
         return compiler(to_torch_fx(gm), list(example_inputs), **options)
 

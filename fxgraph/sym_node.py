@@ -8,6 +8,7 @@ symbols of a ShapeEnv, and the Python type that it stands for.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -335,6 +336,8 @@ def _comparison(kind: str) -> Callable[..., SymNode]:
             )
             return SymNode(same if kind == "eq" else negated(same), self.shape_env, bool)
         a, b = _as_number(self), _as_number(other)
+        if b.is_infinite and all(symbol.is_integer for symbol in a.free_symbols):
+            return self.wrap_bool(getattr(operator, kind)(0.0, float(b)))  # sizes are finite
         if is_integral(a) and is_integral(b):
             return SymNode(relation(kind, a, b), self.shape_env, bool)
         return SymNode(_RELATIONS[kind](a, b, evaluate=False), self.shape_env, bool)

@@ -54,6 +54,7 @@ from fxgraph.expressions import (
     relation,
 )
 from fxgraph.sym_node import SymNode
+from fxgraph.wrapper_parts import flatten
 
 __all__ = [
     "DataDependent",
@@ -648,7 +649,7 @@ def layout_numbers(value: Any) -> list[Any]:
         return [value] if is_symbolic(value) else []
     found = [n for n in (*value.shape, *value.stride()) if is_symbolic(n) and not is_ragged(n)]
     if is_traceable_wrapper_subclass(value):
-        for name in value.__tensor_flatten__()[0]:
+        for name in flatten(value)[0]:
             found += layout_numbers(getattr(value, name))
     return found
 

@@ -81,7 +81,10 @@ _LEFT_ALONE_CODE = [
 ]
 _LEFT_ALONE = frozenset(map(id, _LEFT_ALONE_CODE))  # a program's code may hold what has no hash
 # Captured where they are called, or not at all.
-_RUN_WHOLE = ("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint")
+_RUN_WHOLE = (
+    *("torch._higher_order_ops.", "torch.autograd.functional", "torch.utils.checkpoint"),
+    *("torch.distributed.tensor._", "torch.distributed.device_mesh"),
+)
 _BUILTINS = vars(builtins)
 # Builtins that see the caller's locals when they get fewer arguments than this.
 _LOCALS_READERS = {"locals": 1, "eval": 2, "exec": 2, "vars": 1, "dir": 1}

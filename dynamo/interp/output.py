@@ -157,6 +157,8 @@ class OutputGraph:
         if self.stop_at >= 0:
             self.next_event = min(self.stop_at, self.next_event)
         self.handled_outside = sys.exception()  # what callers of the frame are handling
+        # Tensors with hooks that the rewritten frame registers, and the history they are hooks of.
+        self.hooked: list[tuple[TensorValue, Any]] = []
         self._nodes = 0
         self._last_placeholder: Node | None = None
         # One Value per outside object and per source; the objects are kept alive so that ids stay
@@ -249,6 +251,9 @@ class OutputGraph:
             self.checks.node_may_fail(target, tx)
         self.inference.check(op, target)
         self._nodes += 1
+        for value, history in self.hooked:
+            if value.fake.grad_fn is not history:
+                raise Unsupported(breaks.UncapturedCall("a write to a tensor that has a new hook"))
         graph = self.graph
         if self.bodies:
             graph = self.bodies[-1].graph
@@ -338,6 +343,12 @@ class OutputGraph:
         self._tensor_values.pop(id(value.fake), None)
         value.fake = fake
         self._tensor_values[id(fake)] = value
+
+    def watch_history(self, value: TensorValue) -> None:
+        """Hooks of the tensor's present history are registered when the graph has run: nothing may
+        change that history before.
+        """
+        self.hooked.append((value, value.fake.grad_fn))
 
     def fake_value(self, fake: torch.Tensor) -> TensorValue | None:
         """The Value that a fake tensor already has."""

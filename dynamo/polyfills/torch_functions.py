@@ -59,6 +59,26 @@ def call_optimized_module(module, *args, **kwargs):
     return module._modules["_orig_mod"](*args, **kwargs)
 
 
+def copy_tensor(x):
+    """copy.copy of a leaf of autograd."""
+    if isinstance(x, torch.nn.Parameter):
+        return torch.nn.Parameter(x.data, x.requires_grad)
+    made = x.detach()
+    return made.requires_grad_() if x.requires_grad else made
+
+
+def deep_tensor(x):
+    """copy.deepcopy of a tensor that has its memory for itself."""
+    made = x.detach().clone(memory_format=torch.preserve_format)
+    return made.requires_grad_() if x.requires_grad else made
+
+
+def deep_parameter(x):
+    """copy.deepcopy of a parameter."""
+    data = x.data.clone(memory_format=torch.preserve_format)
+    return torch.nn.Parameter(data, x.requires_grad)
+
+
 def group_tensors(tensorlistlist, with_indices=False):
     """torch._C._group_tensors_by_device_and_dtype."""
     grouped = {}
@@ -285,17 +305,15 @@ def foreach_add_(tensors, others, alpha):
 
 
 def foreach_addcdiv_(tensors, first, second, scalars):
-    scaled = torch._foreach_div(first, second)
-    for part, scalar in zip(scaled, scalars_of(scalars, len(tensors))):
-        part.mul_(scalar)
-    torch._foreach_add_(tensors, scaled)
+    scalars = scalars_of(scalars, len(tensors))
+    for tensor, one, other, scalar in zip(tensors, first, second, scalars):
+        tensor.addcdiv_(one * scalar, other)
 
 
 def foreach_addcmul_(tensors, first, second, scalars):
-    scaled = torch._foreach_mul(first, second)
-    for part, scalar in zip(scaled, scalars_of(scalars, len(tensors))):
-        part.mul_(scalar)
-    torch._foreach_add_(tensors, scaled)
+    scalars = scalars_of(scalars, len(tensors))
+    for tensor, one, other, scalar in zip(tensors, first, second, scalars):
+        tensor.addcmul_(one * scalar, other)
 
 
 def foreach_pow(base, exponents):

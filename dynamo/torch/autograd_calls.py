@@ -36,6 +36,8 @@ def _check_history(tx: Interpreter) -> None:
     """Break where gradients may flow through what happened before the graph: whether one is None
     cannot be told from the graph then, and hooks of the user's may run.
     """
+    if tx.output.hooked:
+        raise Unsupported(breaks.OutsideHistory(tx.output.hooked[0][0].describe()))
     for item in tx.output.inputs:
         if not item.example.requires_grad:
             continue

@@ -77,6 +77,8 @@ def _differentiate(
         raise _refuse("create_graph is True")
     if tx.call_function(tx.wrap(torch.is_anomaly_enabled), [], {}).as_constant():
         raise _refuse("anomaly mode is on")
+    if tx.output.hooked:
+        raise _refuse("a tensor has a hook that the frame registers")
     if hooks is not None:
         tensors, gradients = hooks.before_backward(tx, tensors, gradients)
     outputs = _tensors(tx, tensors)

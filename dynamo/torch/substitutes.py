@@ -230,20 +230,40 @@ SPECIAL_METHODS.update({name: _with_scalar(name, "value") for name in ("addcdiv_
 SPECIAL_METHODS.update({name: _with_scalar(name, "alpha") for name in ("add_", "sub_")})
 
 
+_negated: Any = torch._foreach_neg_  # torch's stubs say that it returns nothing
+_RETURNS = _negated([torch.zeros(())]) is not None
+
+
 # -- foreach ---------------------------------------------------------------------------------------
+def fold_foreach_in_place(function: Any) -> Callable[..., Value]:
+    """torch._foreach_*_: returns the very list, where this version of torch returns something."""
+
+    def call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        result = call_in_graph(tx, "call_function", function, args, kwargs)
+        return args[0] if isinstance(result, SequenceValue) and args else result
+
+    return call
+
+
 def fold_foreach_scalars(function: Any) -> Callable[..., Value]:
-    """torch._foreach_addcdiv_ and _addcmul_, whose scalars may be a tensor, or a list of them; and
-    _foreach_add_, whose alpha may be.
+    """torch._foreach_addcdiv_ and _addcmul_, whose scalars may be a tensor; and _foreach_add_,
+    whose alpha may be. Where torch's optimizers have numbers, captured code has tensors: there the
+    scalars may be a list of them, or one.
     """
     ours = getattr(torch_polyfills, function.__name__.removeprefix("_"))
+    plainly = fold_foreach_in_place(function)
 
     def call(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         given = [*args, *(kwargs[name] for name in ("value", "alpha") if name in kwargs)]
         plain = len(given) == len(args) + len(kwargs) and len(kwargs) < 2
         scaled = len(given) == 4 or (len(given) == 3 and "alpha" in kwargs)
-        if plain and scaled and _holds_tensors(given[-1]):
-            return inline(tx, ours, *given)
-        return call_in_graph(tx, "call_function", function, args, kwargs)
+        if not (plain and scaled and _holds_tensors(given[-1])):
+            return plainly(tx, args, kwargs)
+        fits = _are_scalars(given[-1], given[0], "alpha" in kwargs)
+        if not (fits or _has_tensors_for_numbers(tx)):
+            raise Unsupported(breaks.UncapturedCall(f"torch.{function.__name__}"))  # raises
+        inline(tx, ours, *given)
+        return given[0] if _RETURNS else ConstantValue(None)
 
     return call
 
@@ -268,6 +288,20 @@ def fold_fused(function: Any) -> Callable[..., Value]:
 def _has_half(value: Value) -> bool:
     leaves = [leaf for leaf in _leaves(value) if isinstance(leaf, TensorValue)]
     return any(leaf.fake.dtype in (torch.float16, torch.bfloat16) for leaf in leaves)
+
+
+def _has_tensors_for_numbers(tx: Interpreter) -> bool:
+    """Whether the frame's module counts as torch's optimizers do."""
+    of_torch = (tx.f_globals.get("__name__") or "").startswith("torch.optim.")
+    counts = tx.f_globals.get("_get_value", adam)
+    return of_torch or counts is getattr(adam, "_get_value", None)
+
+
+def _are_scalars(scalars: Value, tensors: Value, one: bool) -> bool:
+    """Whether a tensor holds the number (`one`), or as many as there are tensors."""
+    if not isinstance(scalars, TensorValue) or not isinstance(tensors, SequenceValue):
+        return False
+    return scalars.fake.dim() == 0 if one else scalars.fake.shape == (len(tensors.wrapped()),)
 
 
 def fold_foreach_pow(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

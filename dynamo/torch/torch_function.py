@@ -261,6 +261,8 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
     table |= _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
     table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
     table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
+    in_place = [name for name in dir(torch) if name[:9] == "_foreach_" and name[-1] == "_"]
+    table |= _collect(torch, " ".join(in_place), torch_substitutes.fold_foreach_in_place)
     table |= _collect(
         torch,
         "_foreach_add_ _foreach_addcdiv_ _foreach_addcmul_",

@@ -33,6 +33,7 @@ from dynamo.values.recipes import GraphOutput, Recipe, exact
 from dynamo.values.tensor import TensorValue, call_in_graph, constant_sizes
 from dynamo.values.tensor_functions import tensor_function
 from fxgraph.symbols import is_ragged
+from fxgraph.wrapper_parts import flatten, unflatten, without_sizes
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -53,7 +54,7 @@ class WrapperTensorValue(SubclassTensorValue):
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "shape" and self.fake.layout is torch.jagged:
             return self._sizes(tx)
-        inner, _ = self.fake.__tensor_flatten__()  # type: ignore[attr-defined]
+        inner, _ = flatten(self.fake)
         if tx.output.side_effects.load_attr(self, name) is None:
             if name in inner:
                 return call_in_graph(tx, "call_function", getattr, [self, tx.wrap(name)], {})
@@ -87,6 +88,9 @@ class WrapperTensorValue(SubclassTensorValue):
         return tx.wrap(held)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if name == "grad" and self.real is not None:
+            super().setattr(tx, name, value)
+            return
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def recipe(self) -> Recipe:
@@ -149,19 +153,20 @@ class SameContext:
     """
 
     def __init__(self, example: torch.Tensor) -> None:
-        names, context = example.__tensor_flatten__()  # type: ignore[attr-defined]
+        names, context = flatten(example)
         self._names = list(names)
         try:
-            self._context = copy.deepcopy(context)
+            self._context = copy.deepcopy(without_sizes(context))
         except Exception:  # an object that cannot be copied; a change inside is not seen
-            self._context = context
+            self._context = without_sizes(context)
         self._compare = getattr(type(example), "__metadata_guard__", None)
         self.__name__ = f"has the context {context!r}"
 
     def __call__(self, value: Any) -> bool:
-        names, context = value.__tensor_flatten__()
+        names, context = flatten(value)
         if list(names) != self._names:
             return False
+        context = without_sizes(context)
         if self._compare is not None:
             return bool(self._compare(self._context, context))
         return bool(context == self._context)
@@ -175,10 +180,14 @@ def is_wrapper(obj: torch.Tensor) -> bool:
 
 @tensor_function
 def is_wrapper_class(cls: type) -> bool:
-    return is_traceable_wrapper_subclass_type(cls) and not cls.__module__.startswith(_NOT_KNOWN)
+    if not is_traceable_wrapper_subclass_type(cls):
+        return False
+    return cls in VALUES or not cls.__module__.startswith(_NOT_KNOWN)
 
 
 _NOT_KNOWN = ("torch.distributed", "torch._subclasses")
+# Classes of torch's distributed packages that capture knows -> the Value of their tensors.
+VALUES: dict[type, type[WrapperTensorValue]] = {}
 
 
 @tensor_function
@@ -225,7 +234,7 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
     fake = None if source.made_by_frame else symbolic_fake(tx, obj, source)
     guard_wrapper(tx, obj, source, fake)
     node = tx.output.add_input(obj, source, static=False, fake=fake)
-    value = WrapperTensorValue(node, node.meta["example_value"], source)
+    value = VALUES.get(cls, WrapperTensorValue)(node, node.meta["example_value"], source)
     if type(value.fake) is not type(obj):  # unflattened as an instance of a base
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     value.real = obj
@@ -237,7 +246,7 @@ def build_wrapper_tensor(tx: Interpreter, obj: torch.Tensor, source: Source | No
 def _is_whole(obj: torch.Tensor) -> bool:
     """Whether the tensors inside are there: __new__ gives one in which __init__ puts them later."""
     try:
-        names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+        names, _ = flatten(obj)
     except AttributeError:
         return False
     return all(hasattr(obj, name) for name in names)
@@ -245,7 +254,7 @@ def _is_whole(obj: torch.Tensor) -> bool:
 
 def _check_parts(obj: torch.Tensor) -> None:
     """What is inside must be tensors in memory, or wrappers of such."""
-    for name in obj.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+    for name in flatten(obj)[0]:
         inner: Any = getattr(obj, name)
         kind = type(inner)
         if is_traceable_wrapper_subclass_type(kind):
@@ -257,7 +266,7 @@ def _check_parts(obj: torch.Tensor) -> None:
 def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.Tensor | None:
     """The fake of a wrapper of which a size varies; None: all are constants."""
     symbols, mode = tx.output.symbols, tx.output.fake_mode
-    names, context = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, context = flatten(obj)
     inner: dict[str, torch.Tensor] = {}
     varies = False
     for name in names:
@@ -280,7 +289,7 @@ def symbolic_fake(tx: Interpreter, obj: torch.Tensor, source: Source) -> torch.T
     if not varies:
         return None
     with mode, torch.enable_grad():
-        fake = type(obj).__tensor_unflatten__(inner, context, sizes, strides)  # type: ignore[attr-defined]
+        fake = unflatten(type(obj), inner, context, tuple(sizes), tuple(strides))
         fake.requires_grad_(obj.requires_grad)
         return fake if obj.is_leaf else fake.clone()
 
@@ -293,7 +302,7 @@ def guard_wrapper(
     if obj.layout is not torch.jagged:
         tx.guard(source, "tensor", obj if fake is None else constant_sizes(obj, fake))
     tx.guard(source, "predicate", SameContext(obj))
-    names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, _ = flatten(obj)
     for name in names:
         inner: Any = getattr(obj, name)
         place = AttrSource(source, name)
@@ -308,4 +317,4 @@ def guard_wrapper(
 @tensor_function
 def wrapper_result(node: Node, fake: torch.Tensor) -> TensorValue:
     """The Value of a wrapper that an operator gave."""
-    return WrapperTensorValue(node, fake)
+    return VALUES.get(type(fake), WrapperTensorValue)(node, fake)

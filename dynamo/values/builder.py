@@ -38,6 +38,7 @@ SPECIAL_BUILDERS: list[tuple[Callable[[Any], bool], Builder]] = []
 _FALLBACK: list[Builder] = []
 # In the order in which their builders for predicates and for subclasses are tried.
 _REGISTERING_MODULES = [
+    "dynamo.torch.distributed_tensors",
     "dynamo.values.exception_objects",
     "dynamo.values.builtins",
     "dynamo.values.containers",
@@ -92,6 +93,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.functional_call",
     "dynamo.torch.autograd_calls",
     "dynamo.torch.backward",
+    "dynamo.torch.tensor_hooks",
     "dynamo.values.objects",
 ]
 _loaded = False

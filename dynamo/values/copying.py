@@ -1,6 +1,7 @@
 """copy.copy and copy.deepcopy: the rules of the copy module, with object.__reduce_ex__ in Python.
 
-What copies tensors, or reduces by a C method that is not known here, breaks the graph.
+Tensors are copied by tensor_copies.py. What reduces by a C method that is not known here breaks the
+graph.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dynamo.values.containers import SizeValue, from_constant
 from dynamo.values.descriptors import SLOT_TYPES, class_lookup, class_value
 from dynamo.values.dicts import DictValue
 from dynamo.values.tensor import TensorValue
+from dynamo.values.tensor_copies import copy_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -47,8 +49,10 @@ def _copy(tx, x):
         return x
     if rule is not None or cls in _COPY_METHOD:
         return _tracked(tx, x.call_method(tx, "copy", [], {}))
+    if isinstance(x, TensorValue):
+        return copy_tensor(tx, x)
     copier = class_lookup(cls, "__copy__")
-    if isinstance(copier, types.FunctionType) and not isinstance(x, TensorValue):
+    if isinstance(copier, types.FunctionType):
         return tx.call_function(class_value(tx, cls, x.source).getattr(tx, "__copy__"), [x], {})
     return polyfill(tx, polyfills.shallow_copy, x, _reduced(tx, x, "copy"))
 
@@ -71,7 +75,7 @@ def _deep_rule(tx, x):
     cls = x.python_type()
     rule = _DEEP_RULES.get(cls)
     if isinstance(x, TensorValue):
-        raise _breaks(x, "deepcopy")
+        return ConstantValue("tensor")
     if rule is _ATOMIC or x.is_constant() or issubclass(cls, type):
         return ConstantValue("atomic")
     if isinstance(x, SizeValue):

@@ -1,10 +1,11 @@
 """Modules and parameters that the captured code makes: the rewritten frame makes them, natively,
 before it calls the graph, and they are inputs of the graph like any others.
 
-A parameter is a leaf of autograd, which no graph can make, and the initial values of a module are
-drawn from torch's random numbers in the order of its constructor. Making them first is the same
-as making them in place as long as nothing before them draws random numbers, and what they are made
-of is constant; otherwise the graph breaks at the call, and it runs natively there.
+A parameter is a leaf of autograd, at which compiled parts of a graph end (one of a computed tensor
+is made between them, fxgraph/aot/split.py), and the initial values of a module are drawn from
+torch's random numbers in the order of its constructor. Making them first is the same as making them
+in place as long as nothing before them draws random numbers, and what they are made of is constant;
+otherwise the graph breaks at the call, and it runs natively there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import is_literal
 from dynamo.values.fake_calls import run_fake
-from dynamo.values.tensor import TensorValue
+from dynamo.values.tensor import TensorValue, call_in_graph
+from dynamo.values.tensor_functions import tensor_function
 from fxgraph import Node
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ def make_module(
         return None
     if not can_be_first(tx, None):
         raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}, which draws numbers"))
-    return _input(tx, made, example)
+    return hoist(tx, made, example)
 
 
 def _is_literal(value: Value) -> bool:
@@ -136,10 +138,14 @@ def _package(target: Any) -> str:
     return str(module).split(".")[0]
 
 
-def _input(tx: Interpreter, made: Callable[[], Any], example: Any) -> Value:
-    """The object as a value from outside."""
+def hoist(
+    tx: Interpreter, made: Callable[..., Any], example: Any, receiver: Source | None = None
+) -> Value:
+    """What made(), or made(receiver), gives before the graph, as a value from outside that is like
+    `example`.
+    """
     output = tx.output
-    output.hoisted_calls.append(HoistedCall(made))
+    output.hoisted_calls.append(HoistedCall(made, receiver))
     output.side_effects.touch()
     return tx.wrap(example, MadeSource(len(output.hoisted_calls) - 1))
 
@@ -151,6 +157,8 @@ def _leaf(cls: type) -> Callable[..., Value]:
             raise Unsupported(breaks.UncapturedCall(f"torch.nn.{cls.__name__}"))
         literal = all(_is_literal(value) for value in (*args, *kwargs.values()))
         if not literal or not _is_fresh(data) or not can_be_first(tx, data.node):
+            if cls is torch.nn.Parameter and literal and type(data) is TensorValue:
+                return call_in_graph(tx, "call_function", cls, [data, *args], kwargs)
             raise Unsupported(
                 breaks.UncapturedCall(f"torch.nn.{cls.__name__} of a computed tensor")
             )
@@ -160,7 +168,7 @@ def _leaf(cls: type) -> Callable[..., Value]:
         made = functools.partial(
             make_leaf, cls, factory, *(value.as_constant() for value in args), **options
         )
-        leaf = _input(tx, made, _example(made))
+        leaf = hoist(tx, made, _example(made))
         _share(tx, data, leaf)
         return leaf
 
@@ -192,6 +200,34 @@ def _share(tx: Interpreter, data: TensorValue, leaf: Any) -> None:
     data.node = output.create_node("call_function", torch.Tensor.detach, (leaf.node,), {}, fake, tx)
     output.graph.erase_node(factory)
     output.adopt(fake, data)
+
+
+def requires_grad(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, which requires a gradient from now on."""
+    return tensor.requires_grad_()
+
+
+def requires_no_grad(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, which requires no gradient from now on."""
+    return tensor.requires_grad_(False)
+
+
+@tensor_function
+def requires_from_start(tx: Interpreter, value: TensorValue, wanted: bool) -> bool:
+    """Whether a leaf made before the graph, which nothing has used, requires a gradient (`wanted`)
+    from the start, or none.
+    """
+    source = value.source
+    if source is None or not source.made_by_frame or value.node.users or not value.fake.is_leaf:
+        return False
+    made = [item for item in tx.output.inputs if item.node is value.node]
+    for item in made:
+        item.example.requires_grad_(wanted)
+        value.fake.requires_grad_(wanted)
+        function = requires_grad if wanted else requires_no_grad
+        tx.output.hoisted_calls.append(HoistedCall(function, source))
+        tx.output.side_effects.touch()
+    return bool(made)
 
 
 handles(torch.nn.Parameter)(_leaf(torch.nn.Parameter))

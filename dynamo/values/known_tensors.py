@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from dynamo.values.memory_overlap import version_of
 from fxgraph import Node
 from fxgraph.args import leaves, map_aggregate
+from fxgraph.tensor_state import set_data_
 
 MOST_ELEMENTS = 256  # of a tensor that is computed while capturing
 _CREATORS = frozenset(
@@ -58,10 +59,10 @@ class KnownTensors:
 
     def note(self, result: Any, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Keep the values of the fake result of an operation, if its arguments tell them."""
-        if not self._may_be_known(target, (args, kwargs)):
-            return
-        if target is getattr:  # x.data, say: a view whose writes do not count as those of x
+        if target in (getattr, set_data_):  # writes of x.data do not count as those of x
             self.forget()
+            return
+        if not self._may_be_known(target, (args, kwargs)):
             return
         fakes = list(result) if type(result) in (list, tuple) else [result]
         if not all(map(_is_small, fakes)):

@@ -50,6 +50,7 @@ from dynamo.values.tensor_functions import registered
 from fxgraph import Node
 from fxgraph.args import leaves
 from fxgraph.symbols import is_symbolic
+from fxgraph.tensor_state import set_data_
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -119,9 +120,6 @@ VALUE_METHODS = frozenset(
 )
 ESCAPING_METHODS = frozenset(
     [
-        "register_hook",
-        "register_post_accumulate_grad_hook",
-        "retain_grad",
         "data_ptr",
         "const_data_ptr",
         "mutable_data_ptr",
@@ -215,14 +213,9 @@ class TensorValue(Value):
             with torch._C.DisableTorchFunctionSubclass():
                 real = self.real.grad
             return tx.wrap(real, AttrSource(self.source, "grad"))
-        if not self.fake.requires_grad or self._is_new_leaf():
+        if not self.fake.requires_grad or self.fake.is_leaf or self.fake.retains_grad:
             return ConstantValue(None)
         raise Unsupported(breaks.AttributeAccess(self.describe(), "grad"))
-
-    def _is_new_leaf(self) -> bool:
-        """Whether the frame made the tensor, as a leaf: its gradients are those that it stores."""
-        outside = self.real is not None or self.source is not None
-        return not outside and self.node.op.startswith("call_") and self.fake.is_leaf
 
     def _own_attribute(self, tx: Interpreter, name: str, on_class: bool) -> Value:
         if (
@@ -242,7 +235,8 @@ class TensorValue(Value):
         if name == "requires_grad":
             call_in_graph(tx, "call_method", "requires_grad_", [self, value], {})
             return
-        if name == "data" and value is self:  # module.to(...) of what is there already
+        if name == "data" and isinstance(value, TensorValue):
+            self._set_data(tx, value)
             return
         on_class = type_holds(self.python_type(), name)
         grad = name == "grad" and self._may_be_grad(value)
@@ -255,9 +249,22 @@ class TensorValue(Value):
             effects.track_existing(self)
         effects.store_attr(self, name, value)
 
+    def _set_data(self, tx: Interpreter, value: TensorValue) -> None:
+        """self.data = value. Breaks where a tensor from outside becomes one of another form."""
+        if value is self:  # module.to(...) of what is there already
+            return
+        mine, other = self.fake, value.fake
+        same = (mine.dtype, mine.device, mine.layout) == (other.dtype, other.device, other.layout)
+        if not same or type(self) is not TensorValue or type(value) is not TensorValue:
+            raise Unsupported(breaks.AttributeMutation(self.describe(), "data"))
+        call_in_graph(tx, "call_function", set_data_, [self, value], {})
+
     def _may_be_grad(self, value: Value) -> bool:
-        """Whether autograd takes `value` as the gradient of this tensor, a leaf."""
-        if not (self._is_new_leaf() if self.real is None else self.real.is_leaf):
+        """Whether autograd takes `value` as the gradient of this tensor: a leaf, or one that keeps
+        its gradient.
+        """
+        is_leaf = self.fake.is_leaf if self.real is None else self.real.is_leaf
+        if not (is_leaf or self.fake.retains_grad):
             return False
         if not isinstance(value, TensorValue):
             return value.is_constant() and value.as_constant() is None
@@ -700,7 +707,26 @@ def _requires_grad_(
     wanted = given[0].as_constant() if given and given[0].is_constant() else not given
     if wanted is tensor.fake.requires_grad:
         return tensor
+    if isinstance(wanted, bool) and registered("requires_from_start")(tx, tensor, wanted):
+        return tensor
     return call_in_graph(tx, "call_method", "requires_grad_", [tensor, *given], {})
+
+
+def _detach_(tx: Interpreter, tensor: TensorValue) -> Value:
+    """tensor.detach_(): of what the frame made, and has not used, the same object with the node of
+    a detached alias. What has saved the tensor for its backward raises there.
+    """
+    unused = tensor.node.op.startswith("call_") and not tensor.node.users
+    plain = type(tensor) is TensorValue and not tensor.fake._is_view()
+    if not (unused and plain) or tx.output.bodies:
+        raise Unsupported(breaks.TensorMetadata("Tensor.detach_()"))
+    if tensor.fake.requires_grad:
+        alias = call_in_graph(tx, "call_method", "detach", [tensor], {})
+        assert isinstance(alias, TensorValue)
+        tensor.node = alias.node
+        tx.output.adopt(alias.fake, tensor)
+        tx.output.side_effects.tensor_written()
+    return tensor
 
 
 # Method without arguments that reads the tensor -> `(tx, tensor) -> Value | None`, None where it is
@@ -712,6 +738,7 @@ SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
     "__iter__": _iter,
     "__setitem__": _setitem,
     "requires_grad_": _requires_grad_,
+    "detach_": _detach_,
 }
 
 

@@ -14,13 +14,19 @@ from fxgraph.node import Node
 
 
 def used_outputs(gm: GraphModule) -> set[Node]:
-    """The nodes whose result is returned and used besides; none of a graph that goes back through
-    them itself.
+    """The nodes whose result is returned, and used besides or given a hook by capture, which runs
+    for no gradient but its own; none of a graph that goes back through them itself.
     """
     if any(node.target is torch.autograd.grad for node in gm.graph.nodes):
         return set()  # it goes back through its own outputs
     returned = gm.graph.output_node().all_input_nodes
-    return {node for node in returned if node.op.startswith("call_") and len(node.users) > 1}
+    computed = [node for node in returned if node.op.startswith("call_")]
+    return {node for node in computed if len(node.users) > 1 or has_hook(node)}
+
+
+def has_hook(node: Node) -> bool:
+    """Whether capture gives a hook to what the node computes, once the graph has run."""
+    return bool(node.meta.get("hooked"))
 
 
 def last_writes(nodes: Iterable[Node]) -> dict[Node, Node]:

@@ -123,7 +123,7 @@ class FreedGraphsCallable:
         with nullcontext() if self.grad_mode else torch.no_grad():
             results = self.compiled(*inputs)
         if torch.is_grad_enabled() and not self.grad_mode:
-            map_aggregate(results, _viewed_with_grad)
+            results = map_aggregate(results, _viewed_with_grad)
         if not self.spent:
             return results
         given = iter(inputs)
@@ -144,11 +144,16 @@ _autograd: Any = torch._C._autograd
 
 
 def _viewed_with_grad(leaf: Any) -> Any:
-    """Have a view be one that the caller, whose grad mode is on, may write to."""
+    """Have a view be one that the caller, whose grad mode is on, may write to; what it is a view
+    of has no part in its history.
+    """
     kinds = _autograd.CreationMeta
     view = isinstance(leaf, torch.Tensor) and leaf._is_view()
-    if view and _autograd._get_creation_meta(leaf) == kinds.NO_GRAD_MODE:
-        _autograd._set_creation_meta(leaf, kinds.DEFAULT)
+    if not view or _autograd._get_creation_meta(leaf) != kinds.NO_GRAD_MODE:
+        return leaf
+    if leaf._base is not None and leaf._base.requires_grad:
+        return leaf.detach()
+    _autograd._set_creation_meta(leaf, kinds.DEFAULT)
     return leaf
 
 

@@ -16,6 +16,7 @@ from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import is_checkpoint
 from fxgraph.node import Node
 from fxgraph.symbols import is_symbol
+from fxgraph.tensor_state import set_data_
 
 
 class Unfunctionalizable(Exception):
@@ -202,6 +203,8 @@ def works_with_gradients(node: Node, nested: bool = False) -> str | None:
     if node.op == "call_function":
         if node.target is torch.autograd.backward:
             return "the graph calls backward"
+        if node.target in (torch.nn.Parameter, set_data_):
+            return f"the graph calls {node.target.__name__}"
         own = getattr(node.target, "__func__", None) is _APPLY
         observed = own and node.target.__self__ is BackwardHookFunction  # its node is asked for
         traceable = node.meta.get("traceable")  # says capture, which tried it

@@ -21,7 +21,7 @@ import torch
 
 from fxgraph import effects, faults
 from fxgraph.aot import decompositions as rules
-from fxgraph.aot.cuts import last_writes, replaced, used_outputs
+from fxgraph.aot.cuts import has_hook, last_writes, replaced, used_outputs
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import symbolic_dispatch
 from fxgraph.aot.freed_graphs import undifferentiated
@@ -79,7 +79,7 @@ def functionalize_training(
     try:
         training = trace(cuts)
     except (Unfunctionalizable, UndifferentiableHere):
-        if not cuts:
+        if not cuts or any(map(has_hook, cuts)):
             raise
         training = trace(set())
     frame = training if isinstance(training, FunctionalGraph) else training.frame
@@ -127,7 +127,7 @@ def _traced(
         if plain is not None:
             return plain
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
-        joint = _Joint(tracer, inputs, finished, interpreter)
+        joint = _Joint(gm, tracer, inputs, finished, interpreter)
     nodes = joint.tangent_nodes, joint.gradient_nodes
     with faults.stage("partition"):
         lent = joint.lent()
@@ -261,7 +261,12 @@ class _Joint:
     """Records the backward into the tracer's graph."""
 
     def __init__(
-        self, tracer: Tracer, inputs: Inputs, finished: Finish, interpreter: _Cutting
+        self,
+        gm: GraphModule,
+        tracer: Tracer,
+        inputs: Inputs,
+        finished: Finish,
+        interpreter: _Cutting,
     ) -> None:
         self.inputs = inputs
         self.finished = finished
@@ -291,9 +296,32 @@ class _Joint:
             dispatching,
             torch._C._DisableAutocast(),
         ):  # backward runs outside of autocast
-            for level in sorted({self._level(k) for k in range(len(self.tangents))}):
-                tangents = [k for k in range(len(self.tangents)) if self._level(k) == level]
+            for tangents in self._segments(gm):
                 self._segment(tracer, tangents, given)
+
+    def _segments(self, gm: GraphModule) -> list[list[int]]:
+        """The tangents of each segment, in order. An output that has a hook has a segment of its
+        own, in the program's order, and so have those that reach it: the hook runs for no gradient
+        that does not.
+        """
+        places = {node: place for place, node in enumerate(gm.graph.nodes)}
+        pairs = list(zip(gm.graph.output_node().all_input_nodes, self.finished.tensors))
+        hooked = {id(tensor): places[node] for node, tensor in pairs if has_hook(node)}
+        ids = list(map(id, self.finished.tensors))
+        numbers = [number for number, key in enumerate(ids) if key in hooked]
+        specs = [(self.finished.specs[number], hooked[ids[number]]) for number in numbers]
+        values = ("fresh", "alias_of_intermediate")
+        alone = {spec.index: place for spec, place in specs if spec.kind in values}
+        groups: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
+        for k, value in enumerate(self.tangents):
+            behind = tuple(
+                number
+                for number, twin, _ in self._twins
+                if number in numbers and k in self.history.sources(twin)
+            )
+            key = self._level(k), alone.get(value, -1), behind
+            groups.setdefault(key, []).append(k)
+        return [groups[key] for key in sorted(groups)]
 
     def _find_cuts(self, interpreter: _Cutting) -> None:
         """For each output that is used on: its number, its twin, and its value if it has one."""

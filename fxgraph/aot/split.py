@@ -20,14 +20,14 @@ import torch
 from fxgraph.aot._autograd import Parts
 from fxgraph.aot.control_flow import ControlFlow, Unsuited, flow_of
 from fxgraph.aot.functional import GRAD_SWITCHES, works_with_gradients
-from fxgraph.args import map_aggregate
+from fxgraph.args import leaves, map_aggregate
 from fxgraph.expression_nodes import function_of
 from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule, fetch_attribute
 from fxgraph.higher_order import branch, loop
 from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
-from fxgraph.symbols import expr_of, is_symbol
+from fxgraph.symbols import expr_of, is_symbol, layout_numbers
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = ("autocast", "inference_mode", "set_default_dtype")
@@ -278,6 +278,7 @@ def _switch_grad_mode(part: Part) -> None:
 
 def _parts(gm: GraphModule, apart: set[Node]) -> list[Part]:
     """What hands on something else than tensors is run as it is, too."""
+    symbols = _symbols(gm)
     while True:
         runs: list[tuple[bool, list[Node]]] = []
         for node in gm.graph.nodes:
@@ -287,7 +288,7 @@ def _parts(gm: GraphModule, apart: set[Node]) -> list[Part]:
             if not runs or runs[-1][0] != alone:
                 runs.append((alone, []))
             runs[-1][1].append(node)
-        parts = [_part(nodes) for _, nodes in runs]
+        parts = [_part(nodes, symbols) for _, nodes in runs]
         more = {
             node
             for (alone, nodes), part in zip(runs, parts)
@@ -313,16 +314,28 @@ def _is_tensor(node: Node) -> bool:
     return node.op == "placeholder" or isinstance(_seen(node), torch.Tensor)
 
 
-def _part(nodes: list[Node]) -> Part:
+def _part(nodes: list[Node], symbols: Mapping[Any, Node]) -> Part:
+    """Its inputs begin with the numbers that the sizes of its tensors are made of."""
     inside = set(nodes)
-    inputs = dict.fromkeys(
+    given = [
         given
         for node in nodes
         for given in node.all_input_nodes
         if given not in inside and given.op != "get_attr"
-    )
+    ]
+    seen = [leaf for node in (*given, *nodes) for leaf in leaves(_seen(node))]
+    numbers = [number for leaf in seen for number in layout_numbers(leaf)]
+    used = {symbol for number in numbers for symbol in expr_of(number).free_symbols}
+    sizes = [node for symbol, node in symbols.items() if symbol in used]
+    inputs = dict.fromkeys((*sizes, *given))
     outputs = [node for node in nodes if any(user not in inside for user in node.users)]
     return Part(nodes, list(inputs), outputs)
+
+
+def _symbols(gm: GraphModule) -> dict[Any, Node]:
+    """Symbol -> the placeholder of its value."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    return {_seen(n).node._expr: n for n in placeholders if is_symbol(_seen(n))}
 
 
 def _module(gm: GraphModule, part: Part) -> GraphModule:
@@ -384,6 +397,5 @@ def _computing(exprs: Sequence[Any], symbols: Sequence[Any]) -> Callable[..., li
 
 
 def _expected(gm: GraphModule, part: Part) -> list[_Expected]:
-    placeholders = gm.graph.find_nodes(op="placeholder")
-    symbols = {_seen(n).node._expr: n for n in placeholders if is_symbol(_seen(n))}
+    symbols = _symbols(gm)
     return [_Expected(node, symbols) for node in part.inputs if node.op != "placeholder"]

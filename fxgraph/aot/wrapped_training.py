@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from fxgraph.aot.cuts import has_hook
 from fxgraph.aot.functional import UndifferentiableHere, Unfunctionalizable
 from fxgraph.aot.functionalize import tracing
 from fxgraph.aot.wrappers import Numbers, Trace, Wrapper, number_of, plain_leaves, wrapper_of
@@ -23,6 +24,7 @@ from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.symbols import hint_of
+from fxgraph.wrapper_parts import own_context
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -67,6 +69,8 @@ class _Joint:
         self.symbols = trace.symbols
         record = trace.record
         _refuse_writes(trace)
+        if any(map(has_hook, gm.graph.nodes)):
+            raise UndifferentiableHere("a result has a hook")
         self.differentiable = [
             isinstance(result, torch.Tensor) and result.requires_grad for result in trace.results
         ]
@@ -86,6 +90,8 @@ class _Joint:
         with tracing(grad=False), trace.mode, torch.no_grad():
             for root in roots:
                 tangent = torch.empty_like(root)
+                coerce = getattr(tangent, "__coerce_tangent_metadata__", None)
+                tangent = tangent if coerce is None else coerce()
                 tangents.append(tangent)
                 for leaf in plain_leaves(tangent):
                     given.append(record.add_tangent(f"tangent_{len(given)}", leaf))
@@ -236,7 +242,8 @@ def _as(tangent: Any, wrapper: Wrapper | None) -> Any:
         return tangent
     coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
     if coerce is not None and wrapper is not None:
-        tangent = coerce(wrapper.context, wrapper.cls)
+        other = None if type(tangent) is wrapper.cls else wrapper.cls
+        tangent = coerce(own_context(wrapper.context), other)
     if not _is_as(tangent, wrapper):
         wanted = "torch.Tensor" if wrapper is None else wrapper.cls.__name__
         raise RuntimeError(

@@ -37,6 +37,7 @@ from fxgraph.interpreter import Interpreter
 from fxgraph.node import Node
 from fxgraph.symbols import is_ragged, is_symbol, is_symbolic, layout_numbers
 from fxgraph.torch_fx import fake_tensor_mode
+from fxgraph.wrapper_parts import flatten, unflatten, without_sizes
 
 # Symbol -> its value in a call.
 Numbers = Mapping[Any, Any]
@@ -65,7 +66,7 @@ class Wrapper:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Wrapper:
-        names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        names, context = flatten(tensor)
         inner = {name: wrapper_of(getattr(tensor, name)) for name in names}
         return cls(type(tensor), inner, context, tuple(tensor.shape), tensor.stride())
 
@@ -84,7 +85,7 @@ class Wrapper:
         if other is None or other.cls is not self.cls or other.inner.keys() != self.inner.keys():
             return False
         pairs = [(self.inner[name], other.inner[name]) for name in self.inner]
-        return other.context == self.context and all(
+        return without_sizes(other.context) == without_sizes(self.context) and all(
             b is None if a is None else a.is_like(b) for a, b in pairs
         )
 
@@ -97,7 +98,7 @@ class Wrapper:
         told = self.context, self.size, self.stride
         if self.varies:
             told = map_aggregate(told, lambda leaf: number_of(leaf, numbers))
-        return self.cls.__tensor_unflatten__(inner, *told)
+        return unflatten(self.cls, inner, *told)
 
     @functools.cached_property
     def varies(self) -> bool:
@@ -222,13 +223,13 @@ class Trace:
         if not layout_numbers(like):
             return self.mode.from_tensor(example, static_shapes=True)
         if is_traceable_wrapper_subclass(example):
-            names, context = example.__tensor_flatten__()
+            names, context = flatten(example)
             inner = {
                 name: self._fake(getattr(example, name), getattr(like, name)) for name in names
             }
             with self.mode, torch.enable_grad():
                 place = like.shape, like.stride()
-                fake = type(example).__tensor_unflatten__(inner, context, *place)  # type: ignore[attr-defined]
+                fake = unflatten(type(example), inner, context, *place)
                 fake.requires_grad_(example.requires_grad)
                 return fake if example.is_leaf else fake.clone()
         fake = make_fake(self.mode, *metadata(like))
@@ -340,6 +341,8 @@ class _Recorder(TorchDispatchMode):
             raise Unfunctionalizable(f"{func} reads data beside tensor subclasses")
         result = func(*args, **kwargs)
         made = [leaf for leaf in leaves(result) if isinstance(leaf, torch.Tensor)]
+        if any(isinstance(leaf, torch.ScriptObject) for leaf in leaves((args, kwargs))):
+            raise Unfunctionalizable(f"{func} takes an object of C++")
         if not made and not func._schema.is_mutable:
             return result
         self._lifts = func is torch.ops.aten.lift_fresh.default

@@ -152,15 +152,17 @@ def masks(x):
 @program("TENSOR_METADATA")
 def detaches_in_place(x):
     y = x.reshape(2, 2) + 1
+    z = y.exp()
     y.detach_()
-    return y * 2
+    return y * z
 
 
 @mended("TENSOR_METADATA")
 def detached(x):
     y = x.reshape(2, 2) + 1
+    z = y.exp()
     y = y.detach()
-    return y * 2
+    return y * z
 
 
 @program("OP_ERROR")

@@ -442,7 +442,7 @@ CASES: dict[str, tuple[list[int], str]] = {
         """,
     ),
     "hook_in_the_frame_breaks": (
-        [1, 1, 1],
+        [1, 1],
         """
         def f(a):
             b = a * 2

@@ -237,8 +237,7 @@ def test_metadata_is_changed_as_in_eager():
     function, captured = compiled(changes_metadata)
     for _ in range(2):
         assert same(function(X.clone()), changes_metadata(X.clone()))
-    # detach_, and resize_ of what after that break comes from outside; t_ is captured.
-    assert captured.codes.count("TENSOR_METADATA") == 2
+    assert not captured.codes  # of what the frame made
 
 
 def descend(depth, function):

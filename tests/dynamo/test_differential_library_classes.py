@@ -447,7 +447,7 @@ copy.copy(E1.A), copy.deepcopy(E1.A), copy.deepcopy(len), copy.copy(int), copy.d
 l = [1]; l.append(l); m = copy.deepcopy(l); m[1] is m, m is l
 d = {}; d["d"] = d; e = copy.deepcopy(d); e["d"] is e
 memo = {}; k = [1]; c = copy.deepcopy(k, memo); memo[id(k)] is c, len(memo)
-copy.deepcopy(x), copy.deepcopy([x])[0] is x # graphs 2
+copy.deepcopy(x), copy.deepcopy([x])[0] is x
 raised(lambda: copy.deepcopy((i for i in []))) # graphs 2
 s = inspect.signature(sig); list(s.parameters), s.parameters["b"].default,
     s.parameters["args"].kind, str(s), s.return_annotation,

@@ -134,6 +134,12 @@ def written_by_data(x):
     return x * t.sum().item()
 
 
+def replaced_by_data(x):
+    t = torch.zeros(3)
+    t.data = x[0, :3] + 5
+    return x * t.sum().item()
+
+
 def written_by_an_earlier_view(x):
     t = torch.zeros(3)
     data = t.data
@@ -188,6 +194,7 @@ OUTSIDE = torch.tensor([1.0, 2.0])
         written,
         written_by_a_view,
         written_by_data,
+        replaced_by_data,
         written_by_an_earlier_view,
         written_by_out,
         written_as_an_array,

@@ -187,7 +187,7 @@ def parameters_to_vector(m):
     return nn.utils.parameters_to_vector(m.parameters())
 
 
-@program(ml, breaks="ATTRIBUTE_MUTATION", graphs=6)
+@program(ml, breaks="TENSOR_METADATA", graphs=6)
 def vector_to_parameters(m):
     v = nn.utils.parameters_to_vector(m.parameters())
     nn.utils.vector_to_parameters(v * 2, m.parameters())

@@ -201,7 +201,7 @@ def set_to_another(x):
     return y + 1
 
 
-@program(matrix, breaks="TENSOR_METADATA", graphs=2)
+@program(matrix)
 def detached_in_place(x):
     y = x * 2
     y.detach_()
@@ -227,20 +227,20 @@ def reqgrad_setter(x):
     return y, y.requires_grad
 
 
-@program(matrix, breaks="ATTRIBUTE_MUTATION", graphs=2)
+@program(matrix)
 def data_setter(x):
     y = torch.zeros(3)
     y.data = x * 2
     return y + 1
 
 
-@program(matrix, matrix, breaks="ATTRIBUTE_MUTATION", graphs=2)
+@program(matrix, matrix)
 def data_setter_in(x, y):
     x.data = y * 2
     return x + 1
 
 
-@program(lambda: nn.Parameter(torch.ones(2, 3)), matrix, breaks="ATTRIBUTE_MUTATION", graphs=4)
+@program(lambda: nn.Parameter(torch.ones(2, 3)), matrix, graphs=2)
 def data_setter_param(p, y):
     p.data = y * 2
     return p + 1

@@ -635,7 +635,7 @@ def backward_inside(x):
 # -- what happens natively ------------------------------------------------------------------------
 @program(grads(3), graphs=2, codes=("UNCAPTURED_CALL",))
 def hook_inside(x):
-    y = x * 2
+    y = torch.stack((x, x)).unbind()[0]
     y.register_hook(lambda g: g * 3)
     return y.sum()
 

@@ -5,7 +5,8 @@ A program's `f(x, n, box, items)` has tensors x, y, z, whole numbers n and m, an
 global dict G, a thread local, an array of numpy and a log. Statements nest: branches, loops, try,
 with, match, functions with nonlocal, generators, comprehensions, classes. Some break the graph,
 some raise. Masks select from tensors and arrays, control flow operators run bodies, ids and hashes
-are compared.
+are compared. Tensors are copied, get other memory, become parameters and leaves with gradients and
+hooks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 Lines = list[str]
 
 PREAMBLE = """
-import dynamo, threading
+import copy, dynamo, threading
 import numpy as np
 from torch._higher_order_ops import while_loop
 local = threading.local()
@@ -247,6 +248,20 @@ _SIMPLE = [
     ("y = y.clone(); y[y > 0] *= 2",),
     ("x[x > {}] = 1", numbers),
     ("z = torch.where(x > 0, {}, z)", tensors),
+    # What a tensor is: memory, copies, leaves, hooks.
+    ("y = copy.deepcopy({})", tensors),
+    ("y, box = copy.deepcopy((y, box))",),
+    ("z = copy.copy({}); z.add_({})", tensors, numbers),
+    ("y = y * 1; y.data = {}", tensors),
+    ("x.data = {}", tensors),
+    ("y = x.data; y.mul_({})", numbers),
+    ("z = z + 0; z.detach_(); z[:1] = {}", numbers),
+    ("G['w'] = nn.Parameter({}); y = G['w'].detach() * n", tensors),
+    ("w = nn.Parameter(x.data); (w * {}).sum().backward(); z = w.grad", tensors),
+    ("w = (x * 1).requires_grad_(); (w * w).sum().backward(); y = w.grad + {}", tensors),
+    ("w = (x * 2).requires_grad_() * {}; w.register_hook(log.append); G['w'] = w.sum()", tensors),
+    ("v = (x * 2).requires_grad_(); w = v * n; w.retain_grad(); w.sum().backward(); y = w.grad",),
+    ("torch._foreach_mul_([y, z], {})", numbers),
 ]
 _RAISING = [
     ("raise KeyError({})", numbers),

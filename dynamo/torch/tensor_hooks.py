@@ -1,0 +1,128 @@
+"""Hooks of tensors: `register_hook`, `register_post_accumulate_grad_hook`, `retain_grad`.
+
+A hook runs in a backward that starts after the frame, so the rewritten frame registers it once the
+graph has run; an intermediate becomes a result of the graph, whose gradient autograd hands to its
+hooks whole. A backward inside the frame, and a write to the tensor behind the registration, break
+the graph: then the hook is in place before.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from dynamo import breaks
+from dynamo.errors import Unsupported
+from dynamo.values.base import Value
+from dynamo.values.builtin_object import BuiltinObject
+from dynamo.values.constant import ConstantValue
+from dynamo.values.recipes import Recipe
+from dynamo.values.tensor import SPECIAL_METHODS, TensorValue
+from fxgraph import Node
+from fxgraph.aot.history import memory_of
+from fxgraph.args import leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dynamo.interp.interpreter import Interpreter
+
+
+class HookHandleValue(BuiltinObject):
+    """What a registration returns: made empty, and filled when the hook is registered."""
+
+    def python_type(self) -> type:
+        return RemovableHandle
+
+    def describe(self) -> str:
+        return "the handle of a hook"
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def recipe(self) -> Recipe:
+        return new_handle, []
+
+    def py_remove(self, tx: Interpreter) -> None:
+        tx.output.side_effects.call_later(RemovableHandle.remove, self)
+
+
+def new_handle() -> RemovableHandle:
+    """A handle of nothing yet."""
+    return RemovableHandle.__new__(RemovableHandle)
+
+
+def add_hook(handle: RemovableHandle, tensor: torch.Tensor, hook: Any) -> None:
+    """tensor.register_hook(hook), into a handle that is there already."""
+    vars(handle).update(vars(tensor.register_hook(hook)))
+
+
+def add_accumulated_hook(handle: RemovableHandle, tensor: torch.Tensor, hook: Any) -> None:
+    """tensor.register_post_accumulate_grad_hook(hook), likewise."""
+    vars(handle).update(vars(tensor.register_post_accumulate_grad_hook(hook)))
+
+
+def _registration(name: str, register: Callable[..., None]) -> Callable[..., Value]:
+    def call(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
+        of_leaf = name == "register_post_accumulate_grad_hook"
+        if of_leaf != tensor.fake.is_leaf and of_leaf:
+            raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))  # raises its own error
+        _check(tx, tensor, name)
+        handle = tx.output.side_effects.track_new(HookHandleValue())
+        tx.output.side_effects.call_later(register, handle, tensor, hook)
+        tensor.node.meta["hooked"] = True
+        tx.output.watch_history(tensor)
+        return handle
+
+    return call
+
+
+def _retain_grad(tx: Interpreter, tensor: TensorValue) -> Value:
+    _check(tx, tensor, "retain_grad")
+    if not tensor.fake.is_leaf and not tensor.fake.retains_grad:
+        tx.output.side_effects.call_later(torch.Tensor.retain_grad, tensor)
+        tensor.fake.retain_grad()
+        tx.output.watch_history(tensor)
+    return ConstantValue(None)
+
+
+def _check(tx: Interpreter, tensor: TensorValue, name: str) -> None:
+    """Break where the tensor's gradient is not whole behind the graph, or eager raises."""
+    fake, graph = tensor.fake, tx.output.graph
+    outside = tensor.real is not None
+    if not fake.requires_grad or type(tensor) is not TensorValue or tx.output.bodies:
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
+    if not outside and (
+        not tensor.node.op.startswith("call_") or _has_history_of_others(tx, tensor)
+    ):
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}()"))
+    if any(node.target is torch.autograd.grad for node in graph.nodes):
+        raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}() behind a backward"))
+
+
+def _has_history_of_others(tx: Interpreter, tensor: TensorValue) -> bool:
+    """Whether the tensor is a view of an input, or one of several results of an operation: hooks of
+    such run for the gradients of all of them.
+    """
+    if tensor.fake._is_view():
+        memory = memory_of(tensor.fake)
+        inputs = [item.node.meta["example_value"] for item in tx.output.inputs]
+        tensors = [fake for fake in inputs if isinstance(fake, torch.Tensor)]
+        if any(memory_of(fake) == memory for fake in tensors):
+            return True
+    node = tensor.node
+    if node.target is not operator.getitem or not isinstance(node.args[0], Node):
+        return False
+    made = node.args[0].meta["example_value"]
+    results = [] if isinstance(made, torch.Tensor) else leaves(made)
+    return sum(isinstance(one, torch.Tensor) and one.requires_grad for one in results) > 1
+
+
+SPECIAL_METHODS["register_hook"] = _registration("register_hook", add_hook)
+SPECIAL_METHODS["register_post_accumulate_grad_hook"] = _registration(
+    "register_post_accumulate_grad_hook", add_accumulated_hook
+)
+SPECIAL_METHODS["retain_grad"] = _retain_grad
