@@ -4,12 +4,16 @@ order, before it calls the graph, and they are inputs of the graph.
 A number is a symbol without a value (fxgraph/symbols.py): captured code computes with it, and
 breaks where it asks which number it is. An array is a graph input as any other. Only literal
 arguments are taken, so that the draw is the same one in every call.
+
+A clock that is read before the first operation on tensors is such a number. Behind an operation it
+tells how long that took, and breaks the graph.
 """
 
 from __future__ import annotations
 
 import functools
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +26,7 @@ from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins import TABLE, BuiltinValue
 from dynamo.values.constant import ConstantValue, is_literal
+from dynamo.values.exceptions import call_real
 from dynamo.values.hoisted_modules import HoistedCall
 from dynamo.values.objects import ObjectValue
 from dynamo.values.symbol import SymbolValue
@@ -42,6 +47,7 @@ _OF_NUMPY += ["standard_normal", "randint", "exponential", "standard_exponential
 _OF_NUMPY += ["laplace", "logistic", "lognormal", "poisson", "binomial", "geometric", "chisquare"]
 _OF_NUMPY += ["permutation", "triangular", "rayleigh", "weibull", "pareto", "gumbel", "seed"]
 _LARGEST = 2**62
+_CLOCKS = ["time", "perf_counter", "monotonic", "process_time", "thread_time"]
 
 
 class Draw:
@@ -65,6 +71,8 @@ class Draw:
         if self.name == "randrange":
             numbers = range(*self.args)
             return min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
+        if self.name.endswith("_ns"):
+            return 0, _LARGEST - 1
         return (0, 2 ** self.args[0] - 1) if self.name == "getrandbits" else None
 
 
@@ -144,6 +152,34 @@ def _of_numpy(name: str) -> Callable[..., Value]:
     return draw
 
 
+def _clock(name: str) -> Callable[..., Value]:
+    def read(tx: Interpreter, *args: Value) -> Value:
+        if any(node.op.startswith("call_") for node in tx.output.graph.nodes):
+            raise Unsupported(breaks.UncapturedCall(f"time.{name}"))
+
+        def call(draw: Draw) -> HoistedCall:
+            return HoistedCall(functools.partial(draw, time))
+
+        return _drawn(tx, "time", name, time, call, args, {})
+
+    return read
+
+
+def _made(tx: Interpreter, seed: Value | None = None) -> Value:
+    """random.Random(seed), made before the graph."""
+    output = tx.output
+    literal = seed is None or (seed.is_constant() and is_literal(seed.as_constant()))
+    if output.bodies or output.context.export or not literal:
+        raise Unsupported(breaks.UncapturedCall("random.Random"))
+    given = () if seed is None else (seed.as_constant(),)
+    make = functools.partial(random.Random, *given)
+    example = call_real(tx, make)
+    output.checks.numbers_drawn()
+    output.hoisted_calls.append(HoistedCall(make))
+    output.side_effects.touch()
+    return tx.wrap(example, MadeSource(len(output.hoisted_calls) - 1))
+
+
 def _broken(name: str) -> Callable[..., Value]:
     def refuse(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
         raise Unsupported(breaks.UncapturedCall(f"Random.{name}"))
@@ -156,6 +192,9 @@ def _register() -> None:
         TABLE[getattr(random.Random, name)] = _of_generator(name)
     for name in _OPAQUE:
         TABLE[getattr(random.Random, name)] = _broken(name)
+    for name in (*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS)):
+        TABLE[getattr(time, name)] = _clock(name)
+    TABLE[random.Random] = _made
     for name in _OF_NUMPY:
         function = getattr(np.random, name)
         TABLE[function] = _of_numpy(name)

@@ -150,7 +150,7 @@ l = [1, 2, 3]; random.shuffle(l); l # graphs -
 random.seed(4); random.random()
 s = random.getstate(); a = random.random(); random.setstate(s); a == random.random() # graphs 2
 r = random.Random(3); r.random(), r.choice([1, 2]), r.getstate() # graphs 2
-random.Random(3).random() # graphs 2
+random.Random(3).random()
 datetime.datetime.now().year > 2000 # graphs 2
 datetime.datetime(2020, 1, 2).year, datetime.timedelta(days=1).days # graphs 2
 len(str(uuid.uuid4())), len(secrets.token_hex(4)), len(os.urandom(3)) # graphs 3
@@ -161,9 +161,9 @@ pathlib.PurePosixPath("/a").is_absolute(), str(pathlib.PurePath("a").joinpath("q
 raised(lambda: open("/nonexistent/f")) # graphs 2
 os.path.exists("/nonexistent"), os.path.isfile("/x") # graphs 2
 json.dumps(x.tolist()) # graphs 2
-CV.get() # graphs 2
+CV.get()
 TL.v
-t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get() # graphs 2
+t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get()
 TL.w = 3; TL.w, hasattr(TL, "zz"), TL.v
 copy.copy(R).random() == copy.copy(R).random() # graphs 2
 struct.pack("<i", 3), struct.unpack("<i", b"a23b"), struct.calcsize("i"),
