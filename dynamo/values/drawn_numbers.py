@@ -189,8 +189,8 @@ def maker_of(cls: Callable[..., Any]) -> Callable[..., Value]:
 
 
 def hoist(tx: Interpreter, function: Callable[..., Any], *args: Value) -> MadeSource:
-    """function(*args), which makes or seeds a generator, before the graph: with a number that varies,
-    or with literals.
+    """function(*args), which makes or seeds a generator, before the graph: of a number that
+    varies, or of literals.
     """
     output = tx.output
     varies = len(args) == 1 and args[0].is_symbolic() and args[0].source is not None

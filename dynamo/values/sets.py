@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, Source
+from dynamo.plans import BreakBefore, Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, refill
@@ -27,6 +28,7 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.iterators import SetIterator
+from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -48,6 +50,8 @@ class FrozenSetValue(BuiltinObject):
         self.members = members
         self.real = real
         self.in_order = False  # from outside and unchanged: `members` are in the real order
+        # It was iterated in the order of insertion: the break in its stead, if it becomes an object.
+        self.supposed: BreakBefore | None = None
 
     @classmethod
     def of(cls, tx: Interpreter, items: Iterable[Value]) -> Any:
@@ -100,7 +104,11 @@ class FrozenSetValue(BuiltinObject):
             return members
         real = self.known_real(tx)
         if real is None:
-            raise Unsupported(breaks.SetOrder(self.describe()))
+            reason = breaks.SetOrder(self.describe())
+            if self.source is not None or not all(map(_has_no_place, members)):
+                raise Unsupported(reason)
+            self.supposed = tx.output.checks.breaking_at(tx, reason)
+            return members
         return in_real_order(members, real)
 
     def _refuse_weak_members(self) -> None:
@@ -183,6 +191,7 @@ class FrozenSetValue(BuiltinObject):
         return self._ask(tx, "isdisjoint", other)
 
     def reconstruct(self, codegen: Codegen) -> None:
+        self._require_no_order(codegen)
         if type(self.real) is frozenset and is_literal(self.real):
             codegen.load_const(self.real)
             return
@@ -193,8 +202,14 @@ class FrozenSetValue(BuiltinObject):
     def hashes_objects(self) -> bool:
         return calls_methods(self.members)
 
+    def _require_no_order(self, codegen: Codegen) -> None:
+        """The object would have an order of its own."""
+        if self.supposed is not None:
+            raise Retry(codegen.output.plan.breaking(self.supposed))
+
     def emit_members(self, codegen: Codegen) -> None:
         """Push an iterable that makes an empty set this one, with its order."""
+        self._require_no_order(codegen)
         check_hashes(self.members)
         made_of = self._recipe()
         if isinstance(made_of, frozenset):
@@ -272,6 +287,11 @@ _COMBINED |= {
 
 def _without(members: Members, other: Members) -> Members:
     return {k: v for k, v in members.items() if k not in other}
+
+
+def _has_no_place(member: Value) -> bool:
+    """A tensor of the graph is not in memory yet: it may come to lie anywhere."""
+    return isinstance(member, TensorValue) and member.source is None
 
 
 @dataclass(frozen=True)
