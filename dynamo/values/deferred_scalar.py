@@ -1,7 +1,8 @@
 """Python numbers that tensors hold, not read yet: x.item(), bool(x), not x.
 
 They serve checks (interp/checks.py): `assert lengths.max().item() <= size` is compared in the
-graph. For anything else the number has to be known, and the graph breaks where it was asked for.
+graph; and texts: f"{loss.item():.3f}" is written after the graph. For anything else the number has
+to be known, and the graph breaks where it was asked for.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class DeferredScalar(Value):
     def is_constant(self) -> bool:
         return False
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """The tensor still holds the number that was asked for."""
         return version_of(self.tensor.fake) == self.version
 
@@ -78,7 +79,7 @@ class DeferredScalar(Value):
         return DeferredScalar(tx.output, tensor, bool, self.broken)
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
-        if not self._is_current():
+        if not self.is_current():
             return None
         return _as_boolean(tx, self.tensor), self.broken
 
@@ -95,7 +96,7 @@ class DeferredScalar(Value):
 
     def _number(self, tx: Interpreter) -> Value | None:
         """The tensor in a dtype that holds it and what it may be compared with."""
-        if not self._is_current():
+        if not self.is_current():
             return None
         wide = torch.float64 if self.kind is float else torch.int64
         if self.tensor.fake.dtype is wide:
@@ -178,9 +179,17 @@ def _item(tx: Interpreter, tensor: TensorValue) -> Value:
     kind = bool if dtype is torch.bool else float if dtype in _FLOATS else int
     known = dtype is torch.bool or dtype in _FLOATS or dtype in _INTEGERS
     number = deferred_scalar(tx, tensor, kind, reason) if known else None
+    if number is None and known and _has_one_value(tensor) and _is_formatted(tx):
+        number = DeferredScalar(tx.output, tensor, kind, tx.output.checks.breaking_at(tx, reason))
     if number is None:
         raise Unsupported(reason)
     return number
+
+
+def _is_formatted(tx: Interpreter) -> bool:
+    """The current instruction's result is formatted by the next one."""
+    following = [instr.op for _, instr in tx.program[tx.current.index + 1 : tx.current.index + 3]]
+    return following[:1] == ["FORMAT_SIMPLE"] or following == ["LOAD_CONST", "FORMAT_WITH_SPEC"]
 
 
 @tensor_function
