@@ -313,9 +313,13 @@ def _view(tensor: Value) -> ArrayValue:
 
 @_known("reshape")
 def _reshape(tx, array, *shape):
-    array = _plain(array, "reshape of an array that is not row-major")
     require_unturned(array, "reshape")
+    if not array.tensor.fake.is_contiguous():
+        return _REORDERED(tx, array, from_constant(_sizes(shape)))
     return _view(_graph(tx, "view", array.tensor, _sizes(shape)))
+
+
+_REORDERED = handler("reshape", np.reshape)
 
 
 @_known("ravel")

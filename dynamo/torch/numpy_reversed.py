@@ -36,7 +36,7 @@ class ReversedArray(ArrayValue):
         self, tensor: TensorValue, base: ArrayValue, make: Callable[..., Any], *operands: Value
     ) -> None:
         self.base = base
-        self.memory = base.memory if isinstance(base, ReversedArray) else base.tensor
+        self.memory: TensorValue = base.memory if isinstance(base, ReversedArray) else base.tensor
         self.version = version_of(self.memory.fake)
         self.make = make
         self.operands = operands
@@ -124,8 +124,8 @@ def _is_turned(part: Value) -> bool:
 def _positive(part: slice, size: int) -> Value:
     """The same items in the other order."""
     places = range(size)[part][::-1]
-    limits = (places[0], places[-1] + 1, places.step) if places else (0, 0, 1)
-    return SliceValue(*map(ConstantValue, limits))
+    start, stop, step = (places[0], places[-1] + 1, places.step) if places else (0, 0, 1)
+    return SliceValue(ConstantValue(start), ConstantValue(stop), ConstantValue(step))
 
 
 def flipped(tx: Interpreter, tensor: Value, dims: tuple[int, ...]) -> Value:

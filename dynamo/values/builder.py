@@ -64,6 +64,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.numpy_scalars",
     "dynamo.values.classes",
     "dynamo.torch.numpy_functions",
+    "dynamo.torch.numpy_ufunc_methods",
     "dynamo.values.copying",
     "dynamo.values.printing",
     "dynamo.values.library",

@@ -68,9 +68,6 @@ def _written_later(function: Callable[..., Any]) -> Callable[..., None]:
     return write
 
 
-for _function in (os.putenv, os.unsetenv):
-    TABLE[_function] = _written_later(_function)
-for _function in _QUESTIONS:
-    TABLE[_function] = _asked(_function)
-for _function in _THREADS:
-    TABLE[_function] = _thread(_function)
+TABLE |= {function: _written_later(function) for function in (os.putenv, os.unsetenv)}
+TABLE |= {function: _asked(function) for function in _QUESTIONS}
+TABLE |= {function: _thread(function) for function in _THREADS}

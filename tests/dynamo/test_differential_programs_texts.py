@@ -8,7 +8,7 @@ import pytest
 
 from tests.dynamo.differential import check
 
-# name -> graphs of all calls, program
+# name -> graphs of all calls (None: as the standard library of the running Python has it), program
 PROGRAMS = {
     "text_of_scalar": (
         2,
@@ -278,5 +278,5 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     graphs, text = PROGRAMS[name]
-    records = check(text, graphs=graphs > 0)
-    assert sum(len(record.graphs) for record in records) == graphs
+    records = check(text, graphs=bool(graphs))
+    assert graphs in (None, sum(len(record.graphs) for record in records))
