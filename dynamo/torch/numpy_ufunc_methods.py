@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from dynamo.torch.numpy_values import ArrayValue, refuse
+from dynamo.torch.numpy_values import ArrayValue, refuse, result
 from dynamo.values.base import Value
 from dynamo.values.builtins import TABLE, real_object
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
+from dynamo.values.tensor import call_in_graph
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -26,6 +28,7 @@ _REDUCTIONS: dict[Any, Callable[..., Any]] = {
     np.logical_and: np.all,
     np.logical_or: np.any,
 }
+_EXTREMES: dict[Any, Callable[..., Any]] = {np.maximum: torch.cummax, np.minimum: torch.cummin}
 _ACCUMULATIONS: dict[Any, Callable[..., Any]] = {np.add: np.cumsum, np.multiply: np.cumprod}
 
 
@@ -48,8 +51,20 @@ def _reduce(
 
 
 def _accumulate(tx: Interpreter, ufunc: Value, array: Value, axis: Value | None = None) -> Value:
+    if real_object(ufunc) in _EXTREMES and isinstance(array, ArrayValue) and array.shape:
+        return _extreme(tx, _EXTREMES[real_object(ufunc)], array, axis or ConstantValue(0))
     function = _known(_ACCUMULATIONS, ufunc, array, "accumulate")
     return tx.wrap(function).call(tx, [array, axis or ConstantValue(0)], {})
+
+
+def _extreme(
+    tx: Interpreter, function: Callable[..., Any], array: ArrayValue, axis: Value
+) -> Value:
+    """The largest, or smallest, item so far."""
+    if array.dtype.kind not in "iuf" or not array.tensor.fake.is_contiguous():
+        raise refuse("numpy.ufunc.accumulate of this array")
+    pair = call_in_graph(tx, "call_function", function, [array.tensor, axis], {})
+    return result(tx, pair.getitem(tx, ConstantValue(0)), array.dtype)
 
 
 def _outer(tx: Interpreter, ufunc: Value, left: Value, right: Value) -> Value:

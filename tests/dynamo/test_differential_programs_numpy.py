@@ -546,6 +546,17 @@ PROGRAMS = {
         run(np.arange(12).reshape(3, 4))
     """,
     ),
+    "np_running_extremes": (
+        2,
+        """
+        import numpy as np
+        def f(a):
+            return np.maximum.accumulate(a), np.minimum.accumulate(a, axis=-1), np.maximum.accumulate(a, 0) + 1
+        ---
+        run(np.array([1, 3, 2, 5]))
+        run(np.array([[1.0, np.nan, 0.5], [0.25, 2.0, -1.0]]))
+    """,
+    ),
 }
 
 

@@ -599,6 +599,168 @@ PROGRAMS = {
         run(T(2, 2), d)
     """,
     ),
+    "time_deadline": (
+        4,
+        """
+        import time
+        class Budget:
+            def __init__(self, s): self.end = time.monotonic() + s
+            def left(self): return self.end - time.monotonic()
+        def f(x, __b):
+            y = x * 2
+            if __b.left() < 0:
+                return y
+            return y + 1
+        ---
+        __b = Budget(100)
+        run(T(3), __b)
+        run(T(3), __b)
+        __b.end = 0
+        run(T(3), __b)
+    """,
+    ),
+    "time_format": (
+        None,
+        """
+        import time, datetime
+        def f(x):
+            stamp = datetime.date.today().isoformat()
+            t = time.strftime("%Y")
+            y = x * 2
+            return y, len(stamp), len(t)
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "elapsed_many_calls": (
+        6,
+        """
+        import time
+        __total = [0.0]
+        def f(x):
+            t = time.perf_counter()
+            y = (x * 2).relu()
+            __total[0] += time.perf_counter() - t
+            return y + 1
+        ---
+        for i in range(5): run(T(3))
+        __total[0] > 0
+    """,
+    ),
+    "logger_adapter": (
+        None,
+        """
+        import logging, io
+        __buf = io.StringIO()
+        __lg = logging.getLogger("probe.a1"); __h = logging.StreamHandler(__buf); __h.setFormatter(logging.Formatter("{levelname}:{message}:{funcName}", style="{")); __lg.handlers[:] = [__h]; __lg.setLevel(logging.INFO); __lg.propagate = False
+        __ad = logging.LoggerAdapter(__lg, {"k": 1})
+        def helper(x):
+            __lg.warning("helper %d %s", x.shape[0], "q", stacklevel=2)
+            return x + 1
+        def f(x):
+            __ad.info("adapter %s", x.shape)
+            y = helper(x)
+            __lg.info("percent %%")
+            __lg.info("dict %(a)s", {"a": 1})
+            __lg.info(y.shape)
+            __lg.error("extra", extra={"z": 1})
+            return y * 2
+        ---
+        run(T(3))
+        __buf.getvalue()
+        run(T(3))
+        __buf.getvalue()
+        __h.setFormatter(logging.Formatter("%(message)s"))
+        run(T(3))
+        __buf.getvalue()
+        __h.addFilter(lambda r: "percent" in r.getMessage()); __n = None
+        run(T(3))
+        __buf.getvalue()
+    """,
+    ),
+    "logger_raises_level": (
+        1,
+        """
+        import logging, io
+        __buf = io.StringIO()
+        __lg = logging.getLogger("probe.a2"); __h = logging.StreamHandler(__buf); __lg.handlers[:] = [__h]; __lg.propagate = False
+        def f(x):
+            old = __lg.level
+            __lg.setLevel(logging.ERROR)
+            __lg.info("quiet")
+            __lg.error("loud")
+            __lg.setLevel(old)
+            return x + 1
+        ---
+        __lg.setLevel(logging.INFO)
+        run(T(3))
+        __buf.getvalue()
+        run(T(3))
+        __buf.getvalue()
+    """,
+    ),
+    "logger_handler_level": (
+        1,
+        """
+        import logging, io
+        __buf = io.StringIO()
+        __lg = logging.getLogger("probe.a3"); __h = logging.StreamHandler(__buf); __h.setLevel(logging.ERROR); __lg.handlers[:] = [__h]; __lg.propagate = False; __lg.setLevel(logging.DEBUG)
+        def f(x):
+            __lg.info("quiet")
+            __lg.error("loud")
+            return x + 1
+        ---
+        run(T(3))
+        __buf.getvalue()
+        __h.setLevel(logging.DEBUG)
+        run(T(3))
+        __buf.getvalue()
+    """,
+    ),
+    "print_and_log_in_order": (
+        3,
+        """
+        import logging, sys, io
+        __buf = io.StringIO()
+        __lg = logging.getLogger("probe.a4"); __h = logging.StreamHandler(__buf); __lg.handlers[:] = [__h]; __lg.propagate = False; __lg.setLevel(logging.DEBUG)
+        def f(x):
+            with contextlib.redirect_stdout(__buf):
+                pass
+            y = x + 1
+            __lg.info("one")
+            print("two")
+            __lg.info("three")
+            if y.sum() > 100: return y
+            __lg.info("four")
+            return y * 2
+        ---
+        run(T(3))
+        __buf.getvalue()
+        run(T(3) * 1000)
+        __buf.getvalue()
+    """,
+    ),
+    "log_then_raise": (
+        1,
+        """
+        import logging, io
+        __buf = io.StringIO()
+        __lg = logging.getLogger("probe.a5"); __h = logging.StreamHandler(__buf); __lg.handlers[:] = [__h]; __lg.propagate = False; __lg.setLevel(logging.DEBUG)
+        def f(x, n):
+            y = x + 1
+            __lg.info("before %d", n)
+            if n > 3:
+                __lg.error("too many: %d", n)
+                raise ValueError(n)
+            return y * 2
+        ---
+        run(T(3), 1)
+        run(T(3), 4)
+        run(T(3), 5)
+        __buf.getvalue()
+    """,
+    ),
 }
 
 

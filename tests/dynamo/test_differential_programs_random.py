@@ -435,6 +435,42 @@ PROGRAMS = {
         random.random()
     """,
     ),
+    "random_state_around": (
+        1,
+        """
+        import random
+        def f(x):
+            r = random.Random(7)
+            a = [r.randint(0, 9) for _ in range(3)]
+            return x * a[0] + a[1] - a[2], r.random()
+        ---
+        run(T(3))
+        random.random()
+        run(T(3))
+    """,
+    ),
+    "hash_seeded_choice": (
+        3,
+        """
+        import random, numpy as np
+        class Aug:
+            def __init__(self): self.rng = random.Random(3); self.np = np.random.RandomState(5)
+            def __call__(self, x):
+                k = self.rng.uniform(0.5, 1.5)
+                n = torch.from_numpy(self.np.normal(0, 1, 3)).float()
+                x = x * k + n
+                if self.rng.random() < 0.5:
+                    x = x.flip(0)
+                return x
+        __aug = Aug()
+        def f(x): return __aug(x) * 2
+        ---
+        run(T(3))
+        run(T(3))
+        run(T(3))
+        run(T(3))
+    """,
+    ),
 }
 
 

@@ -366,6 +366,133 @@ PROGRAMS = {
         os.environ.pop("PROBE_D")
     """,
     ),
+    "contextvar_object": (
+        3,
+        """
+        import contextvars
+        class S:
+            def __init__(self): self.depth = 0
+        CV = contextvars.ContextVar("CV", default=None)
+        def f(x):
+            s = CV.get()
+            if s is None:
+                s = S()
+                CV.set(s)
+            s.depth += 1
+            return x * s.depth
+        ---
+        run(T(3))
+        CV.get().depth
+        run(T(3))
+        CV.get().depth
+        t = CV.set(S())
+        run(T(3))
+        CV.reset(t)
+        run(T(3))
+        t = None
+    """,
+    ),
+    "contextvar_break_inside": (
+        6,
+        """
+        import contextvars
+        CV = contextvars.ContextVar("CV", default=1)
+        @contextlib.contextmanager
+        def scope(v):
+            t = CV.set(v)
+            try:
+                yield v
+            finally:
+                CV.reset(t)
+        def f(x):
+            y = x * CV.get()
+            with scope(2):
+                y = y * CV.get()
+                if y.sum() > 0: y = y + 5
+                with scope(3):
+                    y = y * CV.get()
+                    print(y.sum().item() > 0)
+                    y = y - CV.get()
+                y = y * CV.get()
+            return y * CV.get()
+        ---
+        run(T(3))
+        CV.get()
+        run(T(4))
+        CV.get()
+    """,
+    ),
+    "contextvar_raise_inside": (
+        2,
+        """
+        import contextvars
+        CV = contextvars.ContextVar("CV", default=1)
+        @contextlib.contextmanager
+        def scope(v):
+            t = CV.set(v)
+            try:
+                yield v
+            finally:
+                CV.reset(t)
+        def f(x, n):
+            try:
+                with scope(2):
+                    y = x * CV.get()
+                    if n > 2: raise ValueError(n)
+            except ValueError:
+                y = x - CV.get()
+            return y
+        ---
+        run(T(3), 1)
+        run(T(3), 3)
+        CV.get()
+    """,
+    ),
+    "contextvar_token": (
+        1,
+        """
+        import contextvars
+        CV = contextvars.ContextVar("CV", default=1)
+        CW = contextvars.ContextVar("CW")
+        def f(x):
+            t = CV.set(5)
+            u = CW.set(x)
+            try:
+                v = CW.get(3)
+            except LookupError:
+                v = None
+            return x * CV.get(), t, u, v is x
+        ---
+        __r = run(T(3))
+        CV.get(), CW.get()
+        CV.reset(__r[1]); CW.reset(__r[2])
+        CV.get(), CW.get("unset")
+        __r = run(T(3))
+        CV.get(), CW.get()
+        __r[1].old_value, __r[1].var is CV, __r[2].old_value
+    """,
+    ),
+    "contextvar_in_run": (
+        3,
+        """
+        import contextvars
+        CV = contextvars.ContextVar("CV", default=1)
+        def f(x):
+            y = x * CV.get()
+            CV.set(CV.get() + 1)
+            return y
+        ---
+        run(T(3))
+        run(T(3))
+        __c = contextvars.copy_context()
+        __c.run(run, T(3))
+        CV.get(), __c[CV]
+        __e = contextvars.Context()
+        __e.run(run, T(3))
+        run(T(3))
+        CV.get()
+    """,
+    ),
 }
 
 

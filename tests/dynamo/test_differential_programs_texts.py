@@ -272,6 +272,76 @@ PROGRAMS = {
         m.weight
     """,
     ),
+    "dict_of_texts": (
+        2,
+        """
+        def f(x, metrics):
+            y = x + 1
+            metrics[f"shape_{y.shape[0]}"] = y.mean()
+            for name, v in metrics.items():
+                print(f"{name}: {v:.2f}" if isinstance(v, float) else f"{name}: {v.item():.2f}")
+            return y
+        ---
+        run(T(3), {"a": 0.5})
+        run(T(3), {"b": 0.25})
+    """,
+    ),
+    "assert_texts": (
+        2,
+        """
+        def f(x):
+            y = x + 1
+            assert y.shape[0] == 3, f"shape {y.shape} {y}"
+            assert not torch.isnan(y).any(), f"nan in {y}"
+            return y * 2
+        ---
+        run(T(3))
+        run(T(3) * float("nan"))
+        run(T(4))
+    """,
+    ),
+    "text_of_inference": (
+        2,
+        """
+        def f(x):
+            with torch.inference_mode():
+                y = x * 2
+                print(f"{y.sum():.2f}", y)
+            return y.sum() + 1
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "text_of_views": (
+        2,
+        """
+        def f(x):
+            v = x[1:]
+            s = f"{v}"
+            x.add_(1)
+            t = f"{v} {v[0]:.1f}"
+            w = x.numpy()
+            x.mul_(2)
+            return s, t, str(v), v
+        ---
+        run(T(3))
+        run(T(4))
+    """,
+    ),
+    "eval_and_exec_texts": (
+        3,
+        """
+        def f(x):
+            y = x + 1
+            print("%s" % y.shape[0], "%d items" % y.numel(), "{} {}".format(y.shape, y.dtype), "{:>5}".format(y.shape[0]))
+            return y, ", ".join(str(d) for d in y.shape), "x".join(map(str, y.shape)), f"{y.shape!r:>20}", f"{y.dtype!s}"
+        ---
+        run(T(3))
+        run(T(2, 3))
+        run(T(4, 3))
+    """,
+    ),
 }
 
 
