@@ -74,7 +74,7 @@ calls = []
 TABLE = r"""
 random.random()
 random.randint(1, 10), random.uniform(0, 1)
-random.choice([1, 2, 3]), random.gauss(0, 1) # graphs 2
+random.choice([1, 2, 3]), random.gauss(0, 1)
 time.sleep(0) # graphs 2
 os.environ["LIBT"], os.environ.get("LIBT"), os.getenv("LIBT2", "d"), "LIBT" in os.environ
 os.path.join("a", "b"), os.path.basename("/x/y.z"), os.path.splitext("a.b"), os.sep,
@@ -159,7 +159,7 @@ p = pathlib.PurePath("a/b.c"); p.name, p.suffix, str(p / "d"), p.parent.name, p.
     p.parts # graphs -
 pathlib.PurePosixPath("/a").is_absolute(), str(pathlib.PurePath("a").joinpath("q")) # graphs -
 raised(lambda: open("/nonexistent/f")) # graphs 2
-os.path.exists("/nonexistent"), os.path.isfile("/x") # graphs 2
+os.path.exists("/nonexistent"), os.path.isfile("/x")
 json.dumps(x.tolist()) # graphs 2
 CV.get()
 TL.v
@@ -173,14 +173,14 @@ array.array("i", [1, 2])[1] # graphs -
 calendar.isleap(2020), pprint.pformat({"a": [1, 2]}) # graphs 2
 math.floor(x[1]), math.sqrt(x[2]) # graphs 3
 raised(lambda: json.dumps({1, 2})) # graphs -
-threading.current_thread() is threading.main_thread() # graphs 2
+threading.current_thread() is threading.main_thread()
 l = threading.Lock(); l.acquire(); l.release(), l.locked() # graphs 2
 torch.rand(2), torch.randn(1), torch.randint(5, (2,)), torch.randperm(3)
-torch.manual_seed(3); torch.rand(1) # graphs 2
+torch.manual_seed(3); torch.rand(1)
 input is input, open is open, callable(open), hash("abc") == hash("abc"), hash(1.5),
     id(x) == id(x)
 logging.getLogger("lib.test") is log, log.isEnabledFor(logging.ERROR)
-os.getpid() > 0, os.getcwd() != "" # graphs 2
+os.getpid() > 0, os.getcwd() != ""
 """
 
 
