@@ -93,7 +93,7 @@ PROGRAMS = {
     """,
     ),
     "np_ufunc_methods": (
-        4,
+        2,
         """
         import numpy as np
         def f(a):
