@@ -170,6 +170,7 @@ class FrameRewriter:
         texts += (
             ["makes objects or draws numbers before its graph"] if self.output.hoisted_calls else []
         )
+        texts += [f"sets {v.describe()}" for v in effects.context_variables if v.changes]
         texts += ["takes a lock"] if effects.locks else []
         changes += map(Change, texts)
 
@@ -346,6 +347,11 @@ class FrameRewriter:
         on top).
         """
         effects = self.output.side_effects
+        for variable in effects.context_variables:
+            for change in variable.changes[-1:]:
+                codegen(change)
+                codegen.pop_top()
+                roots = [*roots, change]
         for call in reversed(effects.calls):
             self._push_call(codegen, call)
             roots = [*roots, *call.values()]

@@ -23,6 +23,7 @@ from dynamo import breaks
 from dynamo.config import config
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.torch.numpy_reversed import ReversedArray, flipped, require_unturned, turned, view_of
 from dynamo.torch.numpy_translation import (
     EXACT,
     METADATA,
@@ -199,6 +200,7 @@ def _written(tx: Interpreter, value: Value, array: Value, symbol: str) -> Value:
     assert isinstance(value, ArrayValue)
     if not isinstance(array, ArrayValue) or array.scalar:
         raise refuse(f"{symbol} of what is not an array")
+    require_unturned(array, symbol)
     if value.shape != array.shape or value.dtype != array.dtype:
         raise refuse(f"{symbol} with a result of another form")
     _graph(tx, "copy_", array.tensor, _apart(tx, value, array))
@@ -311,12 +313,18 @@ def _view(tensor: Value) -> ArrayValue:
 
 @_known("reshape")
 def _reshape(tx, array, *shape):
-    array = _plain(array, "reshape of an array that is not row-major")
+    require_unturned(array, "reshape")
+    if not array.tensor.fake.is_contiguous():
+        return _REORDERED(tx, array, from_constant(_sizes(shape)))
     return _view(_graph(tx, "view", array.tensor, _sizes(shape)))
+
+
+_REORDERED = handler("reshape", np.reshape)
 
 
 @_known("ravel")
 def _ravel(tx, array):
+    require_unturned(array, "numpy.ravel")
     return _view(_graph(tx, "view", _plain(array, "numpy.ravel").tensor, -1))
 
 
@@ -331,25 +339,28 @@ def _transpose(tx, array, *axes):
     if array.scalar:
         return array
     order = _sizes(axes) if axes else tuple(range(len(array.shape)))[::-1]
-    return _view(_graph(tx, "permute", array.tensor, order))
+    turned = _graph(tx, "permute", array.tensor, order)
+    return view_of(array, turned, np.transpose, ConstantValue(order))
 
 
 @_known("swapaxes")
 def _swapaxes(tx, array, first, second):
     if not array.shape:
         raise refuse("swapaxes of an array without dimensions")
-    return _view(_graph(tx, "transpose", array.tensor, first, second))
+    turned = _graph(tx, "transpose", array.tensor, first, second)
+    return view_of(array, turned, np.swapaxes, first, second)
 
 
 @_known("expand_dims")
 def _expand_dims(tx, array, axis):
-    return _view(_graph(tx, "unsqueeze", array.tensor, axis))
+    return view_of(array, _graph(tx, "unsqueeze", array.tensor, axis), np.expand_dims, axis)
 
 
 @_known("squeeze")
 def _squeeze(tx, array, axis=None):
     if axis is None and 1 not in array.shape:
         return array  # also a scalar
+    require_unturned(array, "numpy.squeeze")
     dims = () if axis is None else axis.as_constant()
     given = dims if isinstance(dims, tuple) else (dims,)
     if not all(_is_index(d) and -len(array.shape) <= d < len(array.shape) for d in given):
@@ -465,10 +476,24 @@ def _getitem(tx: Interpreter, array: ArrayValue, key: Value) -> Value:
     _not_scalar(array, "an item")
     if _many_lists(key):
         raise refuse("index arrays among other indices")
-    tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, _key(tx, key)], {})
+    parts = turned(tx, array, key)
+    given = _key(tx, key) if parts is None else parts[0]
+    tensor = call_in_graph(tx, "call_function", operator.getitem, [array.tensor, given], {})
     if _picks_one(array, key):
         return result(tx, _graph(tx, "clone", tensor))
-    return _view(tensor)
+    if parts is not None:
+        found = flipped(tx, tensor, parts[1])
+        assert isinstance(found, TensorValue)
+        return ReversedArray(found, array, operator.getitem, key)
+    if _picks_items(key):
+        return _view(tensor)
+    return view_of(array, tensor, operator.getitem, key)
+
+
+def _picks_items(key: Value) -> bool:
+    """An index array or a mask makes a new array."""
+    parts = key.wrapped() if isinstance(key, SequenceValue) else [key]
+    return any(isinstance(part, (ArrayValue, SequenceValue)) for part in parts)
 
 
 def _many_lists(key: Value) -> bool:
@@ -490,6 +515,7 @@ def _require_fits(number: Any, dtype: Any) -> None:
 
 def _setitem(tx: Interpreter, array: ArrayValue, key: Value, value: Value) -> Value:
     _not_scalar(array, "a store into an item")
+    require_unturned(array, "a store into an item")
     if isinstance(value, ArrayValue) and (value.dtype.kind != "c" or array.dtype.kind == "c"):
         require_quiet_errors(tx, "a store of an array")
         stored: Value = _apart(tx, value, array)
@@ -618,7 +644,9 @@ def _conjugate(tx, array):
 def _contiguous(tx, array):
     if not array.shape:
         raise refuse("numpy.ascontiguousarray of an array without dimensions")
-    return array if array.tensor.fake.is_contiguous() else _copy(tx, array)
+    if array.is_reversed or not array.tensor.fake.is_contiguous():
+        return _copy(tx, array)
+    return array
 
 
 def _first_known(

@@ -297,6 +297,8 @@ class _Call:
         view = [a for a, dummy in self.arrays if np.may_share_memory(sample, dummy)]
         if isinstance(sample, np.ndarray) and not sample.flags.writeable:
             raise refuse(f"{self.name}, whose result cannot be written,")
+        if view and any(a.is_reversed for a in view):
+            raise refuse(f"{self.name}, which gives a view of a reversed one here,")
         shared = [a for a, _ in self.arrays if same_memory(a.tensor, found)]
         if view and isinstance(sample, np.ndarray):
             same = _same_strides(fake, sample)

@@ -69,6 +69,8 @@ def require_quiet_errors(tx: Interpreter, name: str) -> None:
 class ArrayValue(Value):
     """An array; `scalar`: a numpy scalar (what numpy makes of a 0-dimensional result)."""
 
+    is_reversed = False  # a view with negative strides (numpy_reversed.py)
+
     def __init__(self, tensor: TensorValue, source: Source | None = None) -> None:
         super().__init__(source)
         self.tensor = tensor
@@ -276,6 +278,8 @@ def result(tx: Interpreter, tensor: Value, dtype: Any = None) -> ArrayValue:
 
 def alias_of(tx: Interpreter, array: ArrayValue) -> Value:
     """torch.from_numpy(array): another tensor with its memory."""
+    if array.is_reversed:
+        raise refuse("a tensor of a reversed view")
     return call_in_graph(tx, "call_method", "detach", [array.tensor], {})
 
 

@@ -129,7 +129,9 @@ def _converts(leaves: list[Value], dtype: torch.dtype | None) -> bool:
 
 def _of_array(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     """torch.as_tensor(array): the memory of the array, if nothing else is asked for."""
-    if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue) or args[0].scalar:
+    if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue):
+        return None
+    if args[0].scalar or args[0].is_reversed:
         return None
     return call_in_graph(tx, "call_method", "detach", [args[0].tensor], {})
 

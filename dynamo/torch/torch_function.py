@@ -423,15 +423,16 @@ _DISABLED_CODE = getattr(torch._disable_dynamo(lambda: None), "__code__", None)
 
 
 def _behind_torchs_own(obj: Any) -> Any:
-    """What torch's compiler takes from itself in torch.optim: not from us."""
+    """What torch's compiler takes from itself in torch.optim and torch.random: not from us."""
     if type(obj) is not types.FunctionType:
         return None
     if obj.__code__ is _DISABLED_CODE:
         original = obj.__dict__.get("__wrapped__")
     else:  # once it is imported
         original = obj.__dict__.get("_torchdynamo_orig_callable")
-    is_optimizers = (getattr(original, "__module__", None) or "").startswith("torch.optim.")
-    return original if is_optimizers and type(original) is types.FunctionType else None
+    module = getattr(original, "__module__", None) or ""
+    known = module.startswith("torch.optim.") or original is torch.random.manual_seed
+    return original if known and type(original) is types.FunctionType else None
 
 
 @special_builder(lambda obj: _rule_of(obj) is not None)
@@ -443,7 +444,7 @@ def build_ruled(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         substitute = directives.SUBSTITUTES[id(obj)][1]
         return _build(tx, obj, source, lambda: UserFunctionValue(substitute))
     if rule == "unwrapped":
-        return _build(tx, obj, source, lambda: UserFunctionValue(_behind_torchs_own(obj)))
+        return _build(tx, obj, source, lambda: tx.wrap(_behind_torchs_own(obj)))
     if rule == "constant":
         return _build(tx, obj, source, lambda: FoldedFunctionValue(obj, _run(obj), source))
     reason = breaks.DisabledCall(name)

@@ -68,7 +68,7 @@ Handler = Callable[..., "Value | None"]
 TABLE: dict[Any, Handler] = {}
 # Modules whose C functions are pure: with constant arguments they are called while capturing.
 PURE_MODULES = frozenset(
-    ["math", "cmath", "_operator", "_struct", "zlib", "binascii", "_json", "_sre"]
+    ["math", "cmath", "_operator", "_struct", "_stat", "zlib", "binascii", "_json", "_sre"]
 )
 PURE_FUNCTIONS = {
     abs, ascii, bin, chr, divmod, format, hex, oct, ord, pow, round, len, repr, hash,

@@ -103,7 +103,7 @@ class ConstantValue(Value):
             return ConstantValue(found)
         if is_literal(found):
             return tx.from_constant(found)
-        if isinstance(found, np.dtype | np.generic):
+        if isinstance(found, np.dtype | np.generic | type):
             return tx.wrap(found)
         if callable(found):
             return ConstantMethodValue(self, name)

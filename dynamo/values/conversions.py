@@ -21,6 +21,7 @@ from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
 from dynamo.values.constant import ConstantValue
+from dynamo.values.deferred_scalar import DeferredScalar
 from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exception_objects import ExceptionValue
@@ -29,6 +30,7 @@ from dynamo.values.functional import PureObjectValue
 from dynamo.values.operators import binary_op, right_goes_first
 from dynamo.values.symbolic_text import formatted, text_with_numbers
 from dynamo.values.tensor import READ_METHODS, TensorValue
+from dynamo.values.tensor_texts import formatted_tensor, text_of_tensor
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -203,7 +205,7 @@ def _repr(tx, value):
 
 def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) -> Value:
     """str(value) or repr(value), which may have symbolic numbers inside."""
-    text = text_with_numbers(tx, value, function)
+    text = text_with_numbers(tx, value, function) or text_of_tensor(tx, value)
     if text is None:
         text = ConstantValue(text_of(tx, value, function, f"__{function.__name__}__"))
     return text
@@ -287,6 +289,8 @@ def _format(tx, value, spec=None):
     if spec is not None and not issubclass(spec.python_type(), str):
         fail_as(tx, format, ConstantValue(0), spec)
     text = formatted(value, spec)
+    if text is None and isinstance(value, TensorValue | DeferredScalar):
+        text = formatted_tensor(tx, value, "" if spec is None else spec.as_constant())
     if text is not None:
         return text
     if value.is_symbolic():

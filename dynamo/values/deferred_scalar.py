@@ -1,8 +1,9 @@
 """Python numbers that tensors hold, not read yet: x.item(), bool(x), not x.
 
 They serve checks (interp/checks.py), where `assert lengths.max().item() <= size` is compared in
-the graph, and branches (interp/conditionals.py): `if x.item() > 3:`. For anything else the number
-has to be known, and the graph breaks where it was asked for.
+the graph; branches (interp/conditionals.py): `if x.item() > 3:`; and texts: f"{loss.item():.3f}" is
+written after the graph. For anything else the number has to be known, and the graph breaks where it
+was asked for.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class DeferredScalar(Value):
     def is_constant(self) -> bool:
         return False
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """The tensor still holds the number that was asked for."""
         return version_of(self.tensor.fake) == self.version
 
@@ -89,7 +90,7 @@ class DeferredScalar(Value):
         return DeferredScalar(tx.output, tensor, bool, self.broken, self.for_branch)
 
     def deferred_truth(self, tx: Interpreter) -> tuple[TensorValue, BreakBefore] | None:
-        if not self._is_current():
+        if not self.is_current():
             return None
         return _as_boolean(tx, self.tensor), self.broken
 
@@ -106,7 +107,7 @@ class DeferredScalar(Value):
 
     def _number(self, tx: Interpreter) -> Value | None:
         """The tensor in a dtype that holds it and what it may be compared with."""
-        if not self._is_current():
+        if not self.is_current():
             return None
         wide = torch.float64 if self.kind is float else torch.int64
         if self.tensor.fake.dtype is wide:
@@ -214,9 +215,17 @@ def branch_item(tx: Interpreter, tensor: TensorValue) -> Value | None:
 def _item(tx: Interpreter, tensor: TensorValue) -> Value:
     kind, reason = _kind_of(tensor), breaks.DataDependentValue("Tensor.item()")
     number = None if kind is None else deferred_scalar(tx, tensor, kind, reason)
+    if number is None and kind is not None and _has_one_value(tensor) and _is_formatted(tx):
+        number = DeferredScalar(tx.output, tensor, kind, tx.output.checks.breaking_at(tx, reason))
     if number is None:
         raise Unsupported(reason)
     return number
+
+
+def _is_formatted(tx: Interpreter) -> bool:
+    """The current instruction's result is formatted by the next one."""
+    following = [instr.op for _, instr in tx.program[tx.current.index + 1 : tx.current.index + 3]]
+    return following[:1] == ["FORMAT_SIMPLE"] or following == ["LOAD_CONST", "FORMAT_WITH_SPEC"]
 
 
 @tensor_function

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import CallSource, Source
+from dynamo.plans import BreakBefore, Retry
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.builtin_object import BuiltinObject, refill
@@ -27,7 +28,8 @@ from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, raise_python
 from dynamo.values.hash_keys import calls_methods, check_hashes, key_of, unhashable
 from dynamo.values.iterators import SetIterator
-from dynamo.values.recipes import TUPLE, Existing, Made, Recipe, exact
+from dynamo.values.recipes import TUPLE, Existing, Made, Part, Recipe, exact
+from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -35,6 +37,16 @@ if TYPE_CHECKING:
 
 
 Members = dict[Hashable, Value]
+
+
+class NoOrder(Part):
+    """Members whose order was supposed not to be seen: the object would have one of its own."""
+
+    def __init__(self, stop: BreakBefore) -> None:
+        self.stop = stop
+
+    def push(self, codegen: Codegen) -> None:
+        raise Retry(codegen.output.plan.breaking(self.stop))
 
 
 class FrozenSetValue(BuiltinObject):
@@ -49,6 +61,8 @@ class FrozenSetValue(BuiltinObject):
         self.members = members
         self.real = real
         self.in_order = False  # from outside and unchanged: `members` are in the real order
+        # It was iterated in the order of insertion: the break instead, if it becomes an object.
+        self.supposed: BreakBefore | None = None
 
     @classmethod
     def of(cls, tx: Interpreter, items: Iterable[Value]) -> Any:
@@ -101,7 +115,11 @@ class FrozenSetValue(BuiltinObject):
             return members
         real = self.known_real(tx)
         if real is None:
-            raise Unsupported(breaks.SetOrder(self.describe()))
+            reason = breaks.SetOrder(self.describe())
+            if self.source is not None or not all(map(_has_no_place, members)):
+                raise Unsupported(reason)
+            self.supposed = tx.output.checks.breaking_at(tx, reason)
+            return members
         return in_real_order(members, real)
 
     def _refuse_weak_members(self) -> None:
@@ -184,15 +202,17 @@ class FrozenSetValue(BuiltinObject):
         return self._ask(tx, "isdisjoint", other)
 
     def recipe(self) -> Recipe:
-        if type(self.real) is frozenset and is_literal(self.real):
+        if self.supposed is None and type(self.real) is frozenset and is_literal(self.real):
             return Existing(self.real), []
         return self.cls, [self.members_part()]
 
     def hashes_objects(self) -> bool:
         return calls_methods(self.members)
 
-    def members_part(self) -> Made:
+    def members_part(self) -> Part:
         """An iterable that makes an empty set this one, with its order."""
+        if self.supposed is not None:
+            return NoOrder(self.supposed)
         check_hashes(self.members)
         made_of = self._order()
         if isinstance(made_of, frozenset):
@@ -265,6 +285,11 @@ _COMBINED |= {
 
 def _without(members: Members, other: Members) -> Members:
     return {k: v for k, v in members.items() if k not in other}
+
+
+def _has_no_place(member: Value) -> bool:
+    """A tensor of the graph is not in memory yet: it may come to lie anywhere."""
+    return isinstance(member, TensorValue) and member.source is None
 
 
 @dataclass(frozen=True)

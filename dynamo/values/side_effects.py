@@ -91,6 +91,7 @@ class SideEffects:
 
     def __init__(self) -> None:
         self.calls: list[ReplayedCall] = []
+        self.context_variables: list[Any] = []  # ContextVarValues that were changed
         self.locks: list[Any] = []  # LockValues that were taken or let go, in order
         self.shown = False  # `calls` show the user text: no operation that can fail may come first
         self.epoch = 0  # grows with every recorded change

@@ -1,8 +1,9 @@
-"""Texts with symbolic numbers inside: f"{x.size(0)}", str(n), "-".join(map(str, x.shape)).
+"""Texts with symbolic numbers inside: f"{x.size(0)}", str(n), "-".join(map(str, x.shape)); and with
+values of tensors (values/tensor_texts.py).
 
 The rewritten frame writes them with the numbers of each call. Whatever else is asked of such a
 text (its length, a comparison, the key of a dict) gets the one of this call, and the numbers are
-guarded.
+guarded; a text of tensors is not known, and breaks the graph.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamo import breaks
+from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.recipes import Recipe, exact
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
-    from dynamo.values.symbol import SymbolValue
 
 _SPEC = re.compile(r"[^{}cn]*")  # no nested field, nothing that depends on more than the number
 _CONVERSION = re.compile("%([srd])")
@@ -30,12 +32,15 @@ _BRACES = str.maketrans({"{": "{{", "}": "}}"})
 
 @dataclass(frozen=True)
 class Field:
-    """format(number, spec)"""
+    """format(number, spec) of a symbol or a tensor; `conversion`: "!s" for str(number)."""
 
-    number: SymbolValue
+    number: Value
     spec: str = ""
+    conversion: str = ""
 
     def text(self) -> str:
+        if not self.number.is_symbolic():
+            raise Unsupported(breaks.DataDependentValue("a text"))
         return format(self.number.as_constant(), self.spec)
 
 
@@ -60,14 +65,16 @@ class SymbolicText(ConstantValue):
     def truth(self, tx: Interpreter) -> bool:
         return True  # a number has a text
 
-    def children(self) -> Sequence[SymbolValue]:
+    def children(self) -> Sequence[Value]:
         return [piece.number for piece in self.pieces if isinstance(piece, Field)]
 
     def recipe(self) -> Recipe:
         template, numbers = "", self.children()
         for piece in self.pieces:
-            field = isinstance(piece, Field)
-            template += f"{{:{piece.spec}}}" if field else piece.translate(_BRACES)  # type: ignore[union-attr]
+            if isinstance(piece, Field):
+                template += f"{{{piece.conversion}:{piece.spec}}}"
+            else:
+                template += piece.translate(_BRACES)
         return str.format, [exact(template), *numbers]
 
 
@@ -98,12 +105,15 @@ def percent(text: Value, right: Value) -> ConstantValue | None:
     template = _CONVERSION.split(text.as_constant())  # literal, letter, literal, ...
     literals, letters = template[::2], template[1::2]
     simple = type(text) is ConstantValue and not any("%" in literal for literal in literals)
-    if not simple or len(letters) != len(given) or not any(map(is_symbolic_number, given)):
+    varies = any(is_symbolic_number(item) or isinstance(item, SymbolicText) for item in given)
+    if not simple or len(letters) != len(given) or not varies:
         return None
     pieces: list[Value] = [ConstantValue(literals[0])]
     for letter, item, literal in zip(letters, given, literals[1:]):
         number = item.python_type_is(int) if letter == "d" else item.python_type_is(int, float)
         piece = formatted(item, None) if is_symbolic_number(item) and number else None
+        if isinstance(item, SymbolicText) and letter == "s":
+            piece = item
         if piece is None and type(item) is ConstantValue and letter == "s":
             piece = ConstantValue(str(item.as_constant()))
         if piece is None:
@@ -160,12 +170,11 @@ def formatted(value: Value, spec: Value | None) -> ConstantValue | None:
         return value
     if not is_symbolic_number(value) or not isinstance(text, str) or not _SPEC.fullmatch(text):
         return None
-    number: Any = value
     try:
         format(value.python_type()(1), text)
     except ValueError:  # raised where the program asks for it
         return None
-    return SymbolicText([Field(number, text)])
+    return SymbolicText([Field(value, text)])
 
 
 def text_with_numbers(

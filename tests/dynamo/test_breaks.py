@@ -4,6 +4,7 @@ what explain says.
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
@@ -22,6 +23,7 @@ from tests.dynamo.capturing import compiled, same
 X = torch.arange(4.0)
 REASONS = [c for c in vars(breaks).values() if isinstance(c, type) and c.__base__ is breaks.Break]
 log = logging.getLogger("test_breaks")
+SINK = io.StringIO()
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +113,7 @@ def line_of(function, offset):
 def loop_with_a_print(x, n):
     for i in range(n):
         x = x + 1
-        print(i, file=sys.stdout)
+        print(i, file=SINK)
     return x * 2
 
 
@@ -134,7 +136,7 @@ def test_loops_over_containers_report_the_break_once(items):
     def f(x, items):
         for i, given in enumerate(items):
             x = x + 1
-            print(i, given, file=sys.stdout)
+            print(i, given, file=SINK)
         return x
 
     report, _ = explained(f, X, items)

@@ -544,7 +544,7 @@ def keyerr(x):
         return x + 1, str(e), repr(e)
 
 
-@program("UNCAPTURED_CALL")
+@program()
 def print_tensor(x):
     y = x + 1
     s = str(y)

@@ -74,7 +74,7 @@ calls = []
 TABLE = r"""
 random.random()
 random.randint(1, 10), random.uniform(0, 1)
-random.choice([1, 2, 3]), random.gauss(0, 1) # graphs 2
+random.choice([1, 2, 3]), random.gauss(0, 1)
 time.sleep(0) # graphs 2
 os.environ["LIBT"], os.environ.get("LIBT"), os.getenv("LIBT2", "d"), "LIBT" in os.environ
 os.path.join("a", "b"), os.path.basename("/x/y.z"), os.path.splitext("a.b"), os.sep,
@@ -150,7 +150,7 @@ l = [1, 2, 3]; random.shuffle(l); l # graphs -
 random.seed(4); random.random()
 s = random.getstate(); a = random.random(); random.setstate(s); a == random.random() # graphs 2
 r = random.Random(3); r.random(), r.choice([1, 2]), r.getstate() # graphs 2
-random.Random(3).random() # graphs 2
+random.Random(3).random()
 datetime.datetime.now().year > 2000 # graphs 2
 datetime.datetime(2020, 1, 2).year, datetime.timedelta(days=1).days # graphs 2
 len(str(uuid.uuid4())), len(secrets.token_hex(4)), len(os.urandom(3)) # graphs 3
@@ -159,11 +159,11 @@ p = pathlib.PurePath("a/b.c"); p.name, p.suffix, str(p / "d"), p.parent.name, p.
     p.parts # graphs -
 pathlib.PurePosixPath("/a").is_absolute(), str(pathlib.PurePath("a").joinpath("q")) # graphs -
 raised(lambda: open("/nonexistent/f")) # graphs 2
-os.path.exists("/nonexistent"), os.path.isfile("/x") # graphs 2
+os.path.exists("/nonexistent"), os.path.isfile("/x")
 json.dumps(x.tolist()) # graphs 2
-CV.get() # graphs 2
+CV.get()
 TL.v
-t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get() # graphs 2
+t = CV.set(4); a = CV.get(); CV.reset(t); a, CV.get()
 TL.w = 3; TL.w, hasattr(TL, "zz"), TL.v
 copy.copy(R).random() == copy.copy(R).random() # graphs 2
 struct.pack("<i", 3), struct.unpack("<i", b"a23b"), struct.calcsize("i"),
@@ -173,14 +173,14 @@ array.array("i", [1, 2])[1] # graphs -
 calendar.isleap(2020), pprint.pformat({"a": [1, 2]}) # graphs 2
 math.floor(x[1]), math.sqrt(x[2]) # graphs 3
 raised(lambda: json.dumps({1, 2})) # graphs -
-threading.current_thread() is threading.main_thread() # graphs 2
+threading.current_thread() is threading.main_thread()
 l = threading.Lock(); l.acquire(); l.release(), l.locked() # graphs 2
 torch.rand(2), torch.randn(1), torch.randint(5, (2,)), torch.randperm(3)
-torch.manual_seed(3); torch.rand(1) # graphs 2
+torch.manual_seed(3); torch.rand(1)
 input is input, open is open, callable(open), hash("abc") == hash("abc"), hash(1.5),
     id(x) == id(x)
 logging.getLogger("lib.test") is log, log.isEnabledFor(logging.ERROR)
-os.getpid() > 0, os.getcwd() != "" # graphs 2
+os.getpid() > 0, os.getcwd() != ""
 """
 
 

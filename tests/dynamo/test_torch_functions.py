@@ -219,12 +219,12 @@ def formats_metadata(x):
     return f"{x.shape} {x.dtype}", str(x.dtype), x + 1
 
 
-@program(matrix, breaks="UNCAPTURED_CALL")
+@program(matrix)
 def formats_values(x):
     return f"{x}", x + 1
 
 
-@program(matrix, breaks="UNCAPTURED_CALL")
+@program(matrix)
 def repr_of_values(x):
     return repr(x), str(x), x + 1
 

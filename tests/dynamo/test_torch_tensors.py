@@ -565,7 +565,7 @@ def random_numbers(x):
     )
 
 
-@program(matrix, breaks="UNCAPTURED_CALL")
+@program(matrix)
 def seeded(x):
     torch.manual_seed(3)
     a = torch.rand(2)

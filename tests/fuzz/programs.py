@@ -6,7 +6,8 @@ global dict G, a thread local, an array of numpy and a log. Statements nest: bra
 with, match, functions with nonlocal, generators, comprehensions, classes. Some break the graph,
 some raise. Masks select from tensors and arrays, control flow operators run bodies, ids and hashes
 are compared. Tensors are copied, get other memory, become parameters and leaves with gradients and
-hooks.
+hooks. Texts of tensors are printed and kept, context variables set, generators of random numbers
+asked, arrays turned round.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 Lines = list[str]
 
 PREAMBLE = """
-import copy, dynamo, threading
+import contextvars, copy, dynamo, random, threading
 import numpy as np
 from torch._higher_order_ops import while_loop
 local = threading.local()
+var = contextvars.ContextVar('var', default=1)
+rng = np.random.default_rng(3)
 array = np.arange(2.0, dtype=np.float32)
 class Box:
     kind = 'box'
@@ -262,6 +265,20 @@ _SIMPLE = [
     ("w = (x * 2).requires_grad_() * {}; w.register_hook(log.append); G['w'] = w.sum()", tensors),
     ("v = (x * 2).requires_grad_(); w = v * n; w.retain_grad(); w.sum().backward(); y = w.grad",),
     ("torch._foreach_mul_([y, z], {})", numbers),
+    ("print(f'{{y.sum():.3f}} {{z.sum().item():.2f}}', {})", numbers),
+    ("print({}, y.shape)", tensors),
+    ("log.append(f'{{x.max():.4f}}|{{m}}')",),
+    ("text = f'{{z.mean():.3f}}'; log.append(text + str(n)); m = len(text) + n",),
+    ("log.append(str({}))", tensors),
+    ("var.set({})", numbers),
+    ("token = var.set({}); y = y * var.get(); var.reset(token)", numbers),
+    ("m = var.get()",),
+    ("array[:] = array[::-1] + {}", numbers),
+    ("y = y + torch.from_numpy(np.flip(array).copy())",),
+    ("log.append(array[::-1]); array[0] = {}", numbers),
+    ("y = y * random.Random(n).random() + random.choice([1, 2])",),
+    ("y = y + torch.from_numpy(rng.random(2)).float() + rng.uniform()",),
+    ("z = sum({{x + 1, y * 2}})",),
 ]
 _RAISING = [
     ("raise KeyError({})", numbers),

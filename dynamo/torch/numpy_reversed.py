@@ -1,0 +1,153 @@
+"""Views of arrays with negative steps, which torch does not have: image[:, ::-1], np.flip(image).
+
+The graph computes with a copy of the items as they are; an array that leaves the frame is made by
+numpy itself, as a view of its base. What would see that the copy is not the view breaks the graph:
+writes through it, and uses after the base has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dynamo.torch.numpy_values import ArrayValue, refuse
+from dynamo.values.base import Value
+from dynamo.values.builtins import TABLE
+from dynamo.values.constant import ConstantValue
+from dynamo.values.containers import SequenceValue, TupleValue
+from dynamo.values.memory_overlap import version_of
+from dynamo.values.ranges import SliceValue
+from dynamo.values.recipes import Recipe
+from dynamo.values.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+
+class ReversedArray(ArrayValue):
+    """make(base, *operands), a view; `tensor` has a copy of its items."""
+
+    is_reversed = True
+
+    def __init__(
+        self, tensor: TensorValue, base: ArrayValue, make: Callable[..., Any], *operands: Value
+    ) -> None:
+        self.base = base
+        self.memory: TensorValue = base.memory if isinstance(base, ReversedArray) else base.tensor
+        self.version = version_of(self.memory.fake)
+        self.make = make
+        self.operands = operands
+        super().__init__(tensor)
+
+    @property
+    def tensor(self) -> TensorValue:  # type: ignore[override]
+        if version_of(self.memory.fake) != self.version:
+            raise refuse("a reversed view of an array that has changed")
+        return self._copy
+
+    @tensor.setter
+    def tensor(self, tensor: TensorValue) -> None:
+        self._copy = tensor
+
+    def getattr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("strides", "real", "imag"):
+            raise refuse(f"ndarray.{name} of a reversed view")
+        return super().getattr(tx, name)
+
+    def children(self) -> Sequence[Value]:
+        return (self.base, *self.operands)
+
+    def recipe(self) -> Recipe:
+        return self.make, self.children()
+
+
+def view_of(
+    array: ArrayValue, tensor: Value, make: Callable[..., Any], *operands: Value
+) -> ArrayValue:
+    """make(array, *operands), a view with these items."""
+    assert isinstance(tensor, TensorValue)
+    if isinstance(array, ReversedArray):
+        return ReversedArray(tensor, array, make, *operands)
+    return ArrayValue(tensor)
+
+
+def require_unturned(array: Value, what: str) -> None:
+    if isinstance(array, ArrayValue) and array.is_reversed:
+        raise refuse(f"{what} of a reversed view")
+
+
+def turned(tx: Interpreter, array: ArrayValue, key: Value) -> tuple[Value, tuple[int, ...]] | None:
+    """(key with positive steps, dimensions of the result to flip); None: no step is negative."""
+    of_tuple = isinstance(key, SequenceValue) and issubclass(key.python_type(), tuple)
+    parts = list(key.wrapped()) if of_tuple else [key]  # type: ignore[attr-defined]
+    if not any(map(_is_turned, parts)):
+        return None
+    found: list[Value] = []
+    flipped: list[int] = []
+    given = 0  # dimensions of the result
+    used = sum(not _is(part, None) and not _is(part, ...) for part in parts)
+    dim = 0
+    for part in parts:
+        if _is(part, ...):
+            given += len(array.shape) - used
+            dim += len(array.shape) - used
+        elif _is(part, None):
+            given += 1
+        elif isinstance(part, SliceValue):
+            if _is_turned(part):
+                part = _positive(part.as_slice(tx), int(array.shape[dim]))
+                flipped.append(given)
+            given += 1
+            dim += 1
+        elif part.is_constant() and type(part.as_constant()) is int:
+            dim += 1
+        else:
+            raise refuse("an index array beside a negative step")
+        found.append(part)
+    return TupleValue(found), tuple(flipped)
+
+
+def _is(part: Value, constant: Any) -> bool:
+    return part.is_constant() and part.as_constant() is constant
+
+
+def _is_turned(part: Value) -> bool:
+    if not isinstance(part, SliceValue) or not part.parts[2].is_constant():
+        return False
+    step = part.parts[2].as_constant()
+    return type(step) is int and step < 0
+
+
+def _positive(part: slice, size: int) -> Value:
+    """The same items in the other order."""
+    places = range(size)[part][::-1]
+    start, stop, step = (places[0], places[-1] + 1, places.step) if places else (0, 0, 1)
+    return SliceValue(ConstantValue(start), ConstantValue(stop), ConstantValue(step))
+
+
+def flipped(tx: Interpreter, tensor: Value, dims: tuple[int, ...]) -> Value:
+    operands = [tensor, ConstantValue(dims)]
+    return call_in_graph(tx, "call_function", torch.flip, operands, {})
+
+
+# -- np.flip --------------------------------------------------------------------------------------
+def _flip(tx: Interpreter, array: Value, axis: Value | None = None) -> Value:
+    if not isinstance(array, ArrayValue):
+        raise refuse("numpy.flip of what is not an array")
+    rank = len(array.shape)
+    given = None if axis is None else axis.as_constant()
+    axes = tuple(range(rank)) if given is None else given if type(given) is tuple else (given,)
+    if not all(type(d) is int and -rank <= d < rank for d in axes):
+        raise refuse("numpy.flip of these dimensions")
+    steps = [-1 if d in axes or d - rank in axes else 1 for d in range(rank)]
+    nothing = ConstantValue(None)
+    parts = [SliceValue(nothing, nothing, ConstantValue(step)) for step in steps]
+    return array.getitem(tx, TupleValue(parts))
+
+
+TABLE[np.flip] = _flip
+TABLE[np.flipud] = lambda tx, array: _flip(tx, array, ConstantValue(0))
+TABLE[np.fliplr] = lambda tx, array: _flip(tx, array, ConstantValue(1))

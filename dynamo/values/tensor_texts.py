@@ -1,0 +1,71 @@
+"""Texts of tensors: f"{loss:.4f}", str(x), print(x). The graph keeps the values of that moment, and
+the rewritten frame writes the text from them; what asks for the text before breaks the graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dynamo.values.base import Value
+from dynamo.values.constant import ConstantValue
+from dynamo.values.deferred_scalar import DeferredScalar
+from dynamo.values.symbolic_text import Field, SymbolicText
+from dynamo.values.tensor import TensorValue, call_in_graph
+
+if TYPE_CHECKING:
+    from dynamo.interp.interpreter import Interpreter
+
+_METHODS = {name: vars(torch.Tensor).get(name) for name in ("__format__", "__repr__", "__str__")}
+
+
+def formatted_tensor(tx: Interpreter, value: Value, spec: str) -> SymbolicText | None:
+    """format(value, spec), if it can be written later. A number that item() gives is that of its
+    tensor.
+    """
+    if isinstance(value, DeferredScalar):
+        if not value.is_current():
+            return None
+        value = value.tensor
+        if value.fake.ndim:
+            value = call_in_graph(tx, "call_method", "reshape", [value, ConstantValue(())], {})
+    if not isinstance(value, TensorValue) or not _is_plain(tx, value):
+        return None
+    if value.fake.ndim:
+        return None if spec else text_of_tensor(tx, value)
+    try:
+        format(torch.ones((), dtype=value.fake.dtype).item(), spec)
+    except ValueError:  # raised where the program asks for it
+        return None
+    return SymbolicText([Field(_kept(tx, value), spec)])
+
+
+def text_of_tensor(tx: Interpreter, value: Value) -> SymbolicText | None:
+    """str(value), which is repr(value), if it can be written later: not that of a tensor with a
+    gradient, which names the function that made the tensor.
+    """
+    if not isinstance(value, TensorValue) or not _is_plain(tx, value) or value.fake.requires_grad:
+        return None
+    return SymbolicText([Field(_kept(tx, value), "", "!s")])
+
+
+def _is_plain(tx: Interpreter, tensor: TensorValue) -> bool:
+    output, fake = tx.output, tensor.fake
+    if output.bodies or output.context.export or output.guesses or output.has_overrides:
+        return False
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        return False
+    if any(vars(torch.Tensor).get(name) is not found for name, found in _METHODS.items()):
+        return False
+    of_memory = fake.layout is torch.strided and fake.device.type != "meta"
+    plain = of_memory and not (fake.is_quantized or fake.is_conj() or fake.is_neg())
+    return plain and tensor.python_type() is torch.Tensor
+
+
+def _kept(tx: Interpreter, tensor: TensorValue) -> TensorValue:
+    """The values that the tensor has now."""
+    detached = call_in_graph(tx, "call_method", "detach", [tensor], {})
+    kept = call_in_graph(tx, "call_method", "clone", [detached], {})
+    assert isinstance(kept, TensorValue)
+    return kept
