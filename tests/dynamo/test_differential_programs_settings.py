@@ -248,7 +248,7 @@ PROGRAMS = {
     """,
     ),
     "default_dtype_manager": (
-        3,
+        2,
         """
         @contextlib.contextmanager
         def dtype(d):

@@ -513,7 +513,6 @@ PROGRAMS = {
 # What breaks the graph in the first call.
 BREAKS = {
     "exceptions held outside": "ATTRIBUTE_MUTATION",
-    "context variables": "UNCAPTURED_CALL",
 }
 
 

@@ -172,7 +172,9 @@ def test_complex_parameters(kind):
     ("kind", "options"),
     [
         ("SGD", {"momentum": 0.9}),
-        ("SGD", {"momentum": 0.9, "fused": True}),
+        # Without momentum: after a first step that overflows, eager's fused SGD reads a buffer that
+        # nothing has written.
+        ("SGD", {"weight_decay": 0.01, "fused": True}),
         ("AdamW", {"fused": True}),
         ("RMSprop", {"centered": True}),
         ("Adagrad", {"foreach": True}),
