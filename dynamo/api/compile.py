@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal
@@ -117,11 +118,35 @@ def _compile(model: Any, context: CompileContext) -> Any:
 def dispatcher(fn: Callable[..., Any], context: CompileContext) -> Any:
     """The C object that users call: runs compiled code, or lets the hook capture `fn`'s frame."""
     fn = _original(fn)
+    if isinstance(fn, _WITHOUT_FRAME):
+        fn = _with_frame(fn)
     return (
         CompiledGeneratorFunction(fn, context)
         if makes_generators(fn)
         else _hook.compiled(fn, context, convert_frame)
     )
+
+
+_WITHOUT_FRAME = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+)
+
+
+def _with_frame(builtin: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls a builtin one, torch.abs say: the hook captures frames."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return builtin(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace()  # a cache of compiled code of its own
+    call.__name__ = call.__qualname__ = getattr(builtin, "__name__", "call")
+    call.__doc__ = builtin.__doc__
+    return call
 
 
 def _original(fn: Any) -> Any:

@@ -355,3 +355,23 @@ def test_explain_lists_fallback_ops() -> None:
     with torch.no_grad():
         report = dynamo.explain(lambda x: torch.sort(x * 2 + 1)[0] + 1)(torch.randn(4, 4))
     assert any("sort" in op for op in report.fallback_ops)
+
+
+@pytest.mark.parametrize(
+    "function", [torch.abs, torch.Tensor.neg, torch.ops.aten.sin, torch.ops.aten.exp.default]
+)
+def test_functions_without_a_frame_are_compiled(function):
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm
+
+    compiled = dynamo.compile(function, backend=backend)
+    x = torch.tensor([-1.5, 2.0])
+    for _ in range(2):
+        assert torch.equal(compiled(x), function(x))
+    assert len(graphs) == 1
+    with pytest.raises((TypeError, RuntimeError)):
+        compiled("text")
+    assert torch.equal(dynamo.compile(compiled, backend="eager")(x), function(x))
