@@ -198,24 +198,6 @@ def _is_dense(x: torch.Tensor) -> bool:
     return list(x.stride()) == _channels_last_strides(x.shape)
 
 
-def _view(x: torch.Tensor, size: Sequence[int]) -> list[Meta] | None:
-    """Of a tensor whose memory is in row-major order."""
-    count = x.numel()
-    if list(x.stride()) != _contiguous(x.shape) or not count:
-        return None
-    size = list(size)
-    known = 1
-    for n in size:
-        known *= n if n != -1 else 1
-    if size.count(-1) > 1 or known <= 0 or count % known:
-        return None
-    if -1 in size:
-        size[size.index(-1)] = count // known
-    elif known != count:
-        return None
-    return [(x.dtype, tuple(size), tuple(_contiguous(size)), int(x.storage_offset()), x.device)]
-
-
 def _binary(x: Any, y: Any) -> list[Meta] | None:
     """Pointwise on a float tensor and a number, or on two tensors alike."""
     if not isinstance(x, torch.Tensor):
@@ -259,6 +241,5 @@ RULES: dict[Any, Rule] = {
     },
     aten.hardtanh.default: _hardtanh,
     aten.clamp.default: _clamp,
-    aten.view.default: _view,
     **{getattr(aten, name).Tensor: _binary for name in ("add", "sub", "mul", "div")},
 }

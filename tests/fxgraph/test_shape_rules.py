@@ -113,7 +113,7 @@ def test_batch_norm(size):
             compare(aten.native_batch_norm.default, [x, *stats, True, 0.1, 1e-5])
 
 
-OTHERS = ("convolution", "convolution_backward", "clamp", "view")
+OTHERS = ("convolution", "convolution_backward", "clamp")
 
 
 def test_clamped():
@@ -126,30 +126,6 @@ def test_clamped():
                     compare(aten.hardtanh.default, [x.to(dtype), 0.0, 6.0])
     inside = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     assert compare(aten.hardtanh.default, [inside, 0.0, 6.0])
-
-
-@pytest.mark.parametrize(
-    ("size", "other"),
-    [
-        ((2, 3, 4, 5), [6, -1]),
-        ((2, 3, 4, 5), [2, 12, 5]),
-        ((6,), [1, 2, 1, 3, 1]),
-        ((1, 6), [6]),
-        ((3, 1, 2), [6, 1]),
-        ((1,), []),
-        ((), [1, 1]),
-        ((4, 6), [-1]),
-    ],
-)
-def test_views(size, other):
-    assert compare(aten.view.default, [torch.randn(size), other])
-    # A window, and sizes of 1 with any stride.
-    window = torch.randn(20 + torch.Size(size).numel())[7:].as_strided(
-        size, torch.empty(size).stride()
-    )
-    assert compare(aten.view.default, [window, other])
-    odd = [7 if n == 1 else step for n, step in zip(size, torch.empty(size).stride())]
-    compare(aten.view.default, [torch.empty_strided(size, odd), other])
 
 
 @pytest.mark.parametrize(
