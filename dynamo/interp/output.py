@@ -266,6 +266,7 @@ class OutputGraph:
             node.meta["stack_trace"] = tx.stack_trace()
         self.checks.node_added(node)
         self.conditionals.node_added(node)
+        self.known_tensors.node_added(node)
         if self.context.hooks is not None:
             self.context.hooks.node_created(node)
         return node

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from dynamo.values.memory_overlap import version_of
-from fxgraph import Node
+from fxgraph import Node, effects
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.tensor_state import set_data_
 
@@ -56,6 +56,23 @@ class KnownTensors:
     def forget(self) -> None:
         """Writes may go unnoticed from here on."""
         self._held.clear()
+
+    def node_added(self, node: Node) -> None:
+        """A node of the graph may write: what shares memory with its arguments is not known then,
+        also where the write raises no version counter.
+        """
+        if not self._held:
+            return
+        found = effects.of(node)
+        if found.other:
+            self.forget()
+        elif found.writes:
+            nodes = [leaf for leaf in leaves((node.args, node.kwargs)) if isinstance(leaf, Node)]
+            fakes = [fake for node in nodes for fake in leaves(node.meta.get("val"))]
+            written = {_memory(fake) for fake in fakes if _has_memory(fake)}
+            self._held = {
+                key: held for key, held in self._held.items() if _memory(held[0]) not in written
+            }
 
     def note(self, result: Any, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Keep the values of the fake result of an operation, if its arguments tell them."""
@@ -111,6 +128,14 @@ class KnownTensors:
 
     def _to_real(self, leaf: Any) -> Any:
         return self._real_of_node(leaf) if isinstance(leaf, Node) else leaf
+
+
+def _has_memory(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and torch._C._has_storage(fake)
+
+
+def _memory(fake: torch.Tensor) -> int:
+    return fake.untyped_storage()._cdata
 
 
 def _is_small(fake: Any) -> bool:

@@ -472,7 +472,7 @@ class TestNamesOfTheUser:
 
     def test_what_an_expression_had_given(self):
         def fn(x):
-            return (x * 2) + torch.ones(1)[0].item() * x.size(0)
+            return (x * 2) + x.new_ones(1)[0].item() * x.size(0)
 
         compiled = dynamo.compile(fn, backend="eager")
         for n in (3, 5, 8):

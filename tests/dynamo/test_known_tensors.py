@@ -166,6 +166,31 @@ def written_array(x):
     return x * numbers.sum().item()
 
 
+def written_in_lists(x):
+    t, u = torch.zeros(1), torch.ones(1)
+    torch._foreach_add_([t, u], [x[0, 0], x[0, 1] + 1])
+    return x * t.item() + u.item()
+
+
+def written_without_a_version(x):
+    found = torch.zeros(1)
+    gradients = [x / 0]
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, torch.ones(1))
+    return gradients[0], found.item()
+
+
+def written_statistics(x):
+    mean, variance = torch.zeros(6), torch.ones(6)
+    y = torch.nn.functional.batch_norm(x, mean, variance, training=True)
+    return y, mean.tolist(), variance.sum().item()
+
+
+def written_by_position(x):
+    t = torch.full((2,), -1.0)
+    torch.nn.functional.relu(t, True)
+    return x * t.sum().item()
+
+
 def written_in_inference_mode(x):
     with torch.inference_mode():
         t = torch.zeros(3)
@@ -199,6 +224,10 @@ OUTSIDE = torch.tensor([1.0, 2.0])
         written_by_out,
         written_as_an_array,
         written_array,
+        written_in_lists,
+        written_without_a_version,
+        written_statistics,
+        written_by_position,
         written_in_inference_mode,
         drawn,
         drawn_from_known,
@@ -212,7 +241,7 @@ def test_values_that_are_read_when_the_graph_runs(program):
         torch.manual_seed(seed)
         expected = program(rows())
         torch.manual_seed(seed)
-        assert torch.equal(captured(rows()), expected)
+        torch.testing.assert_close(captured(rows()), expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_operations_that_fail_raise_as_in_eager():
