@@ -527,8 +527,8 @@ PROGRAMS = {
         """,
     ),
     "param_inside": (
-        2,
-        "UNCAPTURED_CALL",
+        1,
+        "",
         """
         def f(x):
             p = nn.Parameter(x * 2)
@@ -540,8 +540,8 @@ PROGRAMS = {
         """,
     ),
     "param_inside_grad": (
-        2,
-        "UNCAPTURED_CALL",
+        1,
+        "",
         """
         def f(x):
             p = nn.Parameter(x.detach() * 2)

@@ -88,8 +88,8 @@ PROGRAMS = {
         """,
     ),
     "hook_grad_tensor": (
-        2,
-        "UNCAPTURED_CALL",
+        1,
+        "",
         """
         def f(x):
             y = x * 2

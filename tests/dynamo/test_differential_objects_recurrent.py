@@ -496,8 +496,8 @@ PROGRAMS = {
         """,
     ),
     "param_of_input": (
-        2,
-        "UNCAPTURED_CALL",
+        1,
+        "",
         """
         def f(x):
             y = x * 2
@@ -558,7 +558,7 @@ PROGRAMS = {
     ),
     "made_seeded": (
         1,
-        "UNCAPTURED_CALL",
+        "",
         """
         def f(x):
             torch.manual_seed(3)
