@@ -448,7 +448,7 @@ PROGRAMS = {
     ),
     "deepcopy_module": (
         1,
-        "UNCAPTURED_CALL",
+        "",
         """
         import copy
         m = nn.Linear(3, 3)

@@ -871,7 +871,7 @@ def test_program(name):
     graphs, program = CASES[name]
     records = check(PRELUDE + textwrap.dedent(program))
     found = [len(record.graphs) for record in records]
-    assert found == graphs, found
+    assert found == graphs, [(r.breaks, str(r)) for r in records]
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
