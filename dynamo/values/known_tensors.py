@@ -39,6 +39,8 @@ class _OnlyComputes(TorchDispatchMode):
         random = torch.Tag.nondeterministic_seeded in func.tags
         if random or func._schema.is_mutable or "empty" in func.__name__:
             raise _Refused
+        if func.namespace not in ("aten", "prims"):  # Python of the program's, perhaps
+            raise _Refused
         return func(*args, **(kwargs or {}))
 
 
@@ -118,6 +120,9 @@ class KnownTensors:
     def _run(self, op: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         real_args, real_kwargs = map_aggregate((args, kwargs), self._to_real)
         function: Callable[..., Any] = target
+        of_target = effects.of_method if op == "call_method" else effects.of_function
+        if of_target(target, args, kwargs).impure():
+            return None
         try:
             if op == "call_method":
                 function, real_args = getattr(real_args[0], target), real_args[1:]

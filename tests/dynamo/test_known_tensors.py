@@ -254,6 +254,39 @@ def test_operations_that_fail_raise_as_in_eager():
             call(rows())
 
 
+@torch.library.custom_op("known_tensors::counted", mutates_args=())
+def counted(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append("operator")
+    return x + 1
+
+
+@counted.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@dynamo.allow_in_graph
+def allowed(x):
+    if not isinstance(x, torch._subclasses.FakeTensor):
+        CALLS.append("function")
+    return x + 1
+
+
+CALLS = []
+
+
+@pytest.mark.parametrize("function", [counted, allowed])
+def test_functions_of_the_program_run_once_a_call(function):
+    def program(x):
+        return x * function(torch.ones(2)).sum().item()
+
+    captured = dynamo.compile(program, backend="eager")
+    for number in range(1, 3):
+        CALLS.clear()
+        assert torch.equal(captured(rows()), rows() * 4)
+        assert len(CALLS) == 1, number
+
+
 def test_a_dispatch_mode_of_the_program_sees_no_operation_of_capture():
     seen = []
 
