@@ -500,14 +500,16 @@ def build_method_descriptor(tx: Interpreter, obj: Any, source: Source | None) ->
 
 
 def _untagged(obj: Any) -> Any:
-    """nn.Module.__init__ as it was before torch.compile, used in this process, wrapped it to number
-    the modules that it sees; None for any other object.
+    """nn.Module.__init__ or __setstate__ as it was before torch.compile, used in this process,
+    wrapped it to number the modules that it sees; None for any other object.
     """
-    name = "install_generation_tagging_init.<locals>.patched_init"
-    if type(obj) is not types.FunctionType or obj.__qualname__ != name:
+    if type(obj) is not types.FunctionType:
+        return None
+    function, _, name = obj.__qualname__.partition(".<locals>.patched_")
+    if function != "install_generation_tagging_init":
         return None
     cells = dict(zip(obj.__code__.co_freevars, obj.__closure__ or ()))
-    return cells["init"].cell_contents if "init" in cells else None
+    return cells[name].cell_contents if name in cells else None
 
 
 def _python_source(obj: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import pytest
 import torch
 
+import dynamo
 from dynamo import _hook
 from tests.dynamo.hook_support import Converter, compiled
 
@@ -214,3 +216,23 @@ def test_threads_with_both():
     assert not errors, errors
     assert compiled(helper)(1) == 2001
     assert torch.compile(helper, backend="eager")(torch.ones(1))[0] == 1001
+
+
+def test_modules_are_made_and_copied_after_torch_compile_was_used():
+    """torch.compile wraps nn.Module.__init__ and __setstate__ for the rest of the process."""
+    torch.compile(torch.nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
+
+    def f(module, x):
+        copied, made = copy.deepcopy(module), torch.nn.Linear(2, 2)
+        return copied(x) + module(x), copied, made
+
+    torch.manual_seed(0)
+    module, x = (
+        torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)),
+        torch.rand(3, 2),
+    )
+    expected, *_ = f(copy.deepcopy(module), x)
+    result, copied, made = dynamo.compile(f, backend="eager", fullgraph=True)(module, x)
+    assert torch.equal(result, expected)
+    assert type(copied) is torch.nn.Sequential and type(made) is torch.nn.Linear
+    assert copied[0].weight is not module[0].weight
