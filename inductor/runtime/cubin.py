@@ -58,8 +58,9 @@ class Cubin:
     """A kernel's code for one target, and its figures.
 
     symbol: of the function in the code. shared: bytes of a program. registers: of a thread.
-    spills: bytes of a thread that have no place in registers. hidden: parameters after those of
-    the kernel's text, null at a launch. aligned: pointers are multiples of 16 bytes.
+    spills: bytes of a thread that have no place in registers, arrays of its own included.
+    hidden: parameters after those of the kernel's text, null at a launch. aligned: pointers are
+    multiples of 16 bytes.
     """
 
     image: bytes

@@ -91,7 +91,10 @@ def test_compiled_to_machine_code(target):
     kernels = [kernel.spec() for name in COMPILED for kernel in emit_case(name)[1]]
     for kernel, made in zip(kernels, compile_kernels(kernels, target), strict=True):
         assert made.image[:4] == b"\x7fELF" and made.symbol == kernel.name
-        assert 0 < made.registers <= 255 and made.spills == 0, kernel.source
+        # Triton before 3.9 reduces large arguments of sine and cosine in an array of 28 bytes.
+        reduces = "tl.sin(" in kernel.source or "tl.cos(" in kernel.source
+        assert 0 < made.registers <= 255, kernel.source
+        assert made.spills == 0 or (reduces and made.spills <= 32), kernel.source
 
 
 @pytest.mark.parametrize("name", ON_FILE)
