@@ -129,6 +129,15 @@ def frozen() -> None:
     gc.freeze()
 
 
+def pytest_runtest_setup() -> None:
+    """torch's own testing modules, which opcheck imports, forbid plain assignments to the flags of
+    torch.backends for the whole process: a test of such an assignment may come later.
+    """
+    backends: Any = sys.modules.get("torch.backends")
+    if backends is not None:
+        backends.__allow_nonbracketed_mutation_flag = True
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The seconds that the tests of each folder took."""
     seconds: Counter[str] = Counter()
