@@ -215,6 +215,28 @@ def _collect(
     return found
 
 
+def _substituted_functions() -> dict[int, tuple[Any, Fold]]:
+    """Functions that make tensors of numbers, and those that optimizers call on lists."""
+    table = _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
+    table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
+    table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
+    in_place = [name for name in dir(torch) if name[:9] == "_foreach_" and name[-1] == "_"]
+    table |= _collect(torch, " ".join(in_place), torch_substitutes.fold_foreach_in_place)
+    table |= _collect(
+        torch,
+        "_foreach_add_ _foreach_addcdiv_ _foreach_addcmul_",
+        torch_substitutes.fold_foreach_scalars,
+    )
+    table |= _collect(
+        torch,
+        "_fused_sgd_ _fused_adam_ _fused_adamw_ _fused_adagrad_",
+        torch_substitutes.fold_fused,
+    )
+    table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
+    table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
+    return table
+
+
 @cache
 def folded_functions() -> dict[int, tuple[Any, Fold]]:
     """id -> (function, what a call of it means while capturing)."""
@@ -258,23 +280,7 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "_C._has_torch_function_unary _C._has_torch_function_variadic",
         lambda f: _has_torch_function,
     )
-    table |= _collect(torch, "tensor", lambda f: torch_substitutes.fold_tensor)
-    table |= _collect(torch, "linspace", lambda f: torch_substitutes.fold_linspace)
-    table |= _collect(torch, "as_tensor", lambda f: torch_substitutes.fold_as_tensor)
-    in_place = [name for name in dir(torch) if name[:9] == "_foreach_" and name[-1] == "_"]
-    table |= _collect(torch, " ".join(in_place), torch_substitutes.fold_foreach_in_place)
-    table |= _collect(
-        torch,
-        "_foreach_add_ _foreach_addcdiv_ _foreach_addcmul_",
-        torch_substitutes.fold_foreach_scalars,
-    )
-    table |= _collect(
-        torch,
-        "_fused_sgd_ _fused_adam_ _fused_adamw_ _fused_adagrad_",
-        torch_substitutes.fold_fused,
-    )
-    table |= _collect(torch, "_foreach_pow", lambda f: torch_substitutes.fold_foreach_pow)
-    table |= _collect(torch, "asarray", lambda f: torch_substitutes.fold_asarray)
+    table |= _substituted_functions()
     table |= _collect(
         torch, "_C._set_grad_enabled", lambda f: _state_change(f, torch.is_grad_enabled)
     )

@@ -285,24 +285,3 @@ def test_functions_of_the_program_run_once_a_call(function):
         CALLS.clear()
         assert torch.equal(captured(rows()), rows() * 4)
         assert len(CALLS) == 1, number
-
-
-def test_a_dispatch_mode_of_the_program_sees_no_operation_of_capture():
-    seen = []
-
-    class Seeing(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.append(func.__name__)
-            return func(*args, **(kwargs or {}))
-
-    def program(x):
-        return x * torch.tensor([3, 5]).amax().item()
-
-    with Seeing():
-        program(rows())
-        expected, seen[:] = list(seen), []
-        dynamo.compile(program, backend="eager")(rows())
-    assert [name for name in seen if name.startswith("amax")] in (
-        [],
-        [name for name in expected if name.startswith("amax")],
-    )
