@@ -44,6 +44,11 @@ def annotate(the_type, the_value):
     return the_value
 
 
+def run_region(function, *args, **kwargs):
+    """A call of what torch.compiler.nested_compile_region marks, as outside of compilers."""
+    return function(*args, **kwargs)
+
+
 def call_custom_op(op, *args, **kwargs):
     """CustomOpDef.__call__."""
     return op._opoverload(*args, **kwargs)

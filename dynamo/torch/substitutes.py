@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributions.utils as distribution_utils
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from torch._library.custom_ops import CustomOpDef
 from torch.distributions import constraints
 from torch.masked import _ops as _masked
@@ -40,6 +41,7 @@ def polyfilled() -> dict[int, tuple[Any, Any]]:
         (torch.jit.annotate, torch_polyfills.annotate),
         (CustomOpDef.__call__, torch_polyfills.call_custom_op),
         (getattr(adam, "_get_value", None), torch_polyfills.get_value),
+        (invoke_subgraph_placeholder, torch_polyfills.run_region),
         (
             getattr(_masked, "_combine_input_and_mask", None),
             torch_polyfills.combine_input_and_mask,

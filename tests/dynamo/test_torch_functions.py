@@ -44,6 +44,16 @@ def python_numbers(x):
     return int(x[0, 0]), float(x[0, 1]), bool(x[0, 2]), complex(x[0, 0]), x * 2
 
 
+@torch.compiler.nested_compile_region
+def region(x, *, factor=1):
+    return x.sin() * factor
+
+
+@program(matrix)
+def marked_region(x):
+    return region(x) + region(x * 2, factor=3)
+
+
 @program(matrix)
 def iteration(x):
     return len(x), [r for r in x], [*x], list(enumerate(x)), tuple(x[0]), x + 1
