@@ -8,6 +8,7 @@ The graph is handed over as a torch.fx.GraphModule with the metadata such a back
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,3 +45,20 @@ def _lookup(name: str) -> Callable[..., Any]:
     from torch._dynamo.backends.registry import lookup_backend
 
     return lookup_backend(name)
+
+
+class TorchFxBackend:
+    """A backend that is given torch.fx's graphs in place of ours, for torch.fx's interpreters,
+    transformers and passes, which take no others.
+    """
+
+    def __init__(self, backend: Callable[..., Any]) -> None:
+        self.backend = backend
+        self.__name__ = _name(backend)
+        self.__signature__ = inspect.signature(backend)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
+        return self.backend(to_torch_fx(gm), example_inputs, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)

@@ -1,6 +1,7 @@
 """The registry of backends by name.
 
-A backend is `(gm: fxgraph.GraphModule, example_inputs: list[Tensor], **options) -> callable`. Names
+A backend is `(gm: fxgraph.GraphModule, example_inputs: list[Tensor], **options) -> callable`. One
+that annotates its first parameter as torch.fx.GraphModule is given one. Names
 come from three places, in this order: `register_backend` (ours are registered so), the entry-point
 group "framegraph_backends", and, through the bridge, backends written for torch.compile: its
 entry-point group "torch_dynamo_backends", and torch's debugging backends.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
@@ -31,6 +33,11 @@ _BUILTIN = {
 # torch's own debugging backends that go through the bridge.
 _OF_TORCH = frozenset(["aot_eager_decomp_partition", "pre_dispatch_eager"])
 _DEBUG = {"eager", "aot_eager", "print", "print_aot", *_OF_TORCH}
+
+# How an annotation names torch.fx.GraphModule, as a class or as text.
+_TORCH_FX = frozenset(
+    ["torch.fx.graph_module.GraphModule", "torch.fx.GraphModule", "fx.GraphModule"]
+)
 
 _registered: dict[str, Backend] = {}
 
@@ -67,6 +74,28 @@ def lookup_backend(backend: str | Backend) -> Backend:
     if backend not in _registered:
         _load(backend)
     return _registered[backend]
+
+
+def caller_of(backend: Backend) -> Backend:
+    """What calls a backend with graphs of ours: a backend whose first parameter is annotated as
+    torch.fx.GraphModule is given one.
+    """
+    if not _asks_for_torch_fx(backend):
+        return backend
+    from backends.bridge import TorchFxBackend
+
+    return TorchFxBackend(backend)
+
+
+def _asks_for_torch_fx(backend: Backend) -> bool:
+    try:
+        parameters = inspect.signature(backend).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    annotation = next((p.annotation for p in parameters), None)
+    if isinstance(annotation, type):
+        annotation = f"{annotation.__module__}.{annotation.__qualname__}"
+    return isinstance(annotation, str) and annotation.strip("'\"") in _TORCH_FX
 
 
 def _load(name: str) -> None:

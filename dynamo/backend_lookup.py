@@ -74,7 +74,7 @@ def resolve(
         raise TypeError(f"mode must be a string, not {type(mode).__name__}")
     if options is not None and not isinstance(options, dict):
         raise TypeError(f"options must be a dict, not {type(options).__name__}")
-    function = lookup_backend(backend)
+    function = _backends().caller_of(lookup_backend(backend))
     declared = getattr(function, "options", None)
     if declared is None:
         extra = {k: v for k, v in (("mode", mode), ("options", options)) if v is not None}

@@ -187,7 +187,8 @@ assert test_fns(f3, compile_f3, (inp2,))
 # ## Looking at the graphs
 #
 # A backend is any function `(gm, example_inputs) -> callable`. This one prints the graph as a table
-# and runs it op by op.
+# and runs it op by op. (A backend for torch.fx's tools writes `gm: torch.fx.GraphModule`, and is
+# given such a graph.)
 
 # %%
 graph_count = 0

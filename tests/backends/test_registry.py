@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 
 import pytest
@@ -103,6 +104,53 @@ def test_gradients(backend) -> None:
     dynamo.compile(f, backend=backend)(x).sum().backward()
     f(y).sum().backward()
     assert torch.equal(x.grad, y.grad)
+
+
+def _interpreted(gm: torch.fx.GraphModule, example_inputs):
+    return torch.fx.Interpreter(gm).run
+
+
+def _rewritten(gm: torch.fx.GraphModule, example_inputs):
+    relu = functools.partial(torch.nn.functional.relu, inplace=False)
+    torch.fx.replace_pattern(gm, lambda x: relu(x), lambda x: torch.sigmoid(x))
+    return gm
+
+
+class _Transformed:
+    graphs = 0
+
+    def __call__(self, module: "torch.fx.GraphModule", example_inputs, **kwargs):
+        self.graphs += 1
+        return torch.fx.Transformer(module).transform()
+
+
+@pytest.mark.parametrize("name", ["interpreted", "rewritten", "transformed"])
+def test_an_annotation_asks_for_torch_fx(name) -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    backend = {"interpreted": _interpreted, "rewritten": _rewritten}.get(name) or _Transformed()
+    compiled = dynamo.compile(layers, backend=backend)
+    expected = layers
+    if name == "rewritten":
+        expected = torch.nn.Sequential(layers[0], torch.nn.Sigmoid(), layers[2])
+    for rows in (3, 5, 6):  # the second size makes a symbol
+        x = torch.randn(rows, 4, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        torch.testing.assert_close(compiled(x), expected(y))
+        compiled(x).sum().backward()
+        expected(y).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    if name == "transformed":
+        assert backend.graphs == 2
+
+
+def test_without_an_annotation_graphs_are_ours() -> None:
+    def seen(gm, example_inputs):
+        kinds.append(type(gm))
+        return gm.forward
+
+    kinds: list[type] = []
+    dynamo.compile(f, backend=seen)(torch.ones(3))
+    assert kinds == [GraphModule]
 
 
 def test_bridge_hands_over_a_torch_fx_module() -> None:
