@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backends.autograd import OpByOp, under_autograd, whole_or_split
+from backends.autograd import OpByOp, backend_function, under_autograd, whole_or_split
 from backends.registry import register_backend
 from fxgraph import GraphModule
 from fxgraph.aot import (
@@ -30,6 +30,7 @@ Show = Callable[[str, GraphModule], None]
 
 
 @register_backend
+@backend_function
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     return whole_or_split(gm, example_inputs, compile_whole)
 

@@ -1,4 +1,6 @@
-"""What the functional backends share: deciding when a graph must run op by op instead."""
+"""What the functional backends share: the form of their results, and deciding when a graph must run
+op by op instead.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,39 @@ from fxgraph.aot.returned import WithNumbers, numbers_as_tensors, returns_number
 from fxgraph.aot.split import split
 from fxgraph.aot.wrapped_training import compile_wrapped_training
 from fxgraph.aot.wrappers import WithWrappers, has_wrappers, plain_graph
+from fxgraph.torch_fx import from_torch_fx
+
+
+class EveryInput:
+    """A compiled graph that takes all of its graph's inputs. `without_static`, which capture calls,
+    holds parameters and buffers, and takes the others.
+    """
+
+    def __init__(self, compiled: Callable[..., Any], static: Sequence[bool]) -> None:
+        self.without_static = compiled
+        self.varying = [i for i, fixed in enumerate(static) if not fixed]
+        self.compile_report = getattr(compiled, "compile_report", None)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.without_static(*[inputs[i] for i in self.varying])
+
+
+def backend_function(compile_graph: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+    """What users call, of a function (gm, example_inputs, ...) whose results may hold parameters:
+    graphs may be torch.fx's, and results take all inputs.
+    """
+
+    @functools.wraps(compile_graph)
+    def backend(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+        if not isinstance(gm, GraphModule):
+            gm = from_torch_fx(gm)
+        compiled = compile_graph(gm, example_inputs, **options)
+        static = [bool(n.meta.get("static")) for n in gm.graph.find_nodes(op="placeholder")]
+        if any(static) and getattr(compiled, "binds_static", False):
+            return EveryInput(compiled, static)
+        return compiled
+
+    return backend
 
 
 class OpByOp:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backends import aot_eager
-from backends.autograd import OpByOp, under_autograd, whole_or_split
+from backends.autograd import OpByOp, backend_function, under_autograd, whole_or_split
 from backends.registry import register_backend
 from fxgraph import GraphModule, faults
 from fxgraph.aot import Unfunctionalizable
@@ -19,6 +19,7 @@ from inductor.options import Options, describe
 
 
 @register_backend
+@backend_function
 def inductor(
     gm: GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None
 ) -> Callable[..., Any]:

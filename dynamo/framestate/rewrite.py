@@ -280,7 +280,7 @@ class FrameRewriter:
             )
             if not callable(compiled):
                 raise TypeError(f"the backend returned {compiled!r}, which cannot be called")
-            return compiled
+            return getattr(compiled, "without_static", compiled)
         except Exception as error:
             message = (
                 f"backend {self.output.context.backend_name!r} failed on the graph of "

@@ -176,3 +176,35 @@ def test_bridge_runs_torch_compile_backends(name) -> None:
     x = torch.randn(4, 5)
     with torch.no_grad():
         torch.testing.assert_close(dynamo.compile(f, backend=bridge(name))(x), f(x))
+
+
+def _around(gm, example_inputs, name):
+    compiled = dynamo.lookup_backend(name)(gm, example_inputs)
+    return lambda *inputs: compiled(*inputs)
+
+
+def _around_ours(gm, example_inputs, name):
+    return _around(gm, example_inputs, name)
+
+
+def _around_torch_fx(gm: torch.fx.GraphModule, example_inputs, name):
+    return _around(gm, example_inputs, name)
+
+
+@pytest.mark.parametrize("outer", [_around_ours, _around_torch_fx])
+@pytest.mark.parametrize("name", ["eager", "aot_eager", "inductor"])
+def test_a_backend_around_another(outer, name) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    compiled = dynamo.compile(model, backend=functools.partial(outer, name=name))
+    for rows in (3, 5, 6):
+        x = torch.randn(rows, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), model(x))
+            model[0].weight.mul_(2)
+            torch.testing.assert_close(compiled(x), model(x))
+        model.zero_grad()
+        compiled(x).sum().backward()
+        gradients = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).sum().backward()
+        torch.testing.assert_close(gradients, [p.grad for p in model.parameters()])
