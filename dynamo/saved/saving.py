@@ -201,6 +201,7 @@ class Saving:
             "tensors": self.tensors,
             "state_names": sorted(self.known),
             "grad_mode": captured.grad,
+            "default_dtype": str(torch.get_default_dtype()),
             "no_backward": self.no_backward,
             "schedule": schedule.data(self.constants.place, self.tensor) if schedule else None,
         }
@@ -305,9 +306,6 @@ class Saving:
             traced = trace()
             if isinstance(traced, FunctionalGraph):
                 return {"step": self.writer.functional(traced)}
-            env = _env_of(self.captured.gm)
-            if env is not None and env.has_data():
-                raise UndifferentiableHere("its sizes or numbers depend on data")
         except (Unfunctionalizable, UndifferentiableHere) as error:
             if required:
                 raise

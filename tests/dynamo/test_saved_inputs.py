@@ -208,6 +208,8 @@ WEIGHTS = {
     "device": (changed(head__bias=torch.ones(5, device="meta")), r"head\.bias is on meta instead"),
     "type": (changed(head__bias=[1.0]), r"head\.bias is a list, not a tensor"),
     "none": (lambda state: None, "saved without weights"),
+    "module": (lambda state: Net(), r"weights is a Net, not a dict of .* as state_dict\(\) gives"),
+    "number": (lambda state: 3, "weights is a int, not a dict"),
 }  # fmt: skip
 
 
@@ -229,6 +231,10 @@ def test_tied_weights_are_one_tensor(tmp_path):
     model = Tied()
     dynamo.export(model)(torch.tensor([1])).save(tmp_path / "tied.fg", weights=False)
     state = dict(model.state_dict())
+    apart = {**state, "out.weight": state["out.weight"].clone()}
+    dynamo.load(tmp_path / "tied.fg", apart, backend="aot_eager")  # of the same values
+    with pytest.raises(ProgramError, match=r"out\.weight are one tensor, and differ"):
+        dynamo.load(tmp_path / "tied.fg", {**state, "out.weight": state["out.weight"] + 1})
     del state["out.weight"]
     program = dynamo.load(tmp_path / "tied.fg", state, backend="aot_eager")
     weights = program.state_dict()
