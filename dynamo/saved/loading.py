@@ -49,8 +49,9 @@ def load(
 ) -> Program:
     """The program that Exported.save wrote into this file; the model's source is not needed.
 
-    weights: parameters and buffers by the names of the state dict, of a program that was saved
-        without them. They are used as they are, not copied: a training step changes them.
+    weights: parameters and buffers by the names of the state dict (of a Graph: its state dict), of
+        a program that was saved without them. They are used as they are, not copied: a training
+        step changes them.
     backend: "inductor" compiles for this machine, now: the graph that a call made now would run (of
         a program that was saved with its backward, the grad mode decides which), the other one when
         first called. Kernels and plans are kept in the cache. "aot_eager" runs operator by
@@ -116,7 +117,9 @@ class Program:
                 raise StoredError(f"it has the graphs {sorted(self._kinds)}")
             tensors = Tensors(container, data, weights)
             self._tensors = tensors.made
-            self._names: dict[str, torch.Tensor] = tensors.names
+            order = {str(name): number for number, name in enumerate(data["state_names"])}
+            named = sorted(tensors.names.items(), key=lambda item: order[item[0]])
+            self._names: dict[str, torch.Tensor] = dict(named)
             self._env = env_from_data(data["symbols"])
             self.schedule = tensors.schedule()
             self._signature = Signature(
@@ -418,7 +421,7 @@ class Tensors:
     ) -> None:
         self.container = container
         self.name = str(data["name"])
-        self.weights = weights
+        self.weights = _flat(weights) if isinstance(weights, Mapping) else weights
         self._memories: dict[tuple[str, int, int], torch.Tensor] = {}
         self._sections: dict[str, memoryview] = {}
         rows = data["tensors"]
@@ -448,7 +451,7 @@ class Tensors:
         if not isinstance(self.weights, Mapping):
             kind = type(self.weights).__name__
             raise self._refused(
-                f"weights is a {kind}, not a dict of tensors by name (state_dict())"
+                f"weights is a {kind}, not a dict of tensors, as state_dict() gives"
             )
         if not outside:
             raise self._refused("it has its weights in the file: load(path) without weights")
@@ -540,6 +543,20 @@ class Tensors:
                 raw = torch.frombuffer(view[start : start + count], dtype=torch.uint8)
             self._memories[key] = raw.to(device)
         return self._memories[key]
+
+
+def _flat(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """A state dict with the tensors of optimizers' by their paths, as a Graph's has them inside:
+    {"optimizers.0": {"state": {0: {"exp_avg": ...}}}} -> {"optimizers.0.state.0.exp_avg": ...}
+    """
+    found: dict[str, Any] = {}
+    for name, value in weights.items():
+        if isinstance(value, Mapping):
+            inside = _flat({f"{name}.{key}": item for key, item in value.items()})
+            found |= {key: item for key, item in inside.items() if isinstance(item, torch.Tensor)}
+        else:
+            found[name] = value
+    return found
 
 
 def _same_values(one: torch.Tensor, other: Any) -> bool:
