@@ -354,10 +354,10 @@ class _Compiled:
 
     def _recall(self) -> bool:
         """Whether a plan was kept for the graph, which need not be read then: it was read, checked
-        and compiled before.
+        and compiled before. Operators of other libraries may have changed since.
         """
         data = self.program.data["graphs"][self.kind]
-        if self.kind == "training" or foreign_namespaces(data) - set(self.program._operators):
+        if self.kind == "training" or foreign_namespaces(data):
             return False
         found = self.program._compiler.recall(self._name(), self.inputs)
         if found is None:
