@@ -67,9 +67,9 @@ def _training(gm: GraphModule, example_inputs: Sequence[Any], show: Show) -> Cal
 
 
 def compile_traced(
-    traced: FunctionalGraph | TrainingGraph, example_inputs: Sequence[Any], shipped: Any = None
+    traced: FunctionalGraph | TrainingGraph, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    """As that of backend="inductor", run op by op."""
+    """As that of backend="inductor", run op by op; nothing is kept."""
     if isinstance(traced, FunctionalGraph):
         return FreedGraphsCallable(lambda *inputs: run_functional(traced, inputs), traced.spent)
     return training_callable(traced, run_flat(traced.forward), run_backward)

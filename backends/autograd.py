@@ -161,6 +161,7 @@ def _report_of(whole: OpByOp, parts: Parts) -> dict[str, Any]:
         "autograd": None,
         "fallback_ops": dict(fallbacks),
         "kernels": sum(report.get("kernels") or 0 for report in reports),
+        "computed": [row for report in reports for row in report.get("computed") or ()],
         "stages": {},
         "no_plan": why,
         "notes": [

@@ -90,24 +90,50 @@ def trace(gm: GraphModule, example_inputs: Sequence[Any], *, training: bool) -> 
 
 
 def compile_traced(
-    traced: Any, example_inputs: Sequence[Any], shipped: dict[str, Any] | None = None
+    traced: Any,
+    example_inputs: Sequence[Any],
+    name: Sequence[str],
+    about: Callable[[], Any],
 ) -> Callable[..., Any]:
-    """Compile what `trace` gave; only the static ones of the inputs are looked at.
-
-    shipped: libraries of kernels, by digest, for a machine without a compiler.
+    """Compile what `trace` gave; only the static ones of the inputs are looked at. name: strings
+    that tell it from any other graph. about: makes data for `recall_traced`.
     """
     import inductor as compiler
+
+    return compiler.compile_named(traced, example_inputs, name, about)
+
+
+def recall_traced(
+    name: Sequence[str], example_inputs: Sequence[Any]
+) -> tuple[Callable[..., Any], Any] | None:
+    """What compile_traced made of the graph of this name, now or in another process, and what
+    `about` gave; or None. Of written inputs the caller checks that they share memory as they did.
+    """
+    import inductor as compiler
+
+    return compiler.recall_named(name, example_inputs)
+
+
+def run_shipped(
+    traced: Any, example_inputs: Sequence[Any], shipped: dict[str, Any]
+) -> Callable[..., Any]:
+    """As compile_traced, by these libraries of kernels, by digest, where there is no compiler."""
+    import inductor as compiler
     from inductor.runtime import shipped as ahead
+
+    ahead.offer(shipped)
+    return compiler.compile_traced(traced, example_inputs, options=ahead.OPTIONS)
+
+
+def missing_compiler() -> str | None:
+    """None where there is a C++ compiler, else what is missing."""
     from inductor.runtime import toolchain
 
-    options = None
-    if shipped:
-        try:
-            toolchain.find_compiler()
-        except toolchain.NoCompiler:
-            ahead.offer(shipped)
-            options = ahead.OPTIONS
-    return compiler.compile_traced(traced, example_inputs, options=options)
+    try:
+        toolchain.find_compiler()
+    except toolchain.NoCompiler as error:
+        return str(error)
+    return None
 
 
 def kernels_for(
@@ -153,6 +179,9 @@ def runs_here(target: str) -> bool:
 
 inductor.trace = trace  # type: ignore[attr-defined]
 inductor.compile_traced = compile_traced  # type: ignore[attr-defined]
+inductor.recall_traced = recall_traced  # type: ignore[attr-defined]
+inductor.run_shipped = run_shipped  # type: ignore[attr-defined]
+inductor.missing_compiler = missing_compiler  # type: ignore[attr-defined]
 inductor.kernels_for = kernels_for  # type: ignore[attr-defined]
 inductor.standalone = standalone  # type: ignore[attr-defined]
 inductor.check_targets = check_targets  # type: ignore[attr-defined]

@@ -4,10 +4,11 @@
     python -m benchmarks.saved bert vit        # some
 
 "make" is exporting, compiling and writing, on empty caches. "first result" is loading and one call
-in a fresh process that has imported torch, and nothing of the model: of the saved program as
-loaded by dynamo.load with a cache that holds its kernels, and with an empty one; "runner" loads the
-same file, saved with standalone=True, in the C++ runner and calls it once. Loading checks the
-hashes of all weights; AOTInductor's does not. With a cache, the best of three loads in turns.
+in a fresh process that has imported torch and the loader, and nothing of the model: of the saved
+program as loaded by dynamo.load with a cache that holds its plan and kernels, and with an empty
+one; "runner" loads the same file, saved with standalone=True, in the C++ runner and calls it once.
+Loading checks the hashes of all weights; AOTInductor's does not. With a cache, the best of three
+loads in turns. Seconds are of the processor, those of compilers that were started included.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import torch
 from tabulate import tabulate
 
 import dynamo
+from benchmarks.processor import seconds
 from inductor import runner
 from tests.dynamo.runner import Library
 from tests.models import zoo
@@ -33,13 +34,14 @@ from tests.models import zoo
 SUBJECTS = ("resnet18", "mobilenet_v2", "bert", "gpt2", "vit")
 
 _FIRST = """
-import sys, time, torch
+import sys, torch
+from benchmarks.processor import seconds
 {imports}
 inputs = torch.load(sys.argv[2])
-started = time.perf_counter()
+started = seconds()
 with torch.no_grad():
     {load}(sys.argv[1])(**inputs)
-print(time.perf_counter() - started)
+print(seconds() - started)
 """
 OURS = _FIRST.format(imports="import dynamo", load="dynamo.load")
 THEIRS = _FIRST.format(
@@ -57,9 +59,9 @@ def first_result(program: str, file: Path, inputs: Path, caches: Path) -> float:
 
 
 def timed(make: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+    started = seconds()
     make()
-    return time.perf_counter() - started
+    return seconds() - started
 
 
 def with_runner(library: Library, file: Path, inputs: dict[str, torch.Tensor]) -> float:

@@ -6,5 +6,15 @@ compiled(*inputs_that_are_not_static)
 
 from inductor.options import Options, names
 from inductor.pipeline import compile_graph, compile_traced, compile_training, trace
+from inductor.programs import compile_named, recall_named
 
-__all__ = ["Options", "compile_graph", "compile_traced", "compile_training", "names", "trace"]
+__all__ = [
+    "Options",
+    "compile_graph",
+    "compile_named",
+    "compile_traced",
+    "compile_training",
+    "names",
+    "recall_named",
+    "trace",
+]

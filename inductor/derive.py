@@ -82,11 +82,12 @@ def sources_of(
     return {
         node: i
         for i, node in enumerate(placeholders)
-        if static[i] and i not in written and _is_known(node) and _is_ordinary(inputs[i])
+        if static[i] and i not in written and _is_known(node) and is_ordinary(inputs[i])
     }
 
 
-def _is_ordinary(tensor: Any) -> bool:
+def is_ordinary(tensor: Any) -> bool:
+    """Whether values may be derived from a tensor, as it is."""
     return (
         type(tensor) in _TENSORS
         and tensor.device.type == "cpu"

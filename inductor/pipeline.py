@@ -311,14 +311,14 @@ def _fewest(c: Compilation, missing: NoTriton, names: list[str]) -> set[str]:
     return set(names)
 
 
-def _compile(c: Compilation) -> None:
+def compile_kernels(c: Compilation) -> None:
     assert c.spec is not None
     if c.spec.source:
         c.library = toolchain.load_library(c.spec.units or c.spec.source)
     c.loaded = load_kernels(c.spec.triton, c.options.target)
 
 
-def _link(c: Compilation) -> None:
+def link_plan(c: Compilation) -> None:
     assert c.spec is not None
     statics = [x for x, static in zip(c.inputs, c.static, strict=True) if static]
     plan = link(c.spec, c.library, statics=statics, callables=c.loaded)
@@ -350,8 +350,8 @@ STAGES: tuple[
     ("lower", _lower, "schedule", lambda c: c.program),
     ("schedule", _schedule, "schedule", lambda c: "\n".join(map(str, c.items))),
     ("codegen", _codegen, "kernel", lambda c: c.spec.source),
-    ("compile", _compile, "plan", lambda c: "\n".join(map(str, c.spec.steps))),
-    ("link", _link, None, None),
+    ("compile", compile_kernels, "plan", lambda c: "\n".join(map(str, c.spec.steps))),
+    ("link", link_plan, None, None),
 )
 
 
@@ -449,10 +449,7 @@ def compile_traced(
     static, nothing is read.
     """
     if isinstance(training, FunctionalGraph):
-        c = new_compilation(training.graph_module, example_inputs, options)
-        c.functional = training
-        statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
-        return FreedGraphsCallable(_compiled(c), training.spent, statics)
+        return compile_functional(training, example_inputs, options)[0]
     c = new_compilation(training.forward.graph_module, example_inputs, options)
     c.functional, c.inference = training.forward, False
     forward = _compiled(c)
@@ -481,6 +478,16 @@ def compile_traced(
     return step
 
 
+def compile_functional(
+    functional: FunctionalGraph, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
+) -> tuple[Callable[..., Any], Compilation]:
+    """What compile_traced makes of a graph without a backward, and the compilation."""
+    c = new_compilation(functional.graph_module, example_inputs, options)
+    c.functional = functional
+    statics = [x if static else None for x, static in zip(c.inputs, c.static, strict=True)]
+    return FreedGraphsCallable(_compiled(c), functional.spent, statics), c
+
+
 def _together(forward: dict[str, Any], backwards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The report on a graph and those of its backwards that are compiled."""
     reports = [forward, *backwards]
@@ -492,6 +499,7 @@ def _together(forward: dict[str, Any], backwards: Sequence[dict[str, Any]]) -> d
     return {
         "fallback_ops": dict(fallbacks),
         "kernels": sum(one.get("kernels", 0) for one in reports),
+        "computed": [row for one in reports for row in one.get("computed", ())],
         "autograd": None,
         "stages": dict(stages),
         "notes": [
@@ -555,6 +563,15 @@ def fallbacks(spec: PlanSpec) -> dict[str, int]:
     )
 
 
+def computed(spec: PlanSpec) -> list[tuple[str, str, int]]:
+    """Of each kernel of the plan, in order: its name, what it computes, how many operations."""
+    return [
+        (getattr(s, "symbol", "") or s.kernel, s.label, s.operations)
+        for s in spec.steps
+        if s.kind in ("kernel", "launch")
+    ]
+
+
 def _overload(step: AtenStep) -> str:
     """As the graph has it: with memory of the plan, an operator runs in its out= form."""
     return "default" if step.overload in ("", "out") else step.overload
@@ -580,6 +597,7 @@ def report(c: Compilation) -> dict[str, Any]:
     return {
         "fallback_ops": fallbacks(c.spec) if c.spec else {},
         "kernels": kernels,
+        "computed": computed(c.spec) if c.spec and kernels else [],
         "autograd": None,
         "no_plan": no_plan,
         "peak_bytes": peak,
@@ -641,6 +659,17 @@ def _can_run_again(c: Compilation) -> bool:
         return False
     nodes = c.functional.graph_module.graph.nodes
     return not any(effects.of(node).impure() for node in nodes if node.op != "output")
+
+
+def plan_of(c: Compilation) -> Any:
+    """The plan that a call is, besides checks of how inputs share memory; None if it is more, or
+    none was made. It may be one for tensors in the place of floats.
+    """
+    compiled: Any = c.compiled.compiled if isinstance(c.compiled, WithFloats) else c.compiled
+    if isinstance(compiled, _Framed):
+        resizes = any(m.metadata for m in compiled.functional.input_mutations)
+        return None if resizes else compiled.plan
+    return None if isinstance(compiled, (_OnAten, _Launched)) else compiled
 
 
 class _WithStatics:
@@ -716,6 +745,7 @@ class _Framed(_WithStatics):
 __all__ = [
     "STAGES",
     "Compilation",
+    "compile_functional",
     "compile_graph",
     "compile_traced",
     "compile_training",

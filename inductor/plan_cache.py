@@ -10,6 +10,7 @@ anew.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +20,9 @@ import torch
 from fxgraph.aot import FunctionalGraph
 from inductor.lowering.creation import fills_memory
 from inductor.runtime import cache
-from inductor.runtime.plan import PlanSpec
+from inductor.runtime.plan import PlanError, PlanSpec
+
+log = logging.getLogger(__name__)
 
 CHANNELS = ("schedule", "kernel", "plan")  # logs of the stages that a recalled plan skips
 CONSTANT_BYTES = 1 << 20
@@ -58,24 +61,69 @@ def key_of(
 
 def recall(key: str | None) -> PlanSpec | None:
     """The kept plan. None too while someone watches the stages that make it."""
-    if key is None or any(
-        logging.getLogger(f"inductor.{channel}").isEnabledFor(logging.DEBUG) for channel in CHANNELS
-    ):
-        return None
-    return cache.load_plan(key)
+    return None if key is None or _is_watched() else cache.load_plan(key)
+
+
+def _is_watched() -> bool:
+    channels = (logging.getLogger(f"inductor.{channel}") for channel in CHANNELS)
+    return any(channel.isEnabledFor(logging.DEBUG) for channel in channels)
 
 
 def keep(key: str | None, spec: PlanSpec) -> None:
-    """Store a plan, unless its constants would make it large, objects keep it here, or Triton's
+    """Store a plan that can be."""
+    if key is not None and _can_be_stored(spec):
+        cache.save_plan(key, spec)
+
+
+def _can_be_stored(spec: PlanSpec) -> bool:
+    """Not if its constants would make it large, objects or functions keep it here, or Triton's
     interpreter stands in for a device.
     """
-    if (
-        key is not None
-        and not spec.objects
+    return (
+        not spec.objects
+        and not any(step.kind == "call" for step in spec.steps)
         and not any(kernel.device == "cpu" for kernel in spec.triton)
         and sum(len(c.data) for c in spec.constants) <= 2 * CONSTANT_BYTES
-    ):
-        cache.save_plan(key, spec)
+    )
+
+
+# -- of saved programs ----------------------------------------------------------------------------
+def program_key(graph: Sequence[str], ordinary: Sequence[bool], options: Any) -> str:
+    """The key of the plan of a graph that need not be read: `graph` tells one from any other.
+    The rest is what the stages before `recall` look at besides the graph; ordinary: whether values
+    may be derived from each static input.
+    """
+    library = torch.backends.mkldnn
+    state = (
+        torch.get_default_dtype(),
+        fills_memory(),
+        torch.get_num_threads(),
+        library.is_available() and library.enabled,
+    )
+    return cache.plan_key(repr(["program", *graph]), list(ordinary), (options, state))
+
+
+def recall_program(key: str) -> tuple[PlanSpec, dict[str, Any]] | None:
+    """The plan kept by keep_program, and what was to be kept with it."""
+    data = None if _is_watched() else cache.store().read("plans", key, ".program")
+    if data is None:
+        return None
+    try:
+        kept = json.loads(data)
+        return PlanSpec.from_data(kept.pop("plan")), kept
+    except (PlanError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def keep_program(key: str, spec: PlanSpec, beside: dict[str, Any]) -> None:
+    """Store a plan that can be, and JSON data beside it."""
+    if not _can_be_stored(spec):
+        return
+    text = spec.to_json(beside)
+    try:
+        cache.store().write("plans", key, ".program", text.encode())
+    except OSError as error:
+        log.warning("the plan of a program could not be stored: %s", error)
 
 
 def _node(gm: Any, node: Any) -> str:

@@ -47,16 +47,20 @@ def build_plan(
         if isinstance(item, Call):
             steps += _call(item.step, views, objects)
         elif isinstance(item, ProductKernel):
-            label = _product_label(item)
+            label, operations = _product_label(item), _operations(item)
             found = module.add_product(item, f"k{number}")
-            steps += [KernelStep(**fields, label=label) for fields in found]
+            steps += [KernelStep(**f, label=label, operations=operations) for f in found]
         elif isinstance(item, AttentionKernel):
             fields = module.add_attention(item.step, f"k{number}")
             steps.append(KernelStep(**fields, label=_attention_label(item)))
         elif triton.takes(item):
-            steps += triton.add(item, f"k{number}", live, _label(item))
+            launches = triton.add(item, f"k{number}", live, _label(item))
+            for launch in launches:
+                launch.operations = _operations(item)
+            steps += launches
         else:
-            steps.append(KernelStep(**module.add(item, f"k{number}"), label=_label(item)))
+            fields = module.add(item, f"k{number}")
+            steps.append(KernelStep(**fields, label=_label(item), operations=_operations(item)))
     planned = {
         n
         for s in steps
@@ -87,6 +91,11 @@ def build_plan(
 
 def _label(item: Kernel | Bundle) -> str:
     """The operations of the kernel, in their order, each once."""
+    shown = list(dict.fromkeys(_names(item)))
+    return "+".join(shown[:_SHOWN]) + ("+..." if len(shown) > _SHOWN else "")
+
+
+def _names(item: Kernel | Bundle) -> list[str]:
     kernels = item.kernels if isinstance(item, Bundle) else [item]
     steps = [step for kernel in kernels if isinstance(kernel, Kernel) for step in kernel.steps]
     names = [
@@ -95,8 +104,14 @@ def _label(item: Kernel | Bundle) -> str:
         for name in [*(value.op for value in step.tape.values), step.mode or step.reduction]
         if name is not None and name not in _SILENT
     ]
-    shown = list(dict.fromkeys(names)) or ["copy"]
-    return "+".join(shown[:_SHOWN]) + ("+..." if len(shown) > _SHOWN else "")
+    return names or ["copy"]
+
+
+def _operations(item: Kernel | Bundle | ProductKernel) -> int:
+    """How many operations a kernel fuses."""
+    if isinstance(item, ProductKernel):
+        return 1 + (len(_names(item.reader)) if item.reader is not None else 0)
+    return len(_names(item))
 
 
 _SHOWN = 8

@@ -340,6 +340,18 @@ def accumulate_gradients(found):
                 leaf.grad = gradient
 
 
+def retain_gradients(found):
+    """What autograd does with the gradients of intermediates that retain theirs; `found`: (tensor,
+    gradient).
+    """
+    with torch.no_grad():
+        for tensor, gradient in found:
+            if tensor.grad is not None:
+                tensor.grad = tensor.grad + gradient
+            else:
+                tensor.grad = gradient.clone(memory_format=torch.contiguous_format)
+
+
 def accumulate_histories(found):
     """accumulate_gradients with create_graph=True: what is stored can be differentiated."""
     for leaf, gradient, strides in found:

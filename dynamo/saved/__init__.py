@@ -4,6 +4,7 @@
     signature   what a program takes and returns: nests of tensors and numbers, and what is checked
     saving      from an exported program to sections
     loading     from sections to a program that can be called
+    compilers   what compiles its graphs, or finds their plans in the cache
     show        the text of `python -m dynamo show`
 
 The format is described in tutorials/saved_programs.md.

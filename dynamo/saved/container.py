@@ -137,6 +137,11 @@ class Container:
         self._whole.add(name)
         return view
 
+    def digest(self, name: str) -> str:
+        """The hash of a section, which was checked."""
+        self.section(name)
+        return self._sections[name][2]
+
     def bytes_of(self, name: str) -> int:
         """The size of a section."""
         return self._sections[name][1]

@@ -199,8 +199,9 @@ class Saving:
             "graphs": graphs,
             "outputs": outputs,
             "tensors": self.tensors,
-            "state_names": sorted(self.known),
+            "state_names": self.known,
             "grad_mode": captured.grad,
+            "default_dtype": str(torch.get_default_dtype()),
             "no_backward": self.no_backward,
             "schedule": schedule.data(self.constants.place, self.tensor) if schedule else None,
         }
@@ -305,9 +306,6 @@ class Saving:
             traced = trace()
             if isinstance(traced, FunctionalGraph):
                 return {"step": self.writer.functional(traced)}
-            env = _env_of(self.captured.gm)
-            if env is not None and env.has_data():
-                raise UndifferentiableHere("its sizes or numbers depend on data")
         except (Unfunctionalizable, UndifferentiableHere) as error:
             if required:
                 raise
@@ -427,21 +425,29 @@ def read_graphs(
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def _state_names(fn: Any) -> tuple[dict[int, list[str]], set[str]]:
-    """id of a parameter or buffer -> its names in the state dict; and all names there."""
+def _state_names(fn: Any) -> tuple[dict[int, list[str]], list[str]]:
+    """id of a parameter or buffer -> its names in the state dict; and all names there, in order."""
     module = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
     if isinstance(fn, StaticGraph):
         module = fn._root()
     if not isinstance(module, torch.nn.Module):
-        return {}, set()
+        return {}, []
     found: dict[int, list[str]] = {}
+    known: list[str] = []
+    absent = {
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules(remove_duplicate=False)
+        for name in part._non_persistent_buffers_set
+    }
     for name, tensor in (
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
         *(_optimizer_state(fn) if isinstance(fn, StaticGraph) else ()),
     ):
-        found.setdefault(id(tensor), []).append(name)
-    return found, {name for names in found.values() for name in names}
+        if name not in absent:
+            found.setdefault(id(tensor), []).append(name)
+            known.append(name)
+    return found, known
 
 
 def _optimizer_state(graph: StaticGraph) -> Iterator[tuple[str, torch.Tensor]]:

@@ -201,7 +201,8 @@ class Graph:
 
         v_level: 0 phases and their seconds; 1 also modules as they are entered; 2 also operators as
         they are made, with the shapes, dtypes and devices of operands and results; 3 also source
-        lines, and what the backend tells (kernels, memory). -1 turns it off.
+        lines, and what the backend tells: each kernel by name, with what it computes and how many
+        operations it fuses, calls of libraries, memory. -1 turns it off.
         ranks: the processes of a distributed program that print; -1 for all.
         """
         self._graph.debug(v_level, ranks)

@@ -55,6 +55,7 @@ class BuildHooks:
         self._running: list[int] = []
         self._names = {id(module): name for name, module in graph.named_modules()}
         self._checkpointed = frozenset(map(id, state.config.checkpointed + state.saved_by))
+        self.detaches = bool(state.optimizers)  # what build() returns, and so all that leaves
         self._scales = state.config.accumulation > 1 or state.config.grad_scaler is not None
         self._indent = ""
         self._class_name = type(graph).__name__
@@ -143,6 +144,9 @@ class BuildHooks:
     def _print_report(self, report: dict[str, Any]) -> None:
         if report.get("kernels") is not None:
             self._print(f"  kernels: {report['kernels']}")
+        for name, text, operations in report.get("computed") or ():
+            plural = "" if operations == 1 else "s"
+            self._print(f"  (KERNEL:{name}:{text}) fuses {operations} operation{plural}")
         for name, count in sorted((report.get("fallback_ops") or {}).items()):
             self._print(f"  library: {count} x {name}")
         for note in report.get("notes") or ():

@@ -77,18 +77,20 @@ def _differentiate(
         raise _refuse("create_graph is True")
     if tx.call_function(tx.wrap(torch.is_anomaly_enabled), [], {}).as_constant():
         raise _refuse("anomaly mode is on")
-    if tx.output.hooked:
-        raise _refuse("a tensor has a hook that the frame registers")
+    retained = _retained(tx)
+    if retained and again:
+        raise _refuse("create_graph is True, and a tensor is to retain its grad")
     if hooks is not None:
         tensors, gradients = hooks.before_backward(tx, tensors, gradients)
     outputs = _tensors(tx, tensors)
     given = None if _is_none(gradients) else _tensors(tx, gradients, allow_none=True)
-    leaves = _leaves_below(tx, outputs)
+    leaves, functions = _leaves_below(tx, outputs)
     if not _is_none(inputs):
         chosen = _tensors(tx, inputs)
-        if not all(one in leaves for one in chosen):
+        if not all(one in leaves for one in chosen) or retained:
             raise _refuse("inputs are no leaves, or do not take part")
         leaves = chosen
+    retained = [one for one in retained if one.fake.grad_fn in functions]
     if not leaves:
         raise _refuse("there is no leaf, or autograd raises")
     for leaf in leaves:
@@ -98,7 +100,8 @@ def _differentiate(
         settings["create_graph"] = True
     if given is not None:
         settings["grad_outputs"] = tuple(_proxy(one) for one in given)
-    places = tuple(_proxy(one) for one in outputs), tuple(leaf.as_proxy() for leaf in leaves)
+    targets = [*leaves, *retained]
+    places = tuple(_proxy(one) for one in outputs), tuple(one.as_proxy() for one in targets)
     found = run_fake(tx, "call_function", torch.autograd.grad, places, settings)
     if any(one is not None and one.layout is not torch.strided for one in found):
         raise _refuse("a gradient is sparse")
@@ -106,11 +109,27 @@ def _differentiate(
     copies = _copied_strides(tx, leaves, found, again)
     ours = wrap_nest(tx, node, found)
     assert isinstance(ours, TupleValue)
-    pairs = zip(leaves, ours.items(tx), copies, strict=True)
+    gradients_of_leaves = ours.items(tx)[: len(leaves)]
+    pairs = zip(leaves, gradients_of_leaves, copies, strict=True)
     kept = [TupleValue([*pair, tx.wrap(copy)]) for *pair, copy in pairs if not _is_none(pair[1])]
     store = torch_polyfills.accumulate_histories if again else torch_polyfills.accumulate_gradients
     tx.inline(tx.wrap(store), [TupleValue(kept)], {})
+    rest = zip(retained, ours.items(tx)[len(leaves) :], strict=True)
+    wanted = [TupleValue([*pair]) for pair in rest if not _is_none(pair[1])]
+    if wanted:
+        tx.inline(tx.wrap(torch_polyfills.retain_gradients), [TupleValue(wanted)], {})
     return _NONE
+
+
+def _retained(tx: Interpreter) -> list[TensorValue]:
+    """Intermediates whose gradients are to stay, in a Graph that lets none of them out."""
+    hooks = tx.output.context.hooks
+    for value, history in tx.output.hooked:
+        if hooks is None or not hooks.detaches or not value.fake.retains_grad:
+            raise _refuse("a tensor has a hook that the frame registers, or is to retain its grad")
+        if value.fake.grad_fn is not history:
+            raise _refuse("a tensor that is to retain its grad was written")
+    return [value for value, _ in tx.output.hooked]
 
 
 def _tensors(tx: Interpreter, value: Value, allow_none: bool = False) -> list[Any]:
@@ -129,9 +148,11 @@ def _proxy(value: Value) -> Any:
     return value.as_proxy() if isinstance(value, TensorValue) else None
 
 
-def _leaves_below(tx: Interpreter, outputs: Sequence[TensorValue]) -> list[TensorValue]:
-    """The leaves that get a gradient, as the fake tensors' own autograd has it. Breaks where
-    gradients would flow to what happened before the graph.
+def _leaves_below(
+    tx: Interpreter, outputs: Sequence[TensorValue]
+) -> tuple[list[TensorValue], set[Any]]:
+    """The leaves that get a gradient, as the fake tensors' own autograd has it, and the functions
+    that it goes through. Breaks where gradients would flow to what happened before the graph.
     """
     outside = {}
     for item in tx.output.inputs:
@@ -158,7 +179,7 @@ def _leaves_below(tx: Interpreter, outputs: Sequence[TensorValue]) -> list[Tenso
     for leaf in leaves:
         if leaf.real is not None and not accumulates(leaf.real):
             raise Unsupported(breaks.OutsideHistory(leaf.describe()))
-    return list(dict.fromkeys(leaves))
+    return list(dict.fromkeys(leaves)), seen
 
 
 def _copied_strides(
@@ -172,7 +193,7 @@ def _copied_strides(
     known = {fake.untyped_storage()._cdata for fake in fakes if torch._C._has_storage(fake)}
     owners = Counter(one.untyped_storage()._cdata for one in found if one is not None)
     copies: list[tuple[int, ...] | None] = []
-    for leaf, gradient in zip(leaves, found, strict=True):
+    for leaf, gradient in zip(leaves, found):  # those of leaves come first
         if gradient is None:
             copies.append(None)
             continue

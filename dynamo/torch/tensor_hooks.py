@@ -3,7 +3,8 @@
 A hook runs in a backward that starts after the frame, so the rewritten frame registers it once the
 graph has run; an intermediate becomes a result of the graph, whose gradient autograd hands to its
 hooks whole. A backward inside the frame, and a write to the tensor behind the registration, break
-the graph: then the hook is in place before.
+the graph: then the hook is in place before. (In the step of a static graph, backward computes the
+gradients that are retained along with those of leaves.)
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def _registration(name: str, register: Callable[..., None]) -> Callable[..., Val
 def _retain_grad(tx: Interpreter, tensor: TensorValue) -> Value:
     _check(tx, tensor, "retain_grad")
     if not tensor.fake.is_leaf and not tensor.fake.retains_grad:
-        tx.output.side_effects.call_later(torch.Tensor.retain_grad, tensor)
+        hooks = tx.output.context.hooks
+        if hooks is None or not hooks.detaches:  # else its gradient is read before the end only
+            tx.output.side_effects.call_later(torch.Tensor.retain_grad, tensor)
         tensor.fake.retain_grad()
         tx.output.watch_history(tensor)
     return ConstantValue(None)

@@ -8,7 +8,7 @@ is refused before a kernel is made for it.
 
 from fxgraph.stored.errors import StoredError
 from fxgraph.stored.expressions import evaluator, from_data, number_from, number_of, to_data
-from fxgraph.stored.graphs import GraphReader, GraphWriter, foreign_namespaces
+from fxgraph.stored.graphs import GraphReader, GraphWriter, foreign_namespaces, sharing_of
 from fxgraph.stored.symbols import assumed, env_from_data, env_to_data
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "from_data",
     "number_from",
     "number_of",
+    "sharing_of",
     "to_data",
 ]

@@ -186,8 +186,9 @@ class GraphReader:
         return self._framed(data, module)
 
     def training(self, data: Any, name: str) -> TrainingGraph:
-        forward = self._module(data["forward"], name)
-        backward = self._module(data["backward"], name)
+        with data_allowed(self.mode, captured=False):
+            forward = self._module(data["forward"], name)
+            backward = self._module(data["backward"], name)
         frame = self._framed(data["frame"], forward)
         training = TrainingGraph(
             frame=frame,
@@ -379,7 +380,8 @@ class _Reading:
                 if _SYMBOL.fullmatch(data) is None:
                     raise StoredError(f"not the name of a symbol: {data[:80]!r}")
                 known[data] = symbol
-            elif isinstance(data, str) and known[data] != symbol:
+            # A backward may find again what the forward found, and then relies on no equality.
+            elif isinstance(data, str) and known[data] in self._symbol_nodes.keys() - {symbol}:
                 self._check(relation("eq", symbol, known[data]))
 
     def _node_of(self, node: Node, place: int) -> Node:
@@ -440,6 +442,22 @@ class _Reading:
             raise StoredError("a graph returns a tuple of its values")
         self.graph.output(results)
         self.finished = True
+
+
+def sharing_of(data: Any) -> FunctionalGraph:
+    """Of a stored graph without a backward, what same_sharing asks: which inputs it writes, and
+    which are the same. It has no nodes.
+    """
+    empty = GraphModule({}, Graph())
+    fields = [{key: row[key] for key in ("index", "data", "metadata")} for row in data["mutations"]]
+    return FunctionalGraph(
+        graph_module=empty,
+        outputs=[],
+        input_mutations=[MutatedInput(**row) for row in fields],
+        structure=(),
+        source=empty,
+        same_inputs=[(one, other) for one, other in data["same_inputs"]],
+    )
 
 
 def _segment(row: Any) -> Segment:

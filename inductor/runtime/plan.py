@@ -43,7 +43,7 @@ import torch
 
 from inductor.sizes import Extent, Size, Symbol, compact_strides, parse, product
 
-FORMAT = 5  # raised whenever the meaning of a stored plan changes
+FORMAT = 6  # raised whenever the meaning of a stored plan changes
 
 BUFFER_KINDS = ("temp", "output", "aten")
 PASSED = -(2**63)  # see CheckStep
@@ -135,7 +135,8 @@ class KernelStep:
     inplace: pairs (out, in): `out` may take the memory of `in`, because each element of `in` is
         read before the element of `out` at the same byte position is written, by the same thread.
         Ignored unless both are temps and `in` dies here.
-    label: the operators that the kernel computes, as profilers show them.
+    label: the operators that the kernel computes, as profilers show them. operations: how many it
+        fuses, a product or an attention as one.
     """
 
     symbol: str
@@ -145,6 +146,7 @@ class KernelStep:
     grain: Extent = 32768
     inplace: list[tuple[str, str]] = field(default_factory=list)
     label: str = ""
+    operations: int = 1
 
     kind: ClassVar[str] = "kernel"
 
@@ -177,7 +179,7 @@ class LaunchStep:
     """One launch of the TritonSpec named `kernel`, on a device.
 
     args: names of buffers, in parameter order; then come `sizes`. programs: how many run, numbered
-    from 0. writes, label: as a KernelStep's.
+    from 0. writes, label, operations: as a KernelStep's.
     """
 
     kernel: str
@@ -186,6 +188,7 @@ class LaunchStep:
     programs: Extent
     sizes: list[Extent] = field(default_factory=list)
     label: str = ""
+    operations: int = 1
 
     kind: ClassVar[str] = "launch"
 
@@ -409,8 +412,10 @@ class PlanSpec:
         if not (_at_least(step.total, 0) and _at_least(step.grain, 1)):
             raise PlanError(f"{where}: total {step.total}, grain {step.grain}")
 
-    def to_json(self) -> str:
-        return json.dumps(self._stored(), allow_nan=False, default=_size_to_json)
+    def to_json(self, beside: dict[str, Any] | None = None) -> str:
+        """beside: JSON data to be kept with the plan, which then is its entry "plan"."""
+        data = self._stored() if beside is None else {**beside, "plan": self._stored()}
+        return json.dumps(data, allow_nan=False, default=_size_to_json)
 
     def _stored(self) -> dict[str, Any]:
         if self.objects:
@@ -442,7 +447,15 @@ class PlanSpec:
     def from_json(cls, text: str) -> PlanSpec:
         """The plan back from `to_json`; PlanError for another format, or text that is no plan."""
         try:
-            return cls._restored(json.loads(text))
+            return cls.from_data(json.loads(text))
+        except ValueError as error:
+            raise PlanError(f"not a stored plan: {error!r}") from error
+
+    @classmethod
+    def from_data(cls, data: Any) -> PlanSpec:
+        """As from_json, of what the text says."""
+        try:
+            return cls._restored(data)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PlanError(f"not a stored plan: {error!r}") from error
 

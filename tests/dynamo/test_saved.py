@@ -20,3 +20,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_fresh_process_repeats_eager(folder, backend):
     assert differences(folder, backend) == dict.fromkeys(CASES)
+
+
+def test_so_does_one_that_finds_its_plans_in_the_cache(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    for _ in range(2):
+        assert differences(folder, "inductor") == dict.fromkeys(CASES)
+    with_backwards = ("net", "net in training", "recurrent")
+    assert len(list(tmp_path.rglob("*.program"))) == len(CASES) - len(with_backwards)

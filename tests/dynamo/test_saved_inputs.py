@@ -186,6 +186,29 @@ def test_weights_are_bound_by_name(bare):
     torch.testing.assert_close(program(*args), model(*args))
 
 
+def test_a_state_dict_suffices(tmp_path):
+    """Buffers that it does not have are constants; parameters are in the model's order."""
+
+    class Rotated(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last, self.first = torch.nn.Linear(4, 3), torch.nn.Linear(3, 4)
+            self.register_buffer("angles", torch.arange(4.0), persistent=False)
+            self.register_buffer("scale", torch.ones(()))
+
+        def forward(self, x):
+            return self.last(self.first(x) * self.angles.sin() * self.scale)
+
+    model, x = Rotated(), torch.randn(2, 3)
+    for weights in (None, model.state_dict()):
+        dynamo.export(model)(x).save(tmp_path / "m.fg", weights=weights is None)
+        program = dynamo.load(tmp_path / "m.fg", weights, backend="aot_eager")
+        torch.testing.assert_close(program(x), model(x))
+        assert list(program.state_dict()) == list(dict(model.named_parameters())) + ["scale"]
+        names = [name for name, _ in program.named_parameters()]
+        assert names == [name for name, _ in model.named_parameters()]
+
+
 def changed(**entries):
     def change(state):
         for name, value in entries.items():
@@ -208,6 +231,8 @@ WEIGHTS = {
     "device": (changed(head__bias=torch.ones(5, device="meta")), r"head\.bias is on meta instead"),
     "type": (changed(head__bias=[1.0]), r"head\.bias is a list, not a tensor"),
     "none": (lambda state: None, "saved without weights"),
+    "module": (lambda state: Net(), r"weights is a Net, not a dict of .* as state_dict\(\) gives"),
+    "number": (lambda state: 3, "weights is a int, not a dict"),
 }  # fmt: skip
 
 
@@ -229,6 +254,10 @@ def test_tied_weights_are_one_tensor(tmp_path):
     model = Tied()
     dynamo.export(model)(torch.tensor([1])).save(tmp_path / "tied.fg", weights=False)
     state = dict(model.state_dict())
+    apart = {**state, "out.weight": state["out.weight"].clone()}
+    dynamo.load(tmp_path / "tied.fg", apart, backend="aot_eager")  # of the same values
+    with pytest.raises(ProgramError, match=r"out\.weight are one tensor, and differ"):
+        dynamo.load(tmp_path / "tied.fg", {**state, "out.weight": state["out.weight"] + 1})
     del state["out.weight"]
     program = dynamo.load(tmp_path / "tied.fg", state, backend="aot_eager")
     weights = program.state_dict()

@@ -26,10 +26,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture
 def no_compiler(monkeypatch, tmp_path):
-    from inductor import pipeline
-
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(pipeline, "_warned", set())
     yield
     from inductor.runtime import shipped, toolchain
 
@@ -53,21 +50,37 @@ def test_they_serve_where_there_is_no_compiler(file, no_compiler):
 
 def test_they_are_not_loaded_unless_trusted(file, no_compiler):
     x = torch.randn(8, 16)
-    program = dynamo.load(file)
-    with pytest.warns(UserWarning, match="no-such-compiler") as heard:
+    with pytest.warns(UserWarning) as heard:
+        program = dynamo.load(file)
         torch.testing.assert_close(program(x), chain(x))
         program(x)
+    (text,) = (str(one.message) for one in heard)
+    for part in (str(file), "no-such-compiler", "trust_kernels=True) runs them", "machine code"):
+        assert part in text
+    assert heard[0].filename == __file__
+
+
+@pytest.mark.parametrize("standalone", [False, True])
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_file_without_them_says_how_to_have_some(tmp_path, monkeypatch, trust, standalone):
+    """Those of the runner are not for Python."""
+    dynamo.export(chain)(torch.randn(8, 16)).save(tmp_path / "m.fg", standalone=standalone)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.warns(UserWarning, match=r"save\(path, targets=\[...\]\) puts them in") as heard:
+        program = dynamo.load(tmp_path / "m.fg", trust_kernels=trust)
+        x = torch.randn(8, 16)
+        torch.testing.assert_close(program(x), chain(x))
     assert len(heard) == 1
 
 
 def test_a_damaged_library_is_not_loaded(file, no_compiler, tmp_path):
     sections = {n: b"\x7fELF" for n in Container(file).names if n.startswith("kernels/")}
-    program = dynamo.load(
-        forge(file, tmp_path / "forged.fg", program_of(file), **sections), trust_kernels=True
-    )
     x = torch.randn(8, 16)
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
+        program = dynamo.load(
+            forge(file, tmp_path / "forged.fg", program_of(file), **sections), trust_kernels=True
+        )
         torch.testing.assert_close(program(x), chain(x))
     assert kernels(program) == 0
 

@@ -90,6 +90,22 @@ def test_a_step_by_hand(tmp_path):
         torch.testing.assert_close(program(X, Y), step(X, Y))
 
 
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+def test_the_state_dict_of_the_graph_is_the_weights(tmp_path, name):
+    net = model().eval()
+    graph = Step(net, OPTIMIZERS[name](net.parameters()))
+    graph(X, Y)
+    dynamo.export(graph)(X, Y).save(tmp_path / "step.fg", weights=False)
+    program = dynamo.load(tmp_path / "step.fg", graph.state_dict(), backend="aot_eager")
+    twin = copy.deepcopy(graph)
+    for _ in range(2):
+        torch.testing.assert_close(program(X, Y), twin(X, Y))
+    # They are the graph's own tensors.
+    torch.testing.assert_close(net.state_dict(), twin.model.state_dict())
+    with pytest.raises(ProgramError, match=r"missing: optimizers.0.state.0.\w+, "):
+        dynamo.load(tmp_path / "step.fg", dict(net.state_dict(prefix="model.")))
+
+
 def test_gradients_that_stay_are_refused(tmp_path):
     """They are attributes of the parameters, which no file can set."""
     net = nn.Linear(4, 3)

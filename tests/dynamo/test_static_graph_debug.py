@@ -59,7 +59,13 @@ def test_each_level_tells_what_the_one_below_does(capsys):
 
 def test_the_last_level_tells_kernels_and_memory(capsys):
     text = told(3, capsys, backend="inductor")
-    assert re.search(r"^  kernels: \d+$", text, re.M), text
+    (count,) = re.findall(r"^  kernels: (\d+)$", text, re.M)
+    kernels = re.findall(r"^  \(KERNEL:(\w+):(.+)\) fuses (\d+) operations?$", text, re.M)
+    assert len(kernels) == int(count) > 0, text
+    assert len({name for name, _, _ in kernels}) == len(kernels)
+    # The activation, and the multiplication behind the last layer.
+    assert any("maximum" in what or "relu" in what for _, what, _ in kernels), text
+    assert any("mul" in what for _, what, _ in kernels), text
     assert re.search(r"^  memory: at most [\d.]+ MiB at once", text, re.M), text
 
 

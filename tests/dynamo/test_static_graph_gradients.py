@@ -101,6 +101,56 @@ def test_a_prediction_that_nothing_differentiates_is_returned_detached(backend):
     alike(step, lambda: (torch.randn(5, 4),), perceptron(), backend=backend)
 
 
+def retained(model, x):
+    hidden = model[0](x)
+    hidden.retain_grad()
+    unused = model[0](x * 2)
+    unused.retain_grad()
+    loss = model[1:](hidden).square().mean()
+    loss.backward()
+    return loss, hidden.grad, unused.grad is None
+
+
+def retained_twice(model, x):
+    hidden = model[0](x).t()
+    hidden.retain_grad()
+    last = model[1:](hidden.t())
+    last.retain_grad()
+    last.square().mean().backward(retain_graph=True)
+    first = hidden.grad
+    last.abs().mean().backward()
+    return first, hidden.grad, last.grad, first is hidden.grad
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("step", [retained, retained_twice])
+def test_intermediates_retain_their_gradients(step, backend):
+    alike(step, lambda: (torch.randn(5, 4),), perceptron(), backend=backend)
+
+
+def retained_after_a_write(model, x):
+    hidden = model[0](x)
+    hidden.retain_grad()
+    hidden.mul_(2)
+    loss = model[1:](hidden).square().mean()
+    loss.backward()
+    return loss, hidden.grad
+
+
+def hooked(model, x):
+    hidden = model[0](x)
+    hidden.register_hook(lambda gradient: gradient * 2)
+    loss = model[1:](hidden).square().mean()
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("step", [retained_after_a_write, hooked])
+def test_other_hooks_of_intermediates_are_refused(step):
+    with pytest.raises(dynamo.errors.Unsupported, match="hook"):
+        alike(step, lambda: (torch.randn(5, 4),), perceptron())
+
+
 # -- sizes and numbers that depend on data --------------------------------------------------------
 def masked(model, x, y):
     loss = nn.functional.mse_loss(model(x), y, reduction="none")
