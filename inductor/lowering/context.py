@@ -252,7 +252,7 @@ class Lowering:
         return Tensor.of(buffer)
 
     def aten_copy(self, t: Tensor, window: Window) -> None:
-        """Write what loops cannot hold into `window`, by aten."""
+        """Write what loops cannot hold, or another device holds, into `window`, by aten."""
         copy = torch.ops.aten.copy_.default
         name = f"aten{len(self.program.steps)}"
         given, written = [window, self.realize(t)], (window.buffer.name,)

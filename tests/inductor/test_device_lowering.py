@@ -66,6 +66,25 @@ def test_who_computes(fn, inputs, wanted):
     assert steps(planned(fn, *inputs)) == wanted
 
 
+def test_an_input_is_written_from_another_device():
+    """By one operator; the rest of the graph has its kernels."""
+
+    def write(x, y, z):
+        x.copy_(y)
+        return (torch.exp(z) + 1,)
+
+    c = new_compilation(symbolic_trace(write), [torch.zeros(8) for _ in range(3)])
+    run_stages(c, until="functionalize")
+    with fake_tensor_mode():
+        on_device = torch.empty(8, device=CUDA)
+    for node in c.functional.graph_module.graph.nodes:
+        if "val" in node.meta and node.name != "y":
+            node.meta["val"] = on_device
+    run_stages(c, until="codegen")
+    check(c.spec)
+    assert sorted(steps(c)) == ["copy_", "launch"]
+
+
 def test_predictions():
     """A fused plan moves fewer bytes in fewer launches; a graph takes the host's time away."""
     from benchmarks import device_plan, roofline
