@@ -305,7 +305,66 @@ class Attention:
         return f"{self.name}: {self.target.name} = attention({operands})"
 
 
-Step = Loops | AtenCall | PanelProduct | Attention
+@dataclass(eq=False)
+class Operand:
+    """A tensor that a product reads element by element: a body over the product's variables."""
+
+    tape: Tape
+    value: Value
+
+
+@dataclass(eq=False)
+class DeviceProduct:
+    """`target[z, x, r] = alpha * sum over k of a[z, x, k] * b[z, k, r] + beta * bias[z, x, r]` on a
+    GPU, computed by a generated kernel or by `call`, the library's operator.
+
+    size: of z, x, k and r. place: z, x and r as indices, 0 for an extent of 1; their variables have
+    these names, and k is "ka" in a and "kb" in b. dtype: that a and b have when they are
+    multiplied; sums are float32. precision: of a product of float32, "ieee" or "tf32". target:
+    contiguous. call: None where the library would need other operands. scales: alpha and beta.
+    """
+
+    name: str
+    a: Operand
+    b: Operand
+    bias: Operand | None
+    size: tuple[Extent, Extent, Extent, Extent]
+    place: tuple[Index, Index, Index]
+    dtype: torch.dtype
+    precision: str
+    target: Buffer
+    call: AtenCall | None
+    scales: tuple[float, float] = (1.0, 1.0)
+    bundle: None = None
+
+    @property
+    def operands(self) -> list[Operand]:
+        return [self.a, self.b, *([] if self.bias is None else [self.bias])]
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        found: dict[str, list[Index]] = {}
+        for access in (access for operand in self.operands for access in operand.tape.loads()):
+            found.setdefault(access.buffer, []).append(access.index)
+        return found
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.target.name,)
+
+    @property
+    def symbols(self) -> set[str]:
+        """The symbols whose values it needs."""
+        indices = [i for operand in self.operands for i in operand.tape.indices()]
+        sizes = [*self.size, *(n for index in indices for n in index.sizes())]
+        return {s.name for s in symbols(sizes)}
+
+    def __str__(self) -> str:
+        operands = ", ".join(self.reads)
+        return f"{self.name}: {self.target.name} = product({operands})"
+
+
+Step = Loops | AtenCall | PanelProduct | Attention | DeviceProduct
 
 
 def windows(tree: Any) -> list[Window]:
@@ -345,8 +404,10 @@ __all__ = [
     "Attention",
     "Buffer",
     "Check",
+    "DeviceProduct",
     "Indices",
     "Loops",
+    "Operand",
     "PanelProduct",
     "Program",
     "Split",

@@ -7,7 +7,16 @@ from typing import Any
 
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
-from inductor.ir import AtenCall, Buffer, Check, Program, Window, Winograd, windows
+from inductor.ir import (
+    AtenCall,
+    Buffer,
+    Check,
+    DeviceProduct,
+    Program,
+    Window,
+    Winograd,
+    windows,
+)
 from inductor.runtime.plan import (
     AtenStep,
     BufferSpec,
@@ -39,13 +48,24 @@ def build_plan(
     """Generate the kernels and spell out the steps. `triton` takes those of device buffers."""
     triton = triton or TritonModule(program)
     live = live_buffers(program, items)
-    module = CppModule(program, live, _results_kept(program, items))
+    kept = _results_kept(program, items)
+    module = CppModule(program, live, kept)
     steps: list[Any] = []
     views: dict[Window, str] = {}
     objects: list[Any] = []
     for number, item in enumerate(items):
         if isinstance(item, Call):
             steps += _call(item.step, views, objects)
+        elif isinstance(item, ProductKernel) and isinstance(item.step, DeviceProduct):
+            name, label = f"k{number}", _product_label(item)
+            if triton.takes_product(item, kept):
+                steps += triton.add_product(item, name, live, kept, label)
+                continue
+            assert item.step.call is not None
+            item.step.target.kind = "aten"
+            steps += _call(item.step.call, views, objects)
+            if item.reader is not None:
+                steps += triton.add(item.reader, name, live, _label(item.reader))
         elif isinstance(item, ProductKernel):
             label, operations = _product_label(item), _operations(item)
             found = module.add_product(item, f"k{number}")
@@ -119,12 +139,16 @@ _SILENT = frozenset(["load", "constant", "index_expr", "to_dtype", "set"])
 
 
 def _product_label(item: ProductKernel) -> str:
-    rows, columns = item.step.size
-    if isinstance(item.step, Winograd):
+    if isinstance(item.step, DeviceProduct):
+        batch, rows, inner, columns = map(hint, item.step.size)
+        times = "" if batch == 1 else f"{batch} x "
+        size = f"product {times}{rows}x{inner}x{columns}"
+    elif isinstance(item.step, Winograd):
         images, height, width, channels = map(hint, item.step.x.size)
-        size = f"winograd {images}x{channels}x{height}x{width} -> {hint(columns)}"
+        size = f"winograd {images}x{channels}x{height}x{width} -> {hint(item.step.size[1])}"
     else:
-        size = f"product {hint(rows)}x{hint(item.step.x.size[1])}x{hint(columns)}"
+        rows, columns = map(hint, item.step.size)
+        size = f"product {rows}x{hint(item.step.x.size[1])}x{columns}"
     return size if item.reader is None else f"{size} + {_label(item.reader)}"
 
 

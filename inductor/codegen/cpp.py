@@ -119,6 +119,7 @@ class CppModule:
         it block by block. Returns the fields of their KernelSteps.
         """
         step, reader = item.step, item.reader
+        assert isinstance(step, PanelProduct)
         part = emit(self.program, reader, self.live) if reader is not None else None
         shape, follower = panels.blocks(step), None
         if part is not None and part.order is not None and part.kernel is not None:
@@ -143,6 +144,7 @@ class CppModule:
         follower: panels.Follower | None,
     ) -> dict[str, Any]:
         step = item.step
+        assert isinstance(step, PanelProduct)
         if part is not None:
             self.kernels.append(part)
         operands = [*step.reads, step.target.name]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from inductor.devices import device_model
 from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides
 from inductor.ir import (
     AtenCall,
@@ -58,6 +59,7 @@ class Lowering:
         self.bound: set[str] = set()  # symbols whose values the plan has by now
         self.found: dict[Any, AtenCall] = {}  # a mask's node -> what finds its elements
         self.node: Any = None
+        self.gpu = device_model()
 
     # -- names and buffers ----------------------------------------------------------------------
 
@@ -252,7 +254,7 @@ class Lowering:
         return Tensor.of(buffer)
 
     def aten_copy(self, t: Tensor, window: Window) -> None:
-        """Write what loops cannot hold into `window`, by aten."""
+        """Write what loops cannot hold, or another device holds, into `window`, by aten."""
         copy = torch.ops.aten.copy_.default
         name = f"aten{len(self.program.steps)}"
         given, written = [window, self.realize(t)], (window.buffer.name,)

@@ -258,11 +258,10 @@ class _Run:
             self._settle_waiting(source)
         window = target.window
         assert window is not None
-        if source.device != target.device:
-            raise Undecided("what is on another device")
         if source.window is not None and source.window.buffer is window.buffer:
             source = self.ctx.copy(source)
-        if target.dtype not in COMPUTE_TYPES or source.dtype not in COMPUTE_TYPES:
+        dtypes = {target.dtype, source.dtype}
+        if source.device != target.device or not dtypes <= COMPUTE_TYPES.keys():
             self.ctx.aten_copy(source, window)
             return target
         source = pointwise.convert(self.ctx, source, target.dtype)

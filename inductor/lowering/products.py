@@ -1,4 +1,5 @@
-"""Matrix products: library calls, whose bias is added by the kernel that reads the product."""
+"""Matrix products: library calls, whose bias is added by the kernel that reads the product.
+Those on a GPU are device_products.py's."""
 
 from __future__ import annotations
 
@@ -9,11 +10,17 @@ import torch
 from inductor.index import contiguous_strides
 from inductor.ir import PanelProduct, Tensor, Window, Winograd
 from inductor.lowering.context import Lowering, Number
+from inductor.lowering.device_products import device_product, serves
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.panels import panel_mm
 from inductor.sizes import Extent, product
 from inductor.winograd import winograd_mm
+
+
+@lower(aten.mm.default, aten.bmm.default)
+def mm(ctx: Lowering, a: Tensor, b: Tensor) -> Tensor:
+    return device_product(ctx, a, b, read_by_one=_is_read_by_one_kernel(ctx.node))
 
 
 @lower(aten.addmm.default)
@@ -24,6 +31,9 @@ def addmm(
     read the result while it adds. Where no kernel reads the result anyway, the library does both.
     """
     val = ctx.val()
+    if serves(val.device):
+        read = _is_read_by_one_kernel(ctx.node)
+        return device_product(ctx, a, b, bias, beta, alpha, read_by_one=read)
     rounds_once = val.dtype in (torch.float32, torch.float64)
     if not (rounds_once and val.device.type == "cpu" and beta == 1 and alpha == 1):
         raise NotLowered("addmm")
@@ -39,9 +49,14 @@ def _is_read_by_one_kernel(node: Any) -> bool:
         (node,) = node.users
         if node.op != "call_function" or node.target not in LOWERINGS:
             return False
+        if node.target in _PRODUCTS:
+            return False
         if not _is_view(node.target):
             return True
     return False
+
+
+_PRODUCTS = frozenset([aten.mm.default, aten.bmm.default, aten.addmm.default])
 
 
 def _is_view(target: Any) -> bool:

@@ -10,7 +10,7 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inductor.codegen.triton import TYPES
+from inductor.codegen.triton_ops import TYPES
 from inductor.runtime.plan import TritonSpec
 
 STAGE = "launch"  # that errors of a launch are marked with
@@ -36,7 +36,8 @@ class Launcher:
         self.kernel = kernel
         self.function = load(kernel.source, kernel.name)
         # Eager does not contract a * b + c into one rounding.
-        options = {"num_warps": kernel.warps, "enable_fp_fusion": False}
+        options = {"num_warps": kernel.warps, "num_stages": kernel.stages}
+        options["enable_fp_fusion"] = False
         self._options = {**kernel.constants, **options}
 
     def __call__(self, *args: Any) -> None:

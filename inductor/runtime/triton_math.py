@@ -42,6 +42,20 @@ class _Interpreted:
 math: Any = _Interpreted() if INTERPRETED else libdevice
 
 
+if INTERPRETED:  # which multiplies the bits of bfloat16
+
+    @triton.jit
+    def dot(a, b, sums, precision: tl.constexpr):
+        """sums + a @ b."""
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision="ieee")
+else:
+
+    @triton.jit
+    def dot(a, b, sums, precision: tl.constexpr):
+        """sums + a @ b; precision: of products of float32."""
+        return tl.dot(a, b, sums, input_precision=precision)
+
+
 @triton.jit
 def _product(a, b):
     return a * b

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from inductor.index import Index, Var
-from inductor.ir import AtenCall, Attention, Loops, PanelProduct, Program, Step
+from inductor.ir import AtenCall, Attention, DeviceProduct, Loops, PanelProduct, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
 from inductor.sizes import Extent, hint, product, symbols
 
@@ -111,11 +111,12 @@ class Call:
 @dataclass(eq=False)
 class ProductKernel:
     """A product by a kernel of its own, and the kernel that first reads the result: the two run as
-    one where the code generator can, block by block of the result (codegen/panels.py).
+    one where the code generator can, block by block of the result (codegen/panels.py,
+    codegen/triton_products.py).
     """
 
     id: int
-    step: PanelProduct
+    step: PanelProduct | DeviceProduct
     before: int = 0
     reader: Kernel | None = None
 
@@ -198,7 +199,7 @@ class _Fusion:
             item = Kernel(len(self.items), list(step.dims), list(step.reduced), [step])
             self.items[item.id] = item
             item.before = self._closure(deps)
-        elif isinstance(step, PanelProduct):
+        elif isinstance(step, PanelProduct | DeviceProduct):
             item = ProductKernel(len(self.items), step, self._closure(deps))
             self.items[item.id] = item
         elif isinstance(step, Attention):
@@ -534,6 +535,8 @@ def _read_products(items: list[Item]) -> list[Item]:
 
 def _can_follow(item: Item, product: ProductKernel) -> bool:
     if not isinstance(item, Kernel) or item.is_scatter:
+        return False
+    if item.writes().keys() & product.step.reads.keys():  # other parts still read them
         return False
     return product.step.target.name in item.reads()
 

@@ -55,7 +55,14 @@ f32, bf16, i64, i16 = torch.float32, torch.bfloat16, torch.int64, torch.int16
         (lambda x: (torch.softmax(x * 2, -1) @ x,), [((64, 64), f32, CUDA)], ["launch", "mm"]),
         (lambda x, w, b: (F.gelu(F.linear(x, w, b)),),
          [((8, 64), f32, CUDA), ((32, 64), f32, CUDA), ((32,), f32, CUDA)],
+         ["launch"]),
+        (lambda x, w, b: (F.gelu(F.linear(x, w, b)),),
+         [((4096, 4096), f32, CUDA), ((4096, 4096), f32, CUDA), ((4096,), f32, CUDA)],
          ["view", "addmm", "launch"]),
+        (lambda x, w, b: (F.gelu(F.linear(x, w, b)),),
+         [((512, 768), bf16, CUDA), ((3072, 768), bf16, CUDA), ((3072,), bf16, CUDA)], ["launch"]),
+        (lambda x, w: (torch.mm(x, w),), [((4096, 768), bf16, CUDA), ((768, 768), bf16, CUDA)],
+         ["mm"]),
         (lambda x, w: (F.relu(F.conv2d(x, w)),),
          [((2, 3, 8, 8), bf16, CUDA), ((4, 3, 3, 3), bf16, CUDA)], ["convolution", "launch"]),
         (lambda i, w: (F.embedding(i, w).sum(1),), [((4, 5), i64, CUDA), ((9, 8), f32, CUDA)],
@@ -64,6 +71,25 @@ f32, bf16, i64, i16 = torch.float32, torch.bfloat16, torch.int64, torch.int16
 )  # fmt: skip
 def test_who_computes(fn, inputs, wanted):
     assert steps(planned(fn, *inputs)) == wanted
+
+
+def test_an_input_is_written_from_another_device():
+    """By one operator; the rest of the graph has its kernels."""
+
+    def write(x, y, z):
+        x.copy_(y)
+        return (torch.exp(z) + 1,)
+
+    c = new_compilation(symbolic_trace(write), [torch.zeros(8) for _ in range(3)])
+    run_stages(c, until="functionalize")
+    with fake_tensor_mode():
+        on_device = torch.empty(8, device=CUDA)
+    for node in c.functional.graph_module.graph.nodes:
+        if "val" in node.meta and node.name != "y":
+            node.meta["val"] = on_device
+    run_stages(c, until="codegen")
+    check(c.spec)
+    assert sorted(steps(c)) == ["copy_", "launch"]
 
 
 def test_predictions():

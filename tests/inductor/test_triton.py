@@ -18,7 +18,7 @@ from inductor.codegen.triton import NoTriton, emit
 from inductor.index import Var
 from inductor.ops import ops
 from inductor.runtime.cubin import compile_kernels
-from tests.inductor import triton_cases
+from tests.inductor import triton_cases, triton_products
 from tests.inductor.triton_cases import CASES, Builder, emit_case
 from tests.inductor.triton_programs import PROGRAMS, SYMBOLIC
 
@@ -66,6 +66,19 @@ def run_interpreted(module):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr
     return {line["case"]: line["error"] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def interpreted_products():
+    return run_interpreted("triton_products")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*triton_products.CASES, *(f"{n}_varying" for n in triton_products.VARYING), "sum_in_parts"],
+)
+def test_product_interpreted(interpreted_products, name):
+    assert interpreted_products[name] is None, interpreted_products[name]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -194,7 +207,7 @@ def test_a_plan_launches_by_a_function():
 
 
 def test_neighbouring_variables_merge():
-    from inductor.codegen.triton import merge
+    from inductor.codegen.triton_loops import merge
     from inductor.index import Index
 
     i, j, k = Var("i", 2), Var("j", 3), Var("k", 4)

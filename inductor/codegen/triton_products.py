@@ -1,0 +1,305 @@
+"""Triton for matrix products: one template, and in it the kernel that reads the result.
+
+A program computes a tile of rows x and columns r of one matrix z, in float32. Neighbouring programs
+compute tiles of neighbouring rows, GROUP of them before the next column, so that what they read is
+in the device's cache. Then it runs the pointwise kernel that reads the product, whose loops are
+written in x, r and z; the product itself is stored only if others read it.
+
+Elements outside of the operands are 0 in a tile: rows and columns of them are not stored, and
+elements beyond `inner` meet 0 in both operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from inductor.codegen.triton_body import ROWS, SCALAR, Pass, Term, spread
+from inductor.codegen.triton_loops import PROGRAM, Emitter, TritonKernel, power_of_two
+from inductor.codegen.triton_ops import type_name
+from inductor.devices import BANDWIDTH, EMPTY, TENSOR, VECTOR, Device
+from inductor.index import ZERO, Index, contiguous_strides
+from inductor.ir import Buffer, DeviceProduct, Operand
+from inductor.schedule.fusion import Kernel, ProductKernel
+from inductor.sizes import Extent, ceil_div, exact, hint, product
+
+GROUP = 8
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Of a product: rows and columns of the result, elements of the sums in one turn."""
+
+    rows: int
+    columns: int
+    inner: int
+    warps: int
+    stages: int
+
+    def shared(self, itemsize: int) -> int:
+        """Bytes of shared memory that the operands' tiles take."""
+        return self.stages * (self.rows + self.columns) * self.inner * itemsize
+
+
+# For operands of 2 bytes; those of 4 take half as many elements in one turn, and none more than
+# there are.
+CONFIGURATIONS = (
+    Tiles(128, 256, 64, 8, 3),
+    Tiles(256, 128, 64, 8, 3),
+    Tiles(128, 128, 64, 8, 3),
+    Tiles(128, 128, 32, 4, 4),
+    Tiles(128, 64, 64, 4, 3),
+    Tiles(64, 128, 64, 4, 3),
+    Tiles(64, 64, 64, 4, 4),
+    Tiles(128, 32, 64, 4, 4),
+    Tiles(32, 128, 64, 4, 4),
+    Tiles(64, 32, 64, 4, 5),
+    Tiles(32, 64, 64, 4, 5),
+    Tiles(32, 32, 64, 4, 5),
+    Tiles(16, 64, 128, 4, 4),
+    Tiles(64, 16, 128, 4, 4),
+    Tiles(16, 32, 128, 4, 5),
+    Tiles(16, 16, 128, 2, 5),
+)
+# Of products outside of tensor cores: elements of a tile that registers hold.
+LARGEST_EXACT = 64 * 64
+# --- the cost model -------------------------------------------------------------------------------
+# Shares of a multiprocessor's peak that a tile reaches, by its elements: a smaller one reads more
+# for each operation. The library's kernels are that much faster than ours of the same tiles.
+_SHARES = ((128 * 256, 1.0), (128 * 128, 0.9), (128 * 64, 0.7), (64 * 64, 0.5), (32 * 64, 0.3))
+_LEAST_SHARE = 0.15
+LIBRARY_AHEAD, LIBRARY_AHEAD_EXACT = 1.1, 1.6
+CACHE = 2.5  # bandwidth of the device's cache, in that of its memory
+Sizes = tuple[Extent, Extent, Extent, Extent]
+
+
+def configurations(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> list[Tiles]:
+    """Those that fit the device, the cheapest by the model first."""
+    least = max(16, power_of_two(hint(size[2])))
+    exactly = _is_exact(dtype, precision)
+    fitting = {}
+    for tiles in CONFIGURATIONS:
+        if exactly and tiles.rows * tiles.columns > LARGEST_EXACT:
+            continue
+        inner = min(tiles.inner * 2 // dtype.itemsize, least, 32 if exactly else 128)
+        tiles = replace(tiles, inner=inner)
+        if tiles.shared(dtype.itemsize) <= device.shared:
+            fitting[tiles] = seconds(size, dtype, precision, tiles, device)
+    return sorted(fitting, key=fitting.__getitem__)
+
+
+def best_seconds(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> float:
+    best = configurations(size, dtype, precision, device)
+    return seconds(size, dtype, precision, best[0], device)
+
+
+def _is_exact(dtype: torch.dtype, precision: str) -> bool:
+    """Whether products are computed outside of tensor cores."""
+    return dtype == torch.float32 and precision == "ieee"
+
+
+def seconds(size: Sizes, dtype: torch.dtype, precision: str, tiles: Tiles, device: Device) -> float:
+    """A product by the template, its operands read and nothing else fused."""
+    batch, rows, inner, columns = map(hint, size)
+    count = batch * -(-rows // tiles.rows) * -(-columns // tiles.columns)
+    turns = -(-inner // tiles.inner)
+    area = tiles.rows * tiles.columns
+    peak = device.tensor[str(dtype).removeprefix("torch.")] * TENSOR
+    share = next((share for least, share in _SHARES if area >= least), _LEAST_SHARE)
+    if _is_exact(dtype, precision):
+        peak, share = device.vector * VECTOR, 1.0
+    waves = -(-count // device.units)
+    computing = waves * 2 * area * tiles.inner * turns * device.units / (peak * share)
+    # What programs read: all of them of the cache, the operands once of memory.
+    reading = (tiles.rows + tiles.columns) * tiles.inner * turns * dtype.itemsize
+    alone = device.bandwidth * BANDWIDTH * CACHE / device.units
+    moved = (rows * inner + inner * columns + rows * columns) * batch * dtype.itemsize
+    return max(EMPTY, computing, waves * reading / alone, moved / (device.bandwidth * BANDWIDTH))
+
+
+def library_seconds(size: Sizes, dtype: torch.dtype, precision: str, device: Device) -> float:
+    """The same by the library: the best of all tiles, and of sums split over programs."""
+    batch, rows, inner, columns = map(hint, size)
+    ahead = LIBRARY_AHEAD_EXACT if _is_exact(dtype, precision) else LIBRARY_AHEAD
+    found = []
+    for parts in (1, 2, 4, 8, 16):
+        split = (batch * parts, rows, max(1, inner // parts), columns)
+        adding = 0.0 if parts == 1 else device.seconds(8 * parts * batch * rows * columns)
+        found.append(best_seconds(split, dtype, precision, device) / ahead + adding)
+    return max(EMPTY, min(found))
+
+
+# --- which kernel may follow ----------------------------------------------------------------------
+
+
+def follows(step: DeviceProduct, reader: Kernel | None) -> dict[Any, Index] | None:
+    """What the loops of a kernel are in terms of the product's, if each iteration reads one element
+    of the result, and each element is read once; None for other kernels.
+    """
+    if reader is None or reader.is_rows or reader.is_scatter:
+        return None
+    found = {index for s in reader.steps for index in s.reads.get(step.target.name, ())}
+    if len(found) != 1 or step.target.name in reader.writes():
+        return None
+    (index,) = found
+    moving = [v for v in reader.outer if v.size != 1]
+    if not index.is_affine() or index.const != 0 or set(index.terms) != set(moving):
+        return None
+    order = sorted(moving, key=lambda v: -hint(index.terms[v]))
+    sizes = [v.size for v in order]
+    if product(sizes) != product(step.target.size):
+        return None
+    strides = contiguous_strides(sizes)
+    if any(index.terms[v] != stride for v, stride in zip(order, strides, strict=True)):
+        return None
+    whole = position(step)
+    meaning: dict[Any, Index] = {v: ZERO for v in reader.outer if v.size == 1}
+    for v, stride in zip(order, strides, strict=True):
+        place = whole // stride
+        meaning[v] = place % v.size if v is not order[0] else place
+    return meaning
+
+
+def position(step: DeviceProduct) -> Index:
+    """Where the result's element (z, x, r) is."""
+    _, rows, _, columns = step.size
+    z, x, r = step.place
+    return z * (rows * columns) + x * columns + r
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+class ProductEmitter(Emitter):
+    """A product, and the kernel that reads it if `follows` holds. kept: the product is stored."""
+
+    def __init__(
+        self,
+        item: ProductKernel,
+        buffers: Mapping[str, Buffer],
+        name: str,
+        local: frozenset[str],
+        tiles: Tiles,
+        kept: bool,
+    ) -> None:
+        assert isinstance(item.step, DeviceProduct)
+        self.step = item.step
+        self.kernel = item.reader or Kernel(item.id, [], [])
+        self.buffers, self.name, self.local = buffers, name, local
+        self.program = PROGRAM
+        found = follows(item.step, item.reader)
+        assert found is not None or item.reader is None
+        self._meaning = found or {}
+        self.tiles = tiles
+        self.kept = kept or item.reader is None
+        indices = [i for s in self.kernel.steps for i in (*s.tape.indices(), s.index)]
+        operands = [i for o in self.step.operands for i in o.tape.indices()]
+        self.wide = self._needs_int64([*indices, *operands])
+        self.written = {*self.kernel.writes(), self.step.target.name}
+        self.args, self.sizes, self.lines = [], [], []
+        batch, rows, inner, columns = self.step.size
+        self.extents = {"x": rows, "r": columns, "ka": inner, "kb": inner}
+        self.constants = {"XBLOCK": tiles.rows, "RBLOCK": tiles.columns, "KBLOCK": tiles.inner}
+        self.num_warps = tiles.warps
+        down, across = ceil_div(rows, tiles.rows), ceil_div(columns, tiles.columns)
+        self.programs = batch * down * across
+
+    def _reach(self) -> Extent:
+        batch, rows, inner, columns = self.step.size
+        return product([batch, rows, columns]) + inner
+
+    def mask(self, axis: str) -> str | None:
+        block = {"x": "XBLOCK", "r": "RBLOCK"}.get(axis, "KBLOCK")
+        size = self.extents[axis]
+        fits = size != 0 and exact(size, self.constants[block]) is not None
+        return None if fits else f"{axis}mask"
+
+    def meaning(self, v: Any) -> Index | None:
+        return self._meaning.get(v)
+
+    def emit(self) -> TritonKernel:
+        step = self.step
+        self.lines += [*self._place(), *self._range("x", "down * XBLOCK + ", "[:, None]")]
+        self.lines += self._range("r", "across * RBLOCK + ", "[None, :]")
+        self.lines.append("sums = tl.zeros([XBLOCK, RBLOCK], tl.float32)")
+        a = self._operand(step.a, Pass(self, _A, "a", zeros=True))
+        b = self._operand(step.b, Pass(self, _B, "b", zeros=True))
+        inside = [
+            *self._range("ka", "k + ", "[None, :]"),
+            *self._range("kb", "k + ", "[:, None]"),
+            *a,
+            *b,
+            f'sums = fg.dot(a, b, sums, "{step.precision}")',
+        ]
+        self.lines.append(f"for k in range(0, {self.number(step.size[2])}, KBLOCK):")
+        self.lines += ["    " + line for line in inside]
+        body = Pass(self, ROWS, "")
+        result = self._scaled(body)
+        for reading in self.kernel.steps:
+            for index in reading.reads.get(step.target.name, ()):
+                body.known[step.target.name, index] = result
+        if self.kept:
+            rounds = step.target.dtype != torch.float32
+            body.store(step.target, position(step), result, body.axes, rounds)
+        for reading in self.kernel.steps:
+            body.run(reading)
+        self.lines += body.take_lines()
+        return self.made(self._text_of(self.lines), self.tiles.stages)
+
+    def _place(self) -> list[str]:
+        """Which tile a program has."""
+        batch, rows, _, columns = self.step.size
+        number = self.number
+        down = f"tl.cdiv({number(rows)}, XBLOCK)"
+        lines = [
+            f"pid = {self.program}" + (".to(tl.int64)" if self.wide else ""),
+            f"tall, wide = {down}, tl.cdiv({number(columns)}, RBLOCK)",
+        ]
+        if batch != 1:
+            lines += [f"{SCALAR} = pid // (tall * wide)", "pid = pid % (tall * wide)"]
+        return [
+            *lines,
+            f"top = pid // ({GROUP} * wide) * {GROUP}",
+            f"height = tl.minimum(tall - top, {GROUP})",
+            f"down = top + pid % ({GROUP} * wide) % height",
+            f"across = pid % ({GROUP} * wide) // height",
+        ]
+
+    def _range(self, axis: str, start: str, shape: str) -> list[str]:
+        block = {"x": "XBLOCK", "r": "RBLOCK"}.get(axis, "KBLOCK")
+        cast = ".to(tl.int64)" if self.wide else ""
+        lines = [f"{axis} = {start}tl.arange(0, {block}){shape}{cast}"]
+        if self.mask(axis):
+            lines.append(f"{axis}mask = {axis} < {self.number(self.extents[axis])}")
+        return lines
+
+    def _operand(self, operand: Operand, body: Pass) -> list[str]:
+        """Lines that bind a tile of an operand to its name, the prefix of the pass."""
+        name, dtype = body.prefix, self.step.dtype
+        value = operand.value
+        if value.op == "load" and self.buffers[value.attr.buffer].dtype == dtype:
+            pointer, axes = body.pointer(value.attr.buffer, value.attr.index, body.axes)
+            return [f"{name} = tl.load({pointer}{body.mask_argument(axes, other=True)})"]
+        term = body.compute(operand.tape, [value])[0]
+        text = f"{spread(body, term.text, term.axes)}.to({type_name(dtype)})"
+        return [*body.take_lines(), f"{name} = {text}"]
+
+    def _scaled(self, body: Pass) -> Term:
+        step = self.step
+        alpha, beta = step.scales
+        result = Term("sums", frozenset(body.axes))
+        if alpha != 1:
+            result = body.bind(f"{result.text} * {alpha!r}", body.axes)
+        if step.bias is None:
+            return result
+        term = body.compute(step.bias.tape, [step.bias.value])[0]
+        text = f"{term.text}.to(tl.float32)"
+        scaled = text if beta == 1 else f"{text} * {beta!r}"
+        return body.bind(f"{result.text} + {scaled}", body.axes)
+
+
+_A = (("x", "XBLOCK"), ("ka", "KBLOCK"))
+_B = (("kb", "KBLOCK"), ("r", "RBLOCK"))

@@ -1,0 +1,209 @@
+"""Matrix products on a GPU: by the library, or by our template (codegen/triton_products.py), which
+of the two is decided when the kernel that reads the result is known (plan_steps.py).
+
+    y = aten.addmm(bias, x, w)      product(x, w, bias): rounded once, as the library rounds
+    y = aten.mm(x, w)               a long sum of few tiles: products of parts of it, float32, and
+                                    a kernel that adds them up, where others can join it
+
+An operand that is a cast of another tensor is read as that, if the template is chosen here.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from inductor.codegen import triton_products as template
+from inductor.codegen.triton_products import Sizes
+from inductor.devices import EMPTY
+from inductor.index import ZERO, Index, Var, contiguous_strides
+from inductor.ir import AtenCall, DeviceProduct, Indices, Operand, Tape, Tensor, Window
+from inductor.lowering.context import Lowering, Number
+from inductor.lowering.registry import NotLowered
+from inductor.ops import Value, ops, recording
+from inductor.sizes import hint, is_symbolic
+
+DTYPES = frozenset([torch.float16, torch.bfloat16, torch.float32])
+PARTS = (2, 4, 8, 16, 32)  # of a sum
+LEAST_PART = 256  # elements
+
+
+def serves(device: torch.device) -> bool:
+    """Whether products there may be the template's."""
+    return device.type == "cuda"
+
+
+def device_product(
+    ctx: Lowering, a: Tensor, b: Tensor, bias: Tensor | None = None, beta: Number = 1,
+    alpha: Number = 1, *, read_by_one: bool = False,
+) -> Tensor:  # fmt: skip
+    """a @ b of matrices, or of batches of them. read_by_one: whether one operator reads the result,
+    by a kernel.
+    """
+    val = ctx.val()
+    size = ctx.shape()
+    if not serves(val.device) or val.dtype not in DTYPES or 0 in (*a.size, *b.size):
+        raise NotLowered("a product of the library alone")
+    if ctx.strides(val) != contiguous_strides(size) and not is_symbolic(size):
+        raise NotLowered("a result that is laid out otherwise")
+    batch = [] if len(size) == 2 else [size[0]]
+    sizes = (batch[0] if batch else 1, size[-2], a.size[-1], size[-1])
+    call = None
+    added = None if beta == 0 else bias  # not even NaN is taken of it then
+    if not (_is_cast(ctx, a) or _is_cast(ctx, b)) or not _is_better(ctx, sizes, val.dtype):
+        found = _in_parts(ctx, sizes, a, b, added, (alpha, beta), read_by_one)
+        if found is not None:
+            return found
+        given = [*([] if bias is None else [ctx.realize(bias)]), ctx.realize(a), ctx.realize(b)]
+        kwargs = {"beta": beta, "alpha": alpha} if bias is not None else {}
+        call = AtenCall(f"aten{len(ctx.program.steps)}", ctx.node.target, given, kwargs, [])
+    target = ctx.new_buffer(size, contiguous_strides(size), Tensor(size, val.dtype, val.device))
+    if call is not None:
+        call.outputs = [target]
+    place = _place(sizes)
+    z, x, r = place
+    first = [z] if batch else []
+    ctx.program.steps.append(
+        DeviceProduct(
+            f"product{len(ctx.program.steps)}",
+            _operand(a, (*first, x, _inner(sizes, "ka"))),
+            _operand(b, (*first, _inner(sizes, "kb"), r)),
+            None if added is None else _operand(added, _broadcast((*first, x, r), added)),
+            sizes,
+            place,
+            val.dtype,
+            precision(val.dtype),
+            target,
+            call,
+            (float(alpha), float(beta)),
+        )
+    )
+    return Tensor.of(target)
+
+
+def precision(dtype: torch.dtype) -> str:
+    return "tf32" if dtype == torch.float32 and allows_tf32() else "ieee"
+
+
+def allows_tf32() -> bool:
+    """Whether torch computes products of float32 in TF32 on a GPU."""
+    try:
+        return bool(torch._C._get_cublas_allow_tf32())
+    except RuntimeError:  # set by torch's newer settings
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+def _place(sizes: Sizes) -> tuple[Index, Index, Index]:
+    batch, rows, _, columns = sizes
+    z, x, r = (
+        ZERO if n == 1 else Index({Var(name, n): 1})
+        for name, n in (("z", batch), ("x", rows), ("r", columns))
+    )
+    return z, x, r
+
+
+def _inner(sizes: Sizes, name: str) -> Index:
+    return ZERO if sizes[2] == 1 else Index({Var(name, sizes[2]): 1})
+
+
+def _broadcast(place: Indices, tensor: Tensor) -> Indices:
+    tail = place[len(place) - len(tensor.size) :]
+    return tuple(ZERO if n == 1 else i for i, n in zip(tail, tensor.size, strict=True))
+
+
+def _operand(t: Tensor, place: Indices) -> Operand:
+    tape = Tape()
+    with recording(tape):
+        value = t.load(place)
+    return Operand(tape, value)
+
+
+# --- casts ----------------------------------------------------------------------------------------
+
+
+def _is_cast(ctx: Lowering, t: Tensor) -> bool:
+    """Whether a lazy tensor is the elements of a tensor in memory, of another type."""
+    if t.window is not None or t.reads != 1:
+        return False
+    tape = _operand(t, tuple(Index({Var(f"i{d}", n): 1}) for d, n in enumerate(t.size))).tape
+    return all(value.op in ("load", "to_dtype") for value in tape.values) and not any(
+        access.masked for access in tape.loads()
+    )
+
+
+def _is_better(ctx: Lowering, sizes: Sizes, dtype: torch.dtype) -> bool:
+    """Whether the template takes no longer than the library after a kernel that casts."""
+    own = template.best_seconds(sizes, dtype, precision(dtype), ctx.gpu)
+    return own < template.library_seconds(sizes, dtype, precision(dtype), ctx.gpu) + EMPTY
+
+
+# --- sums in parts --------------------------------------------------------------------------------
+
+
+def _in_parts(
+    ctx: Lowering, sizes: Sizes, a: Tensor, b: Tensor, bias: Tensor | None,
+    scales: tuple[Number, Number], read_by_one: bool,
+) -> Tensor | None:  # fmt: skip
+    """The product as a sum of products, where that is faster than anything else; or None."""
+    val = ctx.val()
+    batch, rows, inner, columns = sizes
+    if batch != 1 or len(a.size) != 2 or is_symbolic(sizes) or not read_by_one:
+        return None
+    kind, gpu = precision(val.dtype), ctx.gpu
+    assert isinstance(inner, int)
+    times = {
+        parts: template.best_seconds((parts, rows, inner // parts, columns), val.dtype, kind, gpu)
+        + gpu.seconds(4 * parts * hint(rows * columns))
+        for parts in PARTS
+        if inner % parts == 0 and inner // parts >= LEAST_PART
+    }
+    if not times:
+        return None
+    parts = min(times, key=times.__getitem__)
+    reading = gpu.seconds(2 * val.dtype.itemsize * hint(rows * columns))
+    own = template.best_seconds(sizes, val.dtype, kind, gpu)
+    other = min(own, template.library_seconds(sizes, val.dtype, kind, gpu) + reading)
+    if times[parts] >= other:
+        return None
+    split = (parts, rows, inner // parts, columns)
+    place = _place(split)
+    z, x, r = place
+    size = (parts, rows, columns)
+    like = Tensor(size, torch.float32, val.device)
+    target = ctx.new_buffer(size, contiguous_strides(size), like)
+    step = split[2]
+    ctx.program.steps.append(
+        DeviceProduct(
+            f"product{len(ctx.program.steps)}",
+            _operand(_settled(ctx, a), (x, z * step + _inner(split, "ka"))),
+            _operand(_settled(ctx, b), (z * step + _inner(split, "kb"), r)),
+            None,
+            split,
+            place,
+            val.dtype,
+            kind,
+            target,
+            None,
+        )
+    )
+    total = ctx.reduce("sum", Tensor.of(target), [0], torch.float32)
+    assert total.window is not None
+    flat = Window(total.window.buffer, (rows, columns), contiguous_strides((rows, columns)))
+    result = Tensor(flat.size, torch.float32, val.device, flat)
+
+    def scaled(value: Value, *bias: Value) -> Value:
+        alpha, beta = (ops.constant(float(s), torch.float32) for s in scales)
+        value = value if scales[0] == 1 else ops.mul(value, alpha)
+        for one in bias:
+            value = ops.add(value, one if scales[1] == 1 else ops.mul(one, beta))
+        return value
+
+    given = [result, *([] if bias is None else [bias])]
+    return ctx.pointwise(scaled, given, val.dtype, compute=torch.float32)
+
+
+def _settled(ctx: Lowering, t: Tensor) -> Tensor:
+    ctx.realize(t)
+    return t
+
+
+__all__ = ["device_product", "serves"]

@@ -1,0 +1,271 @@
+"""Products by the Triton template, whatever the library would take: `TRITON_INTERPRET=1 python -m
+tests.inductor.triton_products [NAME...]`.
+
+Prints a line of JSON for each, as triton_cases.py does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+
+import torch
+import torch.nn.functional as F
+
+from fxgraph import symbolic_trace
+from inductor.codegen.triton import TritonModule
+from inductor.lowering import device_products, products
+from inductor.pipeline import new_compilation, run_stages
+from inductor.plan_steps import build_plan
+from inductor.runtime.link import link
+
+CASES = {}
+f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+# The interpreter cuts off where bfloat16 is rounded.
+TOLERANCE = {f32: 1e-5, f16: 1e-2, bf16: 8e-2}
+
+
+def case(*examples, launches=1):
+    """launches: kernels that a call takes."""
+
+    def register(fn):
+        CASES[fn.__name__] = fn, examples, launches
+        return fn
+
+    return register
+
+
+def rand(*size, dtype=f32, seed=0):
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@case(rand(33, 50), rand(50, 17))
+def alone(x, w):
+    return x @ w
+
+
+@case(rand(20, 50), rand(33, 50), rand(33), rand(20, 33, seed=1))
+def linear_gelu_and_residual(x, w, b, y):
+    return F.gelu(F.linear(x, w, b)) + y
+
+
+@case(rand(2, 9, 24, dtype=bf16), rand(40, 24, dtype=bf16), rand(40, dtype=bf16))
+def linear_of_bfloat16(x, w, b):
+    return F.silu(F.linear(x, w, b))
+
+
+@case(rand(30, 70, dtype=f16), rand(70, 18, dtype=f16))
+def half_to_float(x, w):
+    return (x @ w).float() * 2
+
+
+@case(rand(5, 18), rand(19, 18, seed=2).t(), rand(5, 19))
+def addmm_scaled(x, w, y):
+    return torch.addmm(y, x, w, beta=0.5, alpha=-2.0)
+
+
+@case(rand(5, 18), rand(18, 19), torch.full((19,), float("nan")))
+def addmm_without_its_bias(x, w, y):
+    return torch.addmm(y, x, w, beta=0)
+
+
+@case(rand(3, 20, 18), rand(3, 18, 21))
+def batches(x, y):
+    return torch.sigmoid(torch.bmm(x, y)) * 3
+
+
+@case(rand(2, 3, 20, 8), rand(2, 3, 21, 8, seed=1))
+def scores(q, k):
+    return (q @ k.transpose(-1, -2)) * 0.5
+
+
+@case(rand(20, 18), rand(3, 18, 21))
+def one_matrix_for_a_batch(x, y):
+    return torch.matmul(x, y) + 1
+
+
+@case(rand(1, 20, 18).expand(4, 20, 18), rand(4, 18, 5))
+def expanded(x, y):
+    return torch.bmm(x, y) * 2
+
+
+@case(rand(40, 60), rand(60, 40))
+def slices(x, w):
+    return x[3:36:2, 1::3] @ w[::3, 5:][:, ::2] + 1
+
+
+@case(rand(1, 1), rand(1, 1))
+def one_element(x, w):
+    return (x @ w) * 2
+
+
+@case(rand(17, 1), rand(1, 19))
+def outer(x, w):
+    return (x @ w) + 1
+
+
+@case(rand(1, 40), rand(40, 1))
+def inner(x, w):
+    return x @ w
+
+
+@case(torch.tensor([[1.0, float("inf")], [float("nan"), 0.0], [2.0, 3.0]]), rand(2, 18))
+def not_numbers(x, w):
+    return torch.relu(x @ w)
+
+
+@case(rand(18, 20), rand(20, 19), launches=2)
+def read_twice(x, w):
+    y = x @ w
+    return torch.exp(y), y.sum(1)
+
+
+@case(rand(18, 20), rand(20, 19))
+def kept_and_read(x, w):
+    y = x @ w
+    return y, torch.tanh(y)
+
+
+@case(rand(18, 20), rand(20, 19), launches=2)
+def rows_follow(x, w):
+    return torch.softmax(x @ w, -1)
+
+
+@case(rand(19, 20), rand(20, 19), launches=2)
+def with_its_transpose(x, w):
+    y = x @ w
+    return y + y.t()
+
+
+@case(rand(2, 9, 16), rand(24, 16), rand(24))
+def heads(x, w, b):
+    """Read in another order than it is made."""
+    y = F.linear(x, w, b).view(2, 9, 3, 8).permute(0, 2, 1, 3)
+    return (y * 2).contiguous()
+
+
+@case(rand(18, 20), torch.randint(-9, 9, (20, 19)).to(torch.int8))
+def cast_of_the_weight(x, w):
+    return torch.relu(x @ w.to(x.dtype))
+
+
+@case(rand(18, 20), rand(20, 18), launches=4)
+def overwritten(x, w):
+    x[:, :18].copy_(torch.relu(x @ w) + x[:, :18])
+    return x * 2
+
+
+@case(rand(18, 32), rand(32, 17), rand(17, 21), launches=2)
+def one_after_another(x, w, v):
+    return torch.tanh(torch.relu(x @ w) @ v)
+
+
+@case(rand(12, 30), rand(30, 19), torch.tensor([2, 0, 11]), launches=2)
+def with_a_sum_of_others(x, w, i):
+    y = torch.relu(x @ w)
+    return y + i.sum()
+
+
+VARYING = ("linear_gelu_and_residual", "batches", "scores", "alone")
+
+
+class Template(TritonModule):
+    """All kernels by Triton, all products by the template."""
+
+    def __init__(self, program) -> None:
+        super().__init__(program, everywhere=True)
+
+    def takes_product(self, item, kept) -> bool:
+        return True
+
+
+def everywhere() -> None:
+    """Products of CPU tensors are lowered as those of a GPU's."""
+    for module in (device_products, products):
+        module.serves = lambda device: True
+
+
+def listed(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+def planned(c, device="cpu"):
+    from inductor.runtime.driver import load_kernels
+
+    triton = Template(c.program)
+    _, spec = build_plan(c.program, c.items, triton)
+    assert triton.kernels and not spec.source
+    return spec, link(spec, callables=load_kernels(spec.triton))
+
+
+def compiled(fn, inputs):
+    c = new_compilation(symbolic_trace(fn), inputs, {"tuning": "off"})
+    return run_stages(c, until="schedule")
+
+
+def close(got, want, dtype):
+    tolerance = TOLERANCE[dtype]
+    torch.testing.assert_close(
+        got.cpu().float(), want.float(), rtol=tolerance, atol=tolerance, equal_nan=True
+    )
+
+
+def run(name, device="cpu"):
+    fn, examples, launches = CASES[name]
+    inputs = [x.clone().to(device) for x in examples]
+    with torch.no_grad():
+        spec, plan = planned(compiled(fn, inputs))
+        kinds = [step.kind for step in spec.steps if step.kind != "view"]
+        assert "aten" not in kinds, kinds
+        got, want = plan(*inputs), listed(fn(*(x.clone() for x in examples)))
+    for g, w in zip(got, want, strict=True):
+        assert g.dtype == w.dtype and g.shape == w.shape
+        close(g, w, examples[0].dtype)
+    assert len(kinds) == launches, kinds
+
+
+def run_varying(name):
+    """One compile with symbols for all sizes, run with several."""
+    from tests.inductor.symbolic import Symbolic, resized
+
+    fn, examples, _ = CASES[name]
+    traced = Symbolic(lambda *args: listed(fn(*args)), examples)
+    _, plan = planned(traced.compile(until="schedule"))
+    for change in (lambda n: n, lambda n: n + 1, lambda n: 2 * n + 3):
+        inputs = resized(examples, change)
+        assert traced.allows(inputs)
+        for g, w in zip(plan(*traced.arguments(inputs)), listed(fn(*inputs)), strict=True):
+            close(g, w, f32)
+
+
+def run_parts():
+    """A long sum of few tiles: in parts, added up by the kernel that reads the product."""
+    x, w, b = rand(5, 4096) / 64, rand(4096, 24), rand(24)
+    for fn in (
+        lambda x, w, b: torch.relu(torch.addmm(b, x, w)),
+        lambda x, w, b: torch.addmm(b, x, w, alpha=0.5, beta=2.0) * 2,
+    ):
+        spec, plan = planned(compiled(fn, [x, w, b]))
+        assert [step.kind for step in spec.steps] == ["launch", "launch"]
+        assert spec.steps[0].label.startswith("product "), spec.steps
+        assert " x 5x" in spec.steps[0].label
+        close(plan(x, w, b)[0], fn(x, w, b), f32)
+
+
+def main():
+    everywhere()
+    cases = {name: run for name in CASES}
+    cases |= {f"{name}_varying": run_varying for name in VARYING}
+    cases["sum_in_parts"] = lambda name: run_parts()
+    for name in sys.argv[1:] or cases:
+        try:
+            cases[name](name.removesuffix("_varying"))
+            error = None
+        except Exception:
+            error = traceback.format_exc()[-3000:]
+        print(json.dumps({"case": name, "error": error}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
