@@ -107,7 +107,8 @@ class Program:
         self.data = data = read_program(container)
         self._graphs: dict[str, Any] = {}  # once they were read
         self._compiled: dict[str, _Compiled] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of reading and compiling
+        self._stepping = threading.Lock()  # of a training step
         for name in container.names:
             container.section(name)  # raises for a damaged one
         with self._reading():
@@ -270,6 +271,19 @@ class Program:
     # -- calls ------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._check_default_dtype()
+        if "step" not in self._kinds:
+            return self._call(args, kwargs)
+        if not self._stepping.acquire(blocking=False):
+            raise ProgramError(
+                f"{self.name} is running already, in another thread: a training step changes its "
+                "parameters, and is called by one thread at a time"
+            )
+        try:
+            return self._call(args, kwargs)
+        finally:
+            self._stepping.release()
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves = self._signature.leaves(args, kwargs)
         if self.schedule is not None:
             self.schedule.begin()

@@ -59,10 +59,20 @@ class Signature:
     def tensors(self) -> list[TensorSpec]:
         return [spec for spec in self.inputs.values() if isinstance(spec, TensorSpec)]
 
-    def check(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise GraphError unless the graph called `name` serves these arguments."""
+    def check(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as the first call had them, by position or by keyword. Raises GraphError
+        unless the graph called `name` serves these, TypeError where build() takes others.
+        """
         if self._key((args, kwargs)) == self.key:
-            return
+            return args, kwargs
+        try:
+            args, kwargs = in_order(self.build, args, kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}: build() is {error}") from None
+        if self._key((args, kwargs)) == self.key:
+            return args, kwargs
         differences = list(self._differences(args, kwargs))
         if not differences:  # the same leaves, in other containers
             differences = ["the arguments are in other containers, or have other names"]
@@ -124,6 +134,14 @@ def _show(value: Any) -> str:
     if isinstance(value, TensorSpec):
         return "a tensor"
     return repr(value) if type(value) in _CONSTANTS else f"a {type(value).__name__}"
+
+
+def in_order(
+    build: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments, by position where that is possible."""
+    bound = inspect.signature(build, follow_wrapped=False).bind(*args, **kwargs)
+    return bound.args, bound.kwargs
 
 
 def named_leaves(

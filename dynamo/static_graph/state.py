@@ -18,7 +18,7 @@ from dynamo.static_graph import scaling, step
 from dynamo.static_graph.config import GraphConfig, blocks
 from dynamo.static_graph.hooks import BuildHooks, OverLimit
 from dynamo.static_graph.rates import scheduled
-from dynamo.static_graph.signature import Signature, TensorSpec, specs_of
+from dynamo.static_graph.signature import Signature, TensorSpec, in_order, specs_of
 
 if TYPE_CHECKING:
     from dynamo.api.context import CompileContext
@@ -125,7 +125,10 @@ class GraphState:
             if self._step is None or self._way() is not self._way_built:
                 self._prepare(graph, kwargs)
             if self.signature is not None:
-                self.signature.check(self.name, args, kwargs)
+                args, kwargs = self.signature.check(self.name, args, kwargs)
+            else:
+                with contextlib.suppress(TypeError):  # which build() raises itself
+                    args, kwargs = in_order(graph.build, args, kwargs)
             self._drop_gradients()
             outputs = self._call(graph, args, kwargs)
             if self.signature is None:

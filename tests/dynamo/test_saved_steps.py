@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -104,6 +105,31 @@ def test_the_state_dict_of_the_graph_is_the_weights(tmp_path, name):
     torch.testing.assert_close(net.state_dict(), twin.model.state_dict())
     with pytest.raises(ProgramError, match=r"missing: optimizers.0.state.0.\w+, "):
         dynamo.load(tmp_path / "step.fg", dict(net.state_dict(prefix="model.")))
+
+
+def test_a_second_thread_is_refused(tmp_path):
+    net = model()
+    graph = Step(net, OPTIMIZERS["sgd"](net.parameters()))
+    graph(X, Y)
+    dynamo.export(graph)(X, Y).save(tmp_path / "step.fg")
+    program = dynamo.load(tmp_path / "step.fg", backend="aot_eager")
+    entered, leave, losses = threading.Event(), threading.Event(), []
+    run = program._compiled["step"].run
+
+    def waiting(*inputs):
+        entered.set()
+        leave.wait(20)
+        return run(*inputs)
+
+    program._compiled["step"].run = waiting
+    thread = threading.Thread(target=lambda: losses.append(program(X, Y)))
+    thread.start()
+    entered.wait(20)
+    with pytest.raises(ProgramError, match="is running already, in another thread"):
+        program(X, Y)
+    leave.set()
+    thread.join()
+    assert losses[0].dim() == 0 and program(X, Y) < losses[0] + 1
 
 
 def test_gradients_that_stay_are_refused(tmp_path):

@@ -151,6 +151,25 @@ def test_dynamic():
         graph(torch.randn(4))
 
 
+def test_arguments_by_position_or_by_keyword_are_the_same():
+    def build(self, x, y=None, *rest, scale=1.0, **named):
+        return x * scale + (0 if y is None else y) + sum(rest) + sum(named.values())
+
+    x, y = torch.ones(2), torch.full((2,), 3.0)
+    for first in (((x, y), {"scale": 2.0}), ((), {"scale": 2.0, "y": y, "x": x})):
+        graph = graph_of(build)
+        for args, kwargs in (first, ((x,), {"y": y, "scale": 2.0}), ((x, y), {"scale": 2.0})):
+            assert graph(*args, **kwargs).tolist() == [5, 5]
+        assert len(graph._graph.context.records) == 1
+        with pytest.raises(GraphError, match="y is missing"):
+            graph(x, scale=2.0)
+        with pytest.raises(TypeError, match="multiple values for argument 'x'"):
+            graph(x, x=x, scale=2.0)
+    graph = graph_of(build)
+    assert graph(x, y, y, other=x).tolist() == [8, 8]
+    assert graph(x, y, y, other=x).tolist() == [8, 8]
+
+
 def test_a_lazy_module_takes_its_sizes_from_the_first_call():
     graph = Predict(nn.LazyLinear(3))
     x = torch.randn(2, 4)
@@ -417,6 +436,11 @@ MISUSES = {
         other_inputs(lambda graph: graph(3.0, one()[1])),
         GraphError,
         "x was a tensor and is 3.0",
+    ),
+    "missing_argument_later": (
+        other_inputs(lambda graph: graph(one()[0])),
+        TypeError,
+        r"Made_\d+: build\(\) is missing a required argument: 'batch'",
     ),
     "missing_argument": (
         lambda: graph_of(lambda self, x: x)(),
