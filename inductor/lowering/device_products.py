@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import torch
 
+from inductor import devices
 from inductor.codegen import triton_products as template
 from inductor.codegen.triton_products import Sizes
 from inductor.devices import EMPTY
@@ -27,11 +28,6 @@ PARTS = (2, 4, 8, 16, 32)  # of a sum
 LEAST_PART = 256  # elements
 
 
-def serves(device: torch.device) -> bool:
-    """Whether products there may be the template's."""
-    return device.type == "cuda"
-
-
 def device_product(
     ctx: Lowering, a: Tensor, b: Tensor, bias: Tensor | None = None, beta: Number = 1,
     alpha: Number = 1, *, read_by_one: bool = False,
@@ -41,7 +37,7 @@ def device_product(
     """
     val = ctx.val()
     size = ctx.shape()
-    if not serves(val.device) or val.dtype not in DTYPES or 0 in (*a.size, *b.size):
+    if not devices.is_gpu(val.device) or val.dtype not in DTYPES or 0 in (*a.size, *b.size):
         raise NotLowered("a product of the library alone")
     if ctx.strides(val) != contiguous_strides(size) and not is_symbolic(size):
         raise NotLowered("a result that is laid out otherwise")
@@ -206,4 +202,4 @@ def _settled(ctx: Lowering, t: Tensor) -> Tensor:
     return t
 
 
-__all__ = ["device_product", "serves"]
+__all__ = ["device_product"]
