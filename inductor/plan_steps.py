@@ -71,7 +71,10 @@ def build_plan(
             steps += triton.add(item, f"k{number}", live, _label(item))
         else:
             steps.append(KernelStep(**module.add(item, f"k{number}"), label=_label(item)))
-    planned = {
+    made = {name for s in steps if isinstance(s, AtenStep) for name in s.produces()}
+    products = [item.step.target for item in items if isinstance(item, ProductKernel)]
+    planned = {b.name for b in products if b.kind == "aten" and b.name not in made}
+    planned |= {
         n
         for s in steps
         if isinstance(s, AtenStep) and "out" in s.kwargs
@@ -119,7 +122,6 @@ def _product(
         steps = [triton.add_product(alone, f"{name}p", live, kept, _product_label(alone))]
     else:
         assert step.call is not None
-        step.target.kind = "aten"
         steps = _call(step.call, views, objects)
     if reader is not None:
         steps += triton.add(reader, name, live, _label(reader))

@@ -45,14 +45,19 @@ def device_product(
     sizes = (batch[0] if batch else 1, size[-2], a.size[-1], size[-1])
     call = None
     added = None if beta == 0 else bias  # not even NaN is taken of it then
-    if not (_is_cast(ctx, a) or _is_cast(ctx, b)) or not _is_better(ctx, sizes, val.dtype):
+    casts = [t for t in (a, b) if _is_cast(t)]
+    for t in (a, b):
+        if all(t is not one for one in casts):
+            ctx.realize(t)
+    if not casts or not _is_better(ctx, sizes, val.dtype):
         found = _in_parts(ctx, sizes, a, b, added, (alpha, beta), read_by_one)
         if found is not None:
             return found
         given = [*([] if bias is None else [ctx.realize(bias)]), ctx.realize(a), ctx.realize(b)]
         kwargs = {"beta": beta, "alpha": alpha} if bias is not None else {}
         call = AtenCall(f"aten{len(ctx.program.steps)}", ctx.node.target, given, kwargs, [])
-    target = ctx.new_buffer(size, contiguous_strides(size), Tensor(size, val.dtype, val.device))
+    like, kind = Tensor(size, val.dtype, val.device), "temp" if call is None else "aten"
+    target = ctx.new_buffer(size, contiguous_strides(size), like, kind)
     if call is not None:
         call.outputs = [target]
     place = _place(sizes)
@@ -116,13 +121,14 @@ def _operand(t: Tensor, place: Indices) -> Operand:
 # --- casts ----------------------------------------------------------------------------------------
 
 
-def _is_cast(ctx: Lowering, t: Tensor) -> bool:
-    """Whether a lazy tensor is the elements of a tensor in memory, of another type."""
+def _is_cast(t: Tensor) -> bool:
+    """Whether a lazy tensor is the elements of a strided tensor in memory, perhaps of another
+    type."""
     if t.window is not None or t.reads != 1:
         return False
     tape = _operand(t, tuple(Index({Var(f"i{d}", n): 1}) for d, n in enumerate(t.size))).tape
-    return all(value.op in ("load", "to_dtype") for value in tape.values) and not any(
-        access.masked for access in tape.loads()
+    return all(value.op in ("load", "to_dtype") for value in tape.values) and all(
+        access.index.is_affine() and not access.masked for access in tape.loads()
     )
 
 
