@@ -59,6 +59,11 @@ DEVICES = {
 _BY_CAPABILITY = ((100, "b200"), (90, "h100"), (89, "l4"), (86, "l4"), (0, "a100"))
 
 
+def is_gpu(device: torch.device) -> bool:
+    """Whether kernels for the device are Triton's."""
+    return device.type == "cuda"
+
+
 def device_model(number: int = 0, target: str = "") -> Device:
     """The model of a GPU by its number, or by the target that is compiled for in its place."""
     if target:

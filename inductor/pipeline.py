@@ -48,12 +48,13 @@ from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
 from fxgraph.node import Node
 from fxgraph.passes import cse
-from inductor import plan_cache
+from inductor import devices, plan_cache
 from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.convolutions import generated_convolutions
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
+from inductor.device_tuning import Tuner
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.fold import fold_batch_norms
 from inductor.ir import Program
@@ -66,7 +67,7 @@ from inductor.plan_steps import build_plan
 from inductor.products import choose_products
 from inductor.quantized import widen_int8
 from inductor.recovery import recover
-from inductor.runtime import cubin, toolchain
+from inductor.runtime import cubin, driver, toolchain
 from inductor.runtime.device_graph import DeviceGraphs, device_for
 from inductor.runtime.driver import Loaded, load_kernels
 from inductor.runtime.link import Derived, link
@@ -224,7 +225,9 @@ def _recall(c: Compilation) -> None:
     """A plan kept by an earlier process replaces the stages that would make it."""
     assert c.functional is not None
     if c.cached:
-        c.key = plan_cache.key_of(c.functional, c.static, c.options, c.derived)
+        gpu = _gpu(c)
+        kind = devices.kind_of(gpu.index or 0, c.options.target) if gpu is not None else ""
+        c.key = plan_cache.key_of(c.functional, c.static, c.options, c.derived, kind)
         c.spec = plan_cache.recall(c.key)
 
 
@@ -238,11 +241,13 @@ def _lower(c: Compilation) -> None:
         for value in leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor) and value.device.type not in _DEVICES:
                 raise NoKernels(f"tensors on {value.device.type}")
+    gpu = _gpu(c)
     c.program, c.results = lower_graph(
         c.functional.graph_module,
         static=c.static,
         aten_ops=[*c.options.aten_ops, *sorted(c.left_to_aten)],
         derived=c.derived,
+        gpu=devices.device_model(gpu.index or 0, c.options.target) if gpu is not None else None,
     )
     c.program.outputs = plan_outputs(c.program, c.functional, c.results)
 
@@ -258,7 +263,7 @@ def _schedule(c: Compilation) -> None:
 def _codegen(c: Compilation) -> None:
     while c.spec is None:
         assert c.program is not None
-        c.triton = TritonModule(c.program)
+        c.triton = _triton_module(c)
         try:
             c.module, c.spec = build_plan(c.program, c.items, c.triton)
         except NoTriton as missing:
@@ -271,6 +276,31 @@ def _codegen(c: Compilation) -> None:
     if c.options.parallel_compile and len(c.spec.source) >= SPLIT_CHARACTERS:
         c.spec.units = c.module.units(2)
     plan_cache.keep(c.key, c.spec)
+
+
+def _triton_module(c: Compilation) -> TritonModule:
+    """With kernels for the device that the graph is on, measured there if that is wanted."""
+    gpu = _gpu(c)
+    if gpu is None:
+        assert c.program is not None
+        return TritonModule(c.program)
+    assert c.program is not None
+    number, target = gpu.index or 0, c.options.target
+    tuner = None
+    if c.options.tuning == "full" and not target:
+        device = driver.tuned_device(gpu)
+        tuner = Tuner(device, devices.kind_of(number)) if device is not None else None
+    return TritonModule(c.program, device=devices.device_model(number, target), tuner=tuner)
+
+
+def _gpu(c: Compilation) -> torch.device | None:
+    """The first GPU that a tensor of the graph is on."""
+    assert c.functional is not None
+    for node in c.functional.graph_module.graph.nodes:
+        for value in leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor) and devices.is_gpu(value.device):
+                return value.device
+    return None
 
 
 def _leave_to_aten(c: Compilation, missing: NoTriton) -> None:

@@ -19,6 +19,7 @@ import torch
 
 from fxgraph.aot import FunctionalGraph
 from inductor.lowering.creation import fills_memory
+from inductor.lowering.device_products import allows_tf32
 from inductor.runtime import cache
 from inductor.runtime.plan import PlanError, PlanSpec
 
@@ -45,9 +46,15 @@ class _NoKey(Exception):
 
 
 def key_of(
-    functional: FunctionalGraph, static: Sequence[bool], options: Any, derived: Any = None
+    functional: FunctionalGraph,
+    static: Sequence[bool],
+    options: Any,
+    derived: Any = None,
+    kind: str = "",
 ) -> str | None:
-    """The plan's key, or None if this graph cannot be kept."""
+    """The plan's key, or None if this graph cannot be kept. kind: of the GPU that kernels are
+    chosen for.
+    """
     try:
         gm = functional.graph_module
         nodes = [_node(gm, node) for node in gm.graph.nodes]
@@ -55,7 +62,7 @@ def key_of(
     except _NoKey:
         return None
     about = (frame, functional.input_mutations, functional.same_inputs, list(static), str(derived))
-    state = (torch.get_default_dtype(), fills_memory())
+    state = (torch.get_default_dtype(), fills_memory(), kind, allows_tf32() if kind else False)
     return cache.plan_key("\n".join(nodes), about, (options, torch.get_num_threads(), state))
 
 

@@ -3,10 +3,12 @@ ViewSteps."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
+from inductor.codegen.triton_products import follows
 from inductor.ir import (
     AtenCall,
     Buffer,
@@ -57,15 +59,7 @@ def build_plan(
         if isinstance(item, Call):
             steps += _call(item.step, views, objects)
         elif isinstance(item, ProductKernel) and isinstance(item.step, DeviceProduct):
-            name, label = f"k{number}", _product_label(item)
-            if triton.takes_product(item, kept):
-                steps += triton.add_product(item, name, live, kept, label)
-                continue
-            assert item.step.call is not None
-            item.step.target.kind = "aten"
-            steps += _call(item.step.call, views, objects)
-            if item.reader is not None:
-                steps += triton.add(item.reader, name, live, _label(item.reader))
+            steps += _product(item, f"k{number}", triton, live, kept, views, objects)
         elif isinstance(item, ProductKernel):
             label, operations = _product_label(item), _operations(item)
             found = module.add_product(item, f"k{number}")
@@ -81,7 +75,10 @@ def build_plan(
         else:
             fields = module.add(item, f"k{number}")
             steps.append(KernelStep(**fields, label=_label(item), operations=_operations(item)))
-    planned = {
+    made = {name for s in steps if isinstance(s, AtenStep) for name in s.produces()}
+    products = [item.step.target for item in items if isinstance(item, ProductKernel)]
+    planned = {b.name for b in products if b.kind == "aten" and b.name not in made}
+    planned |= {
         n
         for s in steps
         if isinstance(s, AtenStep) and "out" in s.kwargs
@@ -107,6 +104,32 @@ def build_plan(
         objects=objects,
     )
     return module, spec
+
+
+def _product(
+    item: ProductKernel,
+    name: str,
+    triton: TritonModule,
+    live: set[str],
+    kept: set[str],
+    views: dict[Window, str],
+    objects: list[Any],
+) -> list[Any]:
+    """The steps of a product on a GPU, and of the kernel that reads its result."""
+    step, reader = item.step, item.reader
+    assert isinstance(step, DeviceProduct)
+    template = triton.takes_product(item, kept)
+    if template and (reader is None or follows(step, reader) is not None):
+        return [triton.add_product(item, name, live, kept, _product_label(item))]
+    if template:
+        alone = replace(item, reader=None)
+        steps = [triton.add_product(alone, f"{name}p", live, kept, _product_label(alone))]
+    else:
+        assert step.call is not None
+        steps = _call(step.call, views, objects)
+    if reader is not None:
+        steps += triton.add(reader, name, live, _label(reader))
+    return steps
 
 
 def _label(item: Kernel | Bundle) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from inductor.codegen import triton_products
-from inductor.codegen.triton_loops import HEAD, PROGRAM, Emitter, TritonKernel
+from inductor.codegen.triton_loops import HEAD, PROGRAM, Emitter, Tiles, TritonKernel
 from inductor.codegen.triton_ops import NoTriton
 from inductor.codegen.triton_products import ProductEmitter
+from inductor.device_tuning import Tuner
 from inductor.devices import BANDWIDTH, EMPTY, Device, device_model
 from inductor.ir import Buffer, DeviceProduct, Program
 from inductor.runtime.plan import LaunchStep, TritonSpec
@@ -21,6 +22,7 @@ from inductor.schedule.fusion import Bundle, Kernel, ProductKernel
 from inductor.sizes import hint, product
 
 MOST_PARTS = 64  # kernels of a bundle that are launched as one
+MOST_CANDIDATES = 8  # forms of a kernel that are measured
 
 
 def emit(
@@ -65,16 +67,21 @@ def emit_together(parts: Sequence[TritonKernel], name: str) -> TritonKernel | No
 class TritonModule:
     """The Triton kernels of one program, and the plan steps that launch them.
 
-    `device`: that they are chosen for, by its model. `everywhere` makes Triton kernels for CPU
-    buffers too, which Triton's interpreter can run.
+    `device`: that they are chosen for, by its model, unless `tuner` measures. `everywhere` makes
+    Triton kernels for CPU buffers too, which Triton's interpreter can run.
     """
 
     def __init__(
-        self, program: Program, everywhere: bool = False, device: Device | None = None
+        self,
+        program: Program,
+        everywhere: bool = False,
+        device: Device | None = None,
+        tuner: Tuner | None = None,
     ) -> None:
         self.program = program
         self.everywhere = everywhere
         self.device = device or device_model()
+        self.tuner = tuner
         self.kernels: dict[str, TritonKernel] = {}
 
     def takes(self, item: Kernel | Bundle) -> bool:
@@ -97,10 +104,26 @@ class TritonModule:
                 return [together.step(label)]
         steps = []
         for number, part in enumerate(parts):
-            kernel = self._emitter(part, f"{name}_{number}" if number else name, live).emit()
-            self.kernels[kernel.name] = kernel
-            steps.append(kernel.step(label))
+            own = f"{name}_{number}" if number else name
+            steps.append(self._fastest(own, self._candidates(part, own, live)).step(label))
         return steps
+
+    def _candidates(self, part: Kernel, name: str, live: Collection[str]) -> list[TritonKernel]:
+        """Forms of a kernel; the first is the one that the cost model chooses."""
+        first = self._emitter(part, name, live)
+        if self.tuner is None or part.is_scatter:
+            return [first.emit()]
+        return [
+            self._emitter(part, name, live, tiles=tiles).emit()
+            for tiles in first.choices()[:MOST_CANDIDATES]
+        ]
+
+    def _fastest(self, name: str, candidates: Sequence[TritonKernel]) -> TritonKernel:
+        chosen = 0
+        if self.tuner is not None and len(candidates) > 1:
+            chosen = self.tuner.fastest(candidates, self.program.buffers)
+        self.kernels[name] = candidates[chosen]
+        return candidates[chosen]
 
     def takes_product(self, item: ProductKernel, kept: Collection[str]) -> bool:
         """Whether the template is expected to be faster than the library's operator, and a kernel
@@ -109,6 +132,8 @@ class TritonModule:
         assert isinstance(step, DeviceProduct)
         if step.call is None:
             return True
+        if self.tuner is not None:
+            return self._is_measured_faster(item, kept)
         device, about = self.device, (step.size, step.dtype, step.precision, self.device)
         own = triton_products.best_seconds(*about)
         library = triton_products.library_seconds(*about)
@@ -118,33 +143,54 @@ class TritonModule:
         nbytes = hint(product(step.target.size)) * step.target.dtype.itemsize * moved
         return own < library + EMPTY + nbytes / (device.bandwidth * BANDWIDTH)
 
+    def _is_measured_faster(self, item: ProductKernel, kept: Collection[str]) -> bool:
+        """The template's best form, with the kernel that reads it, against the operator's."""
+        assert isinstance(item.step, DeviceProduct) and self.tuner is not None
+        follows = triton_products.follows(item.step, item.reader) is not None
+        live = {item.step.target.name, *(item.reader.writes() if item.reader else ())}
+        reader = item.reader if follows else None
+        name = item.step.target.name
+        own = self._products(replace(item, reader=reader), "own", frozenset(), name in kept)
+        after = self._candidates(reader, "after", live)[:1] if reader is not None else []
+        return self.tuner.beats(own, item.step.call, after, self.program.buffers)
+
     def add_product(
         self, item: ProductKernel, name: str, live: Collection[str], kept: Collection[str],
         label: str = "",
-    ) -> list[LaunchStep]:  # fmt: skip
-        """The step of a product by the template, and of the kernel that reads its result: one,
-        where the kernel can follow it tile by tile. kept: results that others read, too.
+    ) -> LaunchStep:  # fmt: skip
+        """The step of a product by the template, with the kernel that reads its result, which has
+        to follow it. kept: results that others read, too.
         """
         step = item.step
         assert isinstance(step, DeviceProduct)
-        if item.reader is not None and triton_products.follows(step, item.reader) is None:
-            alone = replace(item, reader=None)
-            first = self.add_product(alone, f"{name}p", live, kept, label)
-            return [*first, *self.add(item.reader, name, live, label)]
         local = frozenset(item.reader.writes().keys() - live) if item.reader else frozenset()
+        made = self._products(item, name, local, step.target.name in kept)
+        return self._fastest(name, made).step(label)
+
+    def _products(
+        self, item: ProductKernel, name: str, local: frozenset[str], kept: bool
+    ) -> list[TritonKernel]:
+        """Forms of the template; the first is the one that the cost model chooses."""
+        step = item.step
+        assert isinstance(step, DeviceProduct)
         about = (step.size, step.dtype, step.precision, self.device)
-        tiles = triton_products.configurations(*about)[0]
-        emitter = ProductEmitter(
-            item, self.program.buffers, name, local, tiles, step.target.name in kept
-        )
-        self.kernels[name] = emitter.emit()
-        return [self.kernels[name].step(label)]
+        most = 1 if self.tuner is None else MOST_CANDIDATES
+        return [
+            ProductEmitter(item, self.program.buffers, name, local, tiles, kept).emit()
+            for tiles in triton_products.configurations(*about)[:most]
+        ]
 
     def _emitter(
-        self, kernel: Kernel, name: str, live: Collection[str], program: str = PROGRAM
+        self,
+        kernel: Kernel,
+        name: str,
+        live: Collection[str],
+        program: str = PROGRAM,
+        tiles: Tiles | None = None,
     ) -> Emitter:
         local = frozenset(kernel.writes().keys() - live)
-        return Emitter(kernel, self.program.buffers, name, local, program)
+        units = self.device.units
+        return Emitter(kernel, self.program.buffers, name, local, program, tiles, units)
 
     def specs(self) -> list[TritonSpec]:
         return [kernel.spec() for kernel in self.kernels.values()]

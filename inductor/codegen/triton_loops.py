@@ -44,7 +44,10 @@ from inductor.sizes import (
 
 PERSISTENT_ROW = 4096  # elements; longer rows are looped over
 LOOPED_TILE = 2048
-POINTWISE_BLOCK = 1024
+POINTWISE_BLOCK, POINTWISE_BLOCKS = 1024, (2048, 1024, 512, 256)
+# Elements of a tile of rows that lie side by side, of whole ones or of parts.
+TALL_TILE, TALL_LOOPED = 8192, 4096
+UNITS = 132  # multiprocessors of a device that is not known
 TILE = 2048  # elements of a tile of short rows
 PROGRAM = "tl.program_id(0)"
 HEAD = """import triton
@@ -54,6 +57,15 @@ from inductor.runtime.triton_math import math
 
 
 """
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Of a kernel of loops: elements along x, and along r (0: of a pointwise kernel)."""
+
+    x: int
+    r: int
+    warps: int
 
 
 @dataclass
@@ -150,6 +162,8 @@ class Emitter:
         name: str,
         local: frozenset[str],
         program: str = PROGRAM,
+        tiles: Tiles | None = None,
+        units: int = UNITS,
     ) -> None:
         self.kernel = kernel
         self.program = program  # its number in the text: asked for, or a parameter
@@ -169,7 +183,10 @@ class Emitter:
         self.args: list[str] = []
         self.sizes: list[Size] = []
         self.lines: list[str] = []
-        self.constants, self.programs, self.num_warps = self._tiles()
+        self.units = units
+        tiles = tiles or self.choices()[0]
+        self.constants = {"XBLOCK": tiles.x} | ({"RBLOCK": tiles.r} if tiles.r else {})
+        self.programs, self.num_warps = ceil_div(self.x.size, tiles.x), tiles.warps
 
     def _needs_int64(self, indices: Iterable[Index]) -> bool:
         try:
@@ -183,14 +200,56 @@ class Emitter:
         """What positions of the kernel's own axes stay below."""
         return extent([*self.kernel.outer, *self.kernel.inner])
 
-    def _tiles(self) -> tuple[dict[str, int], Extent, int]:
-        rows = self.x.size
+    def choices(self) -> list[Tiles]:
+        """Tiles that may be fast; the first one by the cost model."""
         if self.r is None:
-            block = min(POINTWISE_BLOCK, power_of_two(hint(rows)))
-            return {"XBLOCK": block}, ceil_div(rows, block), 4
+            most = power_of_two(hint(self.x.size))
+            blocks = [n for n in POINTWISE_BLOCKS if n <= most] or [most]
+            # The largest that gives every multiprocessor work; threads of 2 elements at least.
+            enough = [n for n in blocks if hint(ceil_div(self.x.size, n)) >= 2 * self.units]
+            first = max((n for n in enough if n <= POINTWISE_BLOCK), default=blocks[-1])
+            return [Tiles(n, 0, 4) for n in sorted(blocks, key=lambda n: n != first)]
+        most = power_of_two(hint(self.x.size))
+        if self._rows_are_neighbours():
+            return self._tall(most)
         across = self._across(self.r.size)
-        down = min(max(1, TILE // across), power_of_two(hint(rows)), 64)
-        return {"XBLOCK": down, "RBLOCK": across}, ceil_div(rows, down), 8 if across >= 2048 else 4
+        down = min(max(1, TILE // across), most, 64)
+        while down > 1 and hint(ceil_div(self.x.size, down)) < self.units:
+            down //= 2
+        first_ = Tiles(down, across, 8 if across >= 2048 else 4)
+        others = [Tiles(down, across, warps) for warps in (2, 4, 8, 16) if warps * 32 <= across]
+        others += [Tiles(n, across, first_.warps) for n in (down // 2, down * 2) if 0 < n <= most]
+        return list(dict.fromkeys([first_, *others]))
+
+    def _tall(self, most: int) -> list[Tiles]:
+        """Of rows that lie side by side: enough of them for a transaction of memory."""
+        assert self.r is not None
+        whole = power_of_two(hint(self.r.size))
+        fits = bounds(self.r.size)[1] is not None and whole * 16 <= TALL_TILE
+        found = []
+        for down in (64, 32, 16):
+            across = whole if fits and whole * down <= TALL_TILE else TALL_LOOPED // down
+            tiles = Tiles(min(down, most), min(across, whole), 8)
+            if not fits or tiles.r >= whole:
+                found.append(tiles)
+
+        def order(tiles: Tiles) -> tuple[bool, int]:
+            few = hint(ceil_div(self.x.size, tiles.x)) < self.units
+            return few, tiles.x if few else -tiles.x
+
+        return sorted(dict.fromkeys(found), key=order)
+
+    def _rows_are_neighbours(self) -> bool:
+        """Whether most tensors have elements of neighbouring rows side by side, not those of a row
+        of their own."""
+        assert self.r is not None
+        votes = 0
+        for step in self.kernel.steps:
+            for index in (*step.tape.indices(), step.index):
+                found = index.substitute(self.meaning).terms
+                if self.r.var in found and self.x.var in found:
+                    votes += (found[self.x.var] == 1) - (found[self.r.var] == 1)
+        return votes > 0
 
     @staticmethod
     def _across(length: Extent) -> int:

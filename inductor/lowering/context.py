@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from inductor import devices
 from inductor.devices import device_model
-from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides
+from inductor.index import ZERO, FloorDiv, Index, Mod, Var, contiguous_strides, delinearize
 from inductor.ir import (
     AtenCall,
     Buffer,
@@ -46,6 +47,9 @@ Number = bool | int | float
 # A lazy value that costs more than this for one element is put in memory instead of being inlined
 # further.
 MAX_WORK, MAX_READS = 64, 10
+# Bytes that one program of a GPU reads to reduce a row, or TOGETHER rows that lie side by side:
+# more are split, into parts of no less than the least.
+MUCH_WORK, LEAST_WORK, TOGETHER = 1 << 16, 1 << 13, 32
 # An output element must be worth this many input elements before recomputing the input matters.
 BROADCAST_FACTOR = 8
 
@@ -298,11 +302,12 @@ class Lowering:
         body: Callable[[Value], Value] = lambda v: v,
         compute: torch.dtype | None = None,
         position: bool = False,
+        whole: bool = False,
     ) -> Tensor:
         """Reduce `body(element)` over `dims` with the dimensions kept as 1; the result is realised.
 
         With `position` the reduction also sees the row-major position among the reduced elements
-        (argmax).
+        (argmax). On a GPU, few long rows are reduced in parts, and these then, unless `whole`.
         """
         if t.split is not None:
             self.realize(t)
@@ -311,6 +316,10 @@ class Lowering:
         out_size = tuple(1 if d in dims else n for d, n in enumerate(t.size))
         reduced = [t.size[d] for d in dims]
         compute = COMPUTE_TYPES[compute or t.dtype]
+        if devices.is_gpu(t.device) and not (whole or position):
+            parts = self._parts(t, kept, reduced)
+            if parts > 1:
+                return self._reduce_parts(kind, t, dims, dtype, body, compute, parts)
 
         def both(idx: list[Index], ridx: list[Index]) -> tuple[Value, ...]:
             full: list[Index] = [ZERO] * len(t.size)
@@ -345,6 +354,57 @@ class Lowering:
         else:
             self.loops(size, range(len(size)), reduced, both, where, kind, buffer)
         return result
+
+    def _parts(self, t: Tensor, kept: Sequence[int], reduced: Sequence[Extent]) -> int:
+        """In how many parts a reduction keeps the GPU busy: a divisor of its length, or 1."""
+        length, rows = product(reduced), hint(product(t.size[d] for d in kept))
+        if not isinstance(length, int) or not rows:
+            return 1
+        stride = t.window.stride if t.window is not None else contiguous_strides(t.size)
+        together = any(stride[d] == 1 and t.size[d] != 1 for d in kept)
+        beside = min(rows, TOGETHER) if together else 1  # rows of a tile
+        nbytes = length * beside * t.dtype.itemsize
+        wanted = 4 * self.gpu.units * beside // rows
+        if nbytes < MUCH_WORK or wanted < 4:
+            return 1
+        most = min(wanted, nbytes // LEAST_WORK)
+        return max((n for n in range(1, most + 1) if length % n == 0), default=1)
+
+    def _reduce_parts(
+        self,
+        kind: str,
+        t: Tensor,
+        dims: Sequence[int],
+        dtype: torch.dtype,
+        body: Callable[[Value], Value],
+        compute: torch.dtype,
+        parts: int,
+    ) -> Tensor:
+        """Every row in parts of equal length; then their results."""
+        kept = [d for d in range(len(t.size)) if d not in dims]
+        reduced = [t.size[d] for d in dims]
+        each = exact(product(reduced), parts)
+        assert each is not None
+
+        def inner(idx: Indices) -> Value:
+            full: list[Index] = [ZERO] * len(t.size)
+            for d, i in zip(kept, idx, strict=False):
+                full[d] = i
+            place = delinearize(idx[-2] * each + idx[-1], reduced)
+            for d, i in zip(dims, place, strict=True):
+                full[d] = i
+            return t.load(tuple(full))
+
+        rows = [t.size[d] for d in kept]
+        split = Tensor((*rows, parts, each), t.dtype, t.device, inner=inner, work=t.work)
+        split.reads = t.reads
+        count = len(rows)
+        between = self.reduce(kind, split, [count + 1], compute, body, compute, whole=True)
+        total = self.reduce(kind, between, [count], dtype, compute=compute, whole=True)
+        assert total.window is not None
+        size = tuple(1 if d in dims else n for d, n in enumerate(t.size))
+        window = Window(total.window.buffer, size, contiguous_strides(size))
+        return Tensor(size, dtype, t.device, window)
 
     def _allocate(self, buffer: Buffer) -> None:
         """A buffer of no elements, which no loop fills but which may be returned."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import torch
 
+from inductor import devices
 from inductor.codegen import triton_products as template
 from inductor.codegen.triton_products import Sizes
 from inductor.devices import EMPTY
@@ -27,11 +28,6 @@ PARTS = (2, 4, 8, 16, 32)  # of a sum
 LEAST_PART = 256  # elements
 
 
-def serves(device: torch.device) -> bool:
-    """Whether products there may be the template's."""
-    return device.type == "cuda"
-
-
 def device_product(
     ctx: Lowering, a: Tensor, b: Tensor, bias: Tensor | None = None, beta: Number = 1,
     alpha: Number = 1, *, read_by_one: bool = False,
@@ -41,7 +37,7 @@ def device_product(
     """
     val = ctx.val()
     size = ctx.shape()
-    if not serves(val.device) or val.dtype not in DTYPES or 0 in (*a.size, *b.size):
+    if not devices.is_gpu(val.device) or val.dtype not in DTYPES or 0 in (*a.size, *b.size):
         raise NotLowered("a product of the library alone")
     if ctx.strides(val) != contiguous_strides(size) and not is_symbolic(size):
         raise NotLowered("a result that is laid out otherwise")
@@ -49,14 +45,19 @@ def device_product(
     sizes = (batch[0] if batch else 1, size[-2], a.size[-1], size[-1])
     call = None
     added = None if beta == 0 else bias  # not even NaN is taken of it then
-    if not (_is_cast(ctx, a) or _is_cast(ctx, b)) or not _is_better(ctx, sizes, val.dtype):
+    casts = [t for t in (a, b) if _is_cast(t)]
+    for t in (a, b):
+        if all(t is not one for one in casts):
+            ctx.realize(t)
+    if not casts or not _is_better(ctx, sizes, val.dtype):
         found = _in_parts(ctx, sizes, a, b, added, (alpha, beta), read_by_one)
         if found is not None:
             return found
         given = [*([] if bias is None else [ctx.realize(bias)]), ctx.realize(a), ctx.realize(b)]
         kwargs = {"beta": beta, "alpha": alpha} if bias is not None else {}
         call = AtenCall(f"aten{len(ctx.program.steps)}", ctx.node.target, given, kwargs, [])
-    target = ctx.new_buffer(size, contiguous_strides(size), Tensor(size, val.dtype, val.device))
+    like, kind = Tensor(size, val.dtype, val.device), "temp" if call is None else "aten"
+    target = ctx.new_buffer(size, contiguous_strides(size), like, kind)
     if call is not None:
         call.outputs = [target]
     place = _place(sizes)
@@ -120,13 +121,14 @@ def _operand(t: Tensor, place: Indices) -> Operand:
 # --- casts ----------------------------------------------------------------------------------------
 
 
-def _is_cast(ctx: Lowering, t: Tensor) -> bool:
-    """Whether a lazy tensor is the elements of a tensor in memory, of another type."""
+def _is_cast(t: Tensor) -> bool:
+    """Whether a lazy tensor is the elements of a strided tensor in memory, perhaps of another
+    type."""
     if t.window is not None or t.reads != 1:
         return False
     tape = _operand(t, tuple(Index({Var(f"i{d}", n): 1}) for d, n in enumerate(t.size))).tape
-    return all(value.op in ("load", "to_dtype") for value in tape.values) and not any(
-        access.masked for access in tape.loads()
+    return all(value.op in ("load", "to_dtype") for value in tape.values) and all(
+        access.index.is_affine() and not access.masked for access in tape.loads()
     )
 
 
@@ -206,4 +208,4 @@ def _settled(ctx: Lowering, t: Tensor) -> Tensor:
     return t
 
 
-__all__ = ["device_product", "serves"]
+__all__ = ["device_product"]

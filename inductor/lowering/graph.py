@@ -12,6 +12,7 @@ import torch
 from fxgraph.faults import blame
 from fxgraph.node import Node
 from inductor.derive import Derivation
+from inductor.devices import Device
 from inductor.ir import Buffer, Loops, Program, Tensor, Window
 from inductor.lowering import (  # noqa: F401  (fill the table)
     attention,
@@ -46,15 +47,18 @@ def lower_graph(
     static: Sequence[bool] = (),
     aten_ops: Sequence[str] = (),
     derived: Derivation | None = None,
+    gpu: Device | None = None,
 ) -> tuple[Program, list[Any]]:
     """Lower a functional graph module. Returns the program and, per graph output, a Tensor or plain
     value.
 
     `static[i]`: placeholder i is a parameter. `aten_ops`: operators to leave to aten, by name.
-    `derived`: nodes that are computed elsewhere, with the names of their values.
+    `derived`: nodes that are computed elsewhere, with the names of their values. `gpu`: that
+    kernels are chosen for.
     Raises sizes.Undecided for a graph whose sizes have no form here.
     """
     run = _Run(gm, static, frozenset(aten_ops))
+    run.ctx.gpu = gpu or run.ctx.gpu
     for node in gm.graph.nodes:
         if derived is not None and derived.skips(node):
             run.derived(node, derived.kept.get(node))

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from inductor import devices
 from inductor.index import contiguous_strides
 from inductor.ir import PanelProduct, Tensor, Window, Winograd
 from inductor.lowering.context import Lowering, Number
-from inductor.lowering.device_products import device_product, serves
+from inductor.lowering.device_products import device_product
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.panels import panel_mm
@@ -31,7 +32,7 @@ def addmm(
     read the result while it adds. Where no kernel reads the result anyway, the library does both.
     """
     val = ctx.val()
-    if serves(val.device):
+    if devices.is_gpu(val.device):
         read = _is_read_by_one_kernel(ctx.node)
         return device_product(ctx, a, b, bias, beta, alpha, read_by_one=read)
     rounds_once = val.dtype in (torch.float32, torch.float64)

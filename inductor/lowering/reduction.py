@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from inductor import devices
 from inductor.ir import Tensor, Value
 from inductor.lowering import views
 from inductor.lowering.context import Lowering
@@ -50,6 +51,8 @@ def reduce(
     dims = dims_of(x, dim)
     count = count_of(x, dims)
     whole = len(dims) == len(x.size) and x.split is None
+    if devices.is_gpu(x.device) and isinstance(count, int):
+        whole = False  # ctx.reduce splits it
     shape = _pieces(x.size, count) if whole and hint(count) >= MANY_ELEMENTS else None
     if shape is not None:
         flat = views.view(ctx, x, shape)

@@ -19,6 +19,7 @@ from inductor.runtime import _plan, cubin
 from inductor.runtime.plan import TritonSpec
 
 _plan.DeviceError.passed_on = True  # another way through the compiler mends no device
+ROUNDS, CALLS = 5, 5  # of what is measured
 LIBRARY = "libcuda.so.1" if os.name == "posix" else "nvcuda.dll"
 
 
@@ -73,6 +74,21 @@ class Nvidia:
 
     def graph(self) -> TorchGraph:
         return TorchGraph(self.number)
+
+    def time(self, call: Callable[[], object]) -> float:
+        """Seconds of a call's work on the device: the least of several."""
+        best = float("inf")
+        with torch.cuda.device(self.number):
+            call()
+            for _ in range(ROUNDS):
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                for _ in range(CALLS):
+                    call()
+                end.record()
+                end.synchronize()
+                best = min(best, start.elapsed_time(end) / 1e3 / CALLS)
+        return best
 
     def _code(self, made: cubin.Cubin) -> _plan.DeviceKernel:
         return self.driver.load(
@@ -137,6 +153,15 @@ def device_of(device: torch.device, target: str = "") -> Nvidia | ByTriton:
     if device.type != "cuda" or torch.version.cuda is None:  # Triton's interpreter, or ROCm
         return ByTriton()
     return Nvidia(device.index or 0, cuda_driver(), target)
+
+
+def tuned_device(device: torch.device) -> Nvidia | None:
+    """The device, if kernels can be measured there."""
+    try:
+        found = device_of(device)
+    except _plan.DeviceError:
+        return None
+    return found if isinstance(found, Nvidia) else None
 
 
 def load_kernels(kernels: Sequence[TritonSpec], target: str = "") -> dict[str, Any]:

@@ -129,8 +129,8 @@ def image(parameters: int) -> bytes:
 class Simulated(TritonModule):
     """The Triton kernels of CPU buffers; `cpp` has the same kernels for this processor."""
 
-    def __init__(self, program) -> None:
-        super().__init__(program, everywhere=True)
+    def __init__(self, program, **chosen) -> None:
+        super().__init__(program, everywhere=True, **chosen)
         self.cpp: CppModule | None = None
         self.host: dict[str, dict] = {}
         latest.append(self)

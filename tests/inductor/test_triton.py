@@ -18,7 +18,7 @@ from inductor.codegen.triton import NoTriton, emit
 from inductor.index import Var
 from inductor.ops import ops
 from inductor.runtime.cubin import compile_kernels
-from tests.inductor import triton_cases, triton_products
+from tests.inductor import triton_cases, triton_products, triton_rows
 from tests.inductor.triton_cases import CASES, Builder, emit_case
 from tests.inductor.triton_programs import PROGRAMS, SYMBOLIC
 
@@ -79,6 +79,16 @@ def interpreted_products():
 )
 def test_product_interpreted(interpreted_products, name):
     assert interpreted_products[name] is None, interpreted_products[name]
+
+
+@pytest.fixture(scope="module")
+def interpreted_rows():
+    return run_interpreted("triton_rows")
+
+
+@pytest.mark.parametrize("name", triton_rows.CASES)
+def test_rows_interpreted(interpreted_rows, name):
+    assert interpreted_rows[name] is None, interpreted_rows[name]
 
 
 @pytest.mark.parametrize("name", CASES)

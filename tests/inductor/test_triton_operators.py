@@ -1,5 +1,5 @@
 """torch's table of operators and small models in Triton's interpreter, against eager
-(triton_operators.py, triton_models.py)."""
+(triton_operators.py, triton_models.py, triton_zoo.py)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("triton")
 
+from tests.inductor import triton_zoo
 from tests.inductor.triton_models import MODELS
 
 pytestmark = pytest.mark.slow
@@ -46,6 +47,15 @@ def test_models(name):
     wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
     assert not wrong, "\n".join(wrong)
     assert len(lines) == 2 * len(MODELS[name][2]) and all(line["kernels"] for line in lines)
+
+
+@pytest.mark.parametrize("name", triton_zoo.MODELS)
+def test_models_of_libraries(name):
+    lines = interpreted("triton_zoo", name)
+    wrong = [f"{x['case']}: {x['error']}" for x in lines if x["error"]]
+    assert not wrong, "\n".join(wrong)
+    assert len(lines) == 2 * len(triton_zoo.MODELS[name][1])
+    assert all(line["kernels"] for line in lines)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

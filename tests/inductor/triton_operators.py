@@ -15,7 +15,7 @@ import warnings
 import torch
 
 import dynamo
-from inductor import pipeline, plan_cache
+from inductor import devices, pipeline, plan_cache
 from inductor.codegen.triton import TritonModule
 from tests.dynamo.torch_ops import operators
 from tests.inductor.test_operators import LEFT_OUT, assert_same, outcome
@@ -25,8 +25,8 @@ modules: list[TritonModule] = []
 
 
 class Everywhere(TritonModule):
-    def __init__(self, program) -> None:
-        super().__init__(program, everywhere=True)
+    def __init__(self, program, **chosen) -> None:
+        super().__init__(program, everywhere=True, **chosen)
         modules.append(self)
 
 
@@ -74,6 +74,7 @@ def chosen(arguments: list[str]) -> dict:
 def main() -> None:
     warnings.simplefilter("ignore")
     pipeline.TritonModule = Everywhere
+    devices.is_gpu = lambda device: True
     plan_cache.recall = lambda key: None  # of plans with C++ kernels
     for name, op in chosen(sys.argv[1:]).items():
         modules.clear()

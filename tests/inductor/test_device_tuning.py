@@ -1,0 +1,168 @@
+"""Choices between kernels for a GPU: by the cost model, and as a clock tells that is made up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fxgraph import symbolic_trace
+from inductor import devices
+from inductor.codegen import triton_products as template
+from inductor.codegen.triton import TritonModule
+from inductor.device_tuning import Tuner
+from inductor.devices import DEVICES, device_model
+from inductor.pipeline import new_compilation, run_stages
+from inductor.plan_steps import build_plan
+from inductor.runtime import cache
+
+f32, bf16 = torch.float32, torch.bfloat16
+
+
+@pytest.fixture
+def gpu(monkeypatch, tmp_path):
+    """CPU tensors are lowered as those of a GPU; nothing is remembered."""
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(devices, "is_gpu", lambda device: True)
+    return cache.store()
+
+
+class Clock:
+    """A device that runs nothing. seconds: of a call, by the names of what it launches."""
+
+    def __init__(self, seconds) -> None:
+        self.seconds = seconds
+        self.timed: list[tuple] = []
+        self.launched: list = []
+
+    def load(self, kernels):
+        return {kernel.name: SimpleNamespace(code=Code(self, kernel)) for kernel in kernels}
+
+    def time(self, call):
+        self.launched = []
+        call()
+        self.timed.append(tuple(kernel.constants.get("XBLOCK") for kernel in self.launched))
+        return self.seconds(self.launched)
+
+
+class Code:
+    def __init__(self, clock, kernel) -> None:
+        self.clock, self.kernel = clock, kernel
+
+    def launch(self, programs, arguments) -> None:
+        assert programs > 0 and all(isinstance(a, int) and a for a in arguments)
+        self.clock.launched.append(self.kernel)
+
+
+def planned(fn, *inputs, clock=None, kind="made up"):
+    with torch.no_grad():
+        c = run_stages(
+            new_compilation(symbolic_trace(fn), inputs, {"tuning": "off"}), until="schedule"
+        )
+    tuner = Tuner(clock, kind) if clock is not None else None
+    triton = TritonModule(c.program, everywhere=True, device=DEVICES["h100"], tuner=tuner)
+    _, spec = build_plan(c.program, c.items, triton)
+    return spec
+
+
+def linear(x, w, b):
+    return (F.relu(F.linear(x, w, b)),)
+
+
+def operands(rows, inner, columns, dtype=bf16):
+    return [torch.randn(size).to(dtype) for size in ((rows, inner), (columns, inner), (columns,))]
+
+
+def test_the_fastest_form_of_a_kernel_is_taken_and_remembered(gpu):
+    x = torch.randn(64, 1000)
+    plain = planned(lambda x: (torch.softmax(x, -1),), x).triton[0]
+
+    def seconds(launched):
+        return 1.0 if launched[0].warps == 2 else 2.0
+
+    clock = Clock(seconds)
+    chosen = planned(lambda x: (torch.softmax(x, -1),), x, clock=clock).triton[0]
+    assert plain.warps == 4 and chosen.warps == 2 and len(clock.timed) > 2
+    again = Clock(None)
+    assert planned(lambda x: (torch.softmax(x, -1),), x, clock=again).triton[0] == chosen
+    assert not again.timed
+    other = Clock(lambda launched: 1.0)  # another kind of device knows nothing of it
+    assert planned(lambda x: (torch.softmax(x, -1),), x, clock=other, kind="b").triton[0] == plain
+    assert other.timed
+
+
+def test_a_form_that_is_hardly_faster_is_not_taken(gpu):
+    x = torch.randn(64, 1000)
+    plain = planned(lambda x: (torch.softmax(x, -1),), x).triton[0]
+    clock = Clock(lambda launched: 0.99 if launched[0].warps == 2 else 1.0)
+    assert planned(lambda x: (torch.softmax(x, -1),), x, clock=clock).triton[0] == plain
+
+
+@pytest.mark.parametrize(("of_template", "kinds"), [(1.0, ["launch"]), (3.0, ["aten", "launch"])])
+def test_a_product_is_measured_against_the_library_and_what_follows(gpu, of_template, kinds):
+    def seconds(launched):
+        return of_template if "fg.dot" in launched[0].source else 2.0
+
+    spec = planned(linear, *operands(32, 64, 48), clock=Clock(seconds))
+    assert [step.kind for step in spec.steps if step.kind != "view"] == kinds
+
+
+def test_what_cannot_be_measured_is_chosen_by_the_model(gpu):
+    def seconds(launched):
+        raise torch.OutOfMemoryError("no memory")
+
+    x = torch.randn(64, 1000)
+    plain = planned(lambda x: (torch.softmax(x, -1),), x).triton[0]
+    assert planned(lambda x: (torch.softmax(x, -1),), x, clock=Clock(seconds)).triton[0] == plain
+
+
+def test_indices_that_kernels_load_are_in_bounds(gpu):
+    """They run on zeros."""
+    index = torch.randint(5, (40,))
+    clock = Clock(lambda launched: 1.0)
+    planned(lambda t, i: (F.embedding(i, t).relu(),), torch.randn(5, 300), index, clock=clock)
+    assert clock.timed
+
+
+def test_the_model_of_products():
+    for device in DEVICES.values():
+        large, small = (4096, 4096, 4096), (64, 256, 64)
+        for rows, inner, columns in (large, small):
+            size = (1, rows, inner, columns)
+            ways = template.configurations(size, bf16, "ieee", device)
+            assert all(tiles.shared(2) <= device.shared for tiles in ways)
+            own = template.best_seconds(size, bf16, "ieee", device)
+            library = template.library_seconds(size, bf16, "ieee", device)
+            peak = 2 * rows * inner * columns / device.tensor["bfloat16"]
+            assert peak < library <= own
+        tall = template.configurations((1, *large), bf16, "ieee", device)[0]
+        flat = template.configurations((1, 8, 4096, 4096), bf16, "ieee", device)[0]
+        assert tall.rows * tall.columns >= 64 * 128 and flat.rows == 16
+
+
+def test_a_long_sum_of_few_tiles_is_split_where_others_join_it(gpu):
+    spec = planned(linear, *operands(16, 8192, 64))
+    assert [step.kind for step in spec.steps] == ["launch", "launch"]
+    spec = planned(linear, *operands(512, 512, 512))
+    assert [step.kind for step in spec.steps] == ["launch"]
+
+
+def test_models_of_devices(monkeypatch):
+    assert device_model(target="sm_80").kind == "a100"
+    assert device_model(target="sm_90").kind == "h100"
+    assert device_model(target="sm_100").kind == device_model(target="sm_120").kind == "b200"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name, kind in (
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA GeForce RTX 4090", "l4"),
+    ):
+        devices._at_hand.cache_clear()
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda number, name=name: name)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: (8, 9))
+        assert device_model().kind == kind and devices.kind_of(0) == name
+    devices._at_hand.cache_clear()

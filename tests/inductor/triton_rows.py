@@ -1,0 +1,117 @@
+"""Reductions as they are chosen for a GPU: `TRITON_INTERPRET=1 python -m tests.inductor.triton_rows
+[NAME...]`. Few long rows in parts, rows that lie side by side, and how many kernels each takes.
+
+Prints a line of JSON for each, as triton_cases.py does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+
+import torch
+import torch.nn.functional as F
+
+from tests.inductor.triton_products import compiled, everywhere, listed, planned, rand
+
+CASES = {}
+
+
+def case(*examples, launches):
+    def register(fn):
+        CASES[fn.__name__] = fn, examples, launches
+        return fn
+
+    return register
+
+
+@case(rand(100_000), launches=2)
+def whole_sum(x):
+    return (x * 2).sum()
+
+
+@case(rand(40, 5000).half(), launches=1)
+def sum_of_many_rows(x):
+    return x.float().sum(1)
+
+
+@case(rand(4096, 48), launches=2)
+def sum_of_columns(x):
+    """The gradient of a bias."""
+    return (x * 2).sum(0)
+
+
+@case(rand(3, 30_000), launches=3)
+def sums_of_two_kinds(x):
+    return x.sum(1), x.square().sum(1)
+
+
+@case(torch.cat([rand(2, 20_000), torch.full((1, 20_000), float("nan"))]), launches=2)
+def maxima_with_nan(x):
+    return x.amax(1)
+
+
+@case(rand(2, 20_000), launches=5)
+def softmax_of_few_rows(x):
+    return torch.softmax(x, -1)
+
+
+@case(rand(300, 40), rand(40), rand(40), launches=1)
+def layer_norm(x, w, b):
+    return F.layer_norm(x, (40,), w, b)
+
+
+@case(rand(300, 40), rand(40), launches=1)
+def rms_norm(x, w):
+    return F.rms_norm(x, (40,), w)
+
+
+@case(rand(300, 50), torch.randint(0, 50, (300,)), launches=2)
+def cross_entropy(x, target):
+    return F.cross_entropy(x, target)
+
+
+@case(rand(4, 8, 30, 30), launches=1)
+def batch_norm_training(x):
+    return F.relu(F.batch_norm(x, None, None, training=True))
+
+
+@case(rand(4, 60, 64), rand(60), rand(60), launches=1)
+def norm_of_channels(x, w, b):
+    """Of rows that lie side by side."""
+    mean = x.mean(1, keepdim=True)
+    y = (x - mean) * torch.rsqrt((x - mean).square().mean(1, keepdim=True) + 1e-5)
+    return y * w[:, None] + b[:, None]
+
+
+@case(rand(64, 300, 32), launches=1)
+def long_columns(x):
+    return torch.softmax(x, 1)
+
+
+def run(name):
+    fn, examples, launches = CASES[name]
+    inputs = [x.clone() for x in examples]
+    with torch.no_grad():
+        spec, plan = planned(compiled(fn, inputs))
+        got, want = plan(*inputs), listed(fn(*examples))
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4, equal_nan=True)
+    kinds = [step.kind for step in spec.steps if step.kind not in ("view", "check")]
+    assert kinds == ["launch"] * launches, spec.steps
+
+
+def main():
+    everywhere()
+    for name in sys.argv[1:] or CASES:
+        try:
+            run(name)
+            error = None
+        except Exception:
+            error = traceback.format_exc()[-3000:]
+        print(json.dumps({"case": name, "error": error}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Twelve models of libraries and of tutorials/models, small, in Triton's interpreter, inference and
+training, against eager: `TRITON_INTERPRET=1 python -m tests.inductor.triton_zoo [NAME...]`. A line
+of JSON for each, as triton_models.py prints.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import traceback
+import warnings
+
+import torch
+from torch import nn
+
+import dynamo
+from inductor import devices, pipeline, plan_cache
+from tests.inductor.triton_models import close
+from tests.inductor.triton_operators import Everywhere, modules
+from tutorials.models.densenet import DenseNet
+from tutorials.models.mobilenet import MobileNetV2
+from tutorials.models.resnet import BasicBlock, ResNet
+
+MODELS = {}
+f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+
+
+def model(*dtypes):
+    def register(build):
+        MODELS[build.__name__] = (build, (f32, *dtypes))
+        return build
+
+    return register
+
+
+def images(size=32, name="x", count=2):
+    return {name: torch.randn(count, 3, size, size)}
+
+
+def text(**more):
+    return {"input_ids": torch.randint(64, (2, 9)), **more}
+
+
+@model()
+def resnet():
+    return ResNet(BasicBlock, (1, 1, 1, 1), classes=5, width=4), images()
+
+
+@model()
+def mobilenet():
+    settings = ((1, 8, 1, 1), (4, 12, 2, 2), (4, 16, 1, 2))
+    return MobileNetV2(5, settings, first_channel=8, last_channel=16), images()
+
+
+@model(bf16)
+def densenet():
+    return DenseNet(growth=4, blocks=(2, 2), stem=8, bottleneck=2, classes=5), images()
+
+
+@model(f16)
+def vit():
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40,
+        image_size=16, patch_size=8,
+    )  # fmt: skip
+    return ViTModel(config, add_pooling_layer=False), images(16, "pixel_values")
+
+
+@model(f16, bf16)
+def bert():
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=64, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=40, max_position_embeddings=16,
+    )  # fmt: skip
+    return BertModel(config, add_pooling_layer=False), text()
+
+
+@model(f16)
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=64, n_positions=16, n_embd=24, n_layer=2, n_head=2)
+    return GPT2LMHeadModel(config), text(use_cache=False)
+
+
+@model(bf16)
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=16,
+    )  # fmt: skip
+    return LlamaForCausalLM(config), text(use_cache=False)
+
+
+@model()
+def t5():
+    from transformers import T5Config, T5EncoderModel
+
+    config = T5Config(vocab_size=64, d_model=24, d_kv=12, d_ff=40, num_layers=2, num_heads=2)
+    return T5EncoderModel(config), text()
+
+
+@model()
+def lstm():
+    return Recurrent(), {"x": torch.randn(2, 5, 6)}
+
+
+@model(f16, bf16)
+def mlp():
+    layers = (nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12), nn.SiLU(), nn.Linear(12, 5))
+    return nn.Sequential(*layers), {"input": torch.randn(6, 12)}
+
+
+@model()
+def unet():
+    return UNet(), images(16)
+
+
+@model()
+def convnext():
+    from transformers import ConvNextConfig, ConvNextModel
+
+    return ConvNextModel(ConvNextConfig(hidden_sizes=[8, 12], depths=[1, 1], num_stages=2)), images(
+        32, "pixel_values"
+    )
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.out = nn.LSTM(6, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.layer(x)[0])
+
+
+class UNet(nn.Module):
+    """With a step down and up, group norms, and a connection across."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.down = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 12, 3, 2, 1)
+        self.middle = nn.Sequential(nn.GroupNorm(3, 12), nn.SiLU(), nn.Conv2d(12, 12, 3, padding=1))
+        self.up, self.out = nn.ConvTranspose2d(12, 8, 2, 2), nn.Conv2d(16, 3, 3, padding=1)
+
+    def forward(self, x):
+        x = nn.functional.silu(self.into(x))
+        y = self.down(x)
+        return self.out(torch.cat([x, self.up(y + self.middle(y))], 1))
+
+
+def tensor(result):
+    return result if isinstance(result, torch.Tensor) else next(iter(result.values()))
+
+
+def run(name, dtype, training):
+    torch.manual_seed(0)
+    ours, inputs = MODELS[name][0]()
+    for module in ours.modules():  # random numbers are drawn otherwise on a device
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    ours = ours.to(dtype).train(training)
+    inputs = {
+        key: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value for key, value in inputs.items()
+    }  # fmt: skip
+    theirs = copy.deepcopy(ours)
+    dynamo.reset()
+    compiled = dynamo.compile(ours, options={"tuning": "off"})
+    if not training:
+        with torch.no_grad():
+            close(tensor(compiled(**inputs)), tensor(theirs(**inputs)), dtype)
+        return
+    for net in (compiled, theirs):
+        tensor(net(**inputs)).float().square().mean().backward()
+    for got, want in zip(ours.parameters(), theirs.parameters(), strict=True):
+        if want.grad is not None:
+            close(got.grad, want.grad, dtype)
+    for got, want in zip(ours.buffers(), theirs.buffers(), strict=True):
+        if want.is_floating_point():
+            close(got, want, dtype)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    pipeline.TritonModule = Everywhere
+    devices.is_gpu = lambda device: True
+    plan_cache.recall = lambda key: None  # of plans with C++ kernels
+    for name in sys.argv[1:] or MODELS:
+        for dtype in MODELS[name][1]:
+            for training in (False, True):
+                modules.clear()
+                error = None
+                try:
+                    run(name, dtype, training)
+                except Exception:
+                    error = traceback.format_exc()[-2000:]
+                kind = "training" if training else "inference"
+                line = {"case": f"{name} {str(dtype).removeprefix('torch.')} {kind}"}
+                line |= {"error": error, "kernels": sum(len(m.kernels) for m in modules)}
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
