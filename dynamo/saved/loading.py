@@ -16,6 +16,7 @@ from dynamo.saved.container import Container
 from dynamo.saved.nests import check_nest, maker
 from dynamo.saved.saving import read_graphs
 from dynamo.saved.schedule import Rates
+from dynamo.saved.show import text_of
 from dynamo.saved.signature import Signature
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.serialize import SerializeError, argument_from_json
@@ -282,8 +283,6 @@ class Program:
         return f"<saved program {self.name} from {self.path}>"
 
     def __str__(self) -> str:
-        from dynamo.saved.show import text_of
-
         return text_of(self._container, self.data)
 
 
@@ -459,3 +458,15 @@ class Tensors:
                 raw = torch.frombuffer(view[start : start + count], dtype=torch.uint8)
             self._memories[key] = raw.to(device)
         return self._memories[key]
+
+
+def show(path: str) -> str:
+    """The text of `python -m dynamo show`; ProgramError for a file that is no saved program, or is
+    damaged.
+    """
+    container = Container(path)
+    data = read_program(container)
+    try:
+        return text_of(container, data)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise container.fail("damaged: its program is none") from error
