@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 def show_program(path: str) -> int:
     """Print a saved program; 1 for a file that is none."""
     from dynamo.errors import ProgramError
-    from dynamo.saved.show import show
+    from dynamo.saved.loading import show
 
     try:
         print(show(path))

@@ -23,7 +23,6 @@ class Unsupported(DynamoError):
         # The step before which the graph can break, filled in likewise.
         self.step: int | None = None
         # That of an instruction to be captured in another way first, so that it can break inside.
-        self.polyfill: int | None = None
         # Guards (source, kind, payload) of the break: where they fail, there may be none.
         self.assumed: list[tuple[Any, str, Any]] = []
         # Inside of dynamo.error_on_graph_break(True), filled in likewise.

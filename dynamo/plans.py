@@ -57,8 +57,7 @@ class Search:
 class Plan:
     """The directives of one attempt.
 
-    stop: where the graph breaks; None: nowhere, as far as is known. polyfilled: the steps of
-    instructions that run as polyfills (values/polyfill_calls.py). unrolls: loops that broke in an
+    stop: where the graph breaks; None: nowhere, as far as is known. unrolls: loops that broke in an
     earlier turn may be captured to their end (values/resumed_iterators.py). leaves_loops: loops
     that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
     functions are asked with the numbers of this call (values/caches.py). cause: of this attempt.
@@ -66,7 +65,6 @@ class Plan:
 
     stop: BreakBefore | None = None
     search: Search = Search()
-    polyfilled: frozenset[int] = frozenset()
     unrolls: bool = True
     leaves_loops: bool = True
     fixes_numbers: bool = False
@@ -76,11 +74,6 @@ class Plan:
         """The same, with a break before an instruction."""
         cause = f"break before step {stop.step}: {stop.reason}"
         return replace(self, stop=stop, search=search or self.search, cause=cause)
-
-    def with_polyfill(self, step: int) -> Plan:
-        """From the start, with one more instruction run as a polyfill."""
-        cause = f"the instruction at step {step} runs as a polyfill"
-        return replace(self.anew(cause), polyfilled=self.polyfilled | {step})
 
     def without_unrolling(self) -> Plan:
         return replace(self.anew("an unrolled loop breaks in each turn"), unrolls=False)

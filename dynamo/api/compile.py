@@ -93,7 +93,13 @@ def make_context(settings: dict[str, Any]) -> CompileContext:
         dynamic=settings["dynamic"],
         settings=settings,
         guard_filter=guard_filter,
+        again=compile_again,
     )
+
+
+def compile_again(model: Any, settings: dict[str, Any]) -> Any:
+    """A copy of a compiled module, or one that is unpickled, compiled as the first one."""
+    return compile(model, **settings)
 
 
 def _split(options: dict[str, Any] | None) -> tuple[dict[str, Any] | None, Any]:

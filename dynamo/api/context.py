@@ -26,6 +26,7 @@ class CompileContext:
     # The arguments of dynamo.compile that made it, to compile the same way again (explain,
     # pickling).
     settings: dict[str, Any] = field(default_factory=dict)
+    again: Callable[..., Any] | None = None  # api.compile.compile_again
     records: list[FrameRecord] = field(default_factory=list)
     history: History = field(default_factory=History)  # the sizes seen, by code object
     # How often in a row a function and its continuations were captured without a graph.

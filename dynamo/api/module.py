@@ -75,22 +75,17 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self._dynamo_call(self._orig_mod, args, kwargs)
 
 
-def _rebuild(module: torch.nn.Module, settings: dict[str, Any]) -> Any:
-    from dynamo.api.compile import compile
-
-    return compile(module, **settings)
-
-
 def _reduce_ex(self: Any, protocol: int) -> Any:
-    return _rebuild, (self._orig_mod, self._dynamo_context.settings)
+    return self._dynamo_context.again, (self._orig_mod, self._dynamo_context.settings)
 
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-    return _rebuild(copy.deepcopy(self._orig_mod, memo), self._dynamo_context.settings)
+    context = self._dynamo_context
+    return context.again(copy.deepcopy(self._orig_mod, memo), context.settings)
 
 
 def _copy(self: Any) -> Any:
-    return _rebuild(copy.copy(self._orig_mod), self._dynamo_context.settings)
+    return self._dynamo_context.again(copy.copy(self._orig_mod), self._dynamo_context.settings)
 
 
 def _users_names(local: str, arguments: Sequence[Any]) -> Names:

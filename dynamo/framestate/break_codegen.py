@@ -73,7 +73,7 @@ _CONDITIONAL = {
 # Not executed: what they do is done by the layout of the continuation's stack.
 _NO_NATIVE = frozenset(["POP_EXCEPT"])
 # Of what a variable holds.
-_LETS_GO = frozenset(["STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
+_OF_LOCALS = frozenset(["LOAD_FAST", "STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"])
 # Of a cell, or of what is in it.
 _OF_CELLS = frozenset(
     ["LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF", "MAKE_CELL"]
@@ -125,7 +125,7 @@ class BreakCodegen:
             value.keep(output, held)
 
     def _needed(self) -> list[Any]:
-        """What this frame needs as objects: what the instruction takes, or lets go of."""
+        """What this frame needs as objects: what the instruction takes, reads or lets go of."""
         inner, op = self.inner, self.instr.op
         if self.snapshot.loop is not None:
             return [*inner.stack, *inner.locals.values(), *inner.all_cells.values()]
@@ -133,7 +133,7 @@ class BreakCodegen:
         if op == "RETURN_VALUE":
             needed += inner.variables.values()
             needed += [inner.all_cells.get(name) for name in inner.code.co_cellvars]
-        elif op in _LETS_GO:
+        elif op in _OF_LOCALS:
             needed.append(inner.variables.get(self.instr.argval))
         if op in _OF_CELLS:
             needed.append(inner.all_cells.get(self.instr.argval))

@@ -64,19 +64,19 @@ from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.dicts import DictValue
 from dynamo.values.function import MethodValue, NestedFunctionValue
 from dynamo.values.generator import GeneratorFunction, GeneratorValue
-from dynamo.values.iterators import (
-    DictIterator,
-    IteratorValue,
-    RangeIterator,
-    SequenceIterator,
-    iterator_at,
-)
 from dynamo.values.lifetimes import SuspendedGenerator
 from dynamo.values.objects import ObjectValue
+from dynamo.values.ranges import RangeIterator
 from dynamo.values.real_iterators import REAL
 from dynamo.values.recipes import DICT, LIST, TUPLE, Made, Recipe, operand_values
 from dynamo.values.resumed_iterators import ResumedIterator
 from dynamo.values.side_effects import DELETED
+from dynamo.values.stored_iterators import (
+    DictIterator,
+    IteratorValue,
+    SequenceIterator,
+    iterator_at,
+)
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen

@@ -47,9 +47,10 @@ from dynamo.values.base import Value
 from dynamo.values.builder import Lazy, build
 from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue, from_constant
+from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import Entry, RaisedException
 from dynamo.values.lifetimes import finalize_unreachable, left_by
+from dynamo.values.literals import from_constant
 from dynamo.values.stack_items import RESULT
 
 if TYPE_CHECKING:
@@ -153,7 +154,6 @@ class Interpreter:
         # Of a generator's frame: what resumes it, if a break can stand in here. See `resumes`.
         self.resumption: Resumption | None = None
         self._resumption: tuple[int, Resumption] | None = None
-        self.polyfill_step = -1  # the step of an instruction that can be said in Python
         self.namespace: dict[str, Value] | None = None  # of the body of a class statement
         self.done = False
         self.yielded = False  # stopped at YIELD_VALUE; `result` is what was yielded
@@ -362,9 +362,7 @@ class Interpreter:
             error.user_stack = self.user_stack()
         if error.step is None:
             error.forbidden = break_is_error() and not isinstance(error.reason, breaks.NextTurn)
-            frames = _resumable_frames(self)
-            error.polyfill = _in_the_way(self, frames)
-            error.step = _seen(frames)[-1].began
+            error.step = breakable_chain(self)[-1].began
 
     def trace(self, error: RaisedException, instr: Instruction) -> None:
         """Set the exception's __context__, and add this frame to its traceback."""
@@ -543,15 +541,6 @@ def _seen(frames: list[Interpreter]) -> list[Interpreter]:
     while frames[-1].hidden and frames[-1].current.op != "FOR_ITER":
         frames.pop()
     return frames
-
-
-def _in_the_way(tx: Interpreter, frames: list[Interpreter]) -> int | None:
-    """The step of the instruction that keeps a break in `tx` out of what it calls, if it can be
-    run as a polyfill (values/polyfill_calls.py).
-    """
-    caller = frames[-1]
-    polyfill_step = caller is not tx and caller.polyfill_step == caller.began
-    return caller.began if polyfill_step and caller.began not in tx.output.plan.polyfilled else None
 
 
 def _frame_summary(code: types.CodeType, positions: Any, lineno: int) -> traceback.FrameSummary:

@@ -168,8 +168,6 @@ class RootInterpreter(Interpreter):
             return None
         except Unsupported as error:
             self.annotate(error)
-            if error.polyfill is not None and not (error.forbidden or output.context.fullgraph):
-                raise Retry(output.plan.with_polyfill(error.polyfill)) from None
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
             guarded = error.assumed
             if error.forbidden:

@@ -148,7 +148,14 @@ def remove_from(items, item, /):
 
 
 def equal_lists(left, right):
-    return len(left) == len(right) and equal_tuples(left, right)
+    if len(left) != len(right):
+        return False
+    place = 0
+    for one, other in zip(left, right):
+        if not (one is other or one == other):  # comparing may have taken items away
+            return len(left) == len(right) <= place
+        place += 1
+    return len(left) == len(right)
 
 
 def equal_tuples(left, right):

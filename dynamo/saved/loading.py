@@ -17,6 +17,7 @@ from dynamo.saved.container import Container
 from dynamo.saved.nests import check_nest, maker
 from dynamo.saved.saving import read_graphs
 from dynamo.saved.schedule import Rates
+from dynamo.saved.show import text_of
 from dynamo.saved.signature import Signature
 from fxgraph.aot import FunctionalGraph
 from fxgraph.aot.runtime import same_sharing
@@ -334,8 +335,6 @@ class Program:
         return f"<saved program {self.name} from {self.path}>"
 
     def __str__(self) -> str:
-        from dynamo.saved.show import text_of
-
         return text_of(self._container, self.data)
 
 
@@ -578,3 +577,15 @@ def _same_values(one: torch.Tensor, other: Any) -> bool:
         return False
     alike = (one.dtype, one.shape, one.device) == (other.dtype, other.shape, other.device)
     return alike and torch.allclose(one, other, 0, 0, equal_nan=True)
+
+
+def show(path: str) -> str:
+    """The text of `python -m dynamo show`; ProgramError for a file that is no saved program, or is
+    damaged.
+    """
+    container = Container(path)
+    data = read_program(container)
+    try:
+        return text_of(container, data)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise container.fail("damaged: its program is none") from error

@@ -30,6 +30,7 @@ import torch
 
 from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import ProgramError
+from dynamo.saved.memory import Memory
 from dynamo.saved.nests import leaf_numbers, paths
 from fxgraph.stored import assumed, to_data
 
@@ -73,8 +74,6 @@ class _Writer:
     """One plan on its way to data."""
 
     def __init__(self, saving: Saving, data: Any, made: Any) -> None:
-        from dynamo.saved.saving import Memory
-
         self.saving, self.data, self.made = saving, data, made
         self.memory = Memory()
         self.leaves = data["signature"]["leaves"]

@@ -18,6 +18,7 @@ from dynamo.backend_lookup import lookup_backend
 from dynamo.errors import ProgramError
 from dynamo.guards.sources import TensorSizeSource, TensorStrideSource
 from dynamo.saved import container
+from dynamo.saved.memory import Memory
 from dynamo.saved.nests import nest_of
 from dynamo.saved.plan_section import runner_sections
 from dynamo.saved.schedule import Schedule
@@ -49,8 +50,6 @@ from fxgraph.symbols import depends_on_data, expr_of, is_symbolic
 
 if TYPE_CHECKING:
     from dynamo.saved.export import Captured
-
-ALIGNMENT = 64  # of tensors, in bytes
 
 
 def save(
@@ -84,30 +83,6 @@ def save(
         sections.update(saving.kernels(json.loads(text), targets))
     sections.update(runner)
     container.write(path, sections)
-
-
-class Memory:
-    """The tensors of one section: each memory once, whoever looks at it."""
-
-    def __init__(self) -> None:
-        self.chunks: list[memoryview | bytes] = []
-        self.size = 0
-        self._known: dict[int, tuple[int, int, torch.Tensor]] = {}
-
-    def place(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """Where its memory lies in the section, and its first element in that."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key not in self._known:
-            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-            raw = raw.set_(storage, 0, (storage.nbytes(),), (1,)).cpu()
-            self.chunks.append(bytes(-self.size % ALIGNMENT))
-            self.size += -self.size % ALIGNMENT
-            self._known[key] = self.size, storage.nbytes(), raw  # alive, so that the key stays its
-            self.chunks.append(memoryview(raw.numpy()))
-            self.size += storage.nbytes()
-        start, size, _ = self._known[key]
-        return {"start": start, "bytes": size, "offset": int(tensor.storage_offset())}
 
 
 class Saving:

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 from dynamo.saved.container import Container
-from dynamo.saved.loading import read_program
 from dynamo.saved.nests import leaf_numbers, paths
 from fxgraph.serialize import argument_from_json
 from fxgraph.stored import from_data
@@ -16,16 +15,6 @@ from fxgraph.stored.symbols import names_from_data
 from fxgraph.stored.tensors import dtype_of
 
 _MOST_OPERATORS = 12
-
-
-def show(path: str) -> str:
-    """The text; ProgramError for a file that is no saved program, or is damaged."""
-    container = Container(path)
-    data = read_program(container)
-    try:
-        return text_of(container, data)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise container.fail("damaged: its program is none") from error
 
 
 def text_of(container: Container, data: Any) -> str:

@@ -86,6 +86,8 @@ class Graph:
         """The program; subclasses define it. Users call the graph, not this."""
         raise GraphError(f"{type(self).__name__} defines no build(self, ...)")
 
+    build.is_missing = True  # type: ignore[attr-defined]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if directives.is_compiling():
             return step.nested(self, args, kwargs)

@@ -9,17 +9,15 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
+from dynamo.bytecode.returns import never_returns, returns_none
 from dynamo.errors import GraphError
 
 
 # -- before capture -------------------------------------------------------------------------------
 def check_build(graph: Any) -> None:
     """Raise GraphError for a class whose build() is missing or never returns anything."""
-    from dynamo.bytecode.returns import never_returns, returns_none
-    from dynamo.static_graph.graph import Graph
-
     build = type(graph).build
-    if build is Graph.build:
+    if getattr(build, "is_missing", False):
         raise GraphError(f"{type(graph).__name__} defines no build(self, ...)")
     code = getattr(build, "__code__", None)
     suspends = inspect.isgeneratorfunction(build) or inspect.iscoroutinefunction(build)

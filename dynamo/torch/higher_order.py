@@ -29,8 +29,8 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.fake_calls import run_fake
 from dynamo.values.function import FunctionValue, OpaqueFunctionValue, UserFunctionValue
 from dynamo.values.generator import GeneratorValue
-from dynamo.values.iterators import IteratorValue
 from dynamo.values.memory_overlap import version_of
+from dynamo.values.stored_iterators import IteratorValue
 from dynamo.values.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -31,11 +31,12 @@ from dynamo.values.builtin_object import Pending
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.classes import INSTANCE_KINDS
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import TupleValue, from_constant
+from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import MISSING, guarded_lookup
 from dynamo.values.dicts import DictValue, OrderedDictValue
 from dynamo.values.exceptions import raise_python
 from dynamo.values.function import UserFunctionValue
+from dynamo.values.literals import from_constant
 from dynamo.values.objects import ObjectValue
 from dynamo.values.side_effects import DELETED
 from dynamo.values.tensor import TensorValue, wrap_tensor

@@ -56,9 +56,10 @@ from dynamo.values.base import Value
 from dynamo.values.builder import special_builder
 from dynamo.values.builtins import TABLE, BuiltinValue, is_none
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import OpaqueFunctionValue
+from dynamo.values.literals import from_constant
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
 
 if TYPE_CHECKING:

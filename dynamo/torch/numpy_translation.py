@@ -26,7 +26,8 @@ from dynamo.torch.numpy_values import (
 )
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue
+from dynamo.values.literals import from_constant
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import TensorValue, call_in_graph
 from fxgraph.symbols import hint_of

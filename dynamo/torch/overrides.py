@@ -31,8 +31,8 @@ from dynamo.values.objects import ObjectValue
 from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import read_attribute
+from dynamo.values.registered_functions import register, registered
 from dynamo.values.tensor import TensorValue
-from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -117,7 +117,7 @@ def has_override(tx: Interpreter, values: Sequence[Value]) -> bool:
     return tx.output.has_overrides and is_enabled(tx) and bool(overriding(values))
 
 
-@tensor_function
+@register
 def dispatch(
     tx: Interpreter, op: str, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
@@ -186,12 +186,12 @@ def default_override(tx, owner, function, kinds, args=None, kwargs=None):
 
 def convert(tx: Interpreter, result: Value, cls: type) -> Value:
     """torch._tensor._convert."""
-    from dynamo.torch.tensor_subclass import as_subclass
-
     if cls is torch.Tensor:
         return result
     if isinstance(result, TensorValue):
-        return result if issubclass(result.python_type(), cls) else as_subclass(tx, result, cls)
+        if issubclass(result.python_type(), cls):
+            return result
+        return registered("as_subclass")(tx, result, cls)
     if isinstance(result, NamedTupleValue):
         return NamedTupleValue(result.cls, [convert(tx, v, cls) for v in result.unpack(tx)])
     if type(result) is TupleValue:

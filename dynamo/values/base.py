@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import Source
+from dynamo.values.identity_keys import IdentityKey
 from dynamo.values.recipes import operand_values
+from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -98,9 +100,7 @@ class Value:
     # -- how it is used -------------------------------------------------------------------------
     def getattr(self, tx: Interpreter, name: str) -> Value:
         """value.name, of one of a C type: what its type holds."""
-        from dynamo.values.descriptors import attribute_of_type
-
-        return attribute_of_type(tx, self, name)
+        return registered("attribute_of_type")(tx, self, name)
 
     def setattr(self, tx: Interpreter, name: str, value: Value) -> None:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
@@ -109,9 +109,7 @@ class Value:
         raise Unsupported(breaks.AttributeMutation(self.describe(), name))
 
     def hasattr(self, tx: Interpreter, name: str) -> bool:
-        from dynamo.values.descriptors import is_absent
-
-        return not is_absent(self, self.python_type(), name)
+        return not registered("is_absent")(self, self.python_type(), name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(breaks.NotCallable(self.describe()))
@@ -181,6 +179,10 @@ class Value:
         """next(iterator), or None when exhausted."""
         raise Unsupported(breaks.NotIterable(self.describe()))
 
+    def step_runs_code(self) -> bool:
+        """Whether next(iterator) may run the program's code (values/program_code.py)."""
+        return False
+
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         """`self op other` (`other op self` if reflected), or None for NotImplemented.
 
@@ -206,14 +208,10 @@ class Value:
         values/hash_keys.py).
         """
         if self.python_type().__hash__ is None:
-            from dynamo.values.hash_keys import unhashable
-
-            return unhashable(tx, self)
+            return registered("unhashable")(tx, self)
         return self.hash_key_by_identity()
 
     def hash_key_by_identity(self) -> Hashable:
-        from dynamo.values.hash_keys import IdentityKey
-
         if self.may_be_another:
             raise Unsupported(breaks.NotConstant(f"which object {self.describe()} is"))
         known, real = self.identity()

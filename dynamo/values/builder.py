@@ -24,6 +24,7 @@ from dynamo.guards.sources import Source
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue, is_constant_type
 from dynamo.values.lookup import reads_by_function
+from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -41,6 +42,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.distributed_tensors",
     "dynamo.values.exception_objects",
     "dynamo.values.builtins",
+    "dynamo.values.slots",
     "dynamo.values.containers",
     "dynamo.values.cell",
     "dynamo.values.function",
@@ -68,6 +70,7 @@ _REGISTERING_MODULES = [
     "dynamo.torch.numpy_ufunc_methods",
     "dynamo.values.copying",
     "dynamo.values.printing",
+    "dynamo.values.texts",
     "dynamo.values.library",
     "dynamo.values.weak_references",
     "dynamo.values.warning",
@@ -159,7 +162,7 @@ def build(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     program or of ours.
     """
     if not _loaded:
-        _load()
+        load()
     if issubclass(type(obj), Value):  # isinstance asks the object, too
         raise TypeError(f"{obj!r} is already a Value")
     meta = type(type(obj))
@@ -186,9 +189,8 @@ def _build_constant(tx: Interpreter, obj: Any, source: Source | None) -> Value:
 
 
 def symbol_value(tx: Interpreter, number: Any, source: Source) -> Value:
-    from dynamo.values.symbol import SymbolValue
 
-    return SymbolValue(tx.output, number, source)
+    return registered("SymbolValue")(tx.output, number, source)
 
 
 def _find_builder(obj: Any) -> Builder:
@@ -212,7 +214,7 @@ def _unknown(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     raise Unsupported(breaks.UnknownObject(type(obj).__name__))
 
 
-def _load() -> None:
+def load() -> None:
     global _loaded
     _loaded = True
     for name in _REGISTERING_MODULES:

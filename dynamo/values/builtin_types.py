@@ -45,9 +45,10 @@ from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.native_iterators import CalledIterator, ReversedTextIterator
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import as_index, binary_op, compare_op
-from dynamo.values.ranges import RangeValue, SliceValue, range_of
+from dynamo.values.ranges import RangeIterator, RangeValue, SliceValue, range_of
 from dynamo.values.sets import FrozenSetValue, SetValue
 from dynamo.values.sorting import sort_in_place
+from dynamo.values.stored_iterators import ReversedDictIterator, ReversedIterator
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -235,7 +236,7 @@ def _reversed(tx, owner):
             raise_python(tx, TypeError, f"{type_name(owner.cls)!r} object is not reversible")
         return polyfill(tx, polyfills.reversed_items, owner)
     if isinstance(owner, SequenceValue):
-        return iterators.ReversedIterator(owner)
+        return ReversedIterator(owner)
     if owner.python_type() in (enum.EnumMeta,):
         members = owner.unpack(tx)[::-1]
         return CalledIterator(types.GeneratorType, reversed, [owner], members)
@@ -246,13 +247,13 @@ def _reversed(tx, owner):
         if reverse is not None:
             return reverse
     if isinstance(owner, RangeValue):
-        return iterators.RangeIterator(owner.real[::-1])
+        return RangeIterator(owner.real[::-1])
     if isinstance(owner, DictView):
-        return iterators.ReversedDictIterator(owner.owner, owner.kind)
+        return ReversedDictIterator(owner.owner, owner.kind)
     if isinstance(owner, MappingProxyValue):
         return _reversed(tx, owner.target)
     if isinstance(owner, DictValue):
-        return iterators.ReversedDictIterator(owner, "keys")
+        return ReversedDictIterator(owner, "keys")
     if owner.is_constant() and isinstance(owner.as_constant(), (str, bytes)):
         return ReversedTextIterator(tx, owner, owner)
     if hasattr(owner, "fake"):

@@ -24,9 +24,8 @@ from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.constant import ConstantValue, is_literal
-from dynamo.values.containers import TupleValue, from_constant
-from dynamo.values.descriptors import class_told, is_trusted_class
-from dynamo.values.dummy_operands import fail_as
+from dynamo.values.containers import TupleValue
+from dynamo.values.descriptors import is_trusted_class
 from dynamo.values.exception_objects import name_attribute
 from dynamo.values.exceptions import (
     RaisedException,
@@ -37,9 +36,9 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.function import MethodValue, UserFunctionValue
 from dynamo.values.generator import drive
-from dynamo.values.hash_keys import hash_of, key_of
 from dynamo.values.identity_numbers import TokenValue
 from dynamo.values.known_objects import KnownObject
+from dynamo.values.literals import from_constant
 from dynamo.values.lookup import class_lookup, type_holds, type_of_bound
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import (
@@ -58,6 +57,7 @@ from dynamo.values.polyfill_calls import polyfill_call, polyfill_method
 from dynamo.values.real_iterators import REAL
 from dynamo.values.recipes import Attribute, Existing, Recipe, exact
 from dynamo.values.reflection import UNBOUND, check_new
+from dynamo.values.registered_functions import registered
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
 
@@ -113,13 +113,12 @@ def fold(tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str
 
 def guard_parameters(tx: Interpreter, *functions: Value) -> None:
     """Assume that the functions keep the signatures that they have."""
-    from dynamo.values.classes import ClassValue
-
     for value in functions:
         while isinstance(value, MethodValue):
             value = value.function
-        if isinstance(value, ClassValue):
-            makers = (class_lookup(value.cls, name) for name in ("__new__", "__init__"))
+        known, real = value.identity()
+        if known and isinstance(real, type):
+            makers = (class_lookup(real, name) for name in ("__new__", "__init__"))
             plain = (getattr(maker, "__func__", maker) for maker in makers)
             made_by = (maker for maker in plain if isinstance(maker, types.FunctionType))
             guard_parameters(tx, *(tx.wrap(m, tx.output.install(m.__name__, m)) for m in made_by))
@@ -202,6 +201,10 @@ class BuiltinValue(KnownObject):
         return callable_name(self.function)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        made = polyfill_call(tx, self.function, args, kwargs, last=False)
+        return self._handle(tx, args, kwargs) if made is None else made
+
+    def _handle(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.function, args, kwargs)
             if made is not None:
@@ -215,12 +218,12 @@ class BuiltinValue(KnownObject):
         raise Unsupported(breaks.UncapturedCall(self.describe()))
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        made = polyfill_call(tx, self.function, args, kwargs)
+        made = polyfill_call(tx, self.function, args, kwargs, last=True)
         if made is not None:
             return made
         if not kwargs:
             made = tail_call_builtin(tx, known_twin(self.function), args)
-        return self.call(tx, args, kwargs) if made is None else made
+        return self._handle(tx, args, kwargs) if made is None else made
 
     def is_pure(self) -> bool:
         return self.function.__module__ in PURE_MODULES or self.function in PURE_FUNCTIONS
@@ -293,13 +296,18 @@ class BuiltinMethod(Value):
         return self.python_type(), self.receiver.hash_key_by_identity(), self.name
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from dynamo.values.slots import call_slot
-
-        return call_slot(tx, self.receiver, self.name, self.found, args, kwargs)
+        return self._call(tx, args, kwargs, last=False)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        made = polyfill_method(tx, self.receiver, self.name, args, kwargs)
-        return self.call(tx, args, kwargs) if made is None else made
+        return self._call(tx, args, kwargs, last=True)
+
+    def _call(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
+    ) -> Value:
+        made = polyfill_method(tx, self.receiver, self.name, args, kwargs, last)
+        if made is not None:
+            return made
+        return registered("call_slot")(tx, self.receiver, self.name, self.found, args, kwargs)
 
     def recipe(self) -> Recipe:
         from dynamo.values.descriptors import class_lookup
@@ -330,16 +338,14 @@ class SlotValue(KnownObject):
         return f"{self.cls.__name__}.{self.found.__name__}"
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from dynamo.values.classes import ClassValue, new_instance
-        from dynamo.values.slots import call_slot
-
         name = self.found.__name__
-        if name == "__new__" and args and isinstance(args[0], ClassValue):
-            check_new(args[0].cls, self.found)
-            return new_instance(tx, args[0].cls, args[1:], kwargs)
+        if name == "__new__" and args and isinstance(args[0], registered("ClassValue")):
+            cls: type = args[0].cls  # type: ignore[attr-defined]
+            check_new(cls, self.found)
+            return registered("new_instance")(tx, cls, args[1:], kwargs)
         if not args or name == "__new__":
             raise Unsupported(breaks.UncapturedCall(self.describe()))
-        return call_slot(tx, args[0], name, self.found, args[1:], kwargs)
+        return registered("call_slot")(tx, args[0], name, self.found, args[1:], kwargs)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if args and not kwargs:
@@ -351,7 +357,7 @@ class SlotValue(KnownObject):
 @handles(getattr)
 def _getattr(tx, owner, name, default=None):
     try:
-        text, kind = attribute_name(tx, name), _real_kind(owner)
+        text, kind = attribute_name(tx, name), real_kind(owner)
         if kind is not None:
             if type_holds(kind, text):
                 raise Unsupported(breaks.AttributeAccess(owner.describe(), text))
@@ -385,27 +391,14 @@ def _delattr(tx, owner, name):
 
 @handles(hasattr)
 def _hasattr(tx, owner, name):
-    kind, text = _real_kind(owner), attribute_name(tx, name)
+    kind, text = real_kind(owner), attribute_name(tx, name)
     return ConstantValue(owner.hasattr(tx, text) if kind is None else type_holds(kind, text))
 
 
-def _real_kind(owner: Value) -> type | None:
+def real_kind(owner: Value) -> type | None:
     """The C type of which an object of a polyfill class is for the program."""
     real = REAL.get(id(owner.cls)) if isinstance(owner, ObjectValue) else None
     return None if real is None else real.kind
-
-
-@handles(type)
-def _type(tx, owner, *rest, **kwargs):
-    if rest:
-        from dynamo.values.class_building import build_type
-
-        if kwargs or len(rest) != 2:
-            raise Unsupported(breaks.UncapturedCall("type()"))
-        return build_type(tx, owner, *rest)
-    if kwargs:
-        raise Unsupported(breaks.UncapturedCall("type()"))
-    return class_told(tx, owner, _real_kind(owner))
 
 
 @handles(callable)
@@ -414,65 +407,6 @@ def _callable(tx, value):
         return ConstantValue(type_holds(value.cls, "__call__"))
     known, real = value.identity()
     return ConstantValue(callable(real) if known else type_holds(value.python_type(), "__call__"))
-
-
-@handles(super)
-def _super(tx, cls=None, owner=None):
-    from dynamo.values.super_objects import SuperValue
-
-    if cls is None:
-        cls, owner = _super_arguments(tx)
-    if owner is not None and is_none(owner):  # as good as no object at all
-        raise Unsupported(breaks.UncapturedCall("super(cls, None)"))
-    after = real_object(cls)
-    if not isinstance(after, type):
-        kind = type_name(type(after))
-        raise_python(tx, TypeError, f"super() argument 1 must be a type, not {kind}")
-    if owner is None:
-        raise Unsupported(breaks.UncapturedCall("super() of a class alone"))
-    _check_super(tx, after, owner)
-    return SuperValue(after, owner)
-
-
-def _check_super(tx: Interpreter, after: type, owner: Value) -> None:
-    """The object has to be an instance of the class, or a subclass."""
-    from dynamo.values.classes import ClassValue
-
-    kind = owner.python_type()
-    if after in kind.__mro__ or (isinstance(owner, ClassValue) and after in owner.cls.__mro__):
-        return
-    if hasattr(owner, "storage"):  # it may claim to be of another class
-        raise Unsupported(breaks.UncapturedCall("super"))
-    fail_as(tx, lambda value: super(after, value), owner)
-
-
-def _super_arguments(tx: Interpreter) -> tuple[Value, Any]:
-    """What super() without arguments takes from its frame."""
-    if not tx.code.co_argcount:
-        raise_python(tx, RuntimeError, "super(): no arguments")
-    name = tx.code.co_varnames[0]
-    unset = name not in tx.locals and name not in tx.cells
-    owner = None if unset else first_argument(tx, name)
-    if owner is None:
-        raise_python(tx, RuntimeError, "super(): arg[0] deleted")
-    cell = tx.cells.get("__class__")
-    if cell is None:
-        raise_python(tx, RuntimeError, "super(): __class__ cell not found")
-    cls = cell.load(tx)
-    if cls is None:
-        raise_python(tx, RuntimeError, "super(): empty __class__ cell")
-    return cls, owner
-
-
-def first_argument(tx: Interpreter, name: str) -> Any:
-    """The first argument of the running frame, which may live in a cell."""
-    if name in tx.cells:
-        return tx.cells[name].load(tx)
-    value = tx.locals[name]
-    if isinstance(value, Value):
-        return value
-    value = tx.locals[name] = value.realize(tx)
-    return value
 
 
 @handles(vars)
@@ -495,31 +429,6 @@ def _get_ident(tx):
     return TokenValue(_thread.get_ident, None)
 
 
-@handles(hash)
-def _hash(tx, owner):
-    from dynamo.values.conversions import answer_of, is_nan
-
-    if is_nan(owner):
-        return TokenValue(hash, owner)
-    if owner.is_constant():
-        return ConstantValue(call_real(tx, hash, owner.as_constant()))
-    if owner.has_special(tx, "__hash__"):
-        answer = answer_of(tx, owner, "__hash__", int)
-        return ConstantValue(hash_of(answer.as_constant()))
-    if hasattr(owner, "fake"):
-        return _id(tx, owner)  # a tensor's hash
-    key = key_of(tx, owner)
-    if is_literal(key):
-        return ConstantValue(hash(key))
-    try:
-        return ConstantValue(hash(owner.as_constant()))
-    except Unsupported:
-        kind = owner.python_type()  # functions hash by their address, too
-        if class_lookup(kind, "__hash__") is object.__hash__ or kind is types.FunctionType:
-            return TokenValue(hash, owner)
-        raise Unsupported(breaks.UncapturedCall("hash")) from None
-
-
 @handles(dir)
 def _dir(tx, owner=None):
     if owner is None:
@@ -527,7 +436,7 @@ def _dir(tx, owner=None):
     known, real = owner.identity()
     if not known or not issubclass(type(real), (type, types.ModuleType)):
         # The type says all of an instance without attributes of its own.
-        real = _real_kind(owner) or owner.python_type()
+        real = real_kind(owner) or owner.python_type()
         plain = type(real) is type and not real.__dictoffset__ and is_trusted_class(real)
         if not plain or class_lookup(real, "__dir__") is not object.__dir__:
             raise Unsupported(breaks.UncapturedCall("dir"))

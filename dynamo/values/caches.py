@@ -24,14 +24,15 @@ from dynamo.values.containers import (
     NamedTupleValue,
     SizeValue,
     TupleValue,
-    from_constant,
 )
 from dynamo.values.descriptors import SLOT_TYPES
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.function import UserFunctionValue
-from dynamo.values.hash_keys import IdentityKey, key_of
+from dynamo.values.hash_keys import key_of
 from dynamo.values.hoisted_modules import can_be_first
+from dynamo.values.identity_keys import IdentityKey
+from dynamo.values.literals import from_constant
 from dynamo.values.lookup import class_lookup, type_holds
 from dynamo.values.random_state import program_draws
 from dynamo.values.recipes import Attribute, Existing, Recipe

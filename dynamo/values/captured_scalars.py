@@ -20,9 +20,9 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.deferred_scalar import branch_item, branch_scalar
 from dynamo.values.ranges import SliceValue
+from dynamo.values.registered_functions import register
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
-from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -116,7 +116,7 @@ READ_METHODS.update(
 
 
 # -- tensors in the place of numbers --------------------------------------------------------------
-@tensor_function
+@register
 def with_numbers(tx: Interpreter, values: Sequence[Value]) -> list[Value] | None:
     """Arguments of an operation that wants numbers, with those that are in tensors read; None:
     there are none.

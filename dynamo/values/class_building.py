@@ -23,12 +23,12 @@ import torch
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.values.base import Value
-from dynamo.values.builtins import handles, is_none
+from dynamo.values.builtins import handles, is_none, real_kind
 from dynamo.values.cell import CellValue
 from dynamo.values.classes import ClassValue
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
-from dynamo.values.descriptors import is_trusted_class
+from dynamo.values.descriptors import class_told, is_trusted_class
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.function import NestedFunctionValue
@@ -490,3 +490,14 @@ def _dataclass(tx, cls=None, **kwargs):
     if cls is None or (cls.is_constant() and cls.as_constant() is None):
         return DecoratorValue(dataclasses.dataclass, constants)
     return _decorate(tx, dataclasses.dataclass, cls, constants)
+
+
+@handles(type)
+def _type(tx, owner, *rest, **kwargs):
+    if rest:
+        if kwargs or len(rest) != 2:
+            raise Unsupported(breaks.UncapturedCall("type()"))
+        return build_type(tx, owner, *rest)
+    if kwargs:
+        raise Unsupported(breaks.UncapturedCall("type()"))
+    return class_told(tx, owner, real_kind(owner))

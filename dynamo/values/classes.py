@@ -37,7 +37,7 @@ from dynamo.values.descriptors import (
     is_trusted_class,
     reads_by_function,
 )
-from dynamo.values.dicts import DefaultDictValue, DictValue, pairs_of
+from dynamo.values.dicts import DefaultDictValue, DictValue
 from dynamo.values.enums import NATIVE_META, EnumValue
 from dynamo.values.exception_groups import make_group
 from dynamo.values.exception_objects import ExceptionValue, init_keywords, make_natively
@@ -55,20 +55,22 @@ from dynamo.values.metaclasses import MetaclassInstance
 from dynamo.values.monkey_patches import is_programs
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.objects import ObjectValue
-from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct, wants_polyfill
+from dynamo.values.polyfill_calls import polyfill_call, polyfill_construct
 from dynamo.values.recipes import Existing, Recipe
 from dynamo.values.reflection import C_DESCRIPTORS
+from dynamo.values.registered_functions import register, registered
 from dynamo.values.side_effects import DELETED
 from dynamo.values.storage import immutable_storage, new_storage
+from dynamo.values.storage_slots import container_init, fill_mapping, set_factory
 from dynamo.values.symbol import call_on_symbols
 from dynamo.values.tail_builtins import tail_call_builtin
-from dynamo.values.tensor_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
     from dynamo.interp.interpreter import Interpreter
 
 
+@register
 class ClassValue(MetaclassInstance):
     """A class that exists while capturing: call, attributes, isinstance."""
 
@@ -240,12 +242,14 @@ class ClassValue(MetaclassInstance):
         return self._call(tx, args, kwargs, last=False)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        made = polyfill_call(tx, self.cls, args, kwargs)
-        return self._call(tx, args, kwargs, last=True) if made is None else made
+        return self._call(tx, args, kwargs, last=True)
 
     def _call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
     ) -> Value:
+        made = polyfill_call(tx, self.cls, args, kwargs, last)
+        if made is not None:
+            return made
         if any(arg.is_symbolic() for arg in args):
             made = call_on_symbols(tx, self.cls, args, kwargs)
             if made is not None:
@@ -348,8 +352,8 @@ def construct(
     if isinstance(new, types.FunctionType):
         source = None if owner.source is None else AttrSource(owner.source, "__new__")
         maker = tx.wrap(new, source)
-        if last and isinstance(class_lookup(cls, "__init__"), _FUNCTIONS) and wants_polyfill(tx):
-            return polyfill_construct(tx, owner, maker, args, kwargs)
+        if isinstance(class_lookup(cls, "__init__"), _FUNCTIONS):
+            return polyfill_construct(tx, owner, maker, args, kwargs, last)
         instance = tx.call_function(maker, [owner, *args], kwargs)
         if not issubclass(instance.python_type(), cls):
             return instance
@@ -390,6 +394,7 @@ _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 INSTANCE_KINDS: list[tuple[type, Callable[[type], Value]]] = []
 
 
+@register
 def new_instance(
     tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
@@ -475,8 +480,6 @@ def builtin_init(
         if (args or kwargs) and _refuses_arguments(instance.python_type(), "__init__", "__new__"):
             raise Unsupported(breaks.UncapturedCall("object.__init__"))
         return
-    from dynamo.values.storage_slots import container_init, set_factory
-
     if not isinstance(storage, DictValue):
         container_init(tx, storage, *args, **kwargs)
         return
@@ -484,25 +487,6 @@ def builtin_init(
         set_factory(tx, storage, args[0])
         args = args[1:]
     fill_mapping(tx, instance, args, kwargs)
-
-
-def fill_mapping(
-    tx: Interpreter, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]
-) -> None:
-    """dict(...) into the storage; OrderedDict goes through an overridden __setitem__, as Python
-    does.
-    """
-    import collections
-    import itertools
-
-    if len(args) > 1:
-        raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
-    storage = instance.storage  # type: ignore[attr-defined]
-    ordered = issubclass(instance.python_type(), collections.OrderedDict)
-    pairs = pairs_of(tx, args[0], ordered) if args else ()
-    added = ((ConstantValue(k), v) for k, v in kwargs.items())
-    for key, value in itertools.chain(pairs, added):
-        (instance if ordered else storage).setitem(tx, key, value)
 
 
 def class_by_name(cls: type) -> Source | None:

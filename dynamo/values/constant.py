@@ -5,7 +5,7 @@ layout, ...).
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dynamo.values.base import Value
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.lookup import type_holds
 from dynamo.values.recipes import Attribute, Existing, Recipe
+from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -138,17 +139,15 @@ class ConstantValue(Value):
             items = args[0].unpack(tx)
             if any(item.python_type() is not str for item in items):
                 return ConstantValue(call_real(tx, method, [item.as_constant() for item in items]))
-            from dynamo.values.symbolic_text import concatenated
-
-            return concatenated(items, self.value)
-        take = constant_argument
+            return registered("concatenated")(items, self.value)
+        take: Callable[..., Any] = constant_argument
         if name in ("format", "format_map") and isinstance(self.value, str):
-            from dynamo.values.symbolic_text import format_method
-            from dynamo.values.texts import shown as take
-
+            take = registered("shown")
             if ".__" in self.value:  # of the object itself, not of one with its text
                 raise Unsupported(breaks.UncapturedCall(f"str.{name}"))
-            text = format_method(self.value, args, kwargs) if name == "format" else None
+            text = (
+                registered("format_method")(self.value, args, kwargs) if name == "format" else None
+            )
             if text is not None:
                 return text
         real_args = [take(tx, a) for a in args]
@@ -174,19 +173,15 @@ class ConstantValue(Value):
         return call_real(tx, len, self.value)
 
     def getitem(self, tx: Interpreter, key: Value) -> Value:
-        from dynamo.values.operators import as_index
-
         if key.has_special(tx, "__index__"):
-            key = ConstantValue(as_index(tx, key))
+            key = ConstantValue(registered("as_index")(tx, key))
         return tx.wrap(call_real(tx, lambda: self.value[constant_argument(tx, key)]))
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(call_real(tx, lambda: constant_argument(tx, item) in self.value))
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.native_iterators import TextIterator
-
-        return TextIterator(tx, self, self)
+        return registered("TextIterator")(tx, self, self)
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         return [tx.wrap(item) for item in call_real(tx, lambda: list(self.value))]
@@ -215,13 +210,16 @@ class ConstantMethodValue(Value):
         return f"{self.receiver.describe()}.{self.name}"
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self.receiver.call_method(tx, self.name, args, kwargs)
+        return self._call(tx, args, kwargs, last=False)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from dynamo.values.polyfill_calls import polyfill_method
+        return self._call(tx, args, kwargs, last=True)
 
-        made = polyfill_method(tx, self.receiver, self.name, args, kwargs)
-        return self.call(tx, args, kwargs) if made is None else made
+    def _call(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], last: bool
+    ) -> Value:
+        made = registered("polyfill_method")(tx, self.receiver, self.name, args, kwargs, last)
+        return self.receiver.call_method(tx, self.name, args, kwargs) if made is None else made
 
     def recipe(self) -> Recipe:
         return Attribute(self.name), [self.receiver]

@@ -32,9 +32,10 @@ from dynamo.values.lookup import type_holds
 from dynamo.values.named_tuples import field_names, is_named_tuple
 from dynamo.values.objects import class_attribute
 from dynamo.values.operators import COMPARE_FUNCTIONS, as_index, compare_op, equal
-from dynamo.values.ranges import RangeValue, SliceValue
+from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import LIST, TUPLE, Made, Recipe, exact
 from dynamo.values.sorting import sort_in_place
+from dynamo.values.stored_iterators import DequeIterator, ReversedIterator, SequenceIterator
 from dynamo.values.symbol import number_of, number_value
 
 if TYPE_CHECKING:
@@ -117,8 +118,6 @@ class SequenceValue(BuiltinObject):
         return len(self.contents)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import SequenceIterator
-
         return SequenceIterator(self)
 
     def rebuilt(self, items: list[Any]) -> SequenceValue:
@@ -197,8 +196,6 @@ class SequenceValue(BuiltinObject):
         return ConstantValue(sum(equal(tx, v, item) for v in self.live_items(tx)))
 
     def py___reversed__(self, tx):
-        from dynamo.values.iterators import ReversedIterator
-
         return ReversedIterator(self)
 
     def length_before_writes(self) -> int:
@@ -593,8 +590,6 @@ class DequeValue(MutableSequence):
         return super().getitem(tx, key)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import DequeIterator
-
         return DequeIterator(self)
 
     def live_items(self, tx: Interpreter) -> Iterator[Value]:
@@ -684,31 +679,6 @@ def replace_items(target: collections.deque, places: Sequence[int], items: Seque
         collections.deque.__setitem__(target, place, item)
 
 
-def from_constant(real: Any) -> Value:
-    """The Value of a literal: scalars, and tuples, frozensets, slices and ranges of literals."""
-    if type(real) is tuple:
-        return TupleValue([from_constant(x) for x in real])
-    if type(real) is torch.Size:
-        return SizeValue([from_constant(x) for x in real])
-    if type(real) is list:
-        return ListValue([from_constant(x) for x in real])
-    if type(real) is slice:
-        start, stop, step = map(from_constant, (real.start, real.stop, real.step))
-        return SliceValue(start, stop, step)
-    if type(real) is range:
-        return RangeValue(real)
-    if type(real) in (frozenset, set):
-        from dynamo.values.sets import FrozenSetValue, SetValue, detached
-
-        make = SetValue if type(real) is set else FrozenSetValue
-        return make({x: from_constant(x) for x in real}, real=detached(real))
-    if type(real) is dict:
-        from dynamo.values.dicts import DictValue
-
-        return DictValue({k: (from_constant(k), from_constant(v)) for k, v in real.items()})
-    return ConstantValue(real)
-
-
 # -- builders: containers from outside ----------------------------------------------------------
 SEQUENCE_CLASSES: dict[type, type[SequenceValue]] = {
     list: ListValue,
@@ -720,7 +690,7 @@ SEQUENCE_CLASSES: dict[type, type[SequenceValue]] = {
 @builder(list, tuple, torch.Size)
 def build_sequence(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     if source is None and isinstance(obj, tuple) and is_literal(obj):
-        return from_constant(obj)
+        return tx.from_constant(obj)
     tx.guard(source, "type", type(obj))
     value = SEQUENCE_CLASSES[type(obj)].from_real(tx, obj, source)
     if isinstance(obj, list):

@@ -20,14 +20,17 @@ from dynamo.values.base import Value
 from dynamo.values.builtin_bases import builtin_base
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, Handler, fold, handles, is_none
-from dynamo.values.constant import ConstantValue
+from dynamo.values.constant import ConstantValue, is_literal
 from dynamo.values.deferred_scalar import DeferredScalar
 from dynamo.values.descriptors import MISSING, SLOT_TYPES, class_lookup
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exception_objects import ExceptionValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
 from dynamo.values.functional import PureObjectValue
+from dynamo.values.hash_keys import hash_of, key_of
+from dynamo.values.identity_numbers import TokenValue
 from dynamo.values.operators import binary_op, right_goes_first
+from dynamo.values.registered_functions import registered
 from dynamo.values.symbolic_text import formatted, text_with_numbers
 from dynamo.values.tensor import READ_METHODS, TensorValue
 from dynamo.values.tensor_texts import formatted_tensor, text_of_tensor
@@ -213,8 +216,6 @@ def text_value(tx: Interpreter, value: Value, function: Callable[[Any], str]) ->
 
 def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], method: str) -> str:
     """str(value) or repr(value)."""
-    from dynamo.values.texts import Shown, shown
-
     own = _own_text(tx, value, method)
     if own is not None:
         return own
@@ -229,8 +230,8 @@ def text_of(tx: Interpreter, value: Value, function: Callable[[Any], str], metho
         _guard_names(tx, value.source, real)
         return function(real)
     if isinstance(value, BuiltinObject):
-        real = shown(tx, value)
-        if type(real) is not Shown:
+        real = registered("shown")(tx, value)
+        if type(real) is not registered("Shown"):
             return function(real)
     if isinstance(value, PureObjectValue):
         return function(value.real)
@@ -320,3 +321,26 @@ def _format(tx, value, spec=None):
         name = type_name(value.python_type())
         raise_python(tx, TypeError, f"unsupported format string passed to {name}.__format__")
     raise _refused(value, "__format__")
+
+
+@handles(hash)
+def _hash(tx, owner):
+    if is_nan(owner):
+        return TokenValue(hash, owner)
+    if owner.is_constant():
+        return ConstantValue(call_real(tx, hash, owner.as_constant()))
+    if owner.has_special(tx, "__hash__"):
+        answer = answer_of(tx, owner, "__hash__", int)
+        return ConstantValue(hash_of(answer.as_constant()))
+    if hasattr(owner, "fake"):
+        return TokenValue(id, owner)  # a tensor's hash
+    key = key_of(tx, owner)
+    if is_literal(key):
+        return ConstantValue(hash(key))
+    try:
+        return ConstantValue(hash(owner.as_constant()))
+    except Unsupported:
+        kind = owner.python_type()  # functions hash by their address, too
+        if class_lookup(kind, "__hash__") is object.__hash__ or kind is types.FunctionType:
+            return TokenValue(hash, owner)
+        raise Unsupported(breaks.UncapturedCall("hash")) from None

@@ -20,9 +20,10 @@ from dynamo.polyfills import library as polyfills
 from dynamo.values.base import Value
 from dynamo.values.builtins import handles, polyfill
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import SizeValue, from_constant
+from dynamo.values.containers import SizeValue
 from dynamo.values.descriptors import SLOT_TYPES, class_lookup, class_value
 from dynamo.values.dicts import DictValue
+from dynamo.values.literals import from_constant
 from dynamo.values.tensor import TensorValue
 from dynamo.values.tensor_copies import copy_tensor
 

@@ -22,8 +22,8 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.memory_overlap import version_of
 from dynamo.values.operators import COMPARE_FUNCTIONS
+from dynamo.values.registered_functions import register
 from dynamo.values.tensor import SPECIAL_METHODS, TensorValue, call_in_graph
-from dynamo.values.tensor_functions import tensor_function
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -160,7 +160,7 @@ def _has_one_value(value: Value) -> bool:
     return type(value) is TensorValue and value.fake.numel() == 1
 
 
-@tensor_function
+@register
 def deferred_tensor_truth(
     tx: Interpreter, tensor: TensorValue
 ) -> tuple[TensorValue, BreakBefore] | None:
@@ -228,7 +228,7 @@ def _is_formatted(tx: Interpreter) -> bool:
     return following[:1] == ["FORMAT_SIMPLE"] or following == ["LOAD_CONST", "FORMAT_WITH_SPEC"]
 
 
-@tensor_function
+@register
 def tensor_truth_value(tx: Interpreter, tensor: TensorValue, negated: bool) -> Value | None:
     """TensorValue.truth_value, if it may be for a check."""
     number = deferred_scalar(tx, tensor, bool, breaks.DataDependentJump(tensor.describe()))

@@ -32,6 +32,7 @@ from dynamo.values.exceptions import call_real, raise_python
 from dynamo.values.function import MethodValue
 from dynamo.values.lookup import MISSING, class_lookup, reads_by_function, type_holds
 from dynamo.values.reflection import no_attribute
+from dynamo.values.registered_functions import register, registered
 from dynamo.values.stack_items import RESULT, ReturnContinuation
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
 
 
+@register
 def attribute_of_type(tx: Interpreter, value: Value, name: str) -> Value:
     """`value.name` of an instance of a C type: what the type holds, bound to the value."""
     kind = value.python_type()
@@ -54,6 +56,7 @@ def attribute_of_type(tx: Interpreter, value: Value, name: str) -> Value:
     return bind(tx, value, found, name)
 
 
+@register
 def is_absent(value: Value, kind: type, name: str) -> bool:
     """Whether an instance of a C type has no such attribute; a break where only the object says."""
     if type_holds(kind, name):
@@ -90,8 +93,6 @@ def class_told(tx: Interpreter, value: Value, cls: type | None = None) -> Value:
 
 def class_value(tx: Interpreter, cls: type, instance_source: Source | None = None) -> Value:
     """The Value of an instance's class; reached through the instance if by nothing shorter."""
-    from dynamo.values.classes import ClassValue
-
     entry = tx.output.values_by_id.get(id(cls))
     if entry is not None:
         return entry[1]
@@ -100,7 +101,7 @@ def class_value(tx: Interpreter, cls: type, instance_source: Source | None = Non
     tx.output.guards.assume_class(type(cls))
     if source is None and not is_trusted_class(cls):  # what it holds can be changed
         source = tx.output.install(cls.__name__, cls)
-    return tx.output.remember(cls, source, ClassValue(cls, source))
+    return tx.output.remember(cls, source, registered("ClassValue")(cls, source))
 
 
 def class_attr_source(tx: Interpreter, value: Value, name: str) -> Source | None:
@@ -307,9 +308,7 @@ def _bind_slot_member(tx: Interpreter, value: Any, found: Any, name: str) -> Val
 
 def _bind_getset(tx: Interpreter, value: Any, found: Any, name: str) -> Value:
     if name == "__dict__":
-        from dynamo.values.instance_dict import InstanceDictValue
-
-        return InstanceDictValue(value)
+        return registered("InstanceDictValue")(value)
     if name == "__class__":
         return class_told(tx, value)
     held = _literal_part(tx, value, found)
@@ -383,17 +382,13 @@ def _bind_cached_property(tx: Interpreter, value: Value, found: Any, name: str) 
 
 
 def _bind_partial_method(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
-    from dynamo.values.functional import PartialValue, wrap_arguments
-
     source = raw_class_source(tx, value, value.python_type(), name)
     if not isinstance(found.func, types.FunctionType):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
 
     inner = None if source is None else AttrSource(source, "func")
     method = MethodValue(tx.wrap(found.func, inner), value)
-    bound = PartialValue(method, *wrap_arguments(tx, found, source))
-    bound.receiver = value
-    return bound
+    return registered("partial_method")(tx, method, found, source)
 
 
 def _binders() -> dict[type, Callable[..., Value]]:

@@ -37,7 +37,9 @@ from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
 from dynamo.values.operators import equal
 from dynamo.values.recipes import DICT, TUPLE, Made, Recipe
+from dynamo.values.registered_functions import register, registered
 from dynamo.values.stack_items import ReturnContinuation
+from dynamo.values.stored_iterators import DictIterator
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -47,6 +49,7 @@ Entry = tuple["Value | Pending", "Value | Pending"]
 _MISSING = object()
 
 
+@register
 class DictValue(BuiltinObject):
     """`entries` is complete unless `real` is set: then it holds what was looked at so far."""
 
@@ -209,8 +212,6 @@ class DictValue(BuiltinObject):
         return self.keys(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import DictIterator
-
         return DictIterator(self, "keys")
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
@@ -310,6 +311,10 @@ class DictValue(BuiltinObject):
         if value is None:
             return ConstantValue(None) if default is None else default
         return value
+
+    def view(self, kind: str) -> DictView:
+        """keys(), values() or items()."""
+        return DictView(self, kind)
 
     def py_keys(self, tx):
         return DictView(self, "keys")
@@ -671,8 +676,6 @@ class DictView(BuiltinObject):
         return read(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import DictIterator
-
         return DictIterator(self.owner, self.kind)
 
     def contains(self, tx: Interpreter, item: Value) -> Value:
@@ -681,27 +684,25 @@ class DictView(BuiltinObject):
         return ConstantValue(any(equal(tx, v, item) for v in self.unpack(tx)))
 
     def _as_set(self, tx: Interpreter) -> Value:
-        from dynamo.values.sets import SetValue
-
-        return SetValue.of(tx, self.unpack(tx))
+        set_value: Any = registered("SetValue")
+        return set_value.of(tx, self.unpack(tx))
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
         return None if self.kind == "values" else self._as_set(tx).compare(tx, op, other)
 
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
-        from dynamo.values.sets import SetValue, gather
-
         if self.kind == "values" or op not in _VIEW_OPERATORS:
             return None
+        gather = registered("gather")
         others = gather(tx, other)
-        sides = [self._as_set(tx), SetValue(dict(others.members))]
+        sides = [self._as_set(tx), registered("SetValue")(dict(others.members))]
         mine = gather(tx, self).real
         reals = [None if mine is None else dict.fromkeys(mine).keys(), others.real]
         if reflected:
             sides.reverse()
             reals.reverse()
         result = sides[0].binary(tx, op, sides[1], False)
-        assert isinstance(result, SetValue)
+        assert isinstance(result, registered("SetValue"))
         known = self.kind == "keys" and None not in reals
         result.real = _VIEW_OPERATORS[op](*reals) if known else None
         return result

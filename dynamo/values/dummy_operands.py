@@ -29,20 +29,18 @@ class _Item:
 
 def dummy_operand(value: Value) -> Any:
     """An object of the type of `value`: the constant itself, a container of as many items."""
-    from dynamo.values.containers import DequeValue, SequenceValue
-    from dynamo.values.ranges import SliceValue
-
     if value.is_constant():
         return value.as_constant()
     cls = value.python_type()
-    if isinstance(value, DequeValue):
-        return cls([_Item() for _ in value.contents], value.maxlen)
-    if cls is torch.Size:
-        return cls([0] * len(value.contents))  # type: ignore[attr-defined]
-    if isinstance(value, SequenceValue):
-        return (tuple if issubclass(cls, tuple) else list)(_Item() for _ in value.contents)
-    if isinstance(value, SliceValue):
-        return slice(*map(dummy_operand, value.parts))
+    contents = getattr(value, "contents", None)  # of sequences
+    if isinstance(contents, list):
+        if issubclass(cls, collections.deque):
+            return cls([_Item() for _ in contents], value.maxlen)  # type: ignore[attr-defined]
+        if cls is torch.Size:
+            return cls([0] * len(contents))
+        return (tuple if issubclass(cls, tuple) else list)(_Item() for _ in contents)
+    if cls is slice:
+        return slice(*map(dummy_operand, value.parts))  # type: ignore[attr-defined]
     if cls is range:
         return value.as_constant()
     if cls in _EMPTY:

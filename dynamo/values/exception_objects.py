@@ -19,6 +19,7 @@ from dynamo.values.descriptors import class_lookup
 from dynamo.values.exceptions import Frames, call_real, raise_python
 from dynamo.values.objects import ClassOf, ObjectValue, build_object
 from dynamo.values.recipes import LIST, TUPLE, Made, Part, Recipe, arguments, exact
+from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -310,6 +311,7 @@ def make_holding_traceback(frames: Sequence[Shown], parts: list[Any]) -> types.T
     return parts.pop()
 
 
+@register
 def make_exception(
     tx: Interpreter,
     cls: type[BaseException],

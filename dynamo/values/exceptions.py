@@ -20,6 +20,7 @@ from dynamo.bytecode.decode import Positions
 from dynamo.errors import Unsupported
 from dynamo.values.arity import fits
 from dynamo.values.base import Value
+from dynamo.values.registered_functions import registered
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -57,12 +58,9 @@ def raise_python(
     """Raise a Python exception of the program with constant arguments. fields: what Python sets
     besides (`name` of a NameError).
     """
-    from dynamo.values.constant import ConstantValue
-    from dynamo.values.exception_objects import make_exception
-
-    values = [a if isinstance(a, Value) else ConstantValue(a) for a in args]
-    known = {name: ConstantValue(field) for name, field in fields.items()}
-    raise RaisedException(make_exception(tx, exception, values, known))
+    values = [a if isinstance(a, Value) else tx.constant(a) for a in args]
+    known = {name: tx.constant(field) for name, field in fields.items()}
+    raise RaisedException(registered("make_exception")(tx, exception, values, known))
 
 
 def new_raised(tx: Interpreter, cls: Value, args: Sequence[Value] = ()) -> Value:

@@ -28,6 +28,7 @@ from dynamo.values.lookup import type_holds
 from dynamo.values.operators import guard_distinct, same_object
 from dynamo.values.recipes import Existing, GlobalsOf, Made, Recipe, WithAttributes, exact
 from dynamo.values.reflection import no_attribute, read_attribute
+from dynamo.values.registered_functions import registered
 from dynamo.values.side_effects import DELETED
 
 if TYPE_CHECKING:
@@ -362,10 +363,8 @@ class NestedFunctionValue(FunctionValue):
 
     def _own_annotations(self, tx: Interpreter) -> Value:
         """The dict that __annotations__ is from its first use on."""
-        from dynamo.values.dicts import DictValue
-
         if self.annotations is None or self.annotations.mutation is None:
-            held = self.annotation_dict() or DictValue({})
+            held = self.annotation_dict() or registered("DictValue")({})
             self.annotations = tx.output.side_effects.track_new(held)
         return self.annotations
 
@@ -373,11 +372,9 @@ class NestedFunctionValue(FunctionValue):
         """MAKE_FUNCTION holds annotations as a flat tuple of names and values."""
         if self.annotations is None or self.annotations.python_type() is dict:
             return self.annotations
-        from dynamo.values.dicts import DictValue
-
         flat = self.annotations.contents  # type: ignore[attr-defined]
         pairs = zip(flat[::2], flat[1::2])
-        return DictValue({k.as_constant(): (k, v) for k, v in pairs})
+        return registered("DictValue")({k.as_constant(): (k, v) for k, v in pairs})
 
     def children(self) -> Sequence[Value]:
         parts = (self.defaults, self.keyword_defaults, self.annotations, self.closure_tuple)

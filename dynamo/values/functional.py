@@ -19,6 +19,7 @@ from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, DictItemSource, SequenceItemSource, Source
 from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.values import program_code
 from dynamo.values.base import Value
 from dynamo.values.builder import builder, special_builder
 from dynamo.values.builtins import TABLE, BuiltinMethod, fold, handles
@@ -28,13 +29,14 @@ from dynamo.values.containers import TupleValue
 from dynamo.values.descriptors import attribute_of_type
 from dynamo.values.dicts import DictValue
 from dynamo.values.exceptions import call_real, raise_python
-from dynamo.values.function import UserFunctionValue, replay_attributes
+from dynamo.values.function import MethodValue, UserFunctionValue, replay_attributes
 from dynamo.values.instance_dict import InstanceDictValue
 from dynamo.values.known_objects import KnownObject
 from dynamo.values.lookup import type_holds
 from dynamo.values.mapping_proxies import MappingProxyValue
-from dynamo.values.polyfill_calls import run_polyfill, wants_polyfill
+from dynamo.values.polyfill_calls import reads_code, run_polyfill
 from dynamo.values.recipes import Attribute, Existing, Recipe, arguments, exact
+from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -194,6 +196,16 @@ def build_partial(tx: Interpreter, obj: functools.partial, source: Source | None
     return tx.output.remember(obj, source, value)
 
 
+@register
+def partial_method(
+    tx: Interpreter, method: MethodValue, found: functools.partialmethod, source: Source | None
+) -> PartialValue:
+    """What a partialmethod is for an instance, to which `method` is bound."""
+    bound = PartialValue(method, *wrap_arguments(tx, found, source))
+    bound.receiver = method.receiver
+    return bound
+
+
 class GetterValue(Value):
     """operator.itemgetter, attrgetter, methodcaller."""
 
@@ -221,13 +233,14 @@ class GetterValue(Value):
         return found[0] if len(found) == 1 else TupleValue(found)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        wanted = len(args) == 1 and not kwargs and wants_polyfill(tx)
-        made = self._polyfill(tx, *args) if wanted else None
+        made = self._polyfill(tx, *args) if len(args) == 1 and not kwargs else None
         return self.call(tx, args, kwargs) if made is None else made
 
     def _polyfill(self, tx: Interpreter, owner: Value) -> Value | None:
         if self.kind is operator.methodcaller:
             name, *rest = self.args
+            if not program_code.is_method_of_program(owner, name.as_constant()):
+                return None
             named = tx.output.side_effects.track_new(DictValue.of(tx, self.kwargs))
             return run_polyfill(
                 tx, builtin_polyfills.call_method, [owner, name, TupleValue(rest), named]
@@ -236,12 +249,14 @@ class GetterValue(Value):
             self.kind is operator.attrgetter and "." in self.args[0].as_constant()
         ):
             return None
-        said = (
-            builtin_polyfills.get_item
-            if self.kind is operator.itemgetter
-            else builtin_polyfills.get_attribute
-        )
-        return run_polyfill(tx, said, [owner, *self.args])
+        (key,) = self.args
+        if self.kind is operator.itemgetter:
+            if not program_code.runs(owner, ("__getitem__", "__missing__")):
+                return None
+            return run_polyfill(tx, builtin_polyfills.get_item, [owner, key])
+        if not reads_code(owner, key):
+            return None
+        return run_polyfill(tx, builtin_polyfills.get_attribute, [owner, key])
 
     def recipe(self) -> Recipe:
         return make_getter, [exact(self.kind), *arguments(self.args, self.kwargs)]
@@ -372,18 +387,17 @@ class SingleDispatchValue(LruCacheValue):
         return tx.wrap(real)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if not args:
-            raise Unsupported(breaks.UncapturedCall(self.real.__qualname__))
-        return tx.call_function(self.chosen(tx, args[0].python_type()), args, kwargs)
+        return tx.inline(self._wrapper(tx), args, kwargs)
 
     def tail_call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if not wants_polyfill(tx):
-            return self.call(tx, args, kwargs)
+        return tx.finish_call(self._wrapper(tx), args, kwargs)
 
+    def _wrapper(self, tx: Interpreter) -> Value:
+        """The Python function that it is, but for its `dispatch`, which is not looked into."""
         function = UserFunctionValue(self.real, self.source)
         cells = dict(zip(function.code.co_freevars, function.closure(tx)))
-        cells["dispatch"].contents = DispatchValue(self)  # known, and not looked into
-        return tx.finish_call(function, args, kwargs)
+        cells["dispatch"].contents = DispatchValue(self)
+        return function
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
         if name == "dispatch":

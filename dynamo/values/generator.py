@@ -63,6 +63,9 @@ class Resumable(Value):
 
     methods: ClassVar[dict[str, Callable[..., Value]]] = {}
 
+    def step_runs_code(self) -> bool:
+        return True
+
     def truth(self, tx: Interpreter) -> bool:
         return True
 

@@ -13,25 +13,12 @@ from dynamo.values.base import Value
 from dynamo.values.constant import is_literal
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, raise_python
+from dynamo.values.identity_keys import IdentityKey
 from dynamo.values.operators import equal
+from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
-
-
-class IdentityKey:
-    """The key of a value that hashes by identity: equal only to itself."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IdentityKey) and self.value is other.value
 
 
 class EqualityKey:
@@ -49,8 +36,12 @@ class EqualityKey:
 
     def __eq__(self, other: object) -> bool:
         """As a lookup compares: the key in the table is `self`, or `other` if that is a literal."""
-        value = other.value if isinstance(other, EqualityKey) else _literal(other)
+        value = other.value if isinstance(other, EqualityKey) else None
         tx = self.output.running
+        if value is None:
+            if not is_literal(other):
+                raise Unsupported(breaks.UncapturedCall("__eq__ of a key with a container"))
+            value = tx.from_constant(other)
         with without_effects(tx, "__eq__", self.value):
             return equal(tx, self.value, value)
 
@@ -76,14 +67,6 @@ def check_hashes(keys: Iterable[Hashable]) -> None:
             key.check_hash()
         elif isinstance(key, (tuple, frozenset)):
             check_hashes(key)
-
-
-def _literal(key: Any) -> Value:
-    from dynamo.values.containers import from_constant
-
-    if not is_literal(key):
-        raise Unsupported(breaks.UncapturedCall("__eq__ of a key with a container"))
-    return from_constant(key)
 
 
 @contextlib.contextmanager
@@ -133,5 +116,6 @@ def key_of(tx: Interpreter, value: Value) -> Hashable:
     return key
 
 
+@register
 def unhashable(tx: Interpreter, value: Value) -> Any:
     fail_as(tx, hash, value)

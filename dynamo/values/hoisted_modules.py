@@ -25,8 +25,8 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import handles
 from dynamo.values.constant import is_literal
 from dynamo.values.fake_calls import run_fake
+from dynamo.values.registered_functions import register
 from dynamo.values.tensor import TensorValue, call_in_graph
-from dynamo.values.tensor_functions import tensor_function
 from fxgraph import Node
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def requires_no_grad(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.requires_grad_(False)
 
 
-@tensor_function
+@register
 def requires_from_start(tx: Interpreter, value: TensorValue, wanted: bool) -> bool:
     """Whether a leaf made before the graph, which nothing has used, requires a gradient (`wanted`)
     from the start, or none.

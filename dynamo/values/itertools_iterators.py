@@ -19,10 +19,11 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import RaisedException, call_real
-from dynamo.values.iterators import CountIterator, FilterIterator, IteratorValue
+from dynamo.values.iterators import CountIterator, FilterIterator
 from dynamo.values.operators import binary_op
 from dynamo.values.ranges import SliceValue
 from dynamo.values.recipes import Recipe
+from dynamo.values.stored_iterators import IteratorValue
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 class StarmapIterator(IteratorValue):
     kind = itertools.starmap
+    calls = True
     remembers_end = False
 
     def __init__(self, function: Value, inner: Value) -> None:
@@ -49,6 +51,7 @@ class StarmapIterator(IteratorValue):
 
 class TakewhileIterator(IteratorValue):
     kind = itertools.takewhile
+    calls = True
     remembers_end = False
 
     def __init__(self, predicate: Value, inner: Value) -> None:
@@ -71,6 +74,7 @@ class TakewhileIterator(IteratorValue):
 
 class DropwhileIterator(IteratorValue):
     kind = itertools.dropwhile
+    calls = True
     remembers_end = False
 
     def __init__(self, predicate: Value, inner: Value) -> None:
@@ -105,6 +109,7 @@ class FilterfalseIterator(FilterIterator):
 
 class CompressIterator(IteratorValue):
     kind = itertools.compress
+    calls = True
     remembers_end = False
 
     def __init__(self, data: Value, selectors: Value) -> None:
@@ -155,6 +160,7 @@ class AccumulateIterator(IteratorValue):
     """`initial`: what comes before the first item, until it has come."""
 
     kind = itertools.accumulate
+    calls = True
     remembers_end = False
 
     def __init__(self, inner: Value, function: Value | None, initial: Value | None) -> None:

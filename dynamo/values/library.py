@@ -29,11 +29,12 @@ from dynamo.values.arity import fits
 from dynamo.values.base import Value
 from dynamo.values.builtins import PURE_FUNCTIONS, TABLE, fold, handles, is_none, polyfill
 from dynamo.values.constant import ConstantValue
-from dynamo.values.containers import ListValue, SequenceValue, TupleValue, from_constant
+from dynamo.values.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exception_objects import TracebackValue
 from dynamo.values.exceptions import call_real
 from dynamo.values.functional import METHODS_OF_PURE, PureObjectValue
+from dynamo.values.literals import from_constant
 from dynamo.values.lookup import type_holds
 from dynamo.values.native_iterators import CalledIterator
 from dynamo.values.operators import as_index, binary_op

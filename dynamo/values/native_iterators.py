@@ -15,19 +15,21 @@ from dynamo.values.builtins import TABLE
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
 from dynamo.values.exceptions import RaisedException, call_real, raise_python
-from dynamo.values.iterators import (
+from dynamo.values.recipes import Recipe
+from dynamo.values.registered_functions import register
+from dynamo.values.stored_iterators import (
     IteratorValue,
     ReversedIterator,
     SequenceIterator,
     iterator_at,
     reversed_at,
 )
-from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 
+@register
 class TextIterator(SequenceIterator):
     """iter() of a str or bytes, or of an instance of a subclass."""
 

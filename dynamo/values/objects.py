@@ -52,11 +52,20 @@ from dynamo.values.exceptions import (
 )
 from dynamo.values.function import push_attr, write_attr
 from dynamo.values.hash_keys import EqualityKey, hash_of, key_of, unhashable, without_effects
-from dynamo.values.operators import COMPARE_DUNDERS, UNARY_DUNDERS, as_index, binary_dunder, equal
+from dynamo.values.operators import (
+    COMPARE_DUNDERS,
+    UNARY_DUNDERS,
+    as_index,
+    binary_dunder,
+    binary_op,
+    equal,
+)
 from dynamo.values.real_iterators import REAL, RealIterator
 from dynamo.values.recipes import Part, Recipe
 from dynamo.values.reflection import no_attribute
+from dynamo.values.registered_functions import registered
 from dynamo.values.side_effects import DELETED
+from dynamo.values.stored_iterators import ItemProtocolIterator
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen
@@ -415,8 +424,6 @@ class ObjectValue(Value):
         self.special(tx, "__delitem__", key)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import ItemProtocolIterator
-
         if self.special_method(tx, "__iter__") is not None:
             iterator = self.special(tx, "__iter__")
             if not hasattr(iterator.python_type(), "__next__"):
@@ -498,9 +505,9 @@ class ObjectValue(Value):
     def binary(self, tx: Interpreter, op: str, other: Value, reflected: bool) -> Value | None:
         answer = self._answer(tx, binary_dunder(op, reflected), other)
         if answer is None and reflected and other.is_constant():
-            from dynamo.values.storage_slots import literal_operator
-
-            return literal_operator(tx, op, other, self.storage)
+            # By the method of a literal's type: an instance of its subclass is on the right.
+            storage = self.storage
+            return binary_op(tx, op, other, storage) if type(storage) is ConstantValue else None
         return answer
 
     def compare(self, tx: Interpreter, op: str, other: Value) -> Value | None:
@@ -531,11 +538,9 @@ class ObjectValue(Value):
         return real.make, [self.mutation.attrs[name] for name in real.attributes]
 
     def replay(self, codegen: Codegen) -> Callable[[], None]:
-        from dynamo.values.storage import replay_storage
-
         if id(self.cls) in REAL:
             return lambda: None
-        writes = [replay_storage(codegen, self)] if self.storage is not None else []
+        writes = [registered("replay_storage")(codegen, self)] if self.storage is not None else []
         attrs = [] if self.mutation is None else list(self.mutation.stores())
         attrs = [(n, v) for n, v in attrs if v is not DELETED or not self.mutation.new]
         writes.extend(self._replay_attr(codegen, name, v) for name, v in reversed(attrs))
@@ -645,8 +650,6 @@ def class_attribute(tx: Interpreter, value: Value, name: str) -> Value:
 @fallback_builder
 def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """Any object: its type is guarded, its attributes when they are read."""
-    from dynamo.values.storage import wrap_storage
-
     if source is None:
         source = tx.output.install(type(obj).__name__, obj)
     tx.guard(source, "type", type(obj))
@@ -657,5 +660,5 @@ def build_object(tx: Interpreter, obj: Any, source: Source | None) -> Value:
         raise Unsupported(breaks.UnknownObject(type(obj).__name__))
     tx.output.side_effects.track_existing(value)
     tx.output.remember(obj, source, value)
-    value.storage = wrap_storage(tx, value)
+    value.storage = registered("wrap_storage")(tx, value)
     return value

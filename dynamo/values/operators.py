@@ -22,6 +22,7 @@ from dynamo.values.builtin_bases import is_written_as_it_is
 from dynamo.values.constant import ConstantValue
 from dynamo.values.dummy_operands import fail_as
 from dynamo.values.exceptions import call_real, raise_python
+from dynamo.values.registered_functions import register, registered
 from dynamo.values.stack_items import ReturnContinuation
 from dynamo.values.symbolic_text import percent, sum_of
 
@@ -153,12 +154,10 @@ _CONVERSIONS = re.compile(r"%(?:\(.*?\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[hl
 
 def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
     """text % values. Values that are not constants are turned to text by their own __str__."""
-    from dynamo.values.texts import shown, shown_operand
-
     made = percent(text, right) if text.python_type() is str else None
     if made is not None:
         return made
-    known, real = (False, None) if _holds_set(right) else constant_or_none(right)
+    known, real = (False, None) if _holds_set(tx, right) else constant_or_none(right)
     if not known:
         if text.python_type() is bytes:
             raise Unsupported(breaks.NotConstant(right.describe()))
@@ -167,20 +166,20 @@ def _format_percent(tx: Interpreter, text: Value, right: Value) -> Value:
             raise Unsupported(breaks.NotConstant(right.describe()))
         storage = getattr(right, "storage", None) or right
         if issubclass(right.python_type(), tuple):  # of any class
-            real = tuple(shown(tx, item) for item in storage.unpack(tx))
+            real = tuple(registered("shown")(tx, item) for item in storage.unpack(tx))
         else:
-            real = shown_operand(tx, right)
+            real = registered("shown_operand")(tx, right)
     return ConstantValue(call_real(tx, operator.mod, text.as_constant(), real))
 
 
-def _holds_set(value: Value, around: tuple[Value, ...] = ()) -> bool:
+def _holds_set(tx: Interpreter, value: Value, around: tuple[Value, ...] = ()) -> bool:
     """A set, or a sequence of one: the order of its text is the real one's."""
-    from dynamo.values.containers import SequenceValue
-    from dynamo.values.sets import FrozenSetValue
-
-    if isinstance(value, SequenceValue) and value not in around:
-        return any(_holds_set(item, (*around, value)) for item in value.wrapped())
-    return isinstance(value, FrozenSetValue)
+    if value.python_type_is(set, frozenset):
+        return True
+    contents = getattr(value, "contents", None)  # of sequences
+    if not isinstance(contents, list) or value in around:
+        return False
+    return any(_holds_set(tx, item, (*around, value)) for item in value.unpack(tx))
 
 
 def right_goes_first(left: Value, right: Value, method: str | None = None) -> bool:
@@ -366,6 +365,7 @@ def equal(tx: Interpreter, left: Value, right: Value) -> bool:
     return guard_distinct(tx, left, right) or compare_op(tx, "==", left, right).truth(tx)
 
 
+@register
 def as_index(tx: Interpreter, value: Value) -> int:
     """operator.index(value), as an int known while capturing."""
     if value.is_constant():

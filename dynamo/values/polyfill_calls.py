@@ -1,13 +1,10 @@
-"""Instructions that call the program's functions from C, run as polyfills.
+"""Operations of C that call the program's functions, said in Python: sorted(xs, key=g) is captured
+as `sort_new` of polyfills/builtins.py, a function like any other, whose call of g is an instruction
+of its own. A graph break in g stands there, and sorted goes on behind the break. The frames of
+polyfills are hidden from the user.
 
-    def f(xs):                             sorted(xs, key=g) is captured as one instruction: its
-        return sorted(xs, key=g)           handler calls g. Where the graph breaks inside of g, the
-    #                      ^ breaks        frame would break at the whole call of sorted.
-
-Then the frame is captured again, and in this instruction `sort_new` of polyfills/builtins.py takes
-the place of `sorted`: a Python function like any other, whose call of g is an instruction of its
-own, so that the break stands in g, and sorted goes on behind it. Its frames are hidden from the
-user.
+Where no operand can reach the program's code (values/program_code.py), there is no polyfill: the
+handler answers from storage.
 """
 
 from __future__ import annotations
@@ -18,52 +15,108 @@ import inspect
 import operator
 import re
 import string
-import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dynamo.errors import Unsupported
+import torch
+
 from dynamo.polyfills import builtins as builtin_polyfills
+from dynamo.values import program_code
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import TupleValue
-from dynamo.values.descriptors import class_lookup
 from dynamo.values.dicts import DictValue
 from dynamo.values.function import UserFunctionValue
-from dynamo.values.objects import ObjectValue
+from dynamo.values.lookup import type_holds
+from dynamo.values.program_code import type_runs
+from dynamo.values.registered_functions import register
 from dynamo.values.stack_items import RESULT, ReturnContinuation
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
-# What is called -> the function that says it in Python.
-CALLS: dict[Any, Callable[..., Any]] = {
-    list: builtin_polyfills.make_list,
-    tuple: builtin_polyfills.make_tuple,
-    set: builtin_polyfills.make_set,
-    any: builtin_polyfills.any_of,
-    all: builtin_polyfills.all_of,
-    sum: builtin_polyfills.sum_of,
-    min: builtin_polyfills.smallest,
-    max: builtin_polyfills.largest,
-    sorted: builtin_polyfills.sort_new,
-    functools.reduce: builtin_polyfills.reduce,
-    hasattr: builtin_polyfills.has_attribute,
-    print: builtin_polyfills.show,
-    range: builtin_polyfills.make_range,
+Arguments = Sequence[Value]
+Condition = Callable[[Arguments, dict[str, Value]], bool]
+
+
+def _iterates(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    return program_code.iterates(args[0])
+
+
+def _any_has(*methods: str) -> Condition:
+    """One of the arguments, or of their items, has such a method."""
+    return lambda args, kwargs: program_code.any_runs(args, methods)
+
+
+def _iterates_or_has(*methods: str) -> Condition:
+    has = _any_has(*methods)
+    return lambda args, kwargs: any(map(program_code.iterates, args)) or has(args, kwargs)
+
+
+def _chooses(method: str) -> Condition:
+    has = _iterates_or_has(method)
+    return lambda args, kwargs: program_code.calls(kwargs.get("key")) or has(args, kwargs)
+
+
+def _sorts(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    return _iterates(args, kwargs) or program_code.calls(kwargs.get("key"))
+
+
+def _calls_first(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    return program_code.calls(args[0]) or any(map(program_code.iterates, args[1:2]))
+
+
+def _reads(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    name = args[1]
+    return name.python_type_is(str) and name.is_constant() and reads_code(args[0], name)
+
+
+def reads_code(owner: Value, name: Value) -> bool:
+    """Whether getattr(owner, name) runs code of the program."""
+    return program_code.reads(owner, name.as_constant())
+
+
+# What is called -> the function that says it in Python, and when that is needed.
+CALLS: dict[Any, tuple[Callable[..., Any], Condition]] = {
+    list: (builtin_polyfills.make_list, _iterates),
+    tuple: (builtin_polyfills.make_tuple, _iterates),
+    set: (builtin_polyfills.make_set, _iterates),
+    any: (builtin_polyfills.any_of, _iterates_or_has(*program_code.TRUTH)),
+    all: (builtin_polyfills.all_of, _iterates_or_has(*program_code.TRUTH)),
+    sum: (builtin_polyfills.sum_of, _iterates_or_has(*program_code.ADDITION)),
+    min: (builtin_polyfills.smallest, _chooses("__lt__")),
+    max: (builtin_polyfills.largest, _chooses("__gt__")),
+    sorted: (builtin_polyfills.sort_new, _sorts),
+    functools.reduce: (builtin_polyfills.reduce, _calls_first),
+    hasattr: (builtin_polyfills.has_attribute, _reads),
+    print: (builtin_polyfills.show, _any_has(*program_code.TEXT)),
+    range: (builtin_polyfills.make_range, _any_has("__index__")),
 }
 # Python functions that have handlers: their own code is captured for objects that have the method.
 _IN_PYTHON = {copy.copy: "__copy__", copy.deepcopy: "__deepcopy__"}
+
+
+def _compares(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    """The second argument is compared with the items of the first."""
+    return bool(program_code.stored(args[0])) and program_code.any_runs(
+        args[:2], program_code.EQUALITY
+    )
+
+
+def _iterates_second(args: Arguments, kwargs: dict[str, Value]) -> bool:
+    return program_code.iterates(args[1])
+
+
 # Methods of built-in types, by their name.
-METHODS: dict[tuple[type, str], Callable[..., Any]] = {
-    (list, "sort"): builtin_polyfills.sort_by,
-    (list, "extend"): builtin_polyfills.extend,
-    (list, "count"): builtin_polyfills.count_in,
-    (list, "index"): builtin_polyfills.index_in,
-    (list, "remove"): builtin_polyfills.remove_from,
-    (tuple, "count"): builtin_polyfills.count_in,
-    (tuple, "index"): builtin_polyfills.index_in,
-    (str, "join"): builtin_polyfills.join,
+METHODS: dict[tuple[type, str], tuple[Callable[..., Any], Condition]] = {
+    (list, "sort"): (builtin_polyfills.sort_by, _sorts),
+    (list, "extend"): (builtin_polyfills.extend, _iterates_second),
+    (list, "count"): (builtin_polyfills.count_in, _compares),
+    (list, "index"): (builtin_polyfills.index_in, _compares),
+    (list, "remove"): (builtin_polyfills.remove_from, _compares),
+    (tuple, "count"): (builtin_polyfills.count_in, _compares),
+    (tuple, "index"): (builtin_polyfills.index_in, _compares),
+    (str, "join"): (builtin_polyfills.join, _iterates_second),
 }
 _EQUAL: dict[type, Callable[..., Any]] = {
     list: builtin_polyfills.equal_lists,
@@ -82,97 +135,111 @@ _HINTED = frozenset(
 _HINTS = ("__len__", "__length_hint__")
 
 
-def wants_polyfill(tx: Interpreter) -> bool:
-    """Whether the current instruction, which has a polyfill, is to run as that."""
-    if tx.began in tx.output.plan.polyfilled:
-        return True
-    tx.polyfill_step = tx.began
-    return False
-
-
 def run_polyfill(
     tx: Interpreter,
     function: Callable[..., Any],
-    args: Sequence[Value],
+    args: Arguments,
     kwargs: dict[str, Value] | None = None,
-    pushed: Sequence[Value] | None = None,
-) -> Value | None:
-    """What the current instruction gives, by function(*args, **kwargs) of polyfills/builtins.py,
-    if it is to run as a polyfill; None where it is not.
+    pushed: Sequence[Value] = (RESULT,),
+    last: bool = True,
+) -> Value:
+    """function(*args, **kwargs) of polyfills/builtins.py.
 
-    pushed: what it pushes of that, and then is done (see Interpreter.pushed).
+    last: the current instruction pushes `pushed` then, and is done (see Interpreter.pushed).
     """
-    if not wants_polyfill(tx):
-        return None
-
-    wanted = (RESULT,) if pushed is None else pushed
-    return tx.finish_call(tx.wrap(function), args, kwargs or {}, wanted)
+    if not last:
+        return tx.inline(tx.wrap(function), args, kwargs)
+    return tx.finish_call(tx.wrap(function), args, kwargs or {}, pushed)
 
 
 def polyfill_call(
-    tx: Interpreter, function: Any, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter, function: Any, args: Arguments, kwargs: dict[str, Value], last: bool
 ) -> Value | None:
-    """function(*args, **kwargs), which is all that the current instruction does."""
-    if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]) and wants_polyfill(tx):
-        return tx.finish_call(UserFunctionValue(function), args, kwargs)
-    said = CALLS.get(function)
-    if said is None or not args or not _fits(said, len(args), tuple(kwargs)):
+    """function(*args, **kwargs) by a polyfill, if one is needed. last: see run_polyfill."""
+    if function in _IN_PYTHON and _has_method(args, _IN_PYTHON[function]):
+        own = UserFunctionValue(function)
+        return tx.finish_call(own, args, kwargs) if last else tx.inline(own, args, kwargs)
+    found = CALLS.get(function)
+    if found is None or not args or not _fits(found[0], len(args), tuple(kwargs)):
         return None
-    if said in _HINTED and asks_length(tx, args[0]):
+    said, is_needed = found
+    if not is_needed(args, kwargs) or (said in _HINTED and asks_length(tx, args[0])):
         return None
     if said is builtin_polyfills.show and not all(
         value.python_type_is(str) for value in kwargs.values()
     ):
         return None
-    return run_polyfill(tx, said, args, kwargs)
+    return run_polyfill(tx, said, args, kwargs, last=last)
 
 
-def _has_method(args: Sequence[Value], name: str) -> bool:
-    found = class_lookup(args[0].python_type(), name) if args else None
-    return isinstance(found, types.FunctionType)
+def _has_method(args: Arguments, name: str) -> bool:
+    kind = program_code.kind_of(args[0]) if args else None
+    return kind is not None and not issubclass(kind, torch.Tensor) and type_runs(kind, (name,))
 
 
 def polyfill_construct(
-    tx: Interpreter, cls: Value, new: Value, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter,
+    cls: Value,
+    new: Value,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    last: bool,
 ) -> Value:
-    """type.__call__(cls, *args, **kwargs), where `new` is the class's __new__."""
+    """type.__call__(cls, *args, **kwargs), where `new` is the class's __new__, a Python function.
+
+    last: see run_polyfill.
+    """
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
     operands = [cls, new, TupleValue(list(args)), named]
-    return tx.finish_call(tx.wrap(builtin_polyfills.construct), operands, {})
+    return run_polyfill(tx, builtin_polyfills.construct, operands, last=last)
 
 
+@register
 def polyfill_method(
-    tx: Interpreter, owner: Value, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter,
+    owner: Value,
+    name: str,
+    args: Sequence[Value],
+    kwargs: dict[str, Value],
+    last: bool,
 ) -> Value | None:
-    """owner.name(*args, **kwargs) of a built-in type."""
+    """owner.name(*args, **kwargs) of a built-in type by a polyfill, if one is needed."""
     if name == "format" and owner.python_type_is(str) and owner.is_constant():
-        return _polyfill_format(tx, owner.as_constant(), args, kwargs)
-    try:
-        said = METHODS.get((owner.python_type(), name))
-    except Unsupported:
+        return _polyfill_format(tx, owner.as_constant(), args, kwargs, last)
+    kind = program_code.kind_of(owner)
+    found = None if kind is None else METHODS.get((kind, name))
+    operands = [owner, *args]
+    if found is None or not _fits(found[0], len(operands), tuple(kwargs)):
         return None
-    if said is None or not _fits(said, 1 + len(args), tuple(kwargs)):
-        return None
-    if said in _HINTED and asks_length(tx, args[0]):
+    said, is_needed = found
+    if not is_needed(operands, kwargs) or (said in _HINTED and asks_length(tx, args[0])):
         return None
     if said is builtin_polyfills.sort_by:
         known = [kwargs[name].is_constant() for name in kwargs]
         if known != [name == "reverse" for name in kwargs]:
             return None
-    return run_polyfill(tx, said, [owner, *args], kwargs)
+    return run_polyfill(tx, said, operands, kwargs, last=last)
 
 
 def polyfill_contains(
     tx: Interpreter, item: Value, container: Value, negated: bool
 ) -> Value | None:
     """`item in container`, where that compares with one item after the other."""
-    if isinstance(container, ObjectValue):
-        if container.is_python_special(tx, "__contains__"):
+    if container.python_type_is(list, tuple):
+        if not program_code.any_runs([item, container], program_code.EQUALITY):
             return None
-    elif not container.python_type_is(list, tuple):
+    elif not _is_searched(container) or not program_code.iterates(container):
         return None
-    pushed = [_finished(operator.not_)] if negated else None
+    pushed = [_finished(operator.not_)] if negated else (RESULT,)
     return run_polyfill(tx, builtin_polyfills.find, [container, item], pushed=pushed)
+
+
+def _is_searched(container: Value) -> bool:
+    """Whether `in` has nothing but the container's items to ask."""
+    kind = program_code.kind_of(container)
+    if kind is None or type_holds(kind, "__contains__"):
+        return False
+    return type_holds(kind, "__iter__") or type_holds(kind, "__getitem__")
 
 
 def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value | None:
@@ -180,8 +247,12 @@ def polyfill_equal(tx: Interpreter, op: str, left: Value, right: Value) -> Value
     if op not in ("==", "!=") or left.is_constant():
         return None
     for kind, said in _EQUAL.items():
-        if left.python_type_is(kind) and right.python_type_is(kind):
-            pushed = None if op == "==" else [_finished(operator.not_)]
+        if (
+            left.python_type_is(kind)
+            and right.python_type_is(kind)
+            and program_code.any_runs([left, right], program_code.EQUALITY)
+        ):
+            pushed = (RESULT,) if op == "==" else [_finished(operator.not_)]
             return run_polyfill(tx, said, [left, right], pushed=pushed)
     return None
 
@@ -205,7 +276,8 @@ def polyfill_percent(tx: Interpreter, left: Value, right: Value) -> Value | None
     is_tuple = right.python_type_is(tuple)
     if not is_tuple and issubclass(right.python_type(), tuple):
         return None
-    if (not is_tuple and len(asked) != 1) or not wants_polyfill(tx):
+    texts = right.children() if is_tuple else [right]
+    if (not is_tuple and len(asked) != 1) or not _have_texts(texts):
         return None
     plain = _PERCENT.sub(
         lambda found: "%" + found[1] + found[2].replace("r", "s").replace("a", "s"), text
@@ -216,11 +288,16 @@ def polyfill_percent(tx: Interpreter, left: Value, right: Value) -> Value | None
     )
 
 
+def _have_texts(values: Sequence[Value]) -> bool:
+    """Whether one of them has methods for its text."""
+    return any(program_code.runs(value, program_code.TEXT) for value in values)
+
+
 def _polyfill_format(
-    tx: Interpreter, text: str, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter, text: str, args: Arguments, kwargs: dict[str, Value], last: bool
 ) -> Value | None:
     """text.format(*args, **kwargs) without attributes, items and nested fields."""
-    if not wants_polyfill(tx):
+    if not _have_texts([*args, *kwargs.values()]):
         return None
     pieces: list[tuple] = []
     try:
@@ -238,14 +315,14 @@ def _polyfill_format(
         return None
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))
     operands = [ConstantValue(tuple(pieces)), TupleValue(list(args)), named]
-    return run_polyfill(tx, builtin_polyfills.format_text, operands)
+    return run_polyfill(tx, builtin_polyfills.format_text, operands, last=last)
 
 
 def polyfill_unpack(tx: Interpreter, value: Value, before: int, after: int | None) -> Value | None:
     """before + after variables, or (after is None) no more than `before`; and one with a star
     between them.
     """
-    if (after is not None and asks_length(tx, value)) or not wants_polyfill(tx):
+    if not program_code.iterates(value) or (after is not None and asks_length(tx, value)):
         return None
     count = before if after is None else before + 1 + after
     places = [ConstantValue(place) for place in reversed(range(count))]

@@ -18,6 +18,7 @@ from dynamo.values.exceptions import call_real
 from dynamo.values.hash_keys import key_of
 from dynamo.values.operators import as_index, binary_op, compare_op
 from dynamo.values.recipes import SLICE, Recipe
+from dynamo.values.stored_iterators import IteratorValue, iterator_at
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -110,8 +111,6 @@ class RangeValue(BuiltinObject):
         return [ConstantValue(i) for i in self.real]
 
     def iterate(self, tx: Interpreter) -> Value:
-        from dynamo.values.iterators import RangeIterator
-
         return RangeIterator(self.real)
 
     def getattr(self, tx: Interpreter, name: str) -> Value:
@@ -225,3 +224,25 @@ def _parts(tx: Interpreter, obj: Any, source: Source | None) -> list[Value]:
 def _guard_parts(tx: Interpreter, obj: range, source: Source | None) -> None:
     tx.guard(source, "type", range)
     _parts(tx, obj, source)
+
+
+class RangeIterator(IteratorValue):
+    remembers_end = False
+
+    def __init__(self, whole: range, position: int = 0) -> None:
+        super().__init__()
+        self.whole = whole
+        self.position = position
+
+    def python_type(self) -> type:
+        return type(iter(self.whole))
+
+    def step(self, tx: Interpreter) -> Value | None:
+        rest = self.whole[self.position :]
+        if not rest:
+            return None
+        self.position += 1
+        return ConstantValue(rest[0])
+
+    def recipe_of_rest(self) -> Recipe:
+        return iterator_at, [RangeValue(self.whole), ConstantValue(self.position)]

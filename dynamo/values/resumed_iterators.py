@@ -24,14 +24,14 @@ from dynamo.values.base import Value
 from dynamo.values.builder import builder
 from dynamo.values.constant import ConstantValue
 from dynamo.values.dicts import DictValue
-from dynamo.values.iterators import (
+from dynamo.values.objects import build_object
+from dynamo.values.ranges import RangeIterator
+from dynamo.values.recipes import Recipe
+from dynamo.values.stored_iterators import (
     DictIterator,
     IteratorValue,
-    RangeIterator,
     SequenceIterator,
 )
-from dynamo.values.objects import build_object
-from dynamo.values.recipes import Recipe
 
 if TYPE_CHECKING:
     from dynamo.framestate.materialise import Codegen

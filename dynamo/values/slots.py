@@ -44,6 +44,7 @@ from dynamo.values.instance_checks import plain_instance
 from dynamo.values.objects import ObjectValue
 from dynamo.values.operators import guard_distinct
 from dynamo.values.reflection import UNBOUND, check_new, check_receiver, is_overridden
+from dynamo.values.registered_functions import register
 from dynamo.values.sets import SetValue
 from dynamo.values.storage_slots import container_init, past_override, storage_slot
 from dynamo.values.super_objects import SuperValue
@@ -55,6 +56,7 @@ _CALLABLES = (FunctionValue, MethodValue, BuiltinMethod, BuiltinValue, SlotValue
 NOT_IMPLEMENTED = ConstantValue(NotImplemented)
 
 
+@register
 def call_slot(
     tx: Interpreter,
     receiver: Value,

@@ -17,6 +17,7 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, SequenceValue, TupleValue
 from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
 from dynamo.values.recipes import LIST
+from dynamo.values.registered_functions import register
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def base_constant(value: Value) -> Any:
     return (value if storage is None else storage).as_constant()
 
 
+@register
 def wrap_storage(tx: Interpreter, value: ObjectValue) -> Value | None:
     """The storage of an instance from outside."""
     real, source, cls = value.real, value.source, value.cls
@@ -158,6 +160,7 @@ def fill_set(obj: set, items: Any) -> None:
     set.update(obj, items)
 
 
+@register
 def replay_storage(codegen: Codegen, value: ObjectValue) -> Callable[[], None]:
     """Emit what fills the object's storage, past any method that the class overrides."""
     storage = value.storage

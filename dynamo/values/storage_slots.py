@@ -5,6 +5,7 @@ anything that the subclass overrides.
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,13 @@ from dynamo.values.base import Value
 from dynamo.values.builtin_bases import is_written_as_it_is
 from dynamo.values.builtin_object import BuiltinObject
 from dynamo.values.builtins import TABLE, is_none
-from dynamo.values.classes import fill_mapping
 from dynamo.values.constant import ConstantValue
 from dynamo.values.containers import DequeValue, ListValue, TupleValue
 from dynamo.values.descriptors import MISSING, class_lookup
-from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue
+from dynamo.values.dicts import DefaultDictValue, DictValue, OrderedDictValue, pairs_of
 from dynamo.values.exceptions import RaisedException, call_handler
 from dynamo.values.native_iterators import TextIterator
-from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS, binary_op
+from dynamo.values.operators import COMPARE_DUNDERS, DUNDER_STEMS
 from dynamo.values.sets import FrozenSetValue, SetValue
 
 if TYPE_CHECKING:
@@ -58,15 +58,6 @@ def bare(value: Value) -> Value:
     """What C code sees of an operand: the storage of an instance of a subclass."""
     storage = getattr(value, "storage", None)
     return value if storage is None else storage
-
-
-def literal_operator(tx: Interpreter, op: str, left: Value, right: Value | None) -> Value | None:
-    """`left op right` by the method of a literal's type, where an instance of a literal's subclass
-    stands on the right.
-    """
-    if not isinstance(right, ConstantValue):
-        return None
-    return binary_op(tx, op, left, right)
 
 
 def storage_slot(
@@ -219,3 +210,19 @@ _HANDLERS: dict[str, Callable[..., Value | None]] = {
     "__reduce__": _reduce,
     "__reduce_ex__": _reduce,
 }
+
+
+def fill_mapping(
+    tx: Interpreter, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]
+) -> None:
+    """dict(...) into the storage; OrderedDict goes through an overridden __setitem__, as Python
+    does.
+    """
+    if len(args) > 1:
+        raise Unsupported(breaks.UncapturedCall(f"{instance.python_type().__name__}.__init__"))
+    storage = instance.storage  # type: ignore[attr-defined]
+    ordered = issubclass(instance.python_type(), collections.OrderedDict)
+    pairs = pairs_of(tx, args[0], ordered) if args else ()
+    added = ((ConstantValue(k), v) for k, v in kwargs.items())
+    for key, value in itertools.chain(pairs, added):
+        (instance if ordered else storage).setitem(tx, key, value)

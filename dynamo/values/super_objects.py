@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, Source
+from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
-from dynamo.values.builtins import BuiltinMethod, SlotValue
+from dynamo.values.builtins import BuiltinMethod, SlotValue, handles, is_none, real_object
 from dynamo.values.classes import ClassValue, class_by_name
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
@@ -22,7 +23,8 @@ from dynamo.values.descriptors import (
     is_trusted_class,
     raw_class_source,
 )
-from dynamo.values.exceptions import can_read
+from dynamo.values.dummy_operands import fail_as
+from dynamo.values.exceptions import can_read, raise_python
 from dynamo.values.function import MethodValue
 from dynamo.values.lookup import MISSING, class_lookup, type_holds
 from dynamo.values.objects import ClassOf
@@ -173,3 +175,58 @@ def build_super(tx: Interpreter, obj: super, source: Source | None) -> Value:
     value = SuperValue(after, tx.wrap(held, sources[1]))
     value.source = source
     return tx.output.remember(obj, source, value)
+
+
+@handles(super)
+def _super(tx, cls=None, owner=None):
+    if cls is None:
+        cls, owner = _super_arguments(tx)
+    if owner is not None and is_none(owner):  # as good as no object at all
+        raise Unsupported(breaks.UncapturedCall("super(cls, None)"))
+    after = real_object(cls)
+    if not isinstance(after, type):
+        kind = type_name(type(after))
+        raise_python(tx, TypeError, f"super() argument 1 must be a type, not {kind}")
+    if owner is None:
+        raise Unsupported(breaks.UncapturedCall("super() of a class alone"))
+    _check_super(tx, after, owner)
+    return SuperValue(after, owner)
+
+
+def _check_super(tx: Interpreter, after: type, owner: Value) -> None:
+    """The object has to be an instance of the class, or a subclass."""
+    kind = owner.python_type()
+    if after in kind.__mro__ or (isinstance(owner, ClassValue) and after in owner.cls.__mro__):
+        return
+    if hasattr(owner, "storage"):  # it may claim to be of another class
+        raise Unsupported(breaks.UncapturedCall("super"))
+    fail_as(tx, lambda value: super(after, value), owner)
+
+
+def _super_arguments(tx: Interpreter) -> tuple[Value, Any]:
+    """What super() without arguments takes from its frame."""
+    if not tx.code.co_argcount:
+        raise_python(tx, RuntimeError, "super(): no arguments")
+    name = tx.code.co_varnames[0]
+    unset = name not in tx.locals and name not in tx.cells
+    owner = None if unset else first_argument(tx, name)
+    if owner is None:
+        raise_python(tx, RuntimeError, "super(): arg[0] deleted")
+    cell = tx.cells.get("__class__")
+    if cell is None:
+        raise_python(tx, RuntimeError, "super(): __class__ cell not found")
+    cls = cell.load(tx)
+    if cls is None:
+        raise_python(tx, RuntimeError, "super(): empty __class__ cell")
+    return cls, owner
+
+
+def first_argument(tx: Interpreter, name: str) -> Any:
+    """The first argument of the running frame, which may live in a cell."""
+    if name in tx.cells:
+        return tx.cells[name].load(tx)
+    value = tx.locals[name]
+    if isinstance(value, Value):
+        return value
+    value = tx.locals[name] = value.realize(tx)
+    return value

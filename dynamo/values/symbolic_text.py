@@ -21,6 +21,7 @@ from dynamo.errors import Unsupported
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.recipes import Recipe, exact
+from dynamo.values.registered_functions import register
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -78,6 +79,7 @@ class SymbolicText(ConstantValue):
         return str.format, [exact(template), *numbers]
 
 
+@register
 def concatenated(texts: Iterable[Value], between: str = "") -> ConstantValue:
     """between.join(texts), each a str."""
     pieces: list[str | Field] = []
@@ -99,9 +101,8 @@ def sum_of(left: Value, right: Value) -> ConstantValue | None:
 
 def percent(text: Value, right: Value) -> ConstantValue | None:
     """text % right, where %s, %r and %d take symbolic numbers and literals."""
-    from dynamo.values.containers import TupleValue
-
-    given = list(right.wrapped()) if type(right) is TupleValue else [right]
+    is_tuple = right.python_type_is(tuple) and not right.is_constant()
+    given = list(right.wrapped()) if is_tuple else [right]  # type: ignore[attr-defined]
     template = _CONVERSION.split(text.as_constant())  # literal, letter, literal, ...
     literals, letters = template[::2], template[1::2]
     simple = type(text) is ConstantValue and not any("%" in literal for literal in literals)
@@ -122,6 +123,7 @@ def percent(text: Value, right: Value) -> ConstantValue | None:
     return concatenated(pieces)
 
 
+@register
 def format_method(text: str, args: Sequence[Value], named: dict[str, Value]) -> Value | None:
     """text.format(*args, **named), where the fields are symbolic numbers and literals."""
     if not any(map(is_symbolic_number, (*args, *named.values()))):
@@ -181,22 +183,20 @@ def text_with_numbers(
     tx: Interpreter, value: Value, function: Callable[[Any], str]
 ) -> Value | None:
     """function(value), str or repr, of a number or of a plain sequence of numbers."""
-    from dynamo.values.containers import SequenceValue
-
     if is_symbolic_number(value):
         return formatted(value, None)  # their str() and repr() are the same
     if isinstance(value, SymbolicText) and function is str:
         return value
-    if not isinstance(value, SequenceValue) or value.cls not in (list, tuple, torch.Size):
+    if value.is_constant() or not value.python_type_is(list, tuple, torch.Size):
         return None
-    items = value.items(tx)
+    items = value.unpack(tx)
     if not any(map(is_symbolic_number, items)):
         return None
     texts = [formatted(item, None) or _literal(item) for item in items]
     if any(text is None for text in texts):
         return None
     kept = [text for text in texts if text is not None]
-    before, after = _marks(value.cls, len(items))
+    before, after = _marks(value.python_type(), len(items))
     return concatenated([ConstantValue(before), concatenated(kept, ", "), ConstantValue(after)])
 
 

@@ -34,7 +34,7 @@ from dynamo.values.operators import (
     binary_op,
     compare_op,
 )
-from dynamo.values.polyfill_calls import run_polyfill
+from dynamo.values.polyfill_calls import reads_code, run_polyfill
 from dynamo.values.stack_items import NULL, RESULT, CatchContinuation, ReturnContinuation
 from dynamo.values.tail_reads import prepare_default, tail_read
 
@@ -110,7 +110,8 @@ def _getattr(tx: Interpreter, owner: Value, *rest: Value) -> Value | None:
     if not name.is_constant() or type(name.as_constant()) is not str:
         return None
     if default:
-        prepare_default(tx, owner, name.as_constant(), default[0])
+        if prepare_default(tx, owner, name.as_constant(), *default) or not reads_code(owner, name):
+            return None
         return run_polyfill(tx, builtin_polyfills.get_or_default, [owner, name, *default])
 
     try:

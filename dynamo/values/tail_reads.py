@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dynamo.polyfills.protocols import same
 from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
+from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 from dynamo.values.stack_items import RESULT, CatchContinuation
 
@@ -33,12 +34,17 @@ def tail_read(tx: Interpreter, owner: Value, name: str, above: Sequence[Value] =
     return owner.getattr(tx, name)
 
 
-def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) -> None:
-    """getattr(owner, name, default) follows."""
+def prepare_default(tx: Interpreter, owner: Value, name: str, default: Value) -> bool:
+    """getattr(owner, name, default) follows. False: the program's code that reads the attribute, if
+    there is any, is not in tail position.
+    """
     if not isinstance(owner, ObjectValue):
-        return
+        return False
     instead = CatchContinuation(AttributeError, same, [default])
     if owner.reads_plainly(tx):
         tx.in_tail_position(owner, name, [instead])
-    elif owner.fallback(tx) is not None:
-        tx.in_tail_position(owner, "__getattr__", [instead])
+        return True
+    if owner.fallback(tx) is None or type_holds(owner.cls, name):
+        return False
+    tx.in_tail_position(owner, "__getattr__", [instead])
+    return True

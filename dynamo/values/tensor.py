@@ -46,7 +46,7 @@ from dynamo.values.operators import (
 )
 from dynamo.values.recipes import Attribute, GraphOutput, Recipe
 from dynamo.values.reflection import no_attribute
-from dynamo.values.tensor_functions import registered
+from dynamo.values.registered_functions import registered
 from fxgraph import Node
 from fxgraph.args import leaves
 from fxgraph.symbols import is_symbolic

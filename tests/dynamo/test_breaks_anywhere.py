@@ -263,6 +263,20 @@ def check(program, limits) -> None:
         assert found == expected, f"after {limit} instructions"
 
 
+def suspended(x):
+    def numbers():
+        yield x
+        yield x + 1
+
+    it = numbers()
+    next(it)
+    return next(it)
+
+
+def test_a_variable_with_a_suspended_generator():
+    check(suspended, range(1, 50))
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_some_instructions(program):
     check(program, range(3, 250, 31))

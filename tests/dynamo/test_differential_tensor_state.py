@@ -136,7 +136,7 @@ CASES: dict[str, tuple[list[int], str]] = {
         """,
     ),
     "deep_copied_with_a_gradient": (
-        [0, 0, 1],
+        [0, 1],
         """
         def f(x):
             y = copy.deepcopy(x)
@@ -148,7 +148,7 @@ CASES: dict[str, tuple[list[int], str]] = {
         """,
     ),
     "deep_copied_with_attributes": (
-        [1, 0, 0, 1],
+        [1, 0, 1],
         """
         def f(x):
             y = copy.deepcopy(x)

@@ -187,7 +187,7 @@ def mapped(x):
     return total
 
 
-@program(4, 2, 10)
+@program(3, 1, 8)
 def filtered(x):
     total = x
     for item in filter(lambda item: item.ndim == 1, turns(x, 2)):

@@ -208,7 +208,6 @@ BREAKS = {
     },
     "NOT_ITERABLE": {
         "no __contains__": "metaclass",
-        "__iter__ for in": "metaclass",
         "no __iter__ for in": "metaclass",
     },
     "NOT_CONSTANT": {  # a hash by address is known, but not its order beside 3

@@ -56,7 +56,7 @@ CAUSES = {
     one_graph: [],
     prints: [],  # broken at in place
     in_a_callee: ["break before step"],
-    sorts: ["runs as a polyfill", "runs as a polyfill", "break before step"],
+    sorts: ["break before step"],
     reads: ["a loop reads values of tensors"],
 }
 
@@ -93,10 +93,9 @@ def test_a_plan_keeps_what_the_next_one_needs():
     plan = Plan(unrolls=False).breaking(stop, search)
     assert (plan.stop, plan.search, plan.unrolls) == (stop, search, False)
     assert plan.breaking(BreakBefore(3, "other")).search == search
-    polyfilled = plan.with_polyfill(4).with_polyfill(5)
-    assert (polyfilled.stop, polyfilled.search) == (None, Search())
-    assert (polyfilled.polyfilled, polyfilled.unrolls) == ({4, 5}, False)
-    assert plan.capturing_loops().polyfilled == frozenset()
+    capturing = plan.capturing_loops()
+    assert (capturing.stop, capturing.search) == (None, Search())
+    assert (capturing.leaves_loops, capturing.unrolls) == (False, False)
     log = plan.after([1, 2, 3])
     assert log.search.step_log == (1, 2, 3)
     assert log.after([1]) is log

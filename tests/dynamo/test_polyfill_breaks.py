@@ -12,6 +12,9 @@ import operator
 
 import pytest
 
+import dynamo
+from dynamo.interp.opcodes import data as opcodes_of_data
+from dynamo.values import polyfill_calls
 from tests.dynamo.polyfill_support import Held, Index, Number, X, broken, check, note, registry
 
 PROGRAMS, program = registry()
@@ -762,3 +765,35 @@ def length_that_is_too_large(x):
 @pytest.mark.parametrize(("function", "graphs", "breaks", "operations"), PROGRAMS)
 def test_program(function, graphs, breaks, operations):
     check(function, graphs, breaks, operations)
+
+
+class Same:
+    def __eq__(self, other):
+        return isinstance(other, Same)
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (lambda xs, o: sum(xs), []),
+        (lambda xs, o: (max(xs), any(xs), sorted(xs), list(zip(xs, xs)), 2 in xs), []),
+        (lambda xs, o: (getattr(o, "x", 0), hasattr(o, "n"), "%s %s" % (1, "a")), []),
+        (lambda xs, o: [*xs, *map(abs, ())], ["extend"]),
+        (lambda xs, o: sum(x for x in xs), ["sum_of"]),
+        (lambda xs, o: max(xs, key=lambda x: -x), ["largest"]),
+        (lambda xs, o: [Same()] == [Same()], ["equal_lists"]),
+    ],
+)
+def test_polyfills_are_for_operands_that_reach_code(program, expected, monkeypatch):
+    used = []
+    run = polyfill_calls.run_polyfill
+
+    def noted(tx, function, *args, **kwargs):
+        used.append(function.__name__)
+        return run(tx, function, *args, **kwargs)
+
+    for module in (polyfill_calls, opcodes_of_data):
+        monkeypatch.setattr(module, "run_polyfill", noted)
+    result = dynamo.compile(program, backend="eager")([3, 1, 2], Held(X))
+    assert result == program([3, 1, 2], Held(X))
+    assert used == expected

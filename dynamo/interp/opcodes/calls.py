@@ -20,7 +20,8 @@ from dynamo.values.exceptions import raise_python
 from dynamo.values.function import NestedFunctionValue, StealingCallValue
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
-from dynamo.values.polyfill_calls import asks_length, run_polyfill, wants_polyfill
+from dynamo.values.polyfill_calls import asks_length, run_polyfill
+from dynamo.values.program_code import iterates
 from dynamo.values.stack_items import NULL
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def CALL_FUNCTION_EX(tx: Interpreter, instr: Instruction) -> None:
 
 
 def _polyfill_starred(tx: Interpreter, items: Value, kwargs: dict[str, Value]) -> Value | None:
-    if tx.stack[-1] is not NULL or asks_length(tx, items) or not wants_polyfill(tx):
+    if tx.stack[-1] is not NULL or not iterates(items) or asks_length(tx, items):
         return None
     function, _ = _pop_callable(tx, [])
     named = tx.output.side_effects.track_new(DictValue.of(tx, kwargs))

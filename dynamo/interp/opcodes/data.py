@@ -29,6 +29,7 @@ from dynamo.values.polyfill_calls import (
     polyfill_unpack,
     run_polyfill,
 )
+from dynamo.values.program_code import iterates
 from dynamo.values.sets import SetValue
 from dynamo.values.stack_items import ReturnContinuation
 from dynamo.values.symbolic_text import concatenated
@@ -111,10 +112,8 @@ def BINARY_SUBSCR(tx: Interpreter, instr: Instruction) -> None:
         push_call(tx, method, [key], {})
     else:
         if container.python_type_is(list, tuple, str, range) and key.has_special(tx, "__index__"):
-            made = run_polyfill(tx, builtin_polyfills.get_item_at, [container, key])
-            if made is not None:
-                tx.push(made)
-                return
+            tx.push(run_polyfill(tx, builtin_polyfills.get_item_at, [container, key]))
+            return
         tx.in_tail_position(container, "__missing__")
         tx.in_tail_position(container, "__getitem__")
         tx.push(container.getitem(tx, key))
@@ -206,10 +205,9 @@ def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
     if not type_holds(kind, "__iter__") and not type_holds(kind, "__getitem__"):
         text = f"Value after * must be an iterable, not {type_name(kind)}"
         raise_python(tx, TypeError, text)
-    if (
-        asks_length(tx, items)
-        or run_polyfill(tx, builtin_polyfills.extend, [target, items], pushed=()) is None
-    ):
+    if iterates(items) and not asks_length(tx, items):
+        run_polyfill(tx, builtin_polyfills.extend, [target, items], pushed=())
+    else:
         target.call_method(tx, "extend", [items], {})
 
 
@@ -217,7 +215,9 @@ def LIST_EXTEND(tx: Interpreter, instr: Instruction) -> None:
 def SET_UPDATE(tx: Interpreter, instr: Instruction) -> None:
     items = tx.pop()
     target = tx.peek(instr.arg)
-    if run_polyfill(tx, builtin_polyfills.add_all, [target, items], pushed=()) is None:
+    if iterates(items):
+        run_polyfill(tx, builtin_polyfills.add_all, [target, items], pushed=())
+    else:
         target.call_method(tx, "update", [items], {})
 
 

@@ -17,7 +17,6 @@ from dynamo.values.base import Value
 from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import MISSING, class_lookup
 from dynamo.values.exceptions import caught_classes, is_caught, new_raised, raise_python
-from dynamo.values.iterators import ItemProtocolIterator
 from dynamo.values.lookup import type_holds
 from dynamo.values.objects import ObjectValue
 from dynamo.values.stack_items import (
@@ -26,6 +25,7 @@ from dynamo.values.stack_items import (
     PreviousException,
     ReturnContinuation,
 )
+from dynamo.values.stored_iterators import ItemProtocolIterator
 
 if TYPE_CHECKING:
     from dynamo.bytecode import Instruction

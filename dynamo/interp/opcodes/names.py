@@ -19,9 +19,9 @@ from dynamo.values.base import Value
 from dynamo.values.builtins import BuiltinMethod
 from dynamo.values.cell import CellValue
 from dynamo.values.constant import ConstantMethodValue, ConstantValue, is_constant_type
-from dynamo.values.containers import from_constant
 from dynamo.values.exception_objects import name_attribute
 from dynamo.values.exceptions import RaisedException, raise_python
+from dynamo.values.literals import from_constant
 from dynamo.values.reflection import leaves_binding
 from dynamo.values.side_effects import DELETED
 from dynamo.values.stack_items import NULL, UNBOUND
