@@ -80,3 +80,13 @@ def test_no_wrong_number_of_a_product_that_is_too_large():
     with pytest.raises(RuntimeError, match="does not fit into 64 bits"):
         compiled(x, 2**33)
     assert torch.equal(compiled(x, 9), f(x, 9))
+
+
+def test_a_constant_that_is_too_large_stays_pythons():
+    def f(x, n):
+        return x * float(n * n >> 70)
+
+    compiled = dynamo.compile(f, dynamic=True)
+    x = torch.arange(4)
+    for n in (5, 7, 2**40 + 1):
+        assert torch.equal(compiled(x, n), f(x, n))
