@@ -152,15 +152,11 @@ bool of_reals(int op, double a, double b, Number* out) {
   }
 }
 
-bool binary(int op, const Number& a, const Number& b, Number* out) {
-  if (!a.real && !b.real && op != kTrueDiv) {
-    int64_t result;
-    if (!integers::compute(static_cast<Op>(op), a.i, b.i, &result)) return false;
-    *out = Number::of(result);
-    return true;
-  }
+// *a becomes a OP b.
+bool binary(int op, Number* a, const Number& b) {
+  if (!a->real && !b.real && op < integers::kOps) return integers::compute(static_cast<Op>(op), a->i, b.i, &a->i);
   double x, y;
-  return a.as_double(&x) && b.as_double(&y) && of_reals(op, x, y, out);
+  return a->as_double(&x) && b.as_double(&y) && of_reals(op, x, y, a);
 }
 
 // Reads the values of one check; what stands in one tensor is looked up once.
@@ -244,7 +240,7 @@ bool evaluate(const std::vector<ShapeCode>& code, const Values& values, Number* 
           break;
         }
         top--;
-        if (!binary(step.op, stack[top - 1], stack[top], &stack[top - 1])) return false;
+        if (!binary(step.op, &stack[top - 1], stack[top])) return false;
     }
   }
   *out = stack[0];
@@ -278,9 +274,9 @@ bool holds(const ShapeCondition& condition, const Values& values) {
     const Number& left = values[static_cast<size_t>(quick.left)];
     const Number zero = Number::of(int64_t{0});
     const Number& right = quick.right < 0 ? zero : values[static_cast<size_t>(quick.right)];
-    int64_t sum, found;
+    int64_t sum;
     if (!left.real && !right.real && integers::compute(integers::Add, right.i, quick.constant, &sum))
-      return integers::compute(static_cast<Op>(quick.op), left.i, sum, &found) && found != 0;
+      return integers::compare(static_cast<Op>(quick.op), left.i, sum);
   }
   Number result;
   return evaluate(condition.code, values, &result) && result.truth();

@@ -52,6 +52,18 @@ inline bool shift_left(int64_t a, int64_t by, int64_t* out) {
   return !__builtin_mul_overflow(a, uint64_t{1} << (by & 63), out);
 }
 
+// One of the six comparisons.
+inline bool compare(Op op, int64_t a, int64_t b) {
+  switch (op) {
+    case Eq: return a == b;
+    case Ne: return a != b;
+    case Le: return a <= b;
+    case Ge: return a >= b;
+    case Lt: return a < b;
+    default: return a > b;
+  }
+}
+
 // *out = a OP b, 1 and 0 for true and false; returns false where Python raises, or the result has more than 64 bits.
 inline bool compute(Op op, int64_t a, int64_t b, int64_t* out) {
   int64_t unused = 0;
@@ -66,12 +78,7 @@ inline bool compute(Op op, int64_t a, int64_t b, int64_t* out) {
       return divide(a, b, &unused, out);
     case Max: return *out = a > b ? a : b, true;
     case Min: return *out = a < b ? a : b, true;
-    case Eq: return *out = a == b, true;
-    case Ne: return *out = a != b, true;
-    case Le: return *out = a <= b, true;
-    case Ge: return *out = a >= b, true;
-    case Lt: return *out = a < b, true;
-    case Gt: return *out = a > b, true;
+    case Eq: case Ne: case Le: case Ge: case Lt: case Gt: return *out = compare(op, a, b), true;
     case And: return *out = a != 0 && b != 0, true;
     case Or: return *out = a != 0 || b != 0, true;
     case BitAnd: return *out = a & b, true;
