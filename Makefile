@@ -16,9 +16,9 @@ PYTHON ?= python3.11
 INTERPRETER := $(shell sh tools/find_python.sh $(PYTHON))
 VENV := .venv$(if $(filter python3.11,$(PYTHON)),,-$(PYTHON))
 BIN := $(VENV)/bin
-TORCH := $(VENV)/torch-installed
+PACKAGES := $(VENV)/packages-installed
 STAMP := $(VENV)/installed
-SOURCES := $(wildcard dynamo/csrc/* fxgraph/csrc/* fxgraph/aot/csrc/* fxgraph/aot/csrc/recurrent/* inductor/runtime/csrc/*)
+SOURCES := $(wildcard dynamo/csrc/* fxgraph/csrc/* fxgraph/aot/csrc/* fxgraph/aot/csrc/recurrent/* inductor/runtime/csrc/* inductor/runner/integers.h)
 JOBS ?= 2
 SPREAD ?= 1
 PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --spread $(SPREAD) --durations 25
@@ -30,7 +30,7 @@ GPU_PYTHON ?= python3.12
 GPU_VENV := build/gpu-venv
 GPU := $(GPU_VENV)/bin/python
 
-.PHONY: demo test lint accept bench fuzz coverage cpython torch install clean gpu gpu-kit gpu-install gpu-tests gpu-bench
+.PHONY: demo test lint accept bench fuzz coverage cpython packages install clean gpu gpu-kit gpu-install gpu-tests gpu-bench
 
 demo: $(STAMP)
 	$(BIN)/python tutorials/demo.py
@@ -72,7 +72,7 @@ coverage: $(STAMP)
 cpython: $(STAMP)
 	$(BIN)/python -m tests.cpython --all
 
-gpu-kit: $(TORCH)
+gpu-kit: $(PACKAGES)
 	mkdir -p $(GPU_KIT)
 	$(BIN)/python -m pip download -q -d $(GPU_KIT) --only-binary=:all: --implementation cp --python-version 3.12 \
 		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -c constraints.txt $(GPU_PACKAGES)
@@ -93,17 +93,19 @@ gpu-tests:
 gpu-bench:
 	$(GPU) -m benchmarks.gpu $(SUBJECTS)
 
-torch: $(TORCH)
+packages: $(PACKAGES)
 
 install: $(STAMP)
 
 # torch comes first and pinned: the extensions are built against it, without build isolation, which would fetch another.
-$(TORCH): constraints.txt
+$(PACKAGES): constraints.txt pyproject.toml tools/requirements.py
 	$(INTERPRETER) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel torch
+	$(BIN)/python tools/requirements.py test triton >$(VENV)/requirements.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -r $(VENV)/requirements.txt
 	touch $@
 
-$(STAMP): $(TORCH) pyproject.toml setup.py $(SOURCES)
+$(STAMP): $(PACKAGES) setup.py $(SOURCES)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[test,triton]"
 	touch $@
 

@@ -62,7 +62,8 @@ def torch_extension(name: str, folder: str, *flags: str, apart: bool = False) ->
     apart: its files are compiled one by one.
     """
     parts = sources(folder, ".cpp")
-    headers = [*sources(folder, ".h"), "fxgraph/csrc/torch_version.h", torch_stamp()]
+    shared = [*sources("fxgraph/csrc", ".h"), "inductor/runner/integers.h"]
+    headers = [*sources(folder, ".h"), *shared, torch_stamp()]
     return CppExtension(
         name,
         parts if apart else [one_unit(name, parts)],

@@ -23,8 +23,8 @@ from sympy import Expr, Integer
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
-Bounds = tuple[int | None, int | None]  # both ends belong to it; None: no bound on that side
-ANY: Bounds = (None, None)
+from fxgraph import intervals
+from fxgraph.intervals import ANY, Bounds
 
 
 class _IntegerFunction(sympy.Function):
@@ -263,99 +263,28 @@ def bounds(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
         return int(expr), int(expr)
     if expr.is_Symbol:
         return ranges.get(expr, ANY)
-    rule = _BOUNDS.get(type(expr))
-    return rule(expr, ranges) if rule is not None else ANY
-
-
-def _bounds_add(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    low: int | None = 0
-    high: int | None = 0
-    for part_low, part_high in (bounds(arg, ranges) for arg in expr.args):
-        low = None if low is None or part_low is None else low + part_low
-        high = None if high is None or part_high is None else high + part_high
-    return low, high
-
-
-def _bounds_mul(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    return functools.reduce(multiplied, (bounds(arg, ranges) for arg in expr.args))
-
-
-def multiplied(one: Bounds, two: Bounds) -> Bounds:
-    """Bounds of the product of two integers."""
-    inf = math.inf
-    corners = []
-    for a in (-inf if one[0] is None else one[0], inf if one[1] is None else one[1]):
-        for b in (-inf if two[0] is None else two[0], inf if two[1] is None else two[1]):
-            corners.append(0 if a == 0 or b == 0 else a * b)
-    low, high = min(corners), max(corners)
-    return None if low == -inf else int(low), None if high == inf else int(high)
-
-
-def _bounds_pow(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    base, power = expr.args
-    if not power.is_Integer or power < 0:
+    kind = type(expr)
+    if kind is Truth:
+        return 0, 1
+    if kind is sympy.Pow:
+        base, power = expr.args
+        return intervals.raised(bounds(base, ranges), int(power)) if power.is_Integer else ANY
+    rule = _BOUNDS.get(kind)
+    if rule is None:
         return ANY
-    low, high = bounds(base, ranges)
-    if low is not None and low >= 0:
-        return low ** int(power), None if high is None else high ** int(power)
-    return (0, None) if int(power) % 2 == 0 else ANY
+    operands = expr.args[1:] if kind is Choose else expr.args
+    return functools.reduce(rule, (bounds(arg, ranges) for arg in operands))
 
 
-def _bounds_floordiv(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    (low, high), (by_low, by_high) = (bounds(arg, ranges) for arg in expr.args)
-    if by_low is None or by_low <= 0:
-        return ANY
-    divisors = [by_low] if by_high is None else [by_low, by_high]
-    lows = None if low is None else [low // by for by in divisors]
-    highs = None if high is None else [high // by for by in divisors]
-    if by_high is None:  # dividing by ever more ends at 0, or at -1
-        lows = None if lows is None else [*lows, 0 if low is not None and low >= 0 else -1]
-        highs = None if highs is None else [*highs, 0 if high is not None and high >= 0 else -1]
-    return None if lows is None else min(lows), None if highs is None else max(highs)
-
-
-def _bounds_mod(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    (low, high), (by_low, by_high) = (bounds(arg, ranges) for arg in expr.args)
-    if by_low is None or by_low <= 0:
-        return ANY
-    limit = None if by_high is None else by_high - 1
-    if low is not None and low >= 0 and high is not None:
-        if high < by_low:
-            return low, high
-        limit = high if limit is None else min(limit, high)
-    return 0, limit
-
-
-def _bounds_max(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    (a, b), (c, d) = (bounds(arg, ranges) for arg in expr.args)
-    lows = [low for low in (a, c) if low is not None]
-    return max(lows, default=None), None if b is None or d is None else max(b, d)
-
-
-def _bounds_min(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    (a, b), (c, d) = (bounds(arg, ranges) for arg in expr.args)
-    highs = [high for high in (b, d) if high is not None]
-    return None if a is None or c is None else min(a, c), min(highs, default=None)
-
-
-def _bounds_choose(expr: Expr, ranges: Mapping[sympy.Symbol, Bounds]) -> Bounds:
-    (a, b), (c, d) = (bounds(arg, ranges) for arg in expr.args[1:])
-    return (
-        None if a is None or c is None else min(a, c),
-        None if b is None or d is None else max(b, d),
-    )
-
-
-_BOUNDS: dict[Any, Callable[[Any, Mapping[sympy.Symbol, Bounds]], Bounds]] = {
-    sympy.Add: _bounds_add,
-    sympy.Mul: _bounds_mul,
-    sympy.Pow: _bounds_pow,
-    FloorDiv: _bounds_floordiv,
-    Mod: _bounds_mod,
-    Max: _bounds_max,
-    Min: _bounds_min,
-    Truth: lambda expr, ranges: (0, 1),
-    Choose: _bounds_choose,
+# Kind -> the bounds of its value from those of its operands.
+_BOUNDS: dict[Any, Callable[..., Bounds]] = {
+    sympy.Add: intervals.added,
+    sympy.Mul: intervals.multiplied,
+    FloorDiv: intervals.floor_divided,
+    Mod: intervals.modulo,
+    Max: intervals.largest,
+    Min: intervals.smallest,
+    Choose: intervals.either,
 }
 
 

@@ -26,6 +26,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any, Union
 
+from fxgraph import intervals
+from fxgraph.intervals import Bounds
+
 Extent = Union[int, "Size"]
 Monomial = tuple["Atom", ...]  # sorted by text; a power is a repetition
 
@@ -76,13 +79,8 @@ class Quotient:
         self.text = f"(({a!r}) {sign} ({b!r}))"
 
     def bounds(self) -> Bounds:
-        (low, high), (least, most) = bounds(self.a), bounds(self.b)
-        if least is None or least <= 0 or low is None or low < 0:
-            return None, None
-        if self.sign == "%":
-            limits = [n for n in (high, None if most is None else most - 1) if n is not None]
-            return 0, min(limits, default=None)
-        return 0 if most is None else low // most, None if high is None else high // least
+        rule = intervals.modulo if self.sign == "%" else intervals.floor_divided
+        return rule(bounds(self.a), bounds(self.b))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quotient) and other.text == self.text
@@ -105,12 +103,8 @@ class Extreme:
         self.text = f"{sign}({self.a!r}, {self.b!r})"
 
     def bounds(self) -> Bounds:
-        (a, b), (c, d) = bounds(self.a), bounds(self.b)
-        if self.sign == "max":
-            lows = [n for n in (a, c) if n is not None]
-            return max(lows, default=None), None if b is None or d is None else max(b, d)
-        highs = [n for n in (b, d) if n is not None]
-        return None if a is None or c is None else min(a, c), min(highs, default=None)
+        rule = intervals.largest if self.sign == "max" else intervals.smallest
+        return rule(bounds(self.a), bounds(self.b))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Extreme) and other.text == self.text
@@ -123,7 +117,6 @@ class Extreme:
 
 
 Atom = Symbol | Quotient | Extreme
-Bounds = tuple[int | None, int | None]
 
 
 class Size:
@@ -418,36 +411,23 @@ def bounds(size: Extent) -> Bounds:
     """Inclusive lower and upper bound, None where there is none."""
     if isinstance(size, int):
         return size, size
-    low, high = _interval(size.terms)
+    found = _interval(size.terms)
     if any(c < 0 for m, c in size.terms.items() if m):
-        low = _highest(low, _shifted_low(size))
+        found = intervals.both(found, (_shifted_low(size), None))
     if any(c > 0 for m, c in size.terms.items() if m):
         above = _shifted_low(-size)
-        high = high if above is None else -above if high is None else min(high, -above)
-    return low, high
-
-
-def _highest(one: int | None, two: int | None) -> int | None:
-    return two if one is None else one if two is None else max(one, two)
+        found = intervals.both(found, (None, None if above is None else -above))
+    return found
 
 
 def _interval(terms: Mapping[Monomial, int]) -> Bounds:
-    low: int | None = 0
-    high: int | None = 0
+    total: Bounds = (0, 0)
     for monomial, c in terms.items():
-        least: int | None = 1
-        most: int | None = 1
-        for atom in monomial:
-            atom_low, atom_high = atom.bounds()
-            if atom_low is None or atom_low < 0:
-                return None, None
-            least = None if least is None else least * atom_low
-            most = None if most is None or atom_high is None else most * atom_high
-        if c < 0:
-            least, most = most, least
-        low = None if low is None or least is None else low + c * least
-        high = None if high is None or most is None else high + c * most
-    return low, high
+        term = monomial[0].bounds() if monomial else (1, 1)
+        for atom in monomial[1:]:
+            term = intervals.multiplied(term, atom.bounds())
+        total = intervals.added(total, term if c == 1 else intervals.scaled(term, c))
+    return total
 
 
 def _shifted_low(size: Size) -> int | None:

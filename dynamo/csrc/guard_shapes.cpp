@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "../../inductor/runner/integers.h"
 #include "guard_tree.h"
 
 namespace guards {
@@ -41,36 +42,13 @@ struct Number {
   bool truth() const { return real ? d != 0 : i != 0; }
 };
 
-// Numbered as in dynamo/guards/shape_payload.py.
-enum Op {
-  kRead, kInt, kFloat, kAdd, kSub, kMul, kPow, kFloorDiv, kMod, kMax, kMin, kEq, kNe, kLe, kGe, kLt, kGt,
-  kAnd, kOr, kNot, kChoose, kBitAnd, kBitOr, kBitXor, kTrueDiv, kNeg, kToFloat, kLeftShift, kRightShift,
-  kAbs, kSqrt, kExp, kLog, kLog2, kLog10, kSin, kCos, kTan, kTanh, kSinh, kCosh, kAsin, kAcos, kAtan,
+// Operators of integers, then these; numbered as in dynamo/guards/shape_payload.py.
+using integers::Op;
+enum MoreOps {
+  kRead = integers::kOps, kInt, kFloat, kChoose, kTrueDiv,
+  kNot, kNeg, kToFloat, kAbs, kSqrt, kExp, kLog, kLog2, kLog10, kSin, kCos, kTan, kTanh, kSinh, kCosh, kAsin, kAcos, kAtan,
   kFloor, kCeil, kTrunc, kRound,
 };
-
-bool int_floordiv(int64_t a, int64_t b, int64_t* quotient, int64_t* rest) {
-  if (b == 0 || (a == INT64_MIN && b == -1)) return false;
-  *quotient = a / b;
-  *rest = a % b;
-  if (*rest != 0 && (*rest < 0) != (b < 0)) {
-    *quotient -= 1;
-    *rest += b;
-  }
-  return true;
-}
-
-bool int_power(int64_t base, int64_t exponent, int64_t* out) {
-  if (exponent < 0 || exponent > 63) return false;
-  *out = 1;
-  for (; exponent > 0; exponent--)
-    if (__builtin_mul_overflow(*out, base, out)) return false;
-  return true;
-}
-
-bool left_shift(int64_t a, int64_t by, int64_t* out) {
-  return by >= 0 && by < 63 && !__builtin_mul_overflow(a, int64_t{1} << by, out);
-}
 
 // Rounded towards minus infinity; rest: with the sign of b. As Python's `divmod` of floats.
 bool real_floordiv(double a, double b, double* quotient, double* rest) {
@@ -145,70 +123,40 @@ bool unary(int op, Number* a) {
   return true;
 }
 
-bool of_ints(int op, int64_t a, int64_t b, Number* out) {
-  int64_t result = 0, other = 0;
-  bool fine = true;
-  switch (op) {
-    case kAdd: fine = !__builtin_add_overflow(a, b, &result); break;
-    case kSub: fine = !__builtin_sub_overflow(a, b, &result); break;
-    case kMul: fine = !__builtin_mul_overflow(a, b, &result); break;
-    case kPow: fine = int_power(a, b, &result); break;
-    case kFloorDiv: fine = int_floordiv(a, b, &result, &other); break;
-    case kMod: fine = int_floordiv(a, b, &other, &result); break;
-    case kMax: result = a > b ? a : b; break;
-    case kMin: result = a < b ? a : b; break;
-    case kEq: result = a == b; break;
-    case kNe: result = a != b; break;
-    case kLe: result = a <= b; break;
-    case kGe: result = a >= b; break;
-    case kLt: result = a < b; break;
-    case kGt: result = a > b; break;
-    case kAnd: result = a != 0 && b != 0; break;
-    case kOr: result = a != 0 || b != 0; break;
-    case kBitAnd: result = a & b; break;
-    case kBitOr: result = a | b; break;
-    case kBitXor: result = a ^ b; break;
-    case kLeftShift: fine = left_shift(a, b, &result); break;
-    case kRightShift: fine = b >= 0; result = a >> (b < 63 ? b : 63); break;
-    default: return false;
-  }
-  *out = Number::of(result);
-  return fine;
-}
-
 bool of_reals(int op, double a, double b, Number* out) {
   double result = 0, other = 0;
   bool fine = true;
   switch (op) {
-    case kPow:
+    case integers::Pow:
       fine = a > 0 || (a == 0 && b > 0) || (a < 0 && b == std::floor(b));  // else complex, or an exception
       result = std::pow(a, b);
       *out = Number::of(result);
       return fine && std::isfinite(result);
-    case kFloorDiv: fine = real_floordiv(a, b, &result, &other); *out = Number::of(result); return fine;
-    case kMod: fine = real_floordiv(a, b, &other, &result); *out = Number::of(result); return fine;
-    case kAdd: *out = Number::of(a + b); return true;
-    case kSub: *out = Number::of(a - b); return true;
-    case kMul: *out = Number::of(a * b); return true;
+    case integers::FloorDiv: fine = real_floordiv(a, b, &result, &other); *out = Number::of(result); return fine;
+    case integers::Mod: fine = real_floordiv(a, b, &other, &result); *out = Number::of(result); return fine;
+    case integers::Add: *out = Number::of(a + b); return true;
+    case integers::Sub: *out = Number::of(a - b); return true;
+    case integers::Mul: *out = Number::of(a * b); return true;
     case kTrueDiv: *out = Number::of(a / b); return b != 0;
-    case kMax: *out = Number::of(b > a ? b : a); return true;
-    case kMin: *out = Number::of(b < a ? b : a); return true;
-    case kEq: *out = Number::of(int64_t{a == b}); return true;
-    case kNe: *out = Number::of(int64_t{a != b}); return true;
-    case kLe: *out = Number::of(int64_t{a <= b}); return true;
-    case kGe: *out = Number::of(int64_t{a >= b}); return true;
-    case kLt: *out = Number::of(int64_t{a < b}); return true;
-    case kGt: *out = Number::of(int64_t{a > b}); return true;
-    case kAnd: *out = Number::of(int64_t{a != 0 && b != 0}); return true;
-    case kOr: *out = Number::of(int64_t{a != 0 || b != 0}); return true;
+    case integers::Max: *out = Number::of(b > a ? b : a); return true;
+    case integers::Min: *out = Number::of(b < a ? b : a); return true;
+    case integers::Eq: *out = Number::of(int64_t{a == b}); return true;
+    case integers::Ne: *out = Number::of(int64_t{a != b}); return true;
+    case integers::Le: *out = Number::of(int64_t{a <= b}); return true;
+    case integers::Ge: *out = Number::of(int64_t{a >= b}); return true;
+    case integers::Lt: *out = Number::of(int64_t{a < b}); return true;
+    case integers::Gt: *out = Number::of(int64_t{a > b}); return true;
+    case integers::And: *out = Number::of(int64_t{a != 0 && b != 0}); return true;
+    case integers::Or: *out = Number::of(int64_t{a != 0 || b != 0}); return true;
     default: return false;
   }
 }
 
-bool binary(int op, const Number& a, const Number& b, Number* out) {
-  if (!a.real && !b.real && op != kTrueDiv) return of_ints(op, a.i, b.i, out);
+// *a becomes a OP b.
+bool binary(int op, Number* a, const Number& b) {
+  if (!a->real && !b.real && op < integers::kOps) return integers::compute(static_cast<Op>(op), a->i, b.i, &a->i);
   double x, y;
-  return a.as_double(&x) && b.as_double(&y) && of_reals(op, x, y, out);
+  return a->as_double(&x) && b.as_double(&y) && of_reals(op, x, y, a);
 }
 
 // Reads the values of one check; what stands in one tensor is looked up once.
@@ -286,16 +234,13 @@ bool evaluate(const std::vector<ShapeCode>& code, const Values& values, Number* 
         top -= 2;
         stack[top - 1] = stack[top - 1].truth() ? stack[top] : stack[top + 1];
         break;
-      case kNot: case kNeg: case kToFloat:
-        if (!unary(step.op, &stack[top - 1])) return false;
-        break;
       default:
-        if (step.op >= kAbs) {
+        if (step.op >= kNot) {
           if (!unary(step.op, &stack[top - 1])) return false;
           break;
         }
         top--;
-        if (!binary(step.op, stack[top - 1], stack[top], &stack[top - 1])) return false;
+        if (!binary(step.op, &stack[top - 1], stack[top])) return false;
     }
   }
   *out = stack[0];
@@ -307,12 +252,12 @@ ShapeComparison comparison_of(const std::vector<ShapeCode>& code) {
   const auto is = [&code](size_t i, int op) { return code[i].op == op; };
   const size_t n = code.size();
   ShapeComparison found;
-  if ((n != 3 && n != 5) || !is(0, kRead) || code[n - 1].op < kEq || code[n - 1].op > kGt) return found;
+  if ((n != 3 && n != 5) || !is(0, kRead) || code[n - 1].op < integers::Eq || code[n - 1].op > integers::Gt) return found;
   if (n == 3 && is(1, kInt)) {
     found.constant = code[1].operand;
   } else if (n == 3 && is(1, kRead)) {
     found.right = static_cast<int>(code[1].operand);
-  } else if (n == 5 && is(3, kAdd) && ((is(1, kInt) && is(2, kRead)) || (is(1, kRead) && is(2, kInt)))) {
+  } else if (n == 5 && is(3, integers::Add) && ((is(1, kInt) && is(2, kRead)) || (is(1, kRead) && is(2, kInt)))) {
     found.right = static_cast<int>(code[is(1, kRead) ? 1 : 2].operand);
     found.constant = code[is(1, kRead) ? 2 : 1].operand;
   } else {
@@ -323,17 +268,6 @@ ShapeComparison comparison_of(const std::vector<ShapeCode>& code) {
   return found;
 }
 
-bool compare(int op, int64_t a, int64_t b) {
-  switch (op) {
-    case kEq: return a == b;
-    case kNe: return a != b;
-    case kLe: return a <= b;
-    case kGe: return a >= b;
-    case kLt: return a < b;
-    default: return a > b;
-  }
-}
-
 bool holds(const ShapeCondition& condition, const Values& values) {
   const ShapeComparison& quick = condition.comparison;
   if (quick.op >= 0) {
@@ -341,8 +275,8 @@ bool holds(const ShapeCondition& condition, const Values& values) {
     const Number zero = Number::of(int64_t{0});
     const Number& right = quick.right < 0 ? zero : values[static_cast<size_t>(quick.right)];
     int64_t sum;
-    if (!left.real && !right.real && !__builtin_add_overflow(right.i, quick.constant, &sum))
-      return compare(quick.op, left.i, sum);
+    if (!left.real && !right.real && integers::compute(integers::Add, right.i, quick.constant, &sum))
+      return integers::compare(static_cast<Op>(quick.op), left.i, sum);
   }
   Number result;
   return evaluate(condition.code, values, &result) && result.truth();

@@ -29,15 +29,27 @@ from fxgraph.symbols import ShapeEnv, ShapeGuard
 if TYPE_CHECKING:
     from dynamo.guards.shapes import FrameSymbols
 
-# Numbered as in csrc/guard_shapes.cpp.
+# Numbered as in inductor/runner/integers.h, then csrc/guard_shapes.cpp.
+_UNARY = [
+    "not",
+    "neg",
+    "tofloat",
+    "abs",
+    "sqrt",
+    "exp",
+    "log",
+    "log2",
+    "log10",
+    "sin",
+    "cos",
+    "tan",
+] + ["tanh", "sinh", "cosh", "asin", "acos", "atan", "floor", "ceil", "trunc", "round"]
 _NAMES = (
-    ["read", "int", "float", "add", "sub", "mul", "pow", "floordiv", "mod", "max", "min"]
-    + ["eq", "ne", "le", "ge", "lt", "gt", "and", "or", "not", "choose"]
-    + ["bitand", "bitor", "bitxor", "truediv", "neg", "tofloat", "lshift", "rshift"]
-    + ["abs", "sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sinh", "cosh"]
-    + ["asin", "acos", "atan", "floor", "ceil", "trunc", "round"]
+    ["add", "sub", "mul", "pow", "floordiv", "mod", "max", "min", "eq", "ne", "le", "ge", "lt"]
+    + ["gt", "and", "or", "bitand", "bitor", "bitxor", "lshift", "rshift"]
+    + ["read", "int", "float", "choose", "truediv", *_UNARY]
 )
-_OPS = {name: number for number, name in enumerate(_NAMES)}
+OPS = {name: number for number, name in enumerate(_NAMES)}
 _READS = {"int": 0, "float": 1, "size": 2, "stride": 3}
 _OF_NAMES = {
     "and": "bitand",
@@ -47,10 +59,9 @@ _OF_NAMES = {
     **{
         name: name
         for name in (*REAL_FUNCTIONS, *ROUNDINGS, *BIT_FUNCTIONS)
-        if name in _OPS and name not in ("and", "or")
+        if name in OPS and name not in ("and", "or")
     },
 }
-_UNARY = frozenset(["not", "neg", "tofloat", *_NAMES[_NAMES.index("abs") :]])
 Code = list[tuple[int, int]]
 
 
@@ -86,7 +97,7 @@ class ShapePayload:
                 later.append((index, expr, source))
         for index, expr, source in later:
             text = f"{readable_name(source)} == {self.env.describe(expr)}"
-            code = [(_OPS["read"], index), *self._code(expr), (_OPS["eq"], 0)]
+            code = [(OPS["read"], index), *self._code(expr), (OPS["eq"], 0)]
             self.conditions.append((code, text))
 
     def _add_range(self, symbol: sympy.Symbol) -> None:
@@ -108,26 +119,26 @@ class ShapePayload:
 
     def _code(self, expr: Any) -> Code:
         if expr.is_Symbol:
-            return [(_OPS["read"], self._read_of[expr])]
+            return [(OPS["read"], self._read_of[expr])]
         if expr.is_Integer:
-            return [(_OPS["int"], int(expr))]
+            return [(OPS["int"], int(expr))]
         if expr.is_Float:
-            return [(_OPS["float"], struct.unpack("q", struct.pack("d", float(expr)))[0])]
+            return [(OPS["float"], struct.unpack("q", struct.pack("d", float(expr)))[0])]
         if expr in (sympy.true, sympy.false):
-            return [(_OPS["int"], int(bool(expr)))]
+            return [(OPS["int"], int(bool(expr)))]
         if isinstance(expr, expressions.Truth):
-            return [*self._code(expr.args[0]), (_OPS["int"], 0), (_OPS["ne"], 0)]
+            return [*self._code(expr.args[0]), (OPS["int"], 0), (OPS["ne"], 0)]
         form, args = FORMS[type(expr)], list(expr.args)
         name = form.name.lower()
         if form.functions is not None:
             name, args = _OF_NAMES[args[0].name], args[1:]
         code = self._code(args[0])
         if name in _UNARY:
-            return [*code, (_OPS[name], 0)]
+            return [*code, (OPS[name], 0)]
         if name == "choose":
-            return [*code, *self._code(args[1]), *self._code(args[2]), (_OPS[name], 0)]
+            return [*code, *self._code(args[1]), *self._code(args[2]), (OPS[name], 0)]
         for arg in args[1:]:
-            code += [*self._code(arg), (_OPS[name], 0)]
+            code += [*self._code(arg), (OPS[name], 0)]
         return code
 
 
@@ -170,4 +181,4 @@ def _follows(env: ShapeEnv, condition: Boolean) -> bool:
     return env.simplify(condition) == sympy.true
 
 
-__all__ = ["ShapePayload", "needed"]
+__all__ = ["OPS", "ShapePayload", "needed"]

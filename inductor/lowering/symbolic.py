@@ -63,6 +63,8 @@ class GraphSizes:
 
     def _converted(self, expr: Any, env: Any) -> Extent:
         if expr.is_Integer:
+            if not -(2**63) <= int(expr) < 2**63:
+                raise Undecided(f"{expr}, which has more than 64 bits")
             return int(expr)
         if expr.is_Symbol:
             return self._symbol(expr, env)

@@ -49,17 +49,6 @@ std::vector<std::string> instruction_sets() {
   return found;
 }
 
-int64_t floor_div(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  if (b == -1) return static_cast<int64_t>(0 - static_cast<uint64_t>(a));
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-int64_t added(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
-int64_t multiplied(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-}
-
 }  // namespace
 
 const Type& type_of(const std::string& name) {
@@ -78,38 +67,24 @@ const Type* type_of(DLDataType wanted) {
 
 int64_t Expression::get(const std::vector<int64_t>& symbols) const {
   const auto arg = [&](size_t i) { return args[i].get(symbols); };
-  const auto reduced = [&](auto combine) {
-    int64_t total = arg(0);
-    for (size_t i = 1; i < args.size(); ++i) total = combine(total, arg(i));
-    return total;
-  };
-  switch (op) {
+  switch (kind) {
     case Constant: return value;
     case Symbol: return symbols[static_cast<size_t>(value)];
-    case Add: return reduced(added);
-    case Mul: return reduced(multiplied);
-    case Pow: {
-      int64_t total = 1;
-      for (int64_t i = std::min<int64_t>(arg(1), 64); i > 0; --i) total = multiplied(total, arg(0));
-      return total;
-    }
-    case FloorDiv: return floor_div(arg(0), arg(1));
-    case Mod: return added(arg(0), -multiplied(arg(1), floor_div(arg(0), arg(1))));
-    case Max: return reduced([](int64_t a, int64_t b) { return std::max(a, b); });
-    case Min: return reduced([](int64_t a, int64_t b) { return std::min(a, b); });
     case Truth: return arg(0) != 0;
-    case Choose: return arg(0) != 0 ? arg(1) : arg(2);
-    case Eq: return arg(0) == arg(1);
-    case Ne: return arg(0) != arg(1);
-    case Le: return arg(0) <= arg(1);
-    case Ge: return arg(0) >= arg(1);
-    case Lt: return arg(0) < arg(1);
-    case Gt: return arg(0) > arg(1);
-    case And: return std::all_of(args.begin(), args.end(), [&](const auto& a) { return a.get(symbols) != 0; });
-    case Or: return std::any_of(args.begin(), args.end(), [&](const auto& a) { return a.get(symbols) != 0; });
     case Not: return arg(0) == 0;
+    case Choose: return arg(0) != 0 ? arg(1) : arg(2);
+    case Computed: break;
   }
-  return 0;
+  int64_t total = arg(0);
+  for (size_t i = 1; i < args.size(); ++i) {
+    if (op == integers::And && total == 0) return 0;
+    if (op == integers::Or && total != 0) return 1;
+    const int64_t next = arg(i);
+    if (!integers::compute(op, total, next, &total)) {
+      throw Error("a size in it does not fit into 64 bits: its inputs, or numbers in them, are too large");
+    }
+  }
+  return total;
 }
 
 // One reading of a plan. Throws Error for what contradicts itself: nothing is believed.
@@ -180,17 +155,17 @@ class Reader {
 
   void add_register(const Json& row) {
     static const Named<Register::Kind> kinds[] = {
-        {"int", Register::Int}, {"dim", Register::Dim}, {"const", Register::Const}, {"add", Register::Add},
-        {"mul", Register::Mul}, {"//", Register::Div},  {"%", Register::Mod},       {"max", Register::Max},
-        {"min", Register::Min}, {"result", Register::Result}};
+        {"int", Register::Int}, {"dim", Register::Dim}, {"const", Register::Const}, {"result", Register::Result}};
     const bool late = row.items().size() > 3;
-    Register made{by_name(kinds, row[size_t{0}].string()), row[1].integer(), row[2].integer(), late ? row[3].integer() : 0};
+    const std::string& name = row[size_t{0}].string();
+    Register made{Register::Computed, row[1].integer(), row[2].integer(), late ? row[3].integer() : 0, integers::Add};
+    if (!integers::op_named(name.c_str(), &made.op)) made.kind = by_name(kinds, name);
     if (made.kind == Register::Int || made.kind == Register::Dim) {
       const Source& from = program_.given.at(index(row[1], program_.given.size()));
       const bool tensor = from.kind == Source::Leaf;
       if (tensor != (made.kind == Register::Dim)) throw Error("a size of no tensor");
       if (tensor) index(row[2], program_.inputs[from.index].size.size());
-    } else if (made.kind != Register::Const && made.kind != Register::Result) {
+    } else if (made.kind == Register::Computed) {
       for (size_t i : {1, 2}) {
         const Register& operand = program_.registers[index(row[i], program_.registers.size())];
         if (operand.stage > made.stage) throw Error("a number of one that is known later");
@@ -238,12 +213,13 @@ class Reader {
   }
 
   Expression expression(const Json& row) const {
-    static const Named<Expression::Op> ops[] = {
-        {"Add", Expression::Add}, {"Mul", Expression::Mul}, {"Pow", Expression::Pow},     {"FloorDiv", Expression::FloorDiv},
-        {"Mod", Expression::Mod}, {"Max", Expression::Max}, {"Min", Expression::Min},     {"Truth", Expression::Truth},
-        {"Eq", Expression::Eq},   {"Ne", Expression::Ne},   {"Le", Expression::Le},       {"Ge", Expression::Ge},
-        {"Lt", Expression::Lt},   {"Gt", Expression::Gt},   {"Choose", Expression::Choose}, {"And", Expression::And},
-        {"Or", Expression::Or},   {"Not", Expression::Not}};
+    using Op = integers::Op;
+    static const Named<Op> ops[] = {
+        {"Add", Op::Add}, {"Mul", Op::Mul}, {"Pow", Op::Pow}, {"FloorDiv", Op::FloorDiv}, {"Mod", Op::Mod}, {"Max", Op::Max},
+        {"Min", Op::Min}, {"Eq", Op::Eq},   {"Ne", Op::Ne},   {"Le", Op::Le},             {"Ge", Op::Ge},   {"Lt", Op::Lt},
+        {"Gt", Op::Gt},   {"And", Op::And}, {"Or", Op::Or}};
+    static const Named<Expression::Kind> others[] = {
+        {"Truth", Expression::Truth}, {"Choose", Expression::Choose}, {"Not", Expression::Not}};
     if (row.kind == Json::Int) return {Expression::Constant, row.integer(), {}};
     if (row.kind == Json::Bool) return {Expression::Constant, row.boolean(), {}};
     if (row.kind == Json::String) {
@@ -251,12 +227,17 @@ class Reader {
       if (found == names_.end()) throw Error("no symbol '" + row.string().substr(0, 80) + "'");
       return {Expression::Symbol, found->second, {}};
     }
-    Expression made{by_name(ops, row[size_t{0}].string()), 0, {}};
+    const std::string& name = row[size_t{0}].string();
+    Expression made{Expression::Computed, 0, {}};
+    const auto* named = std::find_if(std::begin(ops), std::end(ops), [&](auto& op) { return name == op.name; });
+    if (named != std::end(ops)) {
+      made.op = named->kind;
+    } else {
+      made.kind = by_name(others, name);
+    }
     for (size_t i = 1; i < row.items().size(); ++i) made.args.push_back(expression(row[i]));
-    const size_t wanted = made.op == Expression::Choose ? 3
-                          : made.op == Expression::Truth || made.op == Expression::Not ? 1 : 2;
-    const bool any = made.op == Expression::Add || made.op == Expression::Mul || made.op == Expression::And ||
-                     made.op == Expression::Or;
+    const size_t wanted = made.kind == Expression::Computed ? 2 : made.kind == Expression::Choose ? 3 : 1;
+    const bool any = made.kind == Expression::Computed && (made.op == Op::Add || made.op == Op::Mul || made.op == Op::And || made.op == Op::Or);
     if (any ? made.args.empty() : made.args.size() != wanted) throw Error("a function of other arguments");
     return made;
   }

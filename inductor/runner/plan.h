@@ -10,6 +10,7 @@
 
 #include "file.h"
 #include "framegraph.h"
+#include "integers.h"
 #include "json.h"
 #include "operators.h"
 
@@ -41,10 +42,11 @@ struct Number {
 };
 
 struct Register {
-  enum Kind : uint8_t { Int, Dim, Const, Add, Mul, Div, Mod, Max, Min, Result };  // Result: an operator's
+  enum Kind : uint8_t { Int, Dim, Const, Computed, Result };  // Result: an operator's
   Kind kind;
-  int64_t a, b;
-  int64_t stage;  // computed after so many operators that give numbers
+  int64_t a, b;      // Computed: registers
+  int64_t stage;     // computed after so many operators that give numbers
+  integers::Op op;   // Computed
 };
 
 struct Type {
@@ -115,12 +117,14 @@ struct Output {
 
 // An expression over the symbols, and a condition on them.
 struct Expression {
-  enum Op : uint8_t { Constant, Symbol, Add, Mul, Pow, FloorDiv, Mod, Max, Min, Truth, Choose, Eq, Ne, Le, Ge, Lt, Gt, And,
-                      Or, Not };
-  Op op;
+  // Computed: an operator of integers, of two operands, or of more from the left.
+  enum Kind : uint8_t { Constant, Symbol, Computed, Truth, Choose, Not };
+  Kind kind;
   int64_t value = 0;  // Constant; Symbol: which
   std::vector<Expression> args;
+  integers::Op op = integers::Add;  // Computed
 
+  // Throws Error for what does not fit into 64 bits.
   int64_t get(const std::vector<int64_t>& symbols) const;
 };
 

@@ -21,21 +21,13 @@ std::string text(const std::vector<int64_t>& numbers) { return text(numbers.data
 struct Checked {
   bool fits = true;
 
-  int64_t add(int64_t a, int64_t b) {
+  int64_t of(integers::Op op, int64_t a, int64_t b) {
     int64_t result = 0;
-    fits = !__builtin_add_overflow(a, b, &result) && fits;
+    fits = integers::compute(op, a, b, &result) && fits;
     return result;
   }
-  int64_t mul(int64_t a, int64_t b) {
-    int64_t result = 0;
-    fits = !__builtin_mul_overflow(a, b, &result) && fits;
-    return result;
-  }
-  int64_t div(int64_t a, int64_t b) {
-    if (b == 0) return 0;
-    if (b == -1) return mul(a, -1);
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-  }
+  int64_t add(int64_t a, int64_t b) { return of(integers::Add, a, b); }
+  int64_t mul(int64_t a, int64_t b) { return of(integers::Mul, a, b); }
 };
 
 // Bytes from the first element to past the last; -1 if that is more than there can be.
@@ -178,22 +170,15 @@ class Call {
     for (size_t i = 0; i < registers.size(); ++i) {
       const Register& item = program_.registers[i];
       if (item.stage != stage || item.kind == Register::Result) continue;
-      const bool plain = item.kind == Register::Int || item.kind == Register::Dim || item.kind == Register::Const;
-      const int64_t a = plain ? item.a : registers[static_cast<size_t>(item.a)];
-      const int64_t b = plain ? item.b : registers[static_cast<size_t>(item.b)];
       int64_t& result = registers[i];
-      switch (item.kind) {
-        case Register::Int: result = program_.given[static_cast<size_t>(a)].number.get(state_.symbols); break;
-        case Register::Dim: result = inputs_[program_.given[static_cast<size_t>(a)].index]->shape[b]; break;
-        case Register::Const: result = a; break;
-        case Register::Add: result = checked.add(a, b); break;
-        case Register::Mul: result = checked.mul(a, b); break;
-        case Register::Div: result = checked.div(a, b); break;
-        case Register::Mod: result = checked.add(a, -checked.mul(b, checked.div(a, b))); break;
-        case Register::Max: result = std::max(a, b); break;
-        case Register::Min: result = std::min(a, b); break;
-        case Register::Result: break;  // has its value from the operator
-      }
+      const auto place = static_cast<size_t>(item.a);
+      if (item.kind == Register::Int) result = program_.given[place].number.get(state_.symbols);
+      if (item.kind == Register::Dim) result = inputs_[program_.given[place].index]->shape[item.b];
+      if (item.kind == Register::Const) result = item.a;
+      if (item.kind != Register::Computed) continue;
+      const int64_t a = registers[place], b = registers[static_cast<size_t>(item.b)];
+      const bool divided = item.op == integers::FloorDiv || item.op == integers::Mod;
+      result = divided && b == 0 ? 0 : checked.of(item.op, a, b);  // 0 stands where nothing is computed
     }
     if (!checked.fits) throw Error("a size in it does not fit into 64 bits: its inputs, or numbers in them, are too large");
     for (size_t i = 0; i < program_.sizes.size(); ++i) state_.sizes[i] = number(program_.sizes[i]);

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from inductor import runner
+from inductor.runtime import cache, toolchain
 from inductor.runtime.shipped import runs_here
 
 needs = pytest.mark.skipif(
@@ -22,7 +23,28 @@ needs = pytest.mark.skipif(
 
 
 def build(target: Path, *more: str) -> Path:
-    """The runner with further flags and sources; one unit, compiled in half the time."""
+    """The runner with further flags and sources; one unit, compiled in half the time. Kept in the
+    cache: workers, the slow tests and other Python versions take it from there.
+    """
+    texts = [*runner.FOLDER.rglob("*.cpp"), *runner.FOLDER.rglob("*.h")]
+    texts += [path for path in map(Path, more) if path.suffix == ".cpp"]
+    compiler = toolchain.find_compiler().identity
+    content = [path.read_text() for path in sorted(texts)]
+    flags = [flag.replace(str(target.parent), "") for flag in more]
+    suffix = target.suffix or ".bin"
+    key = cache.digest("runner", torch.__version__, compiler, *flags, *content)
+    store = cache.store()
+    with store.lock(key):
+        known = store.read("kernels", key, suffix)
+        if known is None:
+            known = _built(target, more)
+            store.write("kernels", key, suffix, known)
+    target.write_bytes(known)
+    target.chmod(0o700)
+    return target
+
+
+def _built(target: Path, more: Sequence[str]) -> bytes:
     whole = target.parent / "whole.cpp"
     whole.write_text("".join(f'#include "{file}"\n' for file in runner.sources()))
     command = ["g++", "-std=c++17", "-O1", f"-I{runner.FOLDER}", str(whole), *more]
@@ -30,7 +52,7 @@ def build(target: Path, *more: str) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert not done.stderr, done.stderr[-3000:]  # no warnings
-    return target
+    return target.read_bytes()
 
 
 class Type(ctypes.Structure):

@@ -14,6 +14,7 @@ import torch.utils._python_dispatch
 from dynamo.guards import kinds as guards
 from dynamo.guards import sources
 from dynamo.guards.kinds import GlobalState, GuardSet
+from dynamo.guards.shape_payload import OPS
 from dynamo.guards.sources import (
     AttrSource,
     CallSource,
@@ -275,7 +276,8 @@ class TestKinds:
             "class": (int, (), {}, (), frozenset()),
             "unnoticed": (("a",), bool),
             "shapes": SimpleNamespace(
-                reads=[(X, 0, 0, "x")], conditions=[([(0, 0), (1, 3), (11, 0)], "x == 3")]
+                reads=[(X, 0, 0, "x")],
+                conditions=[([(OPS["read"], 0), (OPS["int"], 3), (OPS["eq"], 0)], "x == 3")],
             ),
         }
         for kind in guards.KINDS:

@@ -20,9 +20,11 @@ import dynamo
 from dynamo.errors import ProgramError
 from dynamo.saved import container
 from inductor.runner import FOLDER
+from tests import integer_cases
 from tests.dynamo import runner
 from tests.dynamo.damaging import damaged, forged, sections_of, swapped
 from tests.dynamo.runner import Library, build, dl_tensor
+from tests.integer_cases import OPERATORS
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = runner.needs
@@ -538,6 +540,76 @@ def test_forged_plans_do_no_harm_when_loaded(driver, small, tmp_path):
     refused = [name for name, text in found.items() if text != "loaded"]
     assert len(refused) > 200
     assert all(f"text{n}.fg" in refused for n in range(7))
+
+
+# -- arithmetic of sizes ---------------------------------------------------------------------------
+_IN_EXPRESSIONS = {
+    **{"add": "Add", "mul": "Mul", "pow": "Pow", "//": "FloorDiv", "%": "Mod", "max": "Max"},
+    **{"min": "Min", "==": "Eq", "!=": "Ne", "<=": "Le", ">=": "Ge", "<": "Lt", ">": "Gt"},
+    **{"and": "And", "or": "Or"},
+}
+
+
+def of_two_ints(path, **parts):
+    """A saved program of two numbers, a and b, with these parts of a plan."""
+    number = {"dtype": "int64", "number": True, "size": [], "stride": []}
+    plan = {
+        "format": 1,
+        "symbols": [
+            {"name": name, "label": name, "low": None, "high": None, "read": ["number", leaf]}
+            for leaf, name in enumerate("ab")
+        ],
+        "inputs": [{"path": name, **number} for name in "ab"],
+        "arena": 0,
+        "kernels": None,
+        **dict.fromkeys(["conditions", "given", "registers", "sizes", "statics", "values"], []),
+        **dict.fromkeys(["written", "steps", "outputs", "results"], []),
+    }
+    container.write(path, {"plan": [json.dumps({**plan, **parts}).encode()]})
+    return path
+
+
+def answer(program, a, b):
+    """The number; None where the program refuses the arguments as too large."""
+    try:
+        return int(program(torch.tensor(a), torch.tensor(b))[0])
+    except RuntimeError as error:
+        if "does not fit into 64 bits" in str(error):
+            return None
+        return int(str(error))  # of a check that fails with the number
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_expressions_and_registers_are_pythons_arithmetic(library, tmp_path, name):
+    registers = of_two_ints(
+        tmp_path / "registers.fg",
+        given=[["number", "a"], ["number", "b"]],
+        registers=[["int", 0, 0], ["int", 1, 0], [name, 0, 1]],
+        sizes=[0],
+        steps=[["check", [-1, 0], False, "{0}", [[2, 0]]]],
+    )
+    with library.load(registers) as program:
+        for a, b, value in integer_cases.cases(name):
+            # A divisor of 0 gives 0: such a size stands where nothing is computed.
+            assert answer(program, a, b) == (0 if name in ("//", "%") and b == 0 else value), (a, b)
+    if name not in _IN_EXPRESSIONS:
+        return
+    expression = [_IN_EXPRESSIONS[name], "a", "b"]
+    results = [{"path": "r", "source": ["number", expression]}]
+    with library.load(of_two_ints(tmp_path / "expression.fg", results=results)) as program:
+        for a, b, value in integer_cases.cases(name):
+            assert answer(program, a, b) == value, (a, b)
+
+
+def test_a_condition_that_is_too_large_does_not_hold(library, tmp_path):
+    conditions = [{"holds": ["Ge", ["Mul", "a", "b"], 0], "text": "a*b >= 0"}]
+    results = [{"path": "r", "source": ["number", "a"]}]
+    path = of_two_ints(tmp_path / "c.fg", conditions=conditions, results=results)
+    with library.load(path) as program:
+        assert answer(program, 3, 4) == 3
+        assert answer(program, 2**32, 2**32) is None
+        with pytest.raises(RuntimeError, match=re.escape("a*b >= 0")):
+            program(torch.tensor(3), torch.tensor(-4))
 
 
 # -- the tutorial ----------------------------------------------------------------------------------

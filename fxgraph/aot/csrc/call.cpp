@@ -46,7 +46,7 @@ bool overlap(const at::Tensor& one, const at::Tensor& other) {
 
 class Call {
  public:
-  Call(Step* step, PyObject* const* args) : step_(step), graph_(*step->training) {
+  Call(Step* step, PyObject* const* args) : step_(step), graph_(*step->held) {
     objects_.reserve(graph_.statics.size());
     size_t next = 0;
     for (PyObject* bound : graph_.statics) objects_.push_back(bound == nullptr ? args[next++] : bound);

@@ -75,7 +75,7 @@ variable_list gradients(const py::object& results, const Places& places, size_t 
 }  // namespace
 
 CompiledNode::CompiledNode(Step* step, uint32_t number)
-    : step_(step), number_(number), saved_(step->training->saved.size()), dead_(segment().tangents.size()) {
+    : step_(step), number_(number), saved_(step->held->saved.size()), dead_(segment().tangents.size()) {
   Py_INCREF(step);
   given_.reserve(training().statics.size());
 }
@@ -170,7 +170,7 @@ variable_list CompiledNode::apply(variable_list&& tangents) {
   if (!some || num_outputs() == 0) return variable_list(num_outputs());
   pybind11::gil_scoped_acquire gil;
   if (c10::GradMode::is_enabled() || !plain) return derive(tangents);
-  return run(step_->training->variant(number_, present), std::move(tangents), hand_over);
+  return run(step_->held->variant(number_, present), std::move(tangents), hand_over);
 }
 
 // hand_over: nothing is kept here of what the backward takes, so that it can free each tensor after the last use.

@@ -55,7 +55,7 @@ class CompiledNode : public Node {
                       std::vector<std::pair<at::Tensor, at::Tensor>>& copies);
   std::vector<bool> dead_after(const std::vector<bool>& present) const;
   void check(const std::vector<bool>& present) const;
-  const Training& training() const { return *step_->training; }
+  const Training& training() const { return *step_->held; }
   const Segment& segment() const { return training().segments[number_]; }
 
   Step* step_;  // strong

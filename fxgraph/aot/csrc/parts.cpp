@@ -6,10 +6,10 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 
+#include "../../csrc/callable.h"
 #include "../../csrc/torch_version.h"
 
 namespace framegraph {
@@ -94,6 +94,10 @@ int Parts::visit(Visit visitor) const {
   return 0;
 }
 
+int Parts::traverse(visitproc visitor, void* arg) const {
+  return visit([&](PyObject* held) { return visitor(held, arg); });
+}
+
 Parts::~Parts() {
   visit([](PyObject* object) {
     Py_DECREF(object);
@@ -103,91 +107,22 @@ Parts::~Parts() {
 
 namespace {
 
-struct PartsObject {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
-  PyObject* dict;
-  PyObject* weakrefs;
-  Parts* parts;
-};
-
 PyObject* parts_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
   HANDLE_TH_ERRORS
-  auto* self = reinterpret_cast<PartsObject*>(object);
-  TORCH_CHECK(self->parts != nullptr, "framegraph: this graph was cleared");
+  Parts& parts = Callable<Parts>::called(object, kwnames);
   const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
-  TORCH_CHECK_TYPE(count == self->parts->inputs.size(), "this graph takes ", self->parts->inputs.size(),
-                   " arguments, got ", count);
-  TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a graph takes no keyword arguments");
+  TORCH_CHECK_TYPE(count == parts.inputs.size(), "this graph takes ", parts.inputs.size(), " arguments, got ", count);
   const auto held = py::reinterpret_borrow<py::object>(object);
-  return run_parts(*self->parts, args);
+  return run_parts(parts, args);
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* parts_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  HANDLE_TH_ERRORS
-  PyObject* spec = nullptr;
-  static const char* names[] = {"parts", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", const_cast<char**>(names), &PyDict_Type, &spec)) return nullptr;
-  auto parts = std::make_unique<Parts>();
-  parts->load(spec);
-  auto* self = reinterpret_cast<PartsObject*>(type->tp_alloc(type, 0));
-  if (self == nullptr) return nullptr;
-  self->vectorcall = parts_call;
-  self->parts = parts.release();
-  return reinterpret_cast<PyObject*>(self);
-  END_HANDLE_TH_ERRORS
-}
-
-int parts_traverse(PyObject* object, visitproc visit, void* arg) {
-  auto* self = reinterpret_cast<PartsObject*>(object);
-  Py_VISIT(self->dict);
-  if (self->parts == nullptr) return 0;
-  return self->parts->visit([&](PyObject* held) { return visit(held, arg); });
-}
-
-int parts_clear(PyObject* object) {
-  auto* self = reinterpret_cast<PartsObject*>(object);
-  Py_CLEAR(self->dict);
-  delete std::exchange(self->parts, nullptr);
-  return 0;
-}
-
-void parts_dealloc(PyObject* object) {
-  auto* self = reinterpret_cast<PartsObject*>(object);
-  PyObject_GC_UnTrack(object);
-  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
-  parts_clear(object);
-  Py_TYPE(object)->tp_free(object);
-}
-
-PyGetSetDef parts_getset[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-
-PyTypeObject PartsType = [] {
-  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  type.tp_name = "fxgraph.aot._autograd.Parts";
-  type.tp_doc = "A graph in parts. Made by fxgraph.aot.split; called with the inputs that vary.";
-  type.tp_basicsize = sizeof(PartsObject);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
-  type.tp_new = parts_new;
-  type.tp_dealloc = parts_dealloc;
-  type.tp_traverse = parts_traverse;
-  type.tp_clear = parts_clear;
-  type.tp_call = PyVectorcall_Call;
-  type.tp_vectorcall_offset = offsetof(PartsObject, vectorcall);
-  type.tp_dictoffset = offsetof(PartsObject, dict);
-  type.tp_weaklistoffset = offsetof(PartsObject, weakrefs);
-  type.tp_getset = parts_getset;
-  return type;
-}();
+PyTypeObject PartsType = Callable<Parts>::type<parts_call>(
+    "fxgraph.aot._autograd.Parts",
+    "A graph in parts. Made by fxgraph.aot.split; called with the inputs that vary.");
 
 }  // namespace
 
-bool add_parts_type(PyObject* module) {
-  return PyType_Ready(&PartsType) == 0 &&
-         PyModule_AddObjectRef(module, "Parts", reinterpret_cast<PyObject*>(&PartsType)) == 0;
-}
+bool add_parts_type(PyObject* module) { return add_type(module, &PartsType, "Parts"); }
 
 }  // namespace framegraph

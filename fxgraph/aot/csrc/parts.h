@@ -78,6 +78,9 @@ struct Parts {
   // Throws on a malformed dict.
   void load(PyObject* spec);
 
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
   template <class Visit>
   int visit(Visit visitor) const;
 };

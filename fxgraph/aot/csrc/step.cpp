@@ -130,76 +130,19 @@ namespace {
 
 PyObject* step_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
   HANDLE_TH_ERRORS
-  auto* self = reinterpret_cast<Step*>(object);
-  TORCH_CHECK(self->training != nullptr, "framegraph: this graph was cleared");
+  const Training& training = Step::called(object, kwnames);
   const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
-  TORCH_CHECK_TYPE(count == self->training->varying, "this graph takes ", self->training->varying, " tensors, got ",
-                   count);
-  TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a graph takes no keyword arguments");
+  TORCH_CHECK_TYPE(count == training.varying, "this graph takes ", training.varying, " tensors, got ", count);
   for (size_t i = 0; i < count; ++i) {
     TORCH_CHECK_TYPE(THPVariable_Check(args[i]), "a graph takes tensors, got ", Py_TYPE(args[i])->tp_name);
   }
-  return call_step(self, args);
+  return call_step(Step::of(object), args);
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* step_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  HANDLE_TH_ERRORS
-  PyObject* spec = nullptr;
-  static const char* names[] = {"training", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", const_cast<char**>(names), &PyDict_Type, &spec)) return nullptr;
-  auto training = std::make_unique<Training>();
-  training->load(spec);
-  auto* self = reinterpret_cast<Step*>(type->tp_alloc(type, 0));
-  if (self == nullptr) return nullptr;
-  self->vectorcall = step_call;
-  self->training = training.release();
-  return reinterpret_cast<PyObject*>(self);
-  END_HANDLE_TH_ERRORS
-}
-
-int step_traverse(PyObject* object, visitproc visit, void* arg) {
-  auto* self = reinterpret_cast<Step*>(object);
-  Py_VISIT(self->dict);
-  return self->training == nullptr ? 0 : self->training->traverse(visit, arg);
-}
-
-int step_clear(PyObject* object) {
-  auto* self = reinterpret_cast<Step*>(object);
-  Py_CLEAR(self->dict);
-  delete std::exchange(self->training, nullptr);
-  return 0;
-}
-
-void step_dealloc(PyObject* object) {
-  auto* self = reinterpret_cast<Step*>(object);
-  PyObject_GC_UnTrack(object);
-  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
-  step_clear(object);
-  Py_TYPE(object)->tp_free(object);
-}
-
-PyGetSetDef step_getset[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-
-PyTypeObject StepType = [] {
-  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  type.tp_name = "fxgraph.aot._autograd.Step";
-  type.tp_doc = "A compiled training graph. Made by fxgraph.aot.training; called with the tensors that vary.";
-  type.tp_basicsize = sizeof(Step);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
-  type.tp_new = step_new;
-  type.tp_dealloc = step_dealloc;
-  type.tp_traverse = step_traverse;
-  type.tp_clear = step_clear;
-  type.tp_call = PyVectorcall_Call;
-  type.tp_vectorcall_offset = offsetof(Step, vectorcall);
-  type.tp_dictoffset = offsetof(Step, dict);
-  type.tp_weaklistoffset = offsetof(Step, weakrefs);
-  type.tp_getset = step_getset;
-  return type;
-}();
+PyTypeObject StepType = Step::type<step_call>(
+    "fxgraph.aot._autograd.Step",
+    "A compiled training graph. Made by fxgraph.aot.training; called with the tensors that vary.");
 
 PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_autograd", "Compiled training graphs, and graphs in parts.", -1,
                           nullptr, nullptr, nullptr, nullptr, nullptr};
@@ -215,8 +158,7 @@ PyMODINIT_FUNC PyInit__autograd() {
   using namespace framegraph;
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
-  if (PyType_Ready(&StepType) < 0 || !register_node_type() || !add_parts_type(module) ||
-      PyModule_AddObjectRef(module, "Step", reinterpret_cast<PyObject*>(&StepType)) < 0) {
+  if (!add_type(module, &StepType, "Step") || !register_node_type() || !add_parts_type(module)) {
     Py_DECREF(module);
     return nullptr;
   }

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "../../csrc/callable.h"
+
 namespace framegraph {
 
 // One result of the torch-level graph; see fxgraph.aot.functional.OutputSpec.
@@ -106,14 +108,7 @@ struct Training {
   const Variant& variant(uint32_t segment, const std::vector<bool>& present);
 };
 
-// The Python object that a backend returns.
-struct Step {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
-  PyObject* dict;
-  PyObject* weakrefs;
-  Training* training;
-};
+using Step = Callable<Training>;  // the Python object that a backend returns
 
 // Runs the graph on `args` (borrowed, one tensor per input that varies). Throws C++ exceptions, python_error among them.
 PyObject* call_step(Step* step, PyObject* const* args);

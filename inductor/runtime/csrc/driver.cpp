@@ -7,6 +7,8 @@
 #include <climits>
 #include <cstring>
 
+#include "../../../fxgraph/csrc/callable.h"
+
 namespace framegraph {
 namespace {
 
@@ -379,9 +381,7 @@ bool add_driver_types(PyObject* module) {
                                                 "A device, or its driver, refused; the text says what to do.",
                                                 PyExc_RuntimeError, nullptr);
   return device_error_type != nullptr && PyModule_AddObjectRef(module, "DeviceError", device_error_type) == 0 &&
-         PyType_Ready(&DriverType) == 0 && PyType_Ready(&KernelType) == 0 &&
-         PyModule_AddObjectRef(module, "Driver", reinterpret_cast<PyObject*>(&DriverType)) == 0 &&
-         PyModule_AddObjectRef(module, "DeviceKernel", reinterpret_cast<PyObject*>(&KernelType)) == 0;
+         add_type(module, &DriverType, "Driver") && add_type(module, &KernelType, "DeviceKernel");
 }
 
 }  // namespace framegraph

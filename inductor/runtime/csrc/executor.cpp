@@ -80,13 +80,6 @@ at::Tensor over(c10::Storage storage, const Value& value, int64_t offset) {
   return made;
 }
 
-// Rounds towards minus infinity; 0 for a divisor of 0, which stands where nothing is computed.
-int64_t floor_div(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  const int64_t quotient = a / b;
-  return quotient - (a % b != 0 && (a < 0) != (b < 0));
-}
-
 // The registers of a call, and everything that is filled from them.
 class Sizes {
  public:
@@ -130,32 +123,14 @@ class Sizes {
   }
 
   void operate(const Register& item, int64_t& result) const {
-    if (item.kind <= Register::Result) return;
-    if (item.kind == Register::Const) {
-      result = item.a;
-      return;
-    }
+    if (item.kind == Register::Const) result = item.a;
+    if (item.kind != Register::Computed) return;
     const int64_t a = state_.registers[static_cast<size_t>(item.a)], b = state_.registers[static_cast<size_t>(item.b)];
-    switch (item.kind) {
-      case Register::Add:
-        result = a + b;
-        return;
-      case Register::Mul:
-        result = a * b;
-        return;
-      case Register::Div:
-        result = floor_div(a, b);
-        return;
-      case Register::Mod:
-        result = a - b * floor_div(a, b);
-        return;
-      case Register::Max:
-        result = std::max(a, b);
-        return;
-      default:
-        result = std::min(a, b);
-        return;
-    }
+    const bool fits = integers::compute(item.op, a, b, &result);
+    // A divisor of 0 stands where nothing is computed.
+    if (!fits && b == 0) result = 0;
+    TORCH_CHECK(fits || b == 0, "framegraph: an integer of compiled code does not fit into 64 bits: ", a, " ",
+                integers::name_of(item.op), " ", b);
   }
 
   static void fill(const DynamicValue& item, Value& value, const int64_t* registers) {

@@ -1,5 +1,7 @@
 #include "library.h"
 
+#include "../../../fxgraph/csrc/callable.h"
+
 #include <dlfcn.h>
 
 #include <vector>
@@ -89,9 +91,6 @@ PyTypeObject LibraryType = [] {
 
 }  // namespace
 
-bool add_library_type(PyObject* module) {
-  return PyType_Ready(&LibraryType) == 0 &&
-         PyModule_AddObjectRef(module, "Library", reinterpret_cast<PyObject*>(&LibraryType)) == 0;
-}
+bool add_library_type(PyObject* module) { return add_type(module, &LibraryType, "Library"); }
 
 }  // namespace framegraph

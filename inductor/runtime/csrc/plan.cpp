@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "../../../fxgraph/csrc/callable.h"
 #include "../../../fxgraph/csrc/torch_version.h"
 #include "arena.h"
 #include "driver.h"
@@ -19,41 +20,41 @@ namespace {
 
 constexpr size_t kIdleStates = 8;  // per plan; more calls at once than this build their state anew
 
-struct Plan {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
-  PyObject* dict;
-  PyObject* weakrefs;
-  Program* program;
-  std::vector<std::unique_ptr<State>>* idle;  // guarded by the GIL
+struct Linked {
+  Program program;
+  std::vector<std::unique_ptr<State>> idle;  // guarded by the GIL
+
+  void load(PyObject* spec) { program.load(spec); }
+  int traverse(visitproc visit, void* arg) const { return program.traverse(visit, arg); }
 };
+
+using Plan = Callable<Linked>;
 
 // A State taken from the plan's idle list, put back at the end of the call.
 class StateLease {
  public:
-  explicit StateLease(Plan* plan) : plan_(plan) {
-    if (plan->idle->empty()) {
-      state_ = std::make_unique<State>(*plan->program);
+  explicit StateLease(Linked& plan) : plan_(plan) {
+    if (plan.idle.empty()) {
+      state_ = std::make_unique<State>(plan.program);
     } else {
-      state_ = std::move(plan->idle->back());
-      plan->idle->pop_back();
+      state_ = std::move(plan.idle.back());
+      plan.idle.pop_back();
     }
   }
   ~StateLease() {
-    if (plan_->idle->size() < kIdleStates) plan_->idle->push_back(std::move(state_));
+    if (plan_.idle.size() < kIdleStates) plan_.idle.push_back(std::move(state_));
   }
   State& operator*() { return *state_; }
 
  private:
-  Plan* plan_;
+  Linked& plan_;
   std::unique_ptr<State> state_;
 };
 
 // Throws unless the arguments are those that a call takes.
-void check_arguments(const Plan* self, PyObject* const* args, size_t count) {
-  TORCH_CHECK(self->program != nullptr, "framegraph: this plan was cleared");
-  const size_t wanted = self->program->input_count;
-  const std::vector<bool>& numbers = self->program->number_inputs;
+void check_arguments(const Program& program, PyObject* const* args, size_t count) {
+  const size_t wanted = program.input_count;
+  const std::vector<bool>& numbers = program.number_inputs;
   TORCH_CHECK_TYPE(count == wanted, "this plan takes ", wanted, numbers.empty() ? " tensors" : " arguments", ", got ",
                    count);
   for (size_t i = 0; i < count; ++i) {
@@ -65,20 +66,19 @@ void check_arguments(const Plan* self, PyObject* const* args, size_t count) {
 
 PyObject* plan_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* kwnames) {
   HANDLE_TH_ERRORS
-  auto* self = reinterpret_cast<Plan*>(object);
-  check_arguments(self, args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
-  TORCH_CHECK_TYPE(kwnames == nullptr || PyTuple_GET_SIZE(kwnames) == 0, "a plan takes no keyword arguments");
-  StateLease state(self);
-  return execute(*self->program, *state, args);
+  Linked& plan = Plan::called(object, kwnames);
+  check_arguments(plan.program, args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
+  StateLease state(plan);
+  return execute(plan.program, *state, args);
   END_HANDLE_TH_ERRORS
 }
 
 PyObject* plan_keep(PyObject* object, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  auto* self = reinterpret_cast<Plan*>(object);
-  check_arguments(self, args, static_cast<size_t>(count));
-  StateLease state(self);
-  return execute_keeping(*self->program, *state, args);
+  Linked& plan = Plan::called(object);
+  check_arguments(plan.program, args, static_cast<size_t>(count));
+  StateLease state(plan);
+  return execute_keeping(plan.program, *state, args);
   END_HANDLE_TH_ERRORS
 }
 
@@ -92,70 +92,31 @@ struct Owned {
 
 PyObject* plan_take(PyObject* object, PyObject* list) {
   HANDLE_TH_ERRORS
-  auto* self = reinterpret_cast<Plan*>(object);
+  Linked& plan = Plan::called(object);
   TORCH_CHECK_TYPE(PyList_CheckExact(list), "a plan takes over the items of a list, got ", Py_TYPE(list)->tp_name);
   Owned args;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) args.items.push_back(Py_NewRef(PyList_GET_ITEM(list, i)));
-  check_arguments(self, args.items.data(), args.items.size());
+  check_arguments(plan.program, args.items.data(), args.items.size());
   if (PyList_SetSlice(list, 0, PyList_GET_SIZE(list), nullptr) < 0) throw python_error();
-  StateLease state(self);
-  return execute_owning(*self->program, *state, args.items);
+  StateLease state(plan);
+  return execute_owning(plan.program, *state, args.items);
   END_HANDLE_TH_ERRORS
 }
 
 PyObject* plan_bound(PyObject* object, PyObject*) {
   HANDLE_TH_ERRORS
-  auto* self = reinterpret_cast<Plan*>(object);
-  TORCH_CHECK(self->program != nullptr, "framegraph: this plan was cleared");
+  const Program& program = Plan::called(object).program;
   std::vector<const void*> found;
   const auto add = [&](const at::Tensor& tensor) {
     found.push_back(tensor.has_storage() ? tensor.const_data_ptr() : tensor.unsafeGetTensorImpl());
   };
-  for (PyObject* tensor : self->program->statics) add(THPVariable_Unpack(tensor));
-  if (self->program->derivation != nullptr) {
-    for (const at::Tensor& tensor : self->program->derivation->get(self->program->statics)->tensors) add(tensor);
+  for (PyObject* tensor : program.statics) add(THPVariable_Unpack(tensor));
+  if (program.derivation != nullptr) {
+    for (const at::Tensor& tensor : program.derivation->get(program.statics)->tensors) add(tensor);
   }
   return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(found.data()),
                                    static_cast<Py_ssize_t>(found.size() * sizeof(void*)));
   END_HANDLE_TH_ERRORS
-}
-
-PyObject* plan_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  HANDLE_TH_ERRORS
-  PyObject* spec = nullptr;
-  static const char* names[] = {"program", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", const_cast<char**>(names), &PyDict_Type, &spec)) return nullptr;
-  auto program = std::make_unique<Program>();
-  program->load(spec);
-  auto* self = reinterpret_cast<Plan*>(type->tp_alloc(type, 0));
-  if (self == nullptr) return nullptr;
-  self->vectorcall = plan_call;
-  self->program = program.release();
-  self->idle = new std::vector<std::unique_ptr<State>>;
-  return reinterpret_cast<PyObject*>(self);
-  END_HANDLE_TH_ERRORS
-}
-
-int plan_traverse(PyObject* object, visitproc visit, void* arg) {
-  auto* self = reinterpret_cast<Plan*>(object);
-  Py_VISIT(self->dict);
-  return self->program == nullptr ? 0 : self->program->traverse(visit, arg);
-}
-
-int plan_clear(PyObject* object) {
-  auto* self = reinterpret_cast<Plan*>(object);
-  Py_CLEAR(self->dict);
-  delete std::exchange(self->program, nullptr);
-  return 0;
-}
-
-void plan_dealloc(PyObject* object) {
-  auto* self = reinterpret_cast<Plan*>(object);
-  PyObject_GC_UnTrack(object);
-  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
-  plan_clear(object);
-  delete self->idle;
-  Py_TYPE(object)->tp_free(object);
 }
 
 PyMethodDef plan_methods[] = {
@@ -167,28 +128,9 @@ PyMethodDef plan_methods[] = {
      "bound() -> bytes: the addresses of the static inputs, and of what is derived of them, which is made if need be."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyGetSetDef plan_getset[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-
-PyTypeObject PlanType = [] {
-  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  type.tp_name = "inductor.runtime._plan.Plan";
-  type.tp_doc = "A linked plan: call it with the tensors that vary, get a tuple. Made by inductor.runtime.link.link().";
-  type.tp_basicsize = sizeof(Plan);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
-  type.tp_new = plan_new;
-  type.tp_dealloc = plan_dealloc;
-  type.tp_traverse = plan_traverse;
-  type.tp_clear = plan_clear;
-  type.tp_call = PyVectorcall_Call;
-  type.tp_vectorcall_offset = offsetof(Plan, vectorcall);
-  type.tp_dictoffset = offsetof(Plan, dict);
-  type.tp_weaklistoffset = offsetof(Plan, weakrefs);
-  type.tp_methods = plan_methods;
-  type.tp_getset = plan_getset;
-  return type;
-}();
+PyTypeObject PlanType = Plan::type<plan_call>(
+    "inductor.runtime._plan.Plan",
+    "A linked plan: call it with the tensors that vary, get a tuple. Made by inductor.runtime.link.link().", plan_methods);
 
 PyObject* arena_limit(PyObject*, PyObject* bytes) {
   const size_t limit = PyLong_AsSize_t(bytes);
@@ -226,9 +168,8 @@ PyMODINIT_FUNC PyInit__plan() {
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
   // binds_static: a plan holds its parameters and buffers, and is called with what varies.
-  if (!add_library_type(module) || !add_driver_types(module) || PyType_Ready(&PlanType) < 0 ||
-      PyDict_SetItemString(PlanType.tp_dict, "binds_static", Py_True) < 0 ||
-      PyModule_AddObjectRef(module, "Plan", reinterpret_cast<PyObject*>(&PlanType)) < 0) {
+  if (!add_library_type(module) || !add_driver_types(module) || !add_type(module, &PlanType, "Plan") ||
+      PyDict_SetItemString(PlanType.tp_dict, "binds_static", Py_True) < 0) {
     Py_DECREF(module);
     return nullptr;
   }

@@ -247,13 +247,16 @@ void parse_dynamic(Program& program, uint32_t index, const py::tuple& item) {
 
 Register parse_register(const py::tuple& item) {
   static const std::pair<const char*, Register::Kind> kinds[] = {
-      {"int", Register::Int}, {"dim", Register::Dim}, {"result", Register::Result}, {"const", Register::Const},
-      {"add", Register::Add}, {"mul", Register::Mul}, {"//", Register::Div},        {"%", Register::Mod},
-      {"max", Register::Max}, {"min", Register::Min}};
-  const auto kind = item[1].cast<std::string>();
-  const auto* found = std::find_if(std::begin(kinds), std::end(kinds), [&](auto& k) { return kind == k.first; });
-  TORCH_CHECK(found != std::end(kinds), "unknown register kind ", kind);
-  return {item[0].cast<uint32_t>(), found->second, item[2].cast<int64_t>(), item[3].cast<int64_t>()};
+      {"int", Register::Int}, {"dim", Register::Dim}, {"result", Register::Result}, {"const", Register::Const}};
+  Register made{item[0].cast<uint32_t>(), Register::Computed, item[2].cast<int64_t>(), item[3].cast<int64_t>(), {}};
+  const auto name = item[1].cast<std::string>();
+  const auto* found = std::find_if(std::begin(kinds), std::end(kinds), [&](auto& k) { return name == k.first; });
+  if (found != std::end(kinds)) {
+    made.kind = found->second;
+  } else {
+    TORCH_CHECK(integers::op_named(name.c_str(), &made.op), "unknown register kind ", name);
+  }
+  return made;
 }
 
 Value parse_value(const py::tuple& item) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../../runner/integers.h"
 #include "derivation.h"
 #include "driver.h"
 #include "library.h"
@@ -29,10 +30,11 @@ struct Number {
 
 // How a register is computed; see inductor/runtime/size_program.py.
 struct Register {
-  enum Kind : uint8_t { Int, Dim, Result, Const, Add, Mul, Div, Mod, Max, Min };
+  enum Kind : uint8_t { Int, Dim, Result, Const, Computed };
   uint32_t stage;
   Kind kind;
-  int64_t a, b;
+  int64_t a, b;     // Computed: registers
+  integers::Op op;  // Computed
 };
 
 // Where the memory of a value comes from.
