@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 STATE_FUNCTIONS = frozenset(
     [
         "_set_grad_enabled",
+        "_set_default_dtype",
         "set_autocast_enabled",
         "set_autocast_dtype",
         "set_autocast_cache_enabled",

@@ -216,6 +216,7 @@ def read_modes() -> list[tuple]:
     modes.append((set_regions, regions()))
     modes.append((torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()))
     modes.append((set_devices, *entered_devices()))
+    modes.append((torch._C._set_default_dtype, torch.get_default_dtype()))  # type: ignore[attr-defined]
     modes += [(setter, read()) for setter, read in settings()]
     return modes
 

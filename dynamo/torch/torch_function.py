@@ -167,6 +167,19 @@ def _setting_change(function: Callable[..., Any], read: Callable[[], Any]) -> Fo
     return fold
 
 
+def _unchanged_setting(function: Callable[..., Any], read: Callable[..., Any]) -> Fold:
+    """A setting that is set to what it is, which is guarded."""
+
+    def fold(tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        real = [constant_argument(tx, a) for a in args]
+        if kwargs or not _is_so(function, read, real):
+            raise Unsupported(breaks.UncapturedCall(function.__name__))
+        torch_state.read_flag(read)(tx, args[:-1], {})
+        return ConstantValue(None)
+
+    return fold
+
+
 def _is_so(function: Any, read: Callable[..., Any], args: list[Any]) -> bool:
     """Whether function(*args) would set what is set already."""
     try:
@@ -267,7 +280,6 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "amp.is_autocast_available amp.autocast_mode.is_autocast_available "
         "_C._is_autocast_available _C._get_privateuse1_backend_name _C._is_any_autocast_enabled "
         "_C._len_torch_function_stack _C._len_torch_dispatch_stack "
-        "_C._get_float32_matmul_precision "
         "distributed.is_available distributed.is_initialized",
         _run,
     )
@@ -295,8 +307,13 @@ def folded_functions() -> dict[int, tuple[Any, Fold]]:
         "set_autocast_cache_enabled",
         lambda f: _state_change(f, torch.is_autocast_cache_enabled),
     )
+    table |= _collect(
+        torch, "_C._set_default_dtype", lambda f: _state_change(f, torch.get_default_dtype)
+    )
     for setter, read in torch_state.settings():
         table[id(setter)] = (setter, _setting_change(setter, read))
+    for setter, read in torch_state.restorers():
+        table[id(setter)] = (setter, _unchanged_setting(setter, read))
     table |= _collect(torch, "autocast_increment_nesting", lambda f: _enter_autocast)
     table |= _collect(torch, "autocast_decrement_nesting", _pure_state_change)
     table |= _collect(torch, "clear_autocast_cache", lambda f: _clear_autocast_cache)

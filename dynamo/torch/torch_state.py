@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 # Functions of torch._C that read a flag; what is missing in this torch is left out.
 _FLAGS = """
     _get_cudnn_enabled _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32
-    _get_mkldnn_enabled _get_mkldnn_deterministic _get_mkldnn_allow_tf32 _get_nnpack_enabled
+    _get_cudnn_depthwise_kernel _get_mkldnn_enabled _get_mkldnn_deterministic
+    _get_onednn_allow_tf32 _get_nnpack_enabled _get_float32_matmul_precision
     _get_cublas_allow_tf32 _get_cublas_allow_fp16_reduced_precision_reduction
     _get_cublas_allow_bf16_reduced_precision_reduction _get_cublas_allow_fp16_accumulation
     _get_cudnn_sdp_enabled _get_flash_sdp_enabled _get_mem_efficient_sdp_enabled
@@ -42,18 +43,44 @@ _SETTERS = """
     _set_sdp_use_cudnn:_get_cudnn_sdp_enabled
     _set_sdp_use_overrideable:_get_overrideable_sdp_enabled
     _set_sdp_priority_order:_get_sdp_priority_order
+    _set_cudnn_enabled:_get_cudnn_enabled _set_cudnn_benchmark:_get_cudnn_benchmark
+    _set_cudnn_deterministic:_get_cudnn_deterministic
+    _set_cudnn_depthwise_kernel:_get_cudnn_depthwise_kernel
+    _set_mkldnn_enabled:_get_mkldnn_enabled _set_mkldnn_deterministic:_get_mkldnn_deterministic
+    _set_nnpack_enabled:_get_nnpack_enabled
+"""
+# Settings of which several are one: captured code may set them to what they are.
+_RESTORERS = """
+    _set_cudnn_allow_tf32:_get_cudnn_allow_tf32 _set_onednn_allow_tf32:_get_onednn_allow_tf32
+    _set_cublas_allow_tf32:_get_cublas_allow_tf32
+    _set_fp32_precision_setter:_get_fp32_precision_getter
+    _set_float32_matmul_precision:_get_float32_matmul_precision
+    set_num_threads:get_num_threads
 """
 _OF_TORCH = "is_anomaly_enabled is_anomaly_check_nan_enabled is_warn_always_enabled"
 
 
+Pairs = list[tuple[Callable[..., Any], Callable[..., Any]]]
+
+
 @cache
-def settings() -> list[tuple[Callable[..., Any], Callable[[], Any]]]:
+def settings() -> Pairs:
     """(setter, reader) of what captured code may change."""
-    pairs = [row.split(":") for row in _SETTERS.split()]
+    return _pairs(_SETTERS)
+
+
+@cache
+def restorers() -> Pairs:
+    """(setter, reader) of what captured code may set to what it is."""
+    return _pairs(_RESTORERS)
+
+
+def _pairs(rows: str) -> Pairs:
+    pairs = [row.split(":") for row in rows.split()]
     return [
         (getattr(torch._C, setter), getattr(torch._C, reader))
         for setter, reader in pairs
-        if hasattr(torch._C, setter)
+        if hasattr(torch._C, setter) and hasattr(torch._C, reader)
     ]
 
 

@@ -30,6 +30,7 @@ from dynamo.values.descriptors import (
     assume_lookup,
     bind,
     bind_to_class,
+    class_attr,
     class_attr_source,
     class_lookup,
     guarded_lookup,
@@ -497,6 +498,11 @@ def class_by_name(cls: type) -> Source | None:
     return AttrSource(ModuleSource(cls.__module__), cls.__qualname__)
 
 
+def is_python_descriptor(found: Any) -> bool:
+    """A data descriptor in Python, as the flags of torch.backends are."""
+    return isinstance(class_lookup(type(found), "__set__"), types.FunctionType)
+
+
 class PyModuleValue(Value):
     """A Python module."""
 
@@ -537,7 +543,9 @@ class PyModuleValue(Value):
     def _is_programs(self, name: str) -> bool:
         """Whether a read of the attribute runs code of the program."""
         kind, namespace = type(self.module), vars(self.module)
-        found = MISSING if is_trusted_class(kind) else class_lookup(kind, name)
+        found = class_lookup(kind, name)
+        if is_trusted_class(kind) and not is_python_descriptor(found):
+            found = MISSING
         if is_data_descriptor(found) or (found is not MISSING and name not in namespace):
             return not isinstance(found, C_DESCRIPTORS)
         if name in namespace:
@@ -574,6 +582,14 @@ class PyModuleValue(Value):
         namespace = vars(self.module)
         held = tx.output.values_by_id.get(id(namespace))
         seen_apart = held is not None and not hasattr(held[1], "namespace")
+        found = class_lookup(type(self.module), name)
+        if is_python_descriptor(found):
+            setter = class_lookup(type(found), "__set__")
+            tx.guard(self.source, "type", type(self.module))
+            descriptor = class_attr(tx, self, guarded_lookup(tx, self, name), name)
+            function = tx.wrap(setter, class_attr_source(tx, descriptor, "__set__"))
+            tx.call_at_end(self, "__setattr__", function, [descriptor, self, value])
+            return
         if seen_apart or is_data_descriptor(class_lookup(type(self.module), name)):
             raise Unsupported(breaks.AttributeMutation(self.describe(), name))
         source = None if self.source is None else AttrSource(self.source, "__dict__")

@@ -124,16 +124,16 @@ def bind(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     tx.output.guards.assume_class(type(found))
     getter = class_lookup(type(found), "__get__")
     if isinstance(getter, types.FunctionType):
-        descriptor = _class_attr(tx, value, found, name)
+        descriptor = class_attr(tx, value, found, name)
         owner = class_value(tx, value.python_type(), value.source)
         method = tx.wrap(getter, class_attr_source(tx, descriptor, "__get__"))
         return _call_getter(tx, value, name, method, [descriptor, value, owner])
     if getter is not MISSING and not isinstance(found, type):
         raise Unsupported(breaks.AttributeAccess(value.describe(), name))
-    return _class_attr(tx, value, found, name)
+    return class_attr(tx, value, found, name)
 
 
-def _class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
+def class_attr(tx: Interpreter, value: Value, found: Any, name: str) -> Value:
     """A plain class attribute."""
     guard_class_attr(tx, value, name, found)
     has_get = class_lookup(type(found), "__get__") is not MISSING

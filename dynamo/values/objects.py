@@ -30,8 +30,8 @@ from dynamo.values.constant import ConstantValue
 from dynamo.values.descriptors import (
     MISSING,
     SLOT_TYPES,
-    _class_attr,
     bind,
+    class_attr,
     class_attr_source,
     class_lookup,
     deleter_only,
@@ -270,7 +270,7 @@ class ObjectValue(Value):
             return
         setter = MISSING if found is MISSING else class_lookup(type(found), "__set__")
         if isinstance(setter, types.FunctionType):
-            descriptor = _class_attr(tx, self, found, name)
+            descriptor = class_attr(tx, self, found, name)
             function = tx.wrap(setter, class_attr_source(tx, descriptor, "__set__"))
             tx.call_at_end(self, "__setattr__", function, [descriptor, self, value])
             return
@@ -308,7 +308,7 @@ class ObjectValue(Value):
             return
         deleter = MISSING if found is MISSING else class_lookup(type(found), "__delete__")
         if isinstance(deleter, types.FunctionType):
-            descriptor = _class_attr(tx, self, found, name)
+            descriptor = class_attr(tx, self, found, name)
             function = tx.wrap(deleter, class_attr_source(tx, descriptor, "__delete__"))
             tx.call_at_end(self, "__delattr__", function, [descriptor, self])
             return

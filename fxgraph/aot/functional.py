@@ -171,6 +171,7 @@ def flat_graph(module: GraphModule, frame: FunctionalGraph | None = None) -> Fun
 
 
 GRAD_SWITCHES = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
+SET_DEFAULT_DTYPE = torch._C._set_default_dtype  # type: ignore[attr-defined]
 _APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset({"requires_grad_", "backward", "register_hook", "retain_grad"})
 

@@ -24,6 +24,7 @@ from fxgraph.aot.control_flow import RUNS
 from fxgraph.aot.data import data_allowed
 from fxgraph.aot.fake import dense, geometry, symbolic_dispatch
 from fxgraph.aot.functional import (
+    SET_DEFAULT_DTYPE,
     FunctionalGraph,
     MutatedInput,
     OutputSpec,
@@ -195,6 +196,8 @@ class TracingInterpreter(Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in RECURRENT and not kwargs:
             return run_recurrent(target, args)
+        if target is SET_DEFAULT_DTYPE:  # operators of integers ask for it when they run
+            raise Unfunctionalizable("the default dtype changes")
         if target is torch.nn.functional.one_hot:
             args = _bound_one_hot(*args, **kwargs)
             if args[1] > 0 and args[0].dtype == torch.int64:

@@ -19,7 +19,7 @@ import torch
 
 from fxgraph.aot._autograd import Parts
 from fxgraph.aot.control_flow import ControlFlow, Unsuited, flow_of
-from fxgraph.aot.functional import GRAD_SWITCHES, works_with_gradients
+from fxgraph.aot.functional import GRAD_SWITCHES, SET_DEFAULT_DTYPE, works_with_gradients
 from fxgraph.args import leaves, map_aggregate
 from fxgraph.expression_nodes import function_of
 from fxgraph.graph import Graph
@@ -30,7 +30,7 @@ from fxgraph.node import Node
 from fxgraph.symbols import expr_of, is_symbol, layout_numbers
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
-_MODES = ("autocast", "inference_mode", "set_default_dtype")
+_MODES = ("autocast", "inference_mode")
 
 
 @dataclass
@@ -210,19 +210,20 @@ def split(
     parts = _parts(gm, apart)
     real = dict(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
     static = {node: tensor for node, tensor in real.items() if node.meta.get("static")}
-    grad_mode = torch.is_grad_enabled()
+    grad_mode, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     flows: dict[Node, ControlFlow] = {}
     try:
         for part in parts:
             if part.module is None:
                 found = {n: flow_of(n, gm, compile_body, static) for n in part.nodes}
                 flows.update({node: flow for node, flow in found.items() if flow is not None})
-                _switch_grad_mode(part)
+                _switch_modes(part)
             else:
                 examples = [real.get(n, n.meta.get("example_value")) for n in part.inputs]
                 part.compiled = compile_part(part.module, examples)
     finally:
         torch.set_grad_enabled(grad_mode)
+        torch.set_default_dtype(dtype)
     if not flows and not any(part.compiled for part in parts):
         return None
     made = _Plan(gm, parts, flows).linked(example_inputs)
@@ -239,7 +240,7 @@ def _apart(node: Node) -> bool:
         or _asks_for_sparse_gradients(node)
         or isinstance(node.target, torch._ops.HigherOrderOperator)
         or node.target in (torch.autograd.grad, branch, loop)
-        or node.target in GRAD_SWITCHES
+        or node.target in (*GRAD_SWITCHES, SET_DEFAULT_DTYPE)
         or works_with_gradients(node) is not None
     )
 
@@ -270,8 +271,11 @@ def _switches_mode(node: Node) -> bool:
     return node.op == "call_function" and any(mode in name for mode in _MODES)
 
 
-def _switch_grad_mode(part: Part) -> None:
+def _switch_modes(part: Part) -> None:
+    """Grad mode and the default dtype, as the next part to compile finds them."""
     for node in part.nodes:
+        if node.target is SET_DEFAULT_DTYPE:
+            torch.set_default_dtype(node.args[0])
         if node.target in GRAD_SWITCHES and node.args:
             torch.set_grad_enabled(node.args[0] is True)
 

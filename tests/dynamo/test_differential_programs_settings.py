@@ -22,14 +22,14 @@ PROGRAMS = {
         ---
         run(T(3))
         run(T(3))
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = True
         run(T(3))
-        torch.backends.cudnn.benchmark = False
+        torch.backends.cuda.matmul.allow_tf32 = False
         run(T(3))
     """,
     ),
     "backends_written": (
-        3,
+        1,
         """
         def f(x):
             y = x + 1
@@ -47,7 +47,7 @@ PROGRAMS = {
     """,
     ),
     "cudnn_flags": (
-        3,
+        1,
         """
         def f(x):
             y = x + 1
@@ -61,7 +61,7 @@ PROGRAMS = {
     """,
     ),
     "mkldnn_flags": (
-        2,
+        1,
         """
         def f(x):
             with torch.backends.mkldnn.flags(enabled=False):
@@ -105,7 +105,7 @@ PROGRAMS = {
     """,
     ),
     "default_dtype": (
-        2,
+        1,
         """
         def f(x):
             d = torch.get_default_dtype()
@@ -134,7 +134,7 @@ PROGRAMS = {
     """,
     ),
     "num_threads": (
-        2,
+        1,
         """
         def f(x):
             n = torch.get_num_threads()
@@ -213,7 +213,7 @@ PROGRAMS = {
     """,
     ),
     "default_dtype_set": (
-        2,
+        1,
         """
         def f(x):
             d = torch.get_default_dtype()
@@ -248,7 +248,7 @@ PROGRAMS = {
     """,
     ),
     "default_dtype_manager": (
-        2,
+        1,
         """
         @contextlib.contextmanager
         def dtype(d):
@@ -265,6 +265,80 @@ PROGRAMS = {
         ---
         run(T(3))
         torch.get_default_dtype()
+        run(T(3))
+    """,
+    ),
+    "default_dtype_training": (
+        1,
+        """
+        m = nn.Linear(3, 3).double()
+        def f(x):
+            y = x.sin() * 2
+            torch.set_default_dtype(torch.float64)
+            try:
+                z = m(torch.ones(2, 3) * y) + torch.arange(3) / 2 + torch.tensor(1.5)
+            finally:
+                torch.set_default_dtype(torch.float32)
+            return (z * torch.ones(3)).sum()
+        ---
+        x = T(2, 3, grad=True)
+        run(x).backward()
+        run(x).backward()
+    """,
+    ),
+    "default_dtype_of_quotients": (
+        1,
+        """
+        def f(x):
+            torch.set_default_dtype(torch.float64)
+            return x + torch.ones(3), torch.arange(3) / 2
+        ---
+        run(T(3))
+        run(T(3))
+    """,
+    ),
+    "default_dtype_raised": (
+        1,
+        """
+        def f(x, n):
+            torch.set_default_dtype(torch.float64)
+            if n > 2: raise ValueError("no")
+            torch.set_default_dtype(torch.float32)
+            return x + torch.ones(3)
+        ---
+        run(T(3), 1)
+        run(T(3), 3)
+        torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+    """,
+    ),
+    "cudnn_flags_all": (
+        2,
+        """
+        def f(x):
+            with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=True, allow_tf32=True):
+                y = x.sin()
+                a = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+            return y + 1, a, torch.backends.cudnn.deterministic
+        def deterministic(x):
+            torch.backends.cudnn.deterministic = True
+            return run(x)
+        ---
+        run(T(3))
+        deterministic(T(3))
+        run(T(3))
+    """,
+    ),
+    "threads_as_they_are": (
+        1,
+        """
+        def f(x):
+            n = torch.get_num_threads()
+            y = x.sin()
+            torch.set_num_threads(n)
+            return y + 1
+        ---
+        run(T(3))
         run(T(3))
     """,
     ),

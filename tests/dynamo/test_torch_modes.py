@@ -107,7 +107,7 @@ def backends(x):
     )
 
 
-@program(matrix, breaks="UNCAPTURED_CALL")
+@program(matrix)
 def backend_flags_set(x):
     with torch.backends.cudnn.flags(enabled=False):
         return x + 1
@@ -366,7 +366,7 @@ def autocast(x):
         return x @ x.T
 
 
-@program(matrix, breaks="UNCAPTURED_CALL")
+@program(matrix)
 def default_dtype_set(x):
     torch.set_default_dtype(torch.float64)
     try:
