@@ -126,7 +126,7 @@ def convolution_backward(
     return [meta if wanted else None for meta, wanted in zip(results, output_mask)]
 
 
-def _batch_norm_inference(
+def batch_norm_inference(
     x: torch.Tensor,
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
@@ -138,12 +138,16 @@ def _batch_norm_inference(
     if x.device.type != "cpu" or mean is None or mean.dtype != x.dtype or x.numel() == 0:
         return None
     nothing = _meta(x, (0,), (1,))
-    memory_format = suggest_memory_format(x)
-    stride = torch.empty(x.shape, device="meta", memory_format=memory_format).stride()
-    return [_meta(x, x.shape, stride), nothing, nothing]
+    return [_normalized(x), nothing, nothing]
 
 
-def _native_batch_norm(
+def _normalized(x: torch.Tensor) -> Meta:
+    """As x, in the memory format that x suggests: torch's rules keep other orders, too."""
+    stride = torch.empty(x.shape, device="meta", memory_format=suggest_memory_format(x)).stride()
+    return _meta(x, x.shape, stride)
+
+
+def native_batch_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
@@ -156,15 +160,37 @@ def _native_batch_norm(
     if not training:
         if mean is None or var is None:
             return None
-        return _batch_norm_inference(x, weight, bias, mean, var, momentum, eps)
+        return batch_norm_inference(x, weight, bias, mean, var, momentum, eps)
     same = all(t is None or t.dtype == x.dtype for t in (weight, bias, mean, var))
-    if x.device.type != "cpu" or not same or x.dtype not in (torch.float32, torch.float64):
+    if x.device.type != "cpu" or not same or x.dtype not in FLOATS or x.numel() == 0:
         return None
-    if x.numel() == 0:
-        return None
-    stride = torch.empty(x.shape, device="meta", memory_format=suggest_memory_format(x)).stride()
     channel = _meta(x, (x.shape[1],), (1,))
-    return [_meta(x, x.shape, stride), channel, channel]
+    return [_normalized(x), channel, channel]
+
+
+def batch_norm_without_statistics(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Meta] | None:
+    return native_batch_norm(x, weight, bias, None, None, training, momentum, eps)
+
+
+def batch_norm_functional(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Meta] | None:
+    found = native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)
+    return found and [*found, *(_meta(t, t.shape, (1,)) for t in (mean, var))]
 
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
@@ -208,13 +234,19 @@ def _binary(x: Any, y: Any) -> list[Meta] | None:
     return _unary(x) if type(y) in (int, float) else None
 
 
+BATCH_NORMS: dict[Any, Rule] = {
+    aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
+    aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
+    aten._native_batch_norm_legit_functional.default: batch_norm_functional,
+    aten.native_batch_norm.default: native_batch_norm,
+}
+
 # Overload -> rule over its arguments; the list has one entry per result. For plain sizes; those
 # for symbolic ones are in symbolic_rules.py.
 RULES: dict[Any, Rule] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
-    aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
-    aten.native_batch_norm.default: _native_batch_norm,
+    **BATCH_NORMS,
     **{
         getattr(aten, name).default: _unary
         for name in (

@@ -182,6 +182,16 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> list[Meta] | None:
     return _viewed(x, [*size[:dim], 1, *size[dim:]], [*strides[:dim], inner, *strides[dim:]])
 
 
+def _batch_norm(rule: Rule) -> Rule:
+    """The rule, for an input whose layout is not row-major: of that, torch's says the same."""
+
+    def symbolic(x: torch.Tensor, *args: Any) -> Sequence[Meta | None] | None:
+        plain = _row_major(x) or not all(map(_at_least_one, x.shape))
+        return None if plain else rule(x, *args)
+
+    return symbolic
+
+
 # Overload -> rule over its arguments, as in shape_rules.RULES.
 RULES: dict[Any, Rule] = {
     **{
@@ -206,6 +216,7 @@ RULES: dict[Any, Rule] = {
     # torch's guard the batch size, by which they would choose among kernels.
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
+    **{op: _batch_norm(rule) for op, rule in shape_rules.BATCH_NORMS.items()},
 }
 
 

@@ -76,7 +76,7 @@ def _row(
 
 # --- one operand
 
-_row("neg", 1, any="-{0}")
+_row("neg", 1, aten="neg _neg_view", any="-{0}")
 _row("abs", 1, any="tl.abs({0})")
 _row("relu", 1, any="tl.where({0} < 0, 0, {0})")
 _row("sign", 1, any="({0} > 0).to({T}) - ({0} < 0).to({T})")

@@ -7,7 +7,10 @@ the guard compares one number (dynamo/csrc/guard_classes.cpp).
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+import torch
 
 # Names of these packages' modules and classes have one guard together (dynamo/guards/lookups.py).
 TRUSTED_PACKAGES = frozenset(
@@ -32,9 +35,21 @@ MODULE, NAMESPACE, _MRO, _FLAGS = (
 
 
 def is_trusted_class(cls: type) -> bool:
-    """A class of torch or the standard library, whose attributes are guarded as lookups."""
+    """A class of torch or the standard library, whose attributes are guarded as lookups; not that
+    of a module which torch makes for the program, by torch.nn.utils.parametrize or FSDP.
+    """
     module = MODULE.__get__(cls)
-    return isinstance(module, str) and module.partition(".")[0] in TRUSTED_PACKAGES
+    if not isinstance(module, str) or module.partition(".")[0] not in TRUSTED_PACKAGES:
+        return False
+    return torch.nn.Module not in (_MRO.__get__(cls) or ()) or is_named(cls)
+
+
+def is_named(cls: type) -> bool:
+    """Whether the module of a class holds it under its name, and keeps it alive."""
+    found: Any = sys.modules.get(MODULE.__get__(cls))
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found is cls
 
 
 def is_special(name: Any) -> bool:

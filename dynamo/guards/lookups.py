@@ -17,9 +17,9 @@ from typing import Any
 from dynamo.guards.classes import (
     HEAP_TYPE,
     MISSING,
-    MODULE,
     NAMESPACE,
     TRUSTED_PACKAGES,
+    is_named,
     is_trusted_class,
 )
 from dynamo.guards.sources import AttrSource, ModuleSource, Source
@@ -59,7 +59,7 @@ class Lookups:
     def _lasts(self, cls: type) -> bool:
         known = self._lasting.get(id(cls))
         if known is None:
-            known = bool(cls.__flags__ & HEAP_TYPE) and _is_named(cls)
+            known = bool(cls.__flags__ & HEAP_TYPE) and is_trusted_class(cls) and is_named(cls)
             self._lasting[id(cls)] = known
         return known
 
@@ -110,16 +110,6 @@ def in_mro(cls: type, name: str) -> Any:
         if name in namespace:
             return namespace[name]
     return MISSING
-
-
-def _is_named(cls: type) -> bool:
-    """Whether the module of a trusted class holds the class under its name, and keeps it alive."""
-    if not is_trusted_class(cls):
-        return False
-    found: Any = sys.modules.get(MODULE.__get__(cls))
-    for part in cls.__qualname__.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    return found is cls
 
 
 _recording = threading.local()

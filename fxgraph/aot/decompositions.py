@@ -66,6 +66,19 @@ DECOMPOSED_BACKWARD = (
 )  # fmt: skip
 
 
+# Those whose rules take types that eager's kernels refuse: they stay whole for all but floats of
+# one type.
+FOR_FLOATS = frozenset(
+    {
+        "addcdiv", "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "elu",
+        "frac", "glu", "hardshrink", "hardsigmoid", "hardswish", "huber_loss", "leaky_relu", "lerp",
+        "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit", "mish", "mvlgamma", "nansum",
+        "_prelu_kernel", "renorm", "smooth_l1_loss", "soft_margin_loss", "softplus", "softshrink",
+        "special_entr", "special_log_ndtr", "special_xlog1py", "xlogy",
+    }
+)  # fmt: skip
+
+
 @functools.cache
 def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., Any]]:
     from torch._decomp import get_decompositions
@@ -73,10 +86,26 @@ def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., 
     packets = [getattr(aten, name) for name in names if hasattr(aten, name)]
     rules = get_decompositions(packets)
     return {
-        op: _contiguous(rule) if op is aten.baddbmm.default else rule
+        op: _adapted(op, rule)
         for op, rule in rules.items()
         if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable
     }
+
+
+def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
+    if op is aten.baddbmm.default:
+        return _contiguous(rule)
+    return _of_floats(rule) if op._opname in FOR_FLOATS else rule
+
+
+def _of_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(rule)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        types = {a.dtype for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)}
+        whole = len(types) > 1 or not all(t.is_floating_point for t in types)
+        return NotImplemented if whole else rule(*args, **kwargs)
+
+    return decomposed
 
 
 def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -321,7 +321,8 @@ class Tracer:
         with self.mode:
             try:
                 result = self.decompositions[op](*args, **kwargs)
-            except ZeroDivisionError:  # a mean over no elements: the operator itself can
+            except (ZeroDivisionError, NotImplementedError):
+                # A mean over no elements, a base less than 0: the operator itself can.
                 result = NotImplemented
         if result is not NotImplemented:
             return self._fresh_results(op, result)
@@ -450,8 +451,7 @@ class Tracer:
         old.fake = self.fake.make(*metadata(this), base=this)
         self._views[id(old.fake)] = old
         for node in self.graph.nodes:
-            if node.meta["val"] is this:
-                node.meta["val"] = old.fake
+            node.meta["val"] = _map(node.meta["val"], lambda t: old.fake if t is this else t)
         self.fake.mode.dispatch(op, (FakeTensor,), args, kwargs)
         self._views[id(this)] = View(new.alias, this, new.node, new, None)
         return this
@@ -595,6 +595,12 @@ class Tracer:
         legit = aten._native_batch_norm_legit.default
         return self.dispatch(legit, (x, weight, bias, mean, var, True, momentum, eps), {})
 
+    def _product(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """Eager refuses matrices of two types, in words that depend on the caller's operator."""
+        if len({arg.dtype for arg in args if isinstance(arg, torch.Tensor)}) > 1:
+            raise Unfunctionalizable("a product of matrices of two types")
+        return self.record(op, args, kwargs)
+
     def _item(self, op: Any, args: Any, kwargs: Any) -> Any:
         view = self.view_of(args[0])
         real = self._real.get(view.node)
@@ -626,6 +632,7 @@ SPECIAL: dict[Any, Callable[[Tracer, Any, Any, Any], Any]] = {
     aten.native_batch_norm.default: Tracer._native_batch_norm,
     aten.cudnn_batch_norm.default: _native_batch_norm_with_reserve,
     aten._local_scalar_dense.default: Tracer._item,
+    **{op.default: Tracer._product for op in (aten.mm, aten.addmm, aten.bmm)},
     aten.size.default: Tracer._known_sizes,
     aten.lift_fresh.default: Tracer._lift,
     aten.lift.default: Tracer._lift,

@@ -63,8 +63,16 @@ _VIEWS_UNMARKED = ("aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_spl
 
 
 def _may_alias(node: Node) -> list[Node]:
-    if node.op in ("placeholder", "get_attr", "output"):
+    if node.op in ("placeholder", "get_attr", "output") or _is_number(node):
         return []
     if is_functional(node) and node.target._schema.name not in _VIEWS_UNMARKED:
         return []
-    return node.all_input_nodes
+    return [used for used in node.all_input_nodes if not _is_number(used)]
+
+
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def _is_number(node: Node) -> bool:
+    """Numbers have no memory: sizes are arguments of many views."""
+    return isinstance(node.meta.get("val"), _NUMBERS)

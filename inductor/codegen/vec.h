@@ -122,7 +122,7 @@ template <class T, is_number<T> = 0> INLINE T maximum(T a, T b) { return (a > b 
 template <class T, is_number<T> = 0> INLINE T minimum(T a, T b) { return (a < b || a != a) ? a : b; }
 template <class T, is_number<T> = 0> INLINE T fmax(T a, T b) { return a > b ? a : b; }
 template <class T, is_number<T> = 0> INLINE T fmin(T a, T b) { return a < b ? a : b; }
-template <class T, is_number<T> = 0> INLINE T relu(T x) { return (x > 0 || x != x) ? x : T(0); }
+template <class T, is_number<T> = 0> INLINE T relu(T x) { return x < 0 ? T(0) : x; }
 template <class T, is_number<T> = 0> INLINE T add(T a, T b) { return a + b; }
 template <class T, is_number<T> = 0> INLINE T sub(T a, T b) { return a - b; }
 template <class T, is_number<T> = 0> INLINE T mul(T a, T b) { return a * b; }

@@ -91,7 +91,7 @@ template <class V, is_vector<V> = 0> INLINE V maximum(V a, V b) { return ((a > b
 template <class V, is_vector<V> = 0> INLINE V minimum(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
 template <class V, is_vector<V> = 0> INLINE V fmax(V a, V b) { return ((a > b) | (b != b)) ? a : b; }
 template <class V, is_vector<V> = 0> INLINE V fmin(V a, V b) { return ((a < b) | (b != b)) ? a : b; }
-template <class V, is_vector<V> = 0> INLINE V relu(V x) { return ((x > 0) | (x != x)) ? x : V{}; }
+template <class V, is_vector<V> = 0> INLINE V relu(V x) { return x < 0 ? V{} : x; }
 template <class V, is_vector<V> = 0> INLINE V sign(V x) { return x > 0 ? V{} + 1 : x < 0 ? V{} - 1 : V{}; }
 template <class V, is_vector<V> = 0> INLINE V reciprocal(V x) { return (V{} + 1) / x; }
 INLINE vec<float> copysign(vec<float> x, vec<float> s) {

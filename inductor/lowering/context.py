@@ -97,12 +97,14 @@ class Lowering:
         compute: torch.dtype | Sequence[torch.dtype] | None = None,
         work: int = 1,
         size: Sequence[Extent] | None = None,
+        wide_scalars: bool = False,
     ) -> Tensor:
         """`fn` of the inputs, each converted to `compute` (by default `dtype`; or a type for each)
-        and broadcast together."""
+        and broadcast together. wide_scalars: numbers and 0-dim tensors of wider types are not
+        rounded to a half type first."""
         if compute is None or isinstance(compute, torch.dtype):
             compute = [compute or dtype] * len(inputs)
-        types = [COMPUTE_TYPES[c] for c in compute]
+        types = list(compute)
         tensors = [t for t in inputs if isinstance(t, Tensor)]
         out_size = tuple(size) if size is not None else broadcast(*(t.size for t in tensors))
         split = self._common_split(tensors, out_size)
@@ -114,13 +116,18 @@ class Lowering:
                 self.realize(t)
 
         def inner(idx: Indices) -> Value:
-            args = []
-            for item, kind in zip(inputs, types, strict=True):
-                if isinstance(item, Tensor):
-                    args.append(ops.to_compute(item.load(narrow(idx, item.size)), kind))
-                else:
-                    args.append(ops.constant(item, kind))
-            return fn(*args)
+            return fn(*(operand(item, kind, idx) for item, kind in zip(inputs, types, strict=True)))
+
+        def operand(item: Tensor | Number | Size, kind: torch.dtype, idx: Indices) -> Value:
+            if isinstance(item, Tensor):
+                value = item.load(narrow(idx, item.size))
+                wide = item.dtype in (kind, *_FIT_HALF) or (wide_scalars and not item.size)
+            else:
+                wide = wide_scalars or not isinstance(item, Size)
+                if not wide_scalars and not isinstance(item, Size):
+                    item = half_number(item, kind)
+                value = ops.constant(item, kind)
+            return ops.to_compute(value, kind) if wide else ops.to_dtype(value, kind)
 
         result = Tensor(
             out_size,
@@ -727,6 +734,17 @@ def is_distinct(size: Sequence[Extent], stride: Sequence[Extent]) -> bool:
     return True
 
 
+# Types whose every number is one of both half types.
+_FIT_HALF = (torch.bool, torch.int8, torch.uint8)
+
+
+def half_number(value: Number, dtype: torch.dtype) -> Number:
+    """The number as an operand of a half type has it: rounded, if it is too large to infinity."""
+    if dtype == COMPUTE_TYPES[dtype] or isinstance(value, Size):
+        return value
+    return torch.tensor(float(value)).to(dtype).item()
+
+
 def rounded(value: Number, dtype: torch.dtype) -> Number:
     """The number that is stored in memory of this dtype; kernels compute in wider ones."""
     if not isinstance(value, Number):
@@ -744,6 +762,7 @@ __all__ = [
     "Lowering",
     "Number",
     "broadcast",
+    "half_number",
     "is_dense",
     "is_distinct",
     "narrow",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from inductor.ir import Indices, Tensor, Value
-from inductor.lowering.context import Lowering, Number
+from inductor.lowering.context import Lowering, Number, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.sizes import Size
@@ -27,6 +27,8 @@ def constant(ctx: Lowering, value: Number | Size) -> Tensor:
     if val.device.type not in ("cpu", "cuda") or not isinstance(value, Number | Size):
         raise NotLowered("fill")
     dtype = val.dtype
+    if isinstance(value, Number):
+        value = rounded(value, dtype)
 
     def inner(idx: Indices) -> Value:
         filled = ops.constant(value, dtype)

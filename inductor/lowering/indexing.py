@@ -10,7 +10,7 @@ from inductor.index import Index
 from inductor.ir import Indices, Tensor, Value
 from inductor.lowering import masks, views
 from inductor.lowering.checks import require_inside
-from inductor.lowering.context import Lowering, Number, broadcast, narrow
+from inductor.lowering.context import Lowering, Number, broadcast, narrow, rounded
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.sizes import Extent, nonzero
@@ -151,7 +151,7 @@ def index(ctx: Lowering, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 def constant_pad(ctx: Lowering, x: Tensor, pad: Sequence[Extent], value: Number = 0) -> Tensor:
     from inductor.lowering.reduction import settled
 
-    rank = len(x.size)
+    rank, value = len(x.size), rounded(value, x.dtype)
     low: list[Extent] = [0] * rank
     high: list[Extent] = [0] * rank
     for k in range(len(pad) // 2):

@@ -39,6 +39,7 @@ def layer_norm(
 ) -> tuple[Tensor, ...]:
     if x.numel == 0 or product(shape) == 0:
         raise NotLowered("normalising nothing")
+    _refuse_mixed(x, weight, bias)
     vals = ctx.val()
     dims = list(range(len(x.size) - len(shape), len(x.size)))
     mu, variance = moments(ctx, x, dims, 0)
@@ -72,6 +73,7 @@ def group_norm(
 ) -> tuple[Tensor, ...]:
     if x.numel == 0:
         raise NotLowered("normalising nothing")
+    _refuse_mixed(x, weight, bias)
     settled(ctx, x)
     vals = ctx.val()
     rows = views.view(ctx, x, (n, groups, channels // groups * spatial))
@@ -201,9 +203,17 @@ def _empty(val: Any) -> Tensor:
     return Tensor(tuple(val.shape), val.dtype, val.device, inner=inner, work=0, reads=0)
 
 
-def _check_types(x: Tensor) -> None:
+def _refuse_mixed(x: Tensor, *others: Any) -> None:
+    """Wider parameters are those of a half type only."""
+    types = {t.dtype for t in others if t is not None}
+    if x.dtype == COMPUTE_TYPES[x.dtype] and types - {x.dtype}:
+        raise NotLowered("types that eager refuses to mix")
+
+
+def _check_types(x: Tensor, *others: Any) -> None:
     if not x.dtype.is_floating_point or len(x.size) < 2 or x.numel == 0:
         raise NotLowered("batch norm of this input")
+    _refuse_mixed(x, *others)
 
 
 @lower(aten._native_batch_norm_legit_no_training.default)
@@ -217,7 +227,7 @@ def batch_norm_inference(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    _check_types(x)
+    _check_types(x, weight, bias, mean, var)
     vals = ctx.val()
     (out,) = _inference(ctx, x, weight, bias, mean, var, eps)
     return out, _empty(vals[1]), _empty(vals[2])
@@ -235,7 +245,7 @@ def batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    _check_types(x)
+    _check_types(x, weight, bias, mean, var)
     vals = ctx.val()
     if not training:
         (out,) = _inference(ctx, x, weight, bias, mean, var, eps)
@@ -253,7 +263,7 @@ def batch_norm_no_stats(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    _check_types(x)
+    _check_types(x, weight, bias)
     return _training(ctx, x, weight, bias, None, None, momentum, eps)[:3]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from inductor.ir import Tensor, Value
-from inductor.lowering.context import Lowering, Number, rounded
+from inductor.lowering.context import Lowering, Number, half_number, rounded
 from inductor.lowering.creation import constant
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.operations import CHEAP, HEAVY, MEDIUM, OPERATIONS, SAME
-from inductor.ops import ops
+from inductor.ops import COMPUTE_TYPES, ops
 from inductor.sizes import Size, nonzero
 
 
@@ -79,6 +79,24 @@ def _no_bool(dtype: torch.dtype) -> None:
         raise NotLowered("arithmetic on bool")
 
 
+def stored(ctx: Lowering, x: Any) -> Any:
+    """x as memory has it: operators that tell neighbouring numbers apart take half types rounded,
+    so that a value computed again equals the one kept."""
+    if not isinstance(x, Tensor) or COMPUTE_TYPES[x.dtype] == x.dtype:
+        return x
+    if x.window is not None and x.window.buffer.kind == "input":
+        return x
+    return ctx.pointwise(lambda v: ops.to_dtype(v, x.dtype), [x], x.dtype, work=CHEAP)
+
+
+_STEPS = ("floor", "ceil", "round", "trunc", "sign")
+
+
+def _only_floats(dtype: torch.dtype) -> None:
+    if not dtype.is_floating_point:
+        raise NotLowered("integers, for which eager has no kernel")
+
+
 def _unary(op: str) -> Callable[..., Tensor]:
     row = OPERATIONS[op]
 
@@ -86,9 +104,11 @@ def _unary(op: str) -> Callable[..., Tensor]:
         dtype = _out(ctx)
         if op == "bit_not" and dtype == torch.bool:
             return ctx.pointwise(ops.logical_not, [x], dtype)
-        if op in ("floor", "ceil", "round", "trunc") and not dtype.is_floating_point:
-            return ctx.pointwise(lambda v: v, [x], dtype)
         _no_bool(dtype)
+        if op in _STEPS:
+            if op != "sign" and not dtype.is_floating_point:
+                return ctx.pointwise(lambda v: v, [x], dtype)
+            x = stored(ctx, x)
         if not row.on_cpu and ctx.val().device.type == "cpu":
             raise NotLowered(f"C++ has no {op}")
         return ctx.pointwise(getattr(ops, op), [x], dtype, work=row.work)
@@ -128,11 +148,15 @@ def _binary(op: str) -> Callable[..., Tensor]:
         name = op
         if op in ("remainder", "fmod"):
             _check_divisor(ctx, dtype, b)
+            a, b = stored(ctx, a), stored(ctx, b)
+        if op == "hypot":
+            _only_floats(dtype)
         if dtype == torch.bool:
             if op not in _BOOL_FORMS:
                 raise NotLowered(f"{op} on bool")
             name = _BOOL_FORMS[op]
-        return ctx.pointwise(getattr(ops, name), [a, b], dtype, work=OPERATIONS[op].work)
+        work, wide = OPERATIONS[op].work, op == "mul"  # which eager computes in float32, too
+        return ctx.pointwise(getattr(ops, name), [a, b], dtype, work=work, wide_scalars=wide)
 
     return lowering
 
@@ -153,7 +177,8 @@ def _compare(op: str) -> Callable[..., Tensor]:
         compute = promoted(a.dtype if isinstance(a, Tensor) else b.dtype, a, b)
         if compute == torch.bool:
             return ctx.pointwise(_BOOL_COMPARE[op], [a, b], torch.bool)
-        return ctx.pointwise(getattr(ops, op), [a, b], torch.bool, compute)
+        given = [stored(ctx, a), stored(ctx, b)]
+        return ctx.pointwise(getattr(ops, op), given, torch.bool, compute)
 
     return lowering
 
@@ -203,6 +228,8 @@ def _scaled(ctx: Lowering, op: str, a: Any, b: Any, alpha: Number) -> Tensor:
             raise NotLowered("arithmetic on bool")
         return ctx.pointwise(ops.logical_or, [a, b], dtype)
 
+    alpha = half_number(alpha, dtype)
+
     def fn(x: Value, y: Value) -> Value:
         if alpha == 1:
             return getattr(ops, op)(x, y)
@@ -226,10 +253,12 @@ def sub(ctx: Lowering, a: Any, b: Any, alpha: Number = 1) -> Tensor:
 
 @lower(aten.rsub)
 def rsub(ctx: Lowering, a: Any, b: Any, alpha: Number = 1) -> Tensor:
+    _no_bool(_out(ctx))
+    alpha = half_number(alpha, _out(ctx))
+
     def fn(x: Value, y: Value) -> Value:
         return ops.sub(y, ops.mul(x, ops.constant(alpha, x.dtype)) if alpha != 1 else x)
 
-    _no_bool(_out(ctx))
     return ctx.pointwise(fn, [a, b], _out(ctx))
 
 
@@ -240,7 +269,10 @@ _ROUNDING = {None: "div", "trunc": "div_trunc", "floor": "div_floor"}
 def div(ctx: Lowering, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
     _no_bool(_out(ctx))
     _check_divisor(ctx, _out(ctx), b)
-    return ctx.pointwise(getattr(ops, _ROUNDING[rounding_mode]), [a, b], _out(ctx), work=MEDIUM)
+    if rounding_mode is not None:
+        a, b = stored(ctx, a), stored(ctx, b)
+    fn = getattr(ops, _ROUNDING[rounding_mode])
+    return ctx.pointwise(fn, [a, b], _out(ctx), work=MEDIUM, wide_scalars=True)
 
 
 @lower(aten.floor_divide)
@@ -292,14 +324,17 @@ def masked_fill(ctx: Lowering, x: Tensor, mask: Tensor, value: Any) -> Tensor:
 def clamp(ctx: Lowering, x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     dtype = _out(ctx)
     _no_bool(dtype)
-    bounds = [b for b in (min, max) if b is not None]
+    bounds = [
+        b if isinstance(b, Tensor) else rounded(b, dtype) for b in (min, max) if b is not None
+    ]
 
     def fn(v: Value, *limits: Value) -> Value:
+        # Of two zeros the second is the result: that of x, which keeps its sign.
         rest = list(limits)
         if min is not None:
-            v = ops.maximum(v, rest.pop(0))
+            v = ops.maximum(rest.pop(0), v)
         if max is not None:
-            v = ops.minimum(v, rest.pop(0))
+            v = ops.minimum(rest.pop(0), v)
         return v
 
     return ctx.pointwise(fn, [x, *bounds], dtype, work=2)
@@ -317,6 +352,8 @@ def clamp_max(ctx: Lowering, x: Tensor, max: Any) -> Tensor:
 
 @lower(aten.lerp)
 def lerp(ctx: Lowering, a: Tensor, b: Tensor, weight: Any) -> Tensor:
+    _only_floats(_out(ctx))
+
     def fn(x: Value, y: Value, w: Value) -> Value:
         half, one = ops.constant(0.5, w.dtype), ops.constant(1, w.dtype)
         span = ops.sub(y, x)
@@ -324,7 +361,7 @@ def lerp(ctx: Lowering, a: Tensor, b: Tensor, weight: Any) -> Tensor:
         high = ops.sub(y, ops.mul(span, ops.sub(one, w)))
         return ops.where(ops.lt(ops.abs(w), half), low, high)
 
-    return ctx.pointwise(fn, [a, b, weight], _out(ctx), work=4)
+    return ctx.pointwise(fn, [a, b, weight], _out(ctx), work=4, wide_scalars=True)
 
 
 @lower(aten.addcmul.default)
@@ -351,6 +388,8 @@ def convert(ctx: Lowering, x: Tensor, dtype: torch.dtype) -> Tensor:
     """x.to(dtype), rounding to half types as eager does."""
     if x.dtype == dtype:
         return x
+    if not dtype.is_floating_point:
+        x = stored(ctx, x)
     return ctx.pointwise(lambda v: ops.to_dtype(v, dtype), [x], dtype, compute=x.dtype, work=CHEAP)
 
 
@@ -403,14 +442,18 @@ def copy(ctx: Lowering, x: Tensor, source: Tensor, non_blocking: bool = False) -
 
 
 def _activation(
-    *targets: Any, work: int = HEAVY
+    *targets: Any, work: int = HEAVY, integers: bool = False
 ) -> Callable[[Callable[..., Value]], Callable[..., Any]]:
-    """Register `fn(value, *parameters)`, with `c(number)` constants made by _const, as an operator
-    of one tensor."""
+    """Register `fn(value, *parameters)` as an operator of one tensor. integers: of these, too."""
 
     def register(fn: Callable[..., Value]) -> Callable[..., Any]:
         def lowering(ctx: Lowering, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             dtype = _out(ctx)
+            if not integers:
+                _only_floats(dtype)
+            for number in (*args, *kwargs.values()):
+                if isinstance(number, int | float):
+                    rounded(number, COMPUTE_TYPES[dtype])
             return ctx.pointwise(lambda v: fn(v, *args, **kwargs), [x], dtype, work=work)
 
         lower(*targets)(lowering)
@@ -439,12 +482,12 @@ def gelu(v: Value, *, approximate: str = "none") -> Value:
     return ops.mul(ops.mul(v, half), ops.add(one, ops.erf(scaled)))
 
 
-@_activation(aten.hardtanh.default, work=2)
+@_activation(aten.hardtanh.default, work=2, integers=True)
 def hardtanh(v: Value, low: Number = -1, high: Number = 1) -> Value:
-    return ops.minimum(ops.maximum(v, _c(v, low)), _c(v, high))
+    return ops.minimum(_c(v, high), ops.maximum(_c(v, low), v))
 
 
-@_activation(aten.relu6.default, work=2)
+@_activation(aten.relu6.default, work=2, integers=True)
 def relu6(v: Value) -> Value:
     return hardtanh(v, 0, 6)
 
@@ -498,7 +541,7 @@ def log_sigmoid(v: Value) -> Value:
     return ops.sub(ops.minimum(v, _c(v, 0)), soft)
 
 
-@_activation(aten.threshold.default, work=2)
+@_activation(aten.threshold.default, work=2, integers=True)
 def threshold(v: Value, limit: Number, value: Number) -> Value:
     return ops.where(ops.le(v, _c(v, limit)), _c(v, value), v)
 
@@ -509,24 +552,38 @@ def softshrink(v: Value, limit: Number = 0.5) -> Value:
     return ops.where(ops.gt(v, _c(v, limit)), ops.sub(v, _c(v, limit)), low)
 
 
-@_activation(aten.hardshrink.default, work=3)
-def hardshrink(v: Value, limit: Number = 0.5) -> Value:
-    inside = ops.logical_and(ops.ge(v, _c(v, -limit)), ops.le(v, _c(v, limit)))
-    return ops.where(inside, _c(v, 0), v)
+@lower(aten.hardshrink.default)
+def hardshrink(ctx: Lowering, x: Tensor, limit: Number = 0.5) -> Tensor:
+    def fn(v: Value, low: Value, high: Value) -> Value:
+        inside = ops.logical_and(ops.ge(v, low), ops.le(v, high))
+        return ops.where(inside, _c(v, 0), v)
+
+    dtype = _out(ctx)
+    _only_floats(dtype)
+    return ctx.pointwise(fn, [x, -limit, rounded(limit, dtype)], dtype, work=3)
 
 
-@_activation(aten.nan_to_num.default, work=3)
+@lower(aten.nan_to_num.default)
 def nan_to_num(
-    v: Value, nan: Number | None = None, posinf: Number | None = None, neginf: Number | None = None
-) -> Value:
-    if not v.dtype.is_floating_point:
-        return v
-    info = torch.finfo(v.dtype)
-    high = _c(v, info.max if posinf is None else posinf)
-    low = _c(v, info.min if neginf is None else neginf)
-    clean = ops.where(ops.ne(v, v), _c(v, nan or 0.0), v)
-    clean = ops.where(ops.eq(v, _c(v, math.inf)), high, clean)
-    return ops.where(ops.eq(v, _c(v, -math.inf)), low, clean)
+    ctx: Lowering,
+    x: Tensor,
+    nan: Number | None = None,
+    posinf: Number | None = None,
+    neginf: Number | None = None,
+) -> Tensor:
+    dtype = _out(ctx)
+    if not dtype.is_floating_point:
+        return clone(ctx, x)
+    info = torch.finfo(dtype)
+    high = info.max if posinf is None else posinf
+    low = info.min if neginf is None else neginf
+
+    def fn(v: Value, zero: Value, low: Value, high: Value) -> Value:
+        clean = ops.where(ops.ne(v, v), zero, v)
+        clean = ops.where(ops.eq(v, _c(v, math.inf)), high, clean)
+        return ops.where(ops.eq(v, _c(v, -math.inf)), low, clean)
+
+    return ctx.pointwise(fn, [x, nan or 0.0, low, high], dtype, work=3)
 
 
 @lower(aten._prelu_kernel.default)

@@ -11,7 +11,7 @@ import torch
 
 from inductor import devices
 from inductor.ir import Tensor, Value
-from inductor.lowering import views
+from inductor.lowering import pointwise, views
 from inductor.lowering.context import Lowering
 from inductor.lowering.registry import NotLowered, aten, lower
 from inductor.ops import COMPUTE_TYPES, ops
@@ -148,6 +148,7 @@ def _arg(kind: str) -> Callable[..., Tensor]:
         if x.dtype == torch.bool:
             raise NotLowered("position of a bool")
         _not_empty(x, dim)
+        x = pointwise.stored(ctx, x)
         if dim is None:
             flat = views.view(ctx, x, (x.numel,))
             result = ctx.reduce(f"arg{kind}", flat, [0], torch.int64, position=True)
@@ -300,11 +301,17 @@ def _shifted(ctx: Lowering, x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
     return ctx.pointwise(ops.sub, [x, top], wide)
 
 
+def _softmax_can(x: Tensor, dtype: torch.dtype) -> None:
+    if not x.size or x.numel == 0:
+        raise NotLowered("softmax of nothing to reduce")
+    if not dtype.is_floating_point:
+        raise NotLowered("softmax of integers, for which eager has no kernel")
+
+
 @lower(aten._softmax.default)
 def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     out = ctx.val().dtype
-    if not x.size or x.numel == 0:
-        raise NotLowered("softmax of nothing to reduce")
+    _softmax_can(x, out)
     wide = COMPUTE_TYPES[out]
     powers = ctx.pointwise(ops.exp, [_shifted(ctx, x, dim, out)], wide, work=6)
     ctx.realize(powers)  # used twice; a row of it stays in the kernel
@@ -316,8 +323,7 @@ def softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 @lower(aten._log_softmax.default)
 def log_softmax(ctx: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     out = ctx.val().dtype
-    if not x.size or x.numel == 0:
-        raise NotLowered("softmax of nothing to reduce")
+    _softmax_can(x, out)
     wide = COMPUTE_TYPES[out]
     low = _shifted(ctx, x, dim, out)
     total = reduce(ctx, "sum", ctx.pointwise(ops.exp, [low], wide, work=6), dim, wide)

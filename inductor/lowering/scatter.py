@@ -71,6 +71,7 @@ def index_put(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor:
+    _same_type(x, values)
     if (masked := masks.mask_of(indices)) is not None:
         return masks.put(ctx, x, *masked, ctx.node.args[1][masked[0]], values, accumulate)
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
@@ -269,7 +270,13 @@ def index_copy(ctx: Lowering, x: Tensor, d: int, index: Tensor, source: Tensor) 
     return _slices(ctx, "set", x, d, index, 0, (error, f"index_copy_(): {text}"), source.load)
 
 
+def _same_type(x: Tensor, source: Tensor) -> None:
+    if x.dtype != source.dtype:
+        raise NotLowered("types that eager refuses to mix")
+
+
 def _same_slices(x: Tensor, d: int, index: Tensor, source: Tensor) -> None:
+    _same_type(x, source)
     if not x.size or source.size != (*x.size[:d], index.numel, *x.size[d + 1 :]):
         raise NotLowered("a scalar in place of slices")
 

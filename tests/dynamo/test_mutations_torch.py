@@ -5,6 +5,15 @@ from __future__ import annotations
 from tests.dynamo.mutations import check_pair, pairs_of
 
 PROGRAMS = {
+    "a class that torch makes": """
+        torch.manual_seed(0)
+        m = torch.nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+        old = nn.Linear.forward
+        def f(x): return m(x.view(1, 3))
+        ---
+        type(m).forward = lambda self, x: old(self, x) * 2  # undo: del type(m).forward
+        nn.Linear.forward = lambda self, x: old(self, x) * 2  # undo: nn.Linear.forward = old
+    """,
     "modules": """
         torch.manual_seed(0)
         class N(nn.Module):

@@ -223,6 +223,13 @@ def transpose_inplace(x):
     return (y, v)
 
 
+def unsqueeze_one_of_several(x):
+    y, z = x.cummax(0)
+    y.add_(1)
+    y.unsqueeze_(0)
+    return (y * 2, z)
+
+
 def unsqueeze_input_inplace(x):
     x.unsqueeze_(0)
     x.mul_(2)
@@ -309,8 +316,9 @@ FUNCTIONS_1 = [
     return_two_views, return_expanded, return_expanded_input, return_same_twice, return_constants,
     detach_output, split_write, unbind_write, chunk_outputs, old_value_and_write, inplace_dtype,
     compare_inplace, out_variant, sort_out, diagonal_write, as_strided_write, as_strided_of_view,
-    squeeze_write, transpose_inplace, unsqueeze_input_inplace, transpose_input_inplace, masked,
-    tensor_constant, scalar_constant, complex_views, view_dtype, reshape_non_contiguous,
+    squeeze_write, transpose_inplace, unsqueeze_one_of_several, unsqueeze_input_inplace,
+    transpose_input_inplace, masked, tensor_constant, scalar_constant, complex_views, view_dtype,
+    reshape_non_contiguous,
     reshape_contiguous_write, contiguous_of_contiguous, write_to_strided, write_to_gaps,
 ]  # fmt: skip
 

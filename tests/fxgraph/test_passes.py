@@ -5,6 +5,7 @@ import operator
 import torch
 import torch.nn.functional as F
 
+import dynamo
 import fxgraph
 from fxgraph import Graph, GraphModule, verify
 from fxgraph.aot import functionalize, run_functional
@@ -96,6 +97,21 @@ class TestCse:
         before = len(g.nodes)
         assert not cse(g)
         assert len(g.nodes) == before
+
+    def test_sizes_have_no_memory(self):
+        """Two copies that are returned stay two, also where both are given one symbolic size."""
+
+        def f(x):
+            return x.t().reshape(-1), x.t().reshape(*x.shape)
+
+        def g(x):
+            scaled = torch.nn.functional.interpolate(x[None], scale_factor=1.3, mode="nearest")
+            return *f(x), scaled
+
+        for function in (f, g):
+            one, other, *_ = dynamo.compile(function, dynamic=True)(torch.ones(5, 7))
+            one.zero_()
+            assert other.all()
 
     def test_arguments_without_a_hash(self):
         g = Graph()

@@ -1,0 +1,182 @@
+"""What operators that tell neighbouring numbers apart see of half types; signs of zero; types and
+numbers that eager refuses. Against eager, by way of dynamo.compile."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dynamo
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+def outcome(function, *args):
+    try:
+        result = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+    except Exception as error:
+        return type(error), str(error).partition("\n")[0].partition(" [torch")[0]
+    return result
+
+
+def same(function, *args):
+    """Bits of the results (signs of zero included), or exceptions."""
+    expected = outcome(function, *args)
+    for dynamic in (None, True):
+        dynamo.reset()
+        got = outcome(dynamo.compile(function, dynamic=dynamic), *args)
+        if not isinstance(expected, torch.Tensor):
+            assert got == expected
+            continue
+        assert isinstance(got, torch.Tensor), got
+        assert (got.dtype, got.stride()) == (expected.dtype, expected.stride())
+        assert torch.equal(got.nan_to_num(7), expected.nan_to_num(7)), (got, expected)
+        if expected.is_floating_point():
+            known = ~expected.isnan()
+            assert torch.equal(got[known].signbit(), expected[known].signbit())
+
+
+SCALARS = {
+    "compared": lambda x: (x == 3.3) | (x > 0.7),
+    "compared with a tensor": lambda x: x <= torch.tensor(3.3),
+    "added": lambda x: x + 3.3,
+    "taken from": lambda x: 3.3 - x,
+    "times alpha": lambda x: torch.add(x, x, alpha=0.3),
+    "multiplied": lambda x: x * 3.3,
+    "multiplied by a tensor": lambda x: x * torch.tensor(3.3),
+    "divided": lambda x: x / 3.3,
+    "remainder": lambda x: x % 0.7,
+    "filled, compared": lambda x: x.masked_fill(x > 0, 0.3) == 0.3,
+    "padded, compared": lambda x: F.pad(x, (1, 1), value=0.3) == 0.3,
+    "an integer tensor": lambda x: x == torch.full((64,), 4097),
+    "the largest": lambda x: x.nan_to_num(),
+    "shrunk": lambda x: F.hardshrink(x, 3.3),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", SCALARS)
+def test_scalars_are_rounded_as_operands(name, dtype):
+    torch.manual_seed(0)
+    x = torch.randn(64).to(dtype)
+    x[:6] = torch.tensor([3.3, -0.0, float("inf"), -float("inf"), float("nan"), 4097]).to(dtype)
+    same(SCALARS[name], x)
+
+
+STEPS = {
+    "equal to its maximum": lambda x: (x * 1.7) == (x * 1.7).amax(1, keepdim=True),
+    "position of the maximum": lambda x: (x * 1.7 / 3).argmax(1),
+    "maximum with its position": lambda x: (x * 1.7 / 3).max(1).indices,
+    "floor": lambda x: (x * 1.7 / 3 * 30).floor(),
+    "to an integer": lambda x: (x * 1.7 / 3 * 30).int(),
+    "whole quotients": lambda x: torch.div(x * 1.7 / 3 * 30, 3, rounding_mode="floor"),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_take_rounded_numbers(name, dtype):
+    torch.manual_seed(0)
+    same(STEPS[name], (torch.randint(-9, 9, (16, 40)) / 4).to(dtype))
+
+
+TIES = {
+    "amax": lambda x: (x * 1.7).amax(-1),
+    "amin of several": lambda x: (x * 1.7).amin((0, 1)),
+    "min": lambda x: (x * x).log1p().min(),
+    "of a softmax": lambda x: (x * 1.7).softmax(-1).amax(-1),
+    "norm": lambda x: (x * 1.7).norm(float("inf")),
+    "scatter_reduce": lambda x: (x * 1.7).scatter_reduce(0, (x * 0).long(), x * 1.7, "amax"),
+}
+
+
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32])
+@pytest.mark.parametrize("name", TIES)
+def test_gradients_of_extremes(name, dtype):
+    """The backward looks for the elements that equal the kept maximum."""
+    torch.manual_seed(0)
+    x = (torch.randint(-6, 7, (6, 8)) / 4).to(dtype)
+    grads = []
+    for function in (TIES[name], dynamo.compile(TIES[name])):
+        leaf = x.clone().requires_grad_()
+        function(leaf).sum().backward()
+        grads.append(leaf.grad)
+    torch.testing.assert_close(*grads, rtol=2e-2, atol=2e-2)
+    assert grads[0].any()
+
+
+ZEROS = {
+    "relu": lambda x: x.relu(),
+    "clamp": lambda x: x.clamp(0, 1),
+    "clamp of one side": lambda x: x.clamp(max=-0.0),
+    "relu6": lambda x: F.relu6(x),
+    "its reciprocal": lambda x: 1 / x.relu(),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_zero_keeps_its_sign(name):
+    same(ZEROS[name], torch.tensor([0.0, -0.0, 1.0, -1.0, float("nan"), -0.0, 3.0, 0.0, -0.0]))
+
+
+BYTES = torch.tensor([1, 200], dtype=torch.uint8)
+INTEGERS = torch.arange(-3, 5)
+REFUSED = {
+    "softmax": (lambda x: x.softmax(0), INTEGERS),
+    "gelu": (lambda x: F.gelu(x), INTEGERS),
+    "silu": (lambda x: F.silu(x), INTEGERS),
+    "hypot": (lambda x: torch.hypot(x, x), INTEGERS),
+    "lerp": (lambda x: torch.lerp(x, x, 0.5), INTEGERS),
+    "logaddexp": (lambda x: torch.logaddexp(x, x), INTEGERS),
+    "floor of bools": (lambda x: (x > 0).floor(), INTEGERS),
+    "huber": (lambda x: F.huber_loss(x, x), INTEGERS),
+    "too large to fill": (lambda x: torch.full((2,), 1e40), INTEGERS),
+    "too large to clamp": (lambda x: x.clamp_min(-3.4e39), torch.ones(3)),
+    "too large for a byte": (lambda x: x.clamp(-5, 300), BYTES),
+    "too large to pad": (lambda x: F.pad(x, (1, 1), value=300), BYTES),
+    "too large in place": (lambda x: x.fill_(300), BYTES),
+    "linear of two types": (lambda x: F.linear(x, torch.ones(4, 4)), torch.ones(4, 4).double()),
+    "layer norm of two types": (
+        lambda x: F.layer_norm(x, (4,), torch.ones(4)), torch.ones(4).double(),
+    ),
+    "index_put of two types": (
+        lambda x: x.index_put((torch.tensor([0]),), torch.ones(1).double()), torch.ones(3),
+    ),
+    "index_add of two types": (
+        lambda x: x.index_add(0, torch.tensor([0]), torch.ones(1).double()), torch.ones(3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_in_eager(name):
+    function, x = REFUSED[name]
+    assert isinstance(outcome(function, x), tuple)
+    same(function, x)
+
+
+def test_a_base_less_than_zero():
+    same(lambda x: torch.logspace(0, 1, 3, -1) + x, torch.ones(3))
+
+
+def test_views_that_negate():
+    same(lambda x: (torch.complex(x, x) * 2).conj().imag + 1, torch.arange(5.0))
+    same(lambda x: (torch.complex(x, x) * 2).conj().imag.clone().view(-1)[1:].sum(), torch.ones(4))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_layout_of_batch_norm(training):
+    """In the memory format that the input suggests, not in the input's order of dimensions."""
+
+    def f(x):
+        c = x.shape[1]
+        return F.batch_norm(x, torch.zeros(c), torch.ones(c), training=training) * 1
+
+    with torch.no_grad():
+        for order in [(0, 2, 1), (3, 2, 1, 0), (0, 3, 1, 2)]:
+            size = [2, 3, 4, 5][: len(order)]
+            x = torch.zeros(size).permute(order)
+            for dynamic in (None, True):
+                dynamo.reset()
+                assert dynamo.compile(f, dynamic=dynamic)(x).stride() == f(x).stride()
