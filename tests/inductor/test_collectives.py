@@ -92,3 +92,21 @@ def test_gradients(name, group):
     wanted = gradient(lambda x: program(x, group))
     for got, expected in zip(gradient(dynamo.compile(lambda x: program(x, group))), wanted):
         torch.testing.assert_close(got, expected)
+
+
+@torch.library.custom_op("framegraph_tests::waiting", mutates_args=())
+def _waiting(x: torch.Tensor) -> torch.Tensor:
+    return functional.AsyncCollectiveTensor(x + 1)
+
+
+@_waiting.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_a_result_that_wraps_a_tensor():
+    """It has no memory for kernels to read."""
+    x = torch.randn(4, 3)
+    compiled = dynamo.compile(lambda x: _waiting(x) * 2 + x)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), (x + 1) * 2 + x)

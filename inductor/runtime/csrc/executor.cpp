@@ -507,8 +507,9 @@ class Run {
         misfit("result", result, value);
       }
       const bool shared = value.alone && (result.use_count() > 1 || result.storage().use_count() > 1);
-      // The gradients of constant functions are tensors of zeros without memory.
-      if (shared || result._is_zerotensor() || !same_layout(result, value.size, value.stride) ||
+      // The gradients of constant functions are tensors of zeros without memory; subclasses that wrap tensors have none.
+      const bool bare = result._is_zerotensor() || result.key_set().has(c10::DispatchKey::Python);
+      if (shared || bare || !same_layout(result, value.size, value.stride) ||
           (value.aligned && !careful_ && !is_aligned(result.const_data_ptr()))) {
         result = restride(result, value);
       }
