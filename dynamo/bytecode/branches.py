@@ -47,6 +47,12 @@ def meeting_of(code: CodeType, jump: Instruction) -> int | None:
     return known[jump.index]
 
 
+def leads_to(code: CodeType, start: int, end: int) -> bool:
+    """Whether nothing but jumps is between two instructions."""
+    program = normalize(code)
+    return _landing(program, start) == _landing(program, end)
+
+
 def decides_jump(code: CodeType, instr: Instruction) -> bool:
     """Whether what `instr` pushes is compared, or asked for its truth, for a conditional jump
     alone, as far as the next few instructions tell.

@@ -10,7 +10,6 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dynamo import _hook
-from dynamo.config import config
 from dynamo.framestate.materialise import Codegen
 from dynamo.framestate.tracebacks import leave_traceback
 from dynamo.guards.sources import LocalSource
@@ -84,7 +83,7 @@ class CheckCodegen:
         """Whether the program may go through because it catches what operations raise, or because
         what shape rules assumed of sizes that only the call knows did not hold.
         """
-        if config.capture_dynamic_output_shape_ops or config.capture_scalar_outputs:
+        if self.root.output.symbols.has_data():
             return True
         if self._catches_nothing:
             return False

@@ -239,7 +239,11 @@ class FrameRewriter:
         if asks:
             compiled = WithoutOverrides(compiled)
         op_count = output.op_count
-        entry = GraphRecord(module, op_count, getattr(compiled, "compile_report", None) or {})
+        report = getattr(compiled, "compile_report", None) or {}
+        # Two compiled graphs around a break are faster than one that runs op by op.
+        if "no_plan" in report and "kernels" not in report and output.symbols.may_leave_data():
+            raise Retry(output.plan.without_data())
+        entry = GraphRecord(module, op_count, report)
         self.record.graphs.append(entry)
         if getattr(compiled, "binds_static", False):
             inputs = [item for item in inputs if not item.static]

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from dynamo.api.context import CompileContext
     from dynamo.interp.interpreter import Interpreter
     from dynamo.interp.output import OutputGraph
+    from dynamo.plans import BreakBefore
 
 _MARKED = "_dynamo_dynamic_indices"  # torch's names: what is marked for torch.compile is for us
 _MAYBE = "_dynamo_weak_dynamic_indices"
@@ -179,6 +180,10 @@ class _Varies:
 VARIES = _Varies()
 
 
+MOST_LISTED = 8  # numbers that one `tolist` gives as symbols, likewise
+MOST_DATA = 32  # symbols for data in one graph that may break
+
+
 class History:
     """What one CompileContext has seen."""
 
@@ -214,6 +219,9 @@ class FrameSymbols:
         # What is read of the inputs: (what it is equal to, source); guarded in the end.
         self.read: list[tuple[Any, Source]] = []
         self.strict: dict[sympy.Symbol, str] = {}  # marked by the user: may not become constants
+        # The break before the graph's first number or size that depends on data, if nothing else is
+        # computed before.
+        self.first_read: BreakBefore | None = None
         self.reasons: list[str] = []
         self._functions: dict[Any, Callable[..., Any]] = {}
 
@@ -432,28 +440,62 @@ class FrameSymbols:
         context = self.output.context
         return self.output.guesses or context.export or context.hooks is not None
 
-    def reads_captured(self) -> bool:
-        """Whether a number that is read from a tensor becomes a symbol."""
+    def reads_captured(self, count: int = 1) -> bool:
+        """Whether numbers that are read from a tensor become symbols: of many, one read of all, and
+        a break, are faster.
+        """
+        if count > MOST_LISTED and not (self._whole or self.output.context.fullgraph):
+            return False
         wanted = config.capture_scalar_outputs or self._whole
-        return wanted and self.allowed and not self.output.bodies
+        return wanted and self.allowed and not self.output.bodies and self._has_room()
 
-    def allow_data(self) -> None:
-        """Have fake tensors give symbols for data, where config says so, or a break is an error."""
+    def _has_room(self) -> bool:
+        """Whether data may have another symbol: what is known of each is compared with all others,
+        and a loop that reads in each turn may be a long one.
+        """
+        if self._whole or self.output.context.fullgraph or self._env is None:
+            return self._whole or self.output.plan.captures_data
+        count = sum(info.hint is None for info in self._env.symbols.values())
+        return self.output.plan.captures_data and count < MOST_DATA
+
+    def may_leave_data(self) -> bool:
+        """Whether the graph has symbols for data, and may break at them instead."""
+        return self.has_data() and not self._whole and not self.output.context.fullgraph
+
+    def allow_data(self, first: bool = False) -> bool:
+        """Have fake tensors give symbols for data, where config says so, or a break is an error;
+        whether they do. first: also where the frame has no symbol yet (frames without any are
+        captured faster).
+        """
+        if self._env is None and not first:
+            return False
         scalars, sizes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
         if self._whole:
             scalars = sizes = True
-        if self.allowed and (scalars or sizes):
-            self.env.allow_scalar_outputs = scalars
-            self.env.allow_dynamic_output_shape_ops = sizes
-            self.env.pending_fresh_unbacked_symbols.clear()  # of an operation that failed
+        if not (self.allowed and (scalars or sizes) and self._has_room()):
+            return False
+        self.env.allow_scalar_outputs = scalars
+        self.env.allow_dynamic_output_shape_ops = sizes
+        self.env.pending_fresh_unbacked_symbols.clear()  # of an operation that failed
+        return True
+
+    def has_data(self) -> bool:
+        """Whether a symbol depends on data."""
+        return self._env is not None and self._env.has_data()
 
     def has_fresh(self) -> bool:
         """Whether the last operation made symbols for data."""
         return self._env is not None and bool(self._env.pending_fresh_unbacked_symbols)
 
-    def bind_fresh(self, node: Node, result: Any) -> None:
-        """The symbols that `node` made are read from what it gives."""
+    def bind_fresh(self, tx: Interpreter, node: Node, result: Any) -> None:
+        """The symbols that `node` made, if any, are read from what it gives."""
+        if not self.has_fresh():
+            return
         assert self._nodes is not None, "a symbol exists"
+        if self.first_read is None and not self._computes_before(node):
+            name = getattr(node.target, "__name__", str(node.target))
+            reason = breaks.DataDependentValue(name)
+            self.first_read = self.output.checks.breaking_at(tx, reason)
         fresh = self.env.pending_fresh_unbacked_symbols
         if isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
             self._nodes.known[result.node.expr] = node
@@ -464,6 +506,11 @@ class FrameSymbols:
                     made.meta["val"] = made.meta["example_value"] = size
                     self._nodes.known[size.node.expr] = made
         fresh.clear()
+
+    def _computes_before(self, node: Node) -> bool:
+        """Whether the graph has operations before `node`."""
+        calls = (n for n in self.output.graph.nodes if n.op.startswith("call_") and n is not node)
+        return any(isinstance(n.meta["example_value"], torch.Tensor) for n in calls)
 
     def check_in_graph(self, tx: Interpreter, condition: Any) -> None:
         """Have the graph check a condition on data, which the program or an operator asked for."""

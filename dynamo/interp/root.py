@@ -154,6 +154,15 @@ class RootInterpreter(Interpreter):
     def _break_before(self, stop: BreakBefore) -> NoReturn:
         raise Retry(self.output.plan.breaking(stop)) from None
 
+    def _break_at_read(self, reason: breaks.Break) -> None:
+        """Break before the graph's first number from data instead of where the program decides by
+        one, if nothing is computed before: all of it is in the next graph then.
+        """
+        output = self.output
+        broken, data = output.symbols.first_read, isinstance(reason, breaks.DataDependentValue)
+        if broken is not None and data and not output.context.fullgraph and output.trial is None:
+            self._break_before(broken)
+
     def _step(self) -> Stop | None:
         output = self.output
         stack, epoch, assumed = self.stack[:], output.epoch, len(output.guards)
@@ -170,6 +179,7 @@ class RootInterpreter(Interpreter):
             self.annotate(error)
             reason, user_stack, terminal = error.reason, error.user_stack or [], False
             guarded = error.assumed
+            self._break_at_read(reason)
             if error.forbidden:
                 return Stop(self.current, reason, user_stack, chain=[self], forbidden=True)
             if error.step is not None and error.step > step:

@@ -21,8 +21,9 @@ from dynamo.values.containers import ListValue, TupleValue
 from dynamo.values.deferred_scalar import branch_item, branch_scalar
 from dynamo.values.ranges import SliceValue
 from dynamo.values.registered_functions import register
-from dynamo.values.symbol import SymbolValue
+from dynamo.values.symbol import SymbolValue, deciding
 from dynamo.values.tensor import READ_METHODS, TensorValue, call_in_graph
+from fxgraph.symbols import hint_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
@@ -73,10 +74,13 @@ def _bool(tx: Interpreter, tensor: TensorValue) -> Value | None:
 
 
 def _tolist(tx: Interpreter, tensor: TensorValue) -> Value | None:
-    if tensor.fake.ndim != 1 or not tx.output.symbols.reads_captured():
+    size = tensor.fake.shape[0] if tensor.fake.ndim == 1 else None
+    if size is None or not tx.output.symbols.reads_captured(hint_of(size) or 1):
         return None
     numbers: list[Value] = []
-    for i in range(int(tensor.fake.shape[0])):
+    with deciding():
+        count = int(size)
+    for i in range(count):
         element: Any = tensor.getitem(tx, ConstantValue(i))
         if element.fake.dtype.is_complex:
             return None

@@ -35,10 +35,11 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
     if op == "call_method":
         function, given = getattr(fake_args[0], target), fake_args[1:]
     symbols = tx.output.symbols
-    symbols.allow_data()
+    has_symbols = symbols.allow_data()
     assumed = symbols.assumptions()
     asks = tx.output.has_overrides  # they were asked before
-    try:
+
+    def run() -> Any:
         with (
             torch._C.DisableTorchFunctionSubclass() if asks else contextlib.nullcontext(),
             tx.output.fake_mode,
@@ -53,6 +54,15 @@ def run_fake(tx: Interpreter, op: str, target: Any, args: tuple, kwargs: dict[st
             if result is NotImplemented:
                 result = function(*given, **fake_kwargs)
             refuse_missing_device(result)
+            return result
+
+    try:
+        try:
+            result = run()
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            if has_symbols or not symbols.allow_data(first=True):
+                raise
+            result = run()
     except DataDependentOutputException as error:
         raise Unsupported(breaks.DataDependentValue(name)) from error
     except DataDependent as error:

@@ -492,6 +492,7 @@ def call_in_graph(
         raise Unsupported(breaks.UncapturedCall(f"Tensor.{name}"))
     if name in METADATA_METHODS and not _of_the_frame(name, args):
         raise Unsupported(breaks.TensorMetadata(f"Tensor.{name}()"))
+    symbols, computed = tx.output.symbols, tx.output.known_tensors.computed
     try:
         if writes(target, kwargs):
             with _keeps_form(tx, name, (proxy_args, proxy_kwargs), "out" in kwargs):
@@ -500,12 +501,11 @@ def call_in_graph(
             result = run_fake(tx, op, target, proxy_args, proxy_kwargs)
     except Unsupported as error:
         if isinstance(error.reason, breaks.DynamicShapeOp):
-            real = tx.output.known_tensors.computed(op, target, proxy_args, proxy_kwargs)
+            real = computed(op, target, proxy_args, proxy_kwargs)
             if real is not None:
                 return _tensor_of_numbers(tx, real)
-        if not isinstance(error.reason, breaks.DataDependentValue):
-            raise
-        numbers = arguments_as_numbers(tx, op, args, kwargs)
+        needs_value = isinstance(error.reason, breaks.DataDependentValue)
+        numbers = arguments_as_numbers(tx, op, args, kwargs) if needs_value else None
         if numbers is None:
             raise
         return call_in_graph(tx, op, target, *numbers)
@@ -514,17 +514,19 @@ def call_in_graph(
         if not _is_plain(result):
             kind = type(result).__name__
             raise Unsupported(breaks.UncapturedCall(f"{name}, which returns a {kind}"))
-        if is_symbolic(result) and tx.output.symbols.has_fresh():
+        if is_symbolic(result) and symbols.has_fresh():
             node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
-            tx.output.symbols.bind_fresh(node, result)
+            symbols.bind_fresh(tx, node, result)
         return tx.wrap(result)
     if isinstance(result, FakeTensor):
         known = tx.output.fake_value(result)
         if known is not None and not _changes_something(op, target):
             return known
+    real = computed(op, target, proxy_args, proxy_kwargs) if symbols.has_fresh() else None
+    if real is not None:
+        return _tensor_of_numbers(tx, real)
     node = tx.output.create_node(op, target, proxy_args, proxy_kwargs, result, tx)
-    if tx.output.symbols.has_fresh():
-        tx.output.symbols.bind_fresh(node, result)
+    symbols.bind_fresh(tx, node, result)
     tx.output.known_tensors.note(result, op, target, proxy_args, proxy_kwargs)
     return wrap_result(tx, node, result)
 
@@ -540,9 +542,7 @@ def _tensor_of_numbers(tx: Interpreter, real: torch.Tensor) -> Value:
 def arguments_as_numbers(
     tx: Interpreter, op: str, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> tuple[list[Value], dict[str, Value]] | None:
-    """The arguments of an operation that needs values of tensors, with those that are integers in
-    tensors read; None: there are none, or they are not captured.
-    """
+    """The arguments, with integers that are in tensors read; None: there are none, or a break."""
     owner = list(args[:1]) if op == "call_method" else []
     given = [*args[len(owner) :], *kwargs.values()]
     numbers = registered("with_numbers")(tx, given)

@@ -128,18 +128,22 @@ def chooses(x):
 
 @program("DATA_DEPENDENT_VALUE")
 def item(x):
-    return x * x.sum().item()
+    y = x + 1
+    for _ in range(int(x.abs().max())):
+        y = y * 2
+    return y
 
 
 @mended("DATA_DEPENDENT_VALUE")
 def no_item(x):
-    return x * x.sum()
+    return (x + 1) * 2 ** x.abs().max().floor()
 
 
 @program("DYNAMIC_SHAPE_OP")
 def selects(x):
-    y = x + 1
-    return y[y > 2].sum()
+    with dynamo.config.patch(capture_dynamic_output_shape_ops=False):
+        y = x + 1
+        return y[y > 2].sum()
 
 
 @mended("DYNAMIC_SHAPE_OP")
@@ -326,7 +330,8 @@ def does_not_report(x):
 def reads_in_a_loop(x):
     y = x + 1
     for i in range(3):
-        y = y * x[i].item()
+        if x[i] > 0:
+            y = y * x[i]
     return y * 2
 
 
@@ -334,7 +339,7 @@ def reads_in_a_loop(x):
 def keeps_values_in_tensors(x):
     y = x + 1
     for i in range(3):
-        y = y * x[i]
+        y = y * torch.where(x[i] > 0, x[i], 1.0)
     return y * 2
 
 

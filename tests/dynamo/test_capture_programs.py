@@ -364,14 +364,14 @@ def tensor_bool(x):
     return x
 
 
-@program("DATA_DEPENDENT_VALUE")
+@program()
 def items_(x):
     n = int(x.sum())
     m = float(x[1])
     return x * n + m
 
 
-@program("DATA_DEPENDENT_VALUE")
+@program()
 def tolist_(x):
     return x.tolist(), x + 1
 

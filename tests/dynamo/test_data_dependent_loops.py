@@ -447,6 +447,33 @@ GRAPHS = {
 }
 
 
+@pytest.fixture
+def data_breaks():
+    with dynamo.config.patch(capture_scalar_outputs=False):
+        yield
+
+
+def test_short_loops_are_captured_with_what_they_read():
+    fn, captured = compiled(both_sides)
+    for _ in range(2):
+        torch.testing.assert_close(fn(torch.arange(3.0)), both_sides(torch.arange(3.0)))
+    assert captured.codes == [] and len(captured.op_counts) == 1
+
+
+def test_long_loops_run_as_they_are():
+    def fn(x):
+        y = x + 1
+        for i in range(100):
+            y = y * x[i].item()
+        return y * 2
+
+    x = torch.linspace(0.9, 1.1, 100)
+    compiled_fn, captured = compiled(fn)
+    torch.testing.assert_close(compiled_fn(x), fn(x))
+    assert captured.codes == ["DATA_DEPENDENT_LOOP"] and captured.op_counts == [1, 1]
+
+
+@pytest.mark.usefixtures("data_breaks")
 @pytest.mark.parametrize("function", GRAPHS, ids=lambda function: function.__name__)
 def test_graphs(function):
     fn, captured = compiled(function)
@@ -455,6 +482,7 @@ def test_graphs(function):
     assert (captured.op_counts, captured.codes) == GRAPHS[function]
 
 
+@pytest.mark.usefixtures("data_breaks")
 def test_long_turns_are_captured():
     fn, captured = compiled(long_turns)
     torch.testing.assert_close(fn(torch.arange(3.0)), long_turns(torch.arange(3.0)))
@@ -466,6 +494,7 @@ def test_long_turns_are_captured():
     assert captured.codes[0] == "DATA_DEPENDENT_VALUE"
 
 
+@pytest.mark.usefixtures("data_breaks")
 def test_fullgraph_names_the_read():
     with pytest.raises(dynamo.errors.Unsupported, match=r"Tensor.__int__\(\) needs the value"):
         dynamo.compile(shifts, backend="eager", fullgraph=True)(torch.arange(3.0))

@@ -311,7 +311,8 @@ def test_checks_of_sizes_raise_what_the_program_does(check):
 @pytest.mark.parametrize("name", ["item", "nonzero"])
 def test_without_the_option_the_graph_breaks(name):
     fn = {**SCALARS, **SIZES}[name]
-    with pytest.raises(dynamo.errors.Unsupported):
+    off = {"capture_scalar_outputs": False, "capture_dynamic_output_shape_ops": False}
+    with dynamo.config.patch(**off), pytest.raises(dynamo.errors.Unsupported):
         dynamo.compile(lambda x: fn(x + 1), backend="eager", fullgraph=True)(CALLS[0])
 
 
@@ -344,3 +345,52 @@ def test_check_decides():
         with pytest.raises(RuntimeError, match="Expected cond to be True"):
             compiled(torch.zeros(4))
     assert len(counting.graphs) == 1
+
+
+def decided_at_once(t, x):
+    n = t.item()
+    return x + n if n > 2 else x - n
+
+
+def decided_later(t, x):
+    n = (t + 1).item()
+    y = x * n
+    return y + 1 if n > 2 else y - 1
+
+
+@pytest.mark.parametrize("fn", [decided_at_once, decided_later])
+def test_by_default_a_decision_costs_no_more_graphs_than_a_break_at_the_read(fn):
+    numbers = []
+    for captured in (True, False):
+        counting = Counting(eager)
+        both = {"capture_scalar_outputs": captured, "capture_dynamic_output_shape_ops": captured}
+        with dynamo.config.patch(**both):
+            compiled = dynamo.compile(fn, backend=counting)
+            for n in (3, 5, 0, 1, 4):
+                x = torch.arange(4.0)
+                same(outcome(fn, torch.tensor(n), x), outcome(compiled, torch.tensor(n), x))
+        numbers.append(len(counting.graphs))
+    assert numbers[0] <= numbers[1]
+
+
+def test_what_the_backend_runs_op_by_op_breaks_instead():
+    def fn(t, x):
+        return x[: t.item()], x * 2
+
+    compiled = dynamo.compile(fn)
+    for n in (3, 0, 1, 9, -1):
+        args = torch.tensor(n), torch.arange(4.0)
+        same(outcome(fn, *args), outcome(compiled, *args))
+    assert "op by op" not in str(dynamo.explain(fn)(torch.tensor(3), torch.arange(4.0)))
+
+
+def test_long_lists_of_numbers_are_read_at_once():
+    def fn(x):
+        y = x + 1
+        return y.tolist(), y * 2
+
+    for n, graphs in ((3, 1), (100, 2)):
+        counting = Counting(eager)
+        x = torch.arange(float(n))
+        same(outcome(fn, x), outcome(dynamo.compile(fn, backend=counting), x))
+        assert len(counting.graphs) == graphs

@@ -10,6 +10,7 @@ from dynamo.guards.classes import HEAP_TYPE
 from dynamo.guards.sources import LocalSource
 from dynamo.interp.checks import assume_truth
 from dynamo.interp.conditionals import run_conditional
+from dynamo.interp.empty_regions import run_region
 from dynamo.interp.inlining import finish_call, push_call
 from dynamo.interp.registry import handler
 from dynamo.polyfills.protocols import checked_bool, checked_iterator
@@ -67,6 +68,8 @@ def _jump_if(tx: Interpreter, instr: Instruction, wanted: bool) -> None:
             return
         if run_conditional(tx, instr, value, wanted):
             return
+    elif run_region(tx, instr, value, wanted):
+        return
     if value.truth(tx) is wanted:
         tx.jump(instr)
 

@@ -1,0 +1,129 @@
+"""Code that a branch skips where there is nothing to do, and that may as well run on nothing:
+
+    rows = torch.where(chosen)[0]           rows = torch.where(chosen)[0]
+    if rows.numel() == 0:            ->     out.index_add_(0, rows, expert(x[rows]))
+        continue
+    out.index_add_(0, rows, expert(x[rows]))
+
+The region from the jump to the instruction at which both ways meet is captured in the same graph,
+unconditionally, if it computes tensors by operations that take nothing, writes only where an empty
+index chooses, and leaves nothing else behind.
+
+A gradient tells whether a region ran (zeros, not None), so that it breaks the graph as before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from dynamo.bytecode.branches import leads_to, meeting_of
+from dynamo.bytecode.liveness import live_before
+from dynamo.errors import Unsupported
+from dynamo.interp.sides import is_tensor, run_until
+from dynamo.plans import Retry
+from dynamo.values.base import Value
+from dynamo.values.exceptions import RaisedException
+from dynamo.values.symbol import SymbolValue
+from fxgraph import Node, effects
+from fxgraph.symbols import expr_of, is_symbolic
+
+if TYPE_CHECKING:
+    from dynamo.bytecode import Instruction
+    from dynamo.interp.interpreter import Interpreter
+
+# In-place operation -> the place of its index among the arguments.
+_WRITES_CHOSEN = {"index_add_": 2, "index_copy_": 2, "index_put_": 1, "setitem": 1}
+
+# What may raise, given no elements.
+_FAILS_ON_NOTHING = frozenset(
+    ["max", "min", "argmax", "argmin", "amax", "amin", "aminmax", "median", "mode", "kthvalue"]
+    + ["topk", "quantile", "nanquantile", "batch_norm", "instance_norm", "group_norm", "logsumexp"]
+    + ["multinomial", "cross_entropy", "stack", "cat", "pad", "interpolate", "one_hot", "item"]
+)
+
+
+def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool) -> bool:
+    """Run what the conditional jump on `value`, which is not on the stack any more, skips where a
+    size is 0; False if that cannot be.
+    """
+    output = tx.output
+    size = _tested_size(value)
+    step = tx.began
+    if size is None or output.bodies or step in output.plan.skipped_regions:
+        return False
+    meeting = meeting_of(tx.code, instr)
+    if meeting is None or instr.target is None or not output.checks.can_be_made():
+        return False
+    symbol, empty = size
+    skip, region = instr.target.index, instr.index + 1
+    if empty is not jumps_if:
+        skip, region = region, skip
+    if not leads_to(tx.code, skip, meeting):
+        return False
+    before, stack, exception = dict(tx.locals), list(tx.stack), tx.exc_info
+    nodes = len(output.graph.nodes)
+    grad, crossings = torch.is_grad_enabled(), output.side_effects.crossings
+    tx.index = region
+    try:
+        with output.side_effects.fenced(), output.side_effects.untouched():
+            run_until(tx, meeting)
+    except (Unsupported, RaisedException):
+        raise Retry(output.plan.skipping(step)) from None
+    live = live_before(tx.code)[meeting]
+    fits = not tx.done and tx.stack == stack and tx.exc_info is exception
+    fits = fits and grad is torch.is_grad_enabled() and not output.finalizable
+    fits = fits and crossings == output.side_effects.crossings and output.checks.can_be_made()
+    fits = fits and all(tx.locals.get(name) is before.get(name) for name in live)
+    if not fits or not all(_is_empty(node, symbol) for node in list(output.graph.nodes)[nodes:]):
+        raise Retry(output.plan.skipping(step))
+    for name in tx.locals.keys() - live:
+        del tx.locals[name]
+    tx.locals.update({k: v for k, v in before.items() if k not in tx.locals and k in live})
+    return True
+
+
+def _tested_size(value: Value) -> tuple[Any, bool] | None:
+    """The size that `value` compares with 0, and the truth that it has where that is 0."""
+    if not isinstance(value, SymbolValue) or not isinstance(value.symbolic, torch.SymBool):
+        return None
+    condition = value.symbolic.node.expr
+    symbols = list(condition.free_symbols)
+    if len(symbols) != 1 or value.env.hint(condition) is not None:
+        return None
+    low = value.env.bounds(symbols[0])[0]
+    if low is None or low < 0:
+        return None
+    rest = sympy.Symbol("rest", integer=True, nonnegative=True)
+    empty, other = (sympy.simplify(condition.subs(symbols[0], n)) for n in (0, rest + 1))
+    decided = {empty, other} == {sympy.true, sympy.false}
+    return (symbols[0], bool(empty)) if decided else None
+
+
+def _is_empty(node: Node, symbol: Any) -> bool:
+    """Whether nobody can tell that a node ran, if `symbol` is 0."""
+    if not node.op.startswith("call_"):
+        return True
+    result, does = node.meta.get("example_value"), effects.of(node)
+    if does.random or does.other or (isinstance(result, torch.Tensor) and result.requires_grad):
+        return False
+    name = str(getattr(node.target, "__name__", node.target))
+    if not does.writes:
+        kind = getattr(node.target, "__module__", None) or "torch"
+        ours = node.op == "call_method" or kind.partition(".")[0] in ("torch", "_operator")
+        whole = not isinstance(result, torch.Tensor)  # a number, or several tensors
+        return ours and not whole and name not in _FAILS_ON_NOTHING
+    place = _WRITES_CHOSEN.get(name)
+    if place is None or "out" in node.kwargs or len(node.args) <= place:
+        return False
+    index = node.args[place]
+    chosen = list(index) if isinstance(index, tuple | list) else [index]
+    tensors = [i.meta["example_value"] for i in chosen if is_tensor(i)]
+    return any(_is_nothing(tensor, symbol) for tensor in tensors)
+
+
+def _is_nothing(index: torch.Tensor, symbol: Any) -> bool:
+    sizes = [expr_of(n).subs(symbol, 0) for n in index.shape if is_symbolic(n)]
+    return index.dtype in (torch.int64, torch.int32) and 0 in sizes

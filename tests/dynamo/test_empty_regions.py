@@ -1,0 +1,153 @@
+"""Code that a branch skips where a size from data is 0: captured unconditionally, or a break."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dynamo
+from backends.aot_eager import aot_eager
+from backends.eager import eager
+from backends.inductor import inductor
+from tests.dynamo.branch_support import same
+from tests.dynamo.dynamic_support import Counting
+
+W = [torch.linspace(-1, 1, 16).view(4, 4) * (i + 1) for i in range(3)]
+CHOICES = [[0, 0, 0, 0], [0, 1, 2, 0], [1, 1, 2, 2], [2, 2, 2, 2]]
+
+
+def mixture(x, which):
+    out = torch.zeros_like(x)
+    for e in range(3):
+        rows = torch.where(which == e)[0]
+        if rows.numel() == 0:
+            continue
+        out.index_add_(0, rows, torch.tanh(x[rows] @ W[e]))
+    return out
+
+
+def written(x, which):
+    out = x * 0
+    for e in range(3):
+        rows = (which == e).nonzero()[:, 0]
+        if rows.shape[0] > 0:
+            out[rows] = x[rows] @ W[e]
+    return out
+
+
+def fails_on_nothing(x, which):
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    if len(rows) != 0:
+        out.index_add_(0, rows, x[rows] / x[rows].max())
+    return out
+
+
+def counts(x, which):
+    out, ran = torch.zeros_like(x), 0
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        out.index_add_(0, rows, x[rows])
+        ran += 1
+    return out, ran
+
+
+def writes_all(x, which):
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        out.add_(1)
+    return out
+
+
+def writes_elsewhere(x, which):
+    out = torch.zeros_like(x)
+    rows, others = torch.where(which == 1)[0], torch.where(which == 0)[0]
+    if rows.numel() > 0:
+        out.index_add_(0, others, x[others])
+    return out
+
+
+def logs(x, which, log):
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        log.append(len(log))
+    return x[rows] * 2
+
+
+def writes_an_argument(x, which):
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        x.index_add_(0, rows, x[rows] / x[rows].max())
+    return x + 1
+
+
+def leaves_a_tensor(x, which):
+    y = x
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        y = x.index_add(0, rows, x[rows])
+    return y
+
+
+def draws(x, which):
+    out = torch.zeros_like(x)
+    rows = torch.where(which == 1)[0]
+    if rows.numel() > 0:
+        out.index_add_(0, rows, torch.rand(len(rows), 4))
+    return out + torch.rand(4, 4)
+
+
+def outcome(function, which, requires_grad=False):
+    torch.manual_seed(0)
+    x = torch.linspace(-2, 2, 16).view(4, 4).requires_grad_(requires_grad)
+    log = []
+    result = function(x, torch.tensor(which), *([log] if function.__name__ == "logs" else []))
+    first = result[0] if isinstance(result, tuple) else result
+    if requires_grad and first.requires_grad:
+        first.sum().backward()
+    return result, x.detach(), x.grad, result is x, log, torch.rand(1)
+
+
+WHOLE = [mixture, written]
+BREAK = [
+    fails_on_nothing, counts, writes_all, writes_elsewhere, logs, writes_an_argument,
+    leaves_a_tensor, draws,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", [eager, aot_eager, inductor], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("function", WHOLE, ids=lambda f: f.__name__)
+def test_what_does_nothing_to_nothing_is_in_the_graph(function, backend):
+    counting = Counting(backend)
+    compiled = dynamo.compile(function, backend=counting, fullgraph=True)
+    compiled.__name__ = function.__name__
+    for which in CHOICES:
+        same(outcome(function, which), outcome(compiled, which))
+    assert len(counting.graphs) == 1
+
+
+@pytest.mark.parametrize("function", BREAK, ids=lambda f: f.__name__)
+def test_what_can_be_told_breaks_the_graph(function):
+    compiled = dynamo.compile(function, backend="eager")
+    compiled.__name__ = function.__name__
+    for which in CHOICES:
+        same(outcome(function, which), outcome(compiled, which))
+
+
+@pytest.mark.parametrize("function", [mixture, written], ids=lambda f: f.__name__)
+def test_gradients_tell_which_regions_ran(function):
+    weights = [w.clone().requires_grad_() for w in W]
+
+    def graded(f, which):
+        for w in weights:
+            w.grad = None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(globals(), "W", weights)
+            found = outcome(f, which, requires_grad=True)
+        return found[0].detach(), found[2], [w.grad for w in weights]
+
+    compiled = dynamo.compile(function, backend="aot_eager")
+    compiled.__name__ = function.__name__
+    for which in CHOICES:
+        same(graded(function, which), graded(compiled, which))
