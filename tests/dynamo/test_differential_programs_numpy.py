@@ -39,7 +39,7 @@ PROGRAMS = {
     """,
     ),
     "np_ints": (
-        12,
+        10,
         """
         import numpy as np
         def f(a):
@@ -156,7 +156,7 @@ PROGRAMS = {
     """,
     ),
     "np_linear": (
-        3,
+        1,
         """
         import numpy as np
         def f(a):
@@ -555,6 +555,79 @@ PROGRAMS = {
         ---
         run(np.array([1, 3, 2, 5]))
         run(np.array([[1.0, np.nan, 0.5], [0.25, 2.0, -1.0]]))
+    """,
+    ),
+    "np_divided_integers": (
+        1,
+        """
+        import numpy as np
+        def f(x, k):
+            a = np.arange(-6, 6)
+            u = np.arange(5, dtype=np.uint8)
+            return torch.from_numpy(a % 4 + np.remainder(a, 3) - a // 2 + a ** 3 + np.fmod(a, 5)), u % 3, u // 2, a % -3, a // -2, np.power(a, 0), a % 2 == 0
+        ---
+        run(T(6), 1)
+        run(T(6), 1)
+    """,
+    ),
+    "np_inverses": (
+        1,
+        """
+        import numpy as np
+        def f(a):
+            b = a @ a.T + np.eye(2)
+            return np.round(np.linalg.inv(b), 6), np.round(np.linalg.solve(b, a), 6), np.round(np.linalg.solve(b, a[:, 0]), 6), np.round(np.linalg.cholesky(b), 6)
+        ---
+        run(np.arange(8.0).reshape(2, 4))
+        run(np.arange(8.0).reshape(2, 4) + 1)
+    """,
+    ),
+    "np_singular": (
+        1,
+        """
+        import numpy as np
+        def f(a):
+            log.append("before")
+            return np.linalg.inv(a)
+        ---
+        run(np.eye(2))
+        run(np.ones((2, 2)))
+        run(np.eye(2) * 2)
+        log
+    """,
+    ),
+    "np_singular_caught": (
+        1,
+        """
+        import numpy as np
+        def f(a):
+            try:
+                return np.linalg.inv(a)
+            except np.linalg.LinAlgError:
+                return np.linalg.pinv(a) * 0
+        ---
+        run(np.eye(2))
+        run(np.ones((2, 2)))
+        run(np.eye(2) * 2)
+    """,
+    ),
+    "np_not_positive_definite": (
+        1,
+        """
+        import numpy as np
+        def f(a, x): return np.linalg.cholesky(a), x + 1
+        ---
+        run(np.eye(2), T(2))
+        run(-np.eye(2), T(2))
+    """,
+    ),
+    "np_solve_batched": (
+        1,
+        """
+        import numpy as np
+        def f(a, b): return np.linalg.solve(a, b), np.linalg.inv(a), np.linalg.inv(a.astype(np.int64))
+        ---
+        run(np.stack([np.eye(2), np.eye(2) * 2]), np.ones((2, 2, 1)))
     """,
     ),
 }
