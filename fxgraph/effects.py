@@ -105,6 +105,8 @@ def of_function(
         return WRITES
     if runs_functions(target):
         return OTHER
+    if target in PURE_FUNCTIONS:
+        return PURE
     if isinstance(target, torch._ops.OpOverloadPacket):
         return _union([of_overload(getattr(target, name)) for name in target.overloads()])
     if target is builtins.print or target is builtins.input:
@@ -133,6 +135,7 @@ def runs_functions(target: Any) -> bool:
 
 
 BODY_RUNNERS: set[Any] = set()  # of fxgraph.higher_order
+PURE_FUNCTIONS: set[Any] = set()  # ours, outside of torch
 _APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 

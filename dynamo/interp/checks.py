@@ -28,6 +28,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import torch
 
 from dynamo import breaks, directives
@@ -64,6 +65,8 @@ STATE_FUNCTIONS = frozenset(
 )
 # What operations raise that fail on the values of tensors.
 _FAILURES = (RuntimeError, IndexError, torch.linalg.LinAlgError)
+_NUMPY_FAILURES = (IndexError, np.linalg.LinAlgError)
+_ALL_FAILURES = (*_FAILURES, *_NUMPY_FAILURES)
 _ASSERTIONS = frozenset(["_assert", "_assert_async", "_check"])
 
 
@@ -144,7 +147,7 @@ class Checks:
         name = getattr(target, "__name__", target)
         if output.side_effects.shown:
             reason: breaks.Break = breaks.ShownBefore(name)
-        elif _is_caught(tx):
+        elif _is_caught(tx, _NUMPY_FAILURES if name == "translate" else _FAILURES):
             reason = breaks.CaughtFailure(name)
         else:
             return
@@ -247,12 +250,12 @@ def _name(node: Node) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", "").split(".")[0]
 
 
-def _is_caught(tx: Interpreter) -> bool:
+def _is_caught(tx: Interpreter, failures: tuple[type, ...]) -> bool:
     """Whether a frame on the stack may go on with what the current instruction raises."""
     frame: Interpreter | None = tx
     while frame is not None:
         names = collections.ChainMap(frame.f_globals, vars(builtins))
-        if may_be_caught(frame.code, frame.current, names.get, _FAILURES):
+        if may_be_caught(frame.code, frame.current, names.get, failures):
             return True
         frame = frame.parent
     return False
@@ -290,7 +293,7 @@ def warn_of_failure(code: CodeType, caught: bool, error: BaseException | None) -
     """The graph of `code` failed (None: it did not), and the function as it was went through: told
     once. caught: that may be, if an operation has failed.
     """
-    if error is None or _warned.get(code) or (caught and isinstance(error, _FAILURES)):
+    if error is None or _warned.get(code) or (caught and isinstance(error, _ALL_FAILURES)):
         return
     _warned.set(code, True)
     failed = "".join(traceback.format_exception_only(error)).strip()

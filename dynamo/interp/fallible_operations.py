@@ -16,7 +16,8 @@ from fxgraph.higher_order import branch
 # has no inverse, a probability that is none.
 _VALUE_DEPENDENT = frozenset(
     ["getitem", "setitem", "__getitem__", "__setitem__", "index_select", "index_add", "index_copy"]
-    + ["index_fill", "index_put", "take", "take_along_dim", "gather", "scatter", "scatter_add"]
+    + ["index_fill", "index_put", "take", "take_along_dim", "take_along_axis", "gather", "scatter"]
+    + ["scatter_add"]
     + ["scatter_reduce", "put", "masked_scatter", "embedding", "embedding_bag", "one_hot"]
     + ["nll_loss", "nll_loss_nd", "cross_entropy", "cross_entropy_loss", "multi_margin_loss"]
     + ["multilabel_margin_loss", "ctc_loss", "binary_cross_entropy", "bincount", "histc"]
@@ -46,6 +47,8 @@ def can_fail(target: Any, args: tuple[Any, ...]) -> bool:
     if target is branch:
         return False  # its sides were looked at
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name == "translate":  # a function of numpy
+        return args[0].rpartition(".")[2] in _VALUE_DEPENDENT
     name = name.partition(".")[0]  # of an overload
     if name in _DIVISIONS or name.rstrip("_") in _DIVISIONS:
         return _may_be_by_zero(args[:2] if not name.startswith("__r") else args[1::-1])

@@ -30,14 +30,15 @@ from dynamo.values.containers import ListValue, SequenceValue, TupleValue
 from dynamo.values.literals import from_constant
 from dynamo.values.symbol import SymbolValue
 from dynamo.values.tensor import TensorValue, call_in_graph
+from fxgraph import effects
 from fxgraph.symbols import hint_of
 
 if TYPE_CHECKING:
     from dynamo.interp.interpreter import Interpreter
 
 # Results within rounding. Left out are results that are not determined (signs of eigenvectors and
-# singular vectors, the order of equal items), whose shapes depend on values, or that raise numpy's
-# LinAlgError on some.
+# singular vectors, the order of equal items), or whose shapes depend on values. Where a matrix has
+# no inverse the graph fails, and the frame runs again with numpy.
 ROUNDED = [
     "sum", "mean", "std", "var", "average", "prod", "cumsum", "cumprod", "median", "quantile",
     "percentile", "trace", "matmul", "dot", "vdot", "inner", "outer", "tensordot", "einsum",
@@ -46,7 +47,9 @@ ROUNDED = [
     "hanning", "blackman", "bartlett", "kaiser", "amax", "amin", "max", "min", "linalg.norm",
     "linalg.det", "linalg.multi_dot", "fft.fft", "fft.ifft", "fft.rfft", "fft.irfft", "fft.fftn",
     "fft.ifftn", "fft.rfftn", "fft.irfftn", "fft.fft2", "fft.ifft2", "fft.rfft2", "fft.irfft2",
-    "fft.hfft", "fft.ihfft", "fft.fftfreq", "fft.rfftfreq",
+    "fft.hfft", "fft.ihfft", "fft.fftfreq", "fft.rfftfreq", "linalg.inv", "linalg.solve",
+    "linalg.cholesky", "linalg.pinv", "linalg.matrix_power", "linalg.eigvalsh",
+    "linalg.cond", "linalg.matrix_rank",
 ]  # fmt: skip
 EXACT = [
     "tile", "repeat", "roll", "take", "triu", "tril", "tri", "eye", "identity", "diff", "sort",
@@ -79,7 +82,14 @@ def translate(path: str, *args: Any, **kwargs: Any) -> Any:
     function = operator.attrgetter(path)(_numpy)
     given = _mapped(args, torch.Tensor, _numpy.ndarray)
     named = _mapped(kwargs, torch.Tensor, _numpy.ndarray)
-    return _mapped(function(*given, **named), _numpy.ndarray, operator.attrgetter("tensor"))
+    try:
+        found = function(*given, **named)
+    except _numpy.linalg.LinAlgError as error:
+        raise np.linalg.LinAlgError(*error.args) from error
+    return _mapped(found, _numpy.ndarray, operator.attrgetter("tensor"))
+
+
+effects.PURE_FUNCTIONS.add(translate)
 
 
 def _mapped(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:

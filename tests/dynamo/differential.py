@@ -37,6 +37,7 @@ BACKENDS = ("eager", "aot_eager")[: 1 if "TESTS_SPREAD" in os.environ else None]
 _numbers = itertools.count()
 _PRELUDE = """
 import torch, math, collections, functools, itertools, dataclasses, enum, contextlib, operator
+import numpy as np
 from torch import nn
 log = []
 def T(*shape, dtype=torch.float32, grad=False):

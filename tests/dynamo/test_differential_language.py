@@ -215,7 +215,6 @@ PROGRAMS = {
         run(T(4))
     """,
     "numpy_interop": """
-        import numpy as np
         def f(x):
             y = x * 2
             a = y.numpy() + 1

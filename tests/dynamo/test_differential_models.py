@@ -117,7 +117,6 @@ PROGRAMS: dict[str, tuple[str, int]] = {
     ),
     "numpy_of_python_numbers": (
         """
-        import numpy as np
         def f(x, n):
             scale = -(np.log(float(n)) / (x.shape[0] - 1))
             y = x * scale + np.hypot(3.0, n)

@@ -13,7 +13,6 @@ PROGRAMS = {
     "np_basic": (
         2,
         """
-        import numpy as np
         def f(x):
             a = x.numpy()
             b = np.clip((a - a.mean()) / (a.std() + 1e-6), -1, 1)
@@ -26,7 +25,6 @@ PROGRAMS = {
     "np_arg": (
         2,
         """
-        import numpy as np
         def f(a):
             b = np.pad(a, ((1, 1), (0, 0))).astype(np.float32)
             c = np.transpose(b, (1, 0))[:, ::2]
@@ -39,9 +37,8 @@ PROGRAMS = {
     """,
     ),
     "np_ints": (
-        12,
+        10,
         """
-        import numpy as np
         def f(a):
             b = a // 3 + a % 5 - (a << 1) + (a >> 1) ^ (a & 7) | 1
             return b, ~a, -a, a ** 2, a / 2, np.bitwise_and(a, 3), a.sum(), a.prod(), a.cumsum(), a.max(), np.mod(a, -3), np.floor_divide(a, -2), np.gcd(a, 6), np.sign(a - 3), np.abs(-a), a.dtype.name, a.nbytes, a.itemsize
@@ -54,7 +51,6 @@ PROGRAMS = {
     "np_bool": (
         4,
         """
-        import numpy as np
         def f(a):
             m = a > 2
             return m & (a < 5), m | ~m, m ^ m, np.logical_and(m, a), m.any(), m.all(), np.where(m, a, 0), m.sum(), np.count_nonzero(m), a[m], np.nonzero(m), np.select([a < 2, a > 4], [a, a * 2], -1), np.isin(a, [1, 2])
@@ -66,7 +62,6 @@ PROGRAMS = {
     "np_complex": (
         1,
         """
-        import numpy as np
         def f(a):
             c = a + 1j * a[::-1]
             return np.abs(c), np.angle(c), c.real, c.imag, np.conj(c), c * c, np.exp(c), c.dtype.name, np.fft.fft(a)
@@ -77,7 +72,6 @@ PROGRAMS = {
     "np_out": (
         1,
         """
-        import numpy as np
         def f(a, o):
             np.add(a, 1, out=o)
             np.multiply(o, 2, out=o)
@@ -95,7 +89,6 @@ PROGRAMS = {
     "np_ufunc_methods": (
         2,
         """
-        import numpy as np
         def f(a):
             return np.add.reduce(a), np.multiply.accumulate(a), np.add.outer(a, a), np.maximum.reduce(a), np.add.reduce(a, axis=0, keepdims=True), np.logical_or.reduce(a > 2), np.minimum.accumulate(a), np.subtract.outer(a, a)
         ---
@@ -106,7 +99,6 @@ PROGRAMS = {
     "np_ufunc_at": (
         2,
         """
-        import numpy as np
         def f(a):
             b = np.zeros(4)
             np.add.at(b, [0, 1, 1], a[:3])
@@ -118,7 +110,6 @@ PROGRAMS = {
     "np_where_kw": (
         5,
         """
-        import numpy as np
         def f(a):
             return np.sum(a, where=a > 1), np.mean(a, axis=(0, 1), where=a > 1), np.divide(1, a, out=np.zeros_like(a), where=a != 0), np.add(a, 1, where=a > 2, out=a.copy()), np.max(a, initial=0, where=a < 3)
         ---
@@ -128,7 +119,6 @@ PROGRAMS = {
     "np_axis_tuples": (
         2,
         """
-        import numpy as np
         def f(a):
             return a.sum(axis=(0, 2)), np.mean(a, axis=(1, 2), keepdims=True), np.max(a, (0, 1)), np.std(a, axis=(0, -1), ddof=1), np.var(a, 1), np.prod(a, axis=0), np.ptp(a, axis=1), np.median(a, axis=0), np.percentile(a, 30, axis=1), np.quantile(a, [0.1, 0.9]), np.average(a, axis=0, weights=np.array([1, 2.0])), a.min(axis=None), np.any(a > 3, axis=(0, 1)), np.flip(a, (0, 1)), np.roll(a, (1, 2), (0, 1)), np.squeeze(a[:, :1], 1), np.expand_dims(a, (0, 1)).shape
         ---
@@ -138,7 +128,6 @@ PROGRAMS = {
     "np_indexing": (
         9,
         """
-        import numpy as np
         def f(a):
             b = a.copy()
             b[1:, ::2] = 7
@@ -156,9 +145,8 @@ PROGRAMS = {
     """,
     ),
     "np_linear": (
-        3,
+        1,
         """
-        import numpy as np
         def f(a):
             b = a @ a.T
             return np.dot(a, a.T), np.matmul(a, a.T), np.einsum("ij,kj->ik", a, a), np.einsum("ij->j", a), np.outer(a[0], a[1]), np.inner(a[0], a[1]), np.linalg.norm(a), np.linalg.norm(a, axis=1), np.trace(b), np.tensordot(a, a, axes=([1], [1])), np.kron(a[0], a[1]), np.cross([1., 2, 3], [3., 2, 1]), np.round(np.linalg.det(b + np.eye(2)), 6), np.linalg.inv(b + np.eye(2)), np.linalg.solve(b + np.eye(2), a), np.vdot(a, a), np.tril(b), np.triu(b, 1), np.diag(b)
@@ -169,7 +157,6 @@ PROGRAMS = {
     "np_make": (
         5,
         """
-        import numpy as np
         def f(x):
             n = x.shape[0]
             return torch.from_numpy(np.linspace(0, n - 1, n)) + x.double().round(decimals=2), np.arange(n), np.eye(n), np.full((2, n), 3.0), np.zeros(n, dtype=np.int32), np.meshgrid(np.arange(2), np.arange(3)), np.tile(np.arange(2), 2), np.repeat(np.arange(2), 2), np.logspace(0, 1, 3), np.indices((2, 2)), np.mgrid[0:2, 0:2], np.ones_like(np.arange(3.)), np.identity(2), np.tri(2), np.vander([1, 2, 3]), np.geomspace(1, 4, 3), np.array([[1, 2], [3, n]]), np.asarray([1.5, n]), np.empty((2, 0)).shape
@@ -181,7 +168,6 @@ PROGRAMS = {
     "np_sorting": (
         7,
         """
-        import numpy as np
         def f(a):
             return np.sort(a), np.argsort(a), np.unique(a), np.unique(a, return_counts=True, return_inverse=True), np.searchsorted(np.sort(a), 2), np.digitize(a, [1, 3]), np.histogram(a, bins=3), np.bincount(a.astype(int)), np.partition(a, 2), np.lexsort((a, a)), np.diff(a), np.gradient(a), np.cumprod(a), np.interp(1.5, [1, 2], [3, 4]), np.convolve(a, [1, 2]), np.trapezoid(a) if hasattr(np, 'trapezoid') else 0, np.argwhere(a > 2), np.flatnonzero(a > 2), np.setdiff1d(a, [1]), np.intersect1d(a, [1, 2])
         ---
@@ -191,7 +177,6 @@ PROGRAMS = {
     "np_strings": (
         1,
         """
-        import numpy as np
         def f(x, a):
             y = x + 1
             return y * 2, a.dtype.kind, len(a), a[0], a.tolist()
@@ -203,7 +188,6 @@ PROGRAMS = {
     "np_structured": (
         2,
         """
-        import numpy as np
         def f(x, a):
             y = x + torch.from_numpy(a["v"].copy())
             return y * 2, a["k"].sum(), a.dtype.names, a[0]["v"]
@@ -215,7 +199,6 @@ PROGRAMS = {
     "np_apply": (
         None,
         """
-        import numpy as np
         def f(a):
             b = np.apply_along_axis(lambda v: v - v.mean(), 1, a)
             c = np.vectorize(lambda v: v * 2)(a)
@@ -229,7 +212,6 @@ PROGRAMS = {
     "np_testing": (
         3,
         """
-        import numpy as np
         def f(x):
             a = x.numpy() + 1
             np.testing.assert_allclose(a, a)
@@ -243,7 +225,6 @@ PROGRAMS = {
     "np_scalars": (
         4,
         """
-        import numpy as np
         def f(x, s):
             y = x * float(s)
             return y + s.item(), np.float32(2.5) * 2, s + 1, s.dtype, isinstance(s, np.floating), isinstance(s, np.integer), np.isnan(s), round(float(s), 1), int(s), np.int64(3) / 2, np.float64(1) + x.shape[0]
@@ -257,7 +238,6 @@ PROGRAMS = {
     "np_dtypes": (
         2,
         """
-        import numpy as np
         def f(x):
             a = x.numpy()
             b = a.astype("int64"); c = a.astype(np.float16); d = a.astype(bool); e = a.astype(np.dtype("f8"))
@@ -270,7 +250,6 @@ PROGRAMS = {
     "np_attrs": (
         4,
         """
-        import numpy as np
         def f(a):
             return a + 1, a.shape, a.ndim, a.size, a.strides, a.flags["C_CONTIGUOUS"], a.T.flags.f_contiguous, a.base is None, len(a), a.itemsize, a.copy().tobytes() == a.tobytes(), repr(a), str(a), f"{a[0, 0]:.2f}"
         ---
@@ -280,7 +259,6 @@ PROGRAMS = {
     "np_inplace_arg": (
         6,
         """
-        import numpy as np
         def f(a):
             a += 1
             a[0] = 5
@@ -303,7 +281,6 @@ PROGRAMS = {
     "np_preprocess": (
         2,
         """
-        import numpy as np
         def preprocess(img, mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.2)):
             img = img.astype(np.float32) / 255.0
             img = (img - np.array(mean, dtype=np.float32)) / np.array(std, dtype=np.float32)
@@ -327,7 +304,6 @@ PROGRAMS = {
     "np_iou": (
         1,
         """
-        import numpy as np
         def f(a, b):
             lt = np.maximum(a[:, None, :2], b[None, :, :2])
             rb = np.minimum(a[:, None, 2:], b[None, :, 2:])
@@ -344,7 +320,6 @@ PROGRAMS = {
     "np_loop": (
         1,
         """
-        import numpy as np
         def f(a):
             out = []
             for row in a:
@@ -358,7 +333,6 @@ PROGRAMS = {
     "np_float_of": (
         6,
         """
-        import numpy as np
         def f(a):
             m = float(a.max())
             if m > 3:
@@ -372,7 +346,6 @@ PROGRAMS = {
     "np_tensor_mix": (
         6,
         """
-        import numpy as np
         def f(x):
             a = x.detach().cpu().numpy()
             b = torch.tensor(a.copy()) + torch.as_tensor(a * 2)
@@ -385,7 +358,6 @@ PROGRAMS = {
     "np_shares_memory": (
         1,
         """
-        import numpy as np
         def f(x):
             a = x.numpy()
             a += 1
@@ -402,7 +374,6 @@ PROGRAMS = {
     "np_random_gen": (
         1,
         """
-        import numpy as np
         def f(x, n):
             np.random.seed(n)
             idx = np.random.permutation(3)
@@ -418,7 +389,6 @@ PROGRAMS = {
     "np_masked_mean": (
         3,
         """
-        import numpy as np
         def f(a):
             m = ~np.isnan(a)
             return np.nanmean(a), np.nansum(a), np.nan_to_num(a), np.isfinite(a), np.nanmax(a), np.mean(a[m]), np.where(np.isnan(a), 0, a)
@@ -429,7 +399,6 @@ PROGRAMS = {
     "np_reversed_views": (
         2,
         """
-        import numpy as np
         def f(img):
             flipped = img[:, ::-1]
             bgr = img[..., ::-1]
@@ -448,7 +417,6 @@ PROGRAMS = {
     "np_reversed_written": (
         2,
         """
-        import numpy as np
         def f(a):
             r = a[::-1]
             s = r + 1
@@ -466,7 +434,6 @@ PROGRAMS = {
     "np_reversed_to_tensor": (
         1,
         """
-        import numpy as np
         def f(a):
             r = a[::-1]
             try:
@@ -481,7 +448,6 @@ PROGRAMS = {
     "np_reversed_sum": (
         2,
         """
-        import numpy as np
         def f(x):
             a = x.numpy()
             return torch.from_numpy(a[::-1].copy()) + x, a[::-1].max(), a[::-1].argmax(), [v for v in a[::-1]], a[::-1][0], a[::-1][::-1], a[None, ::-1], a[::-1, None], a[5::-1], a[0:3:-1]
@@ -493,7 +459,6 @@ PROGRAMS = {
     "np_reduce_methods": (
         3,
         """
-        import numpy as np
         def f(a):
             return np.add.reduce(a), np.multiply.reduce(a, axis=0), np.maximum.reduce(a), np.minimum.reduce(a, axis=-1, keepdims=True), np.logical_or.reduce(a > 2), np.logical_and.reduce(a > 2, axis=0), np.add.accumulate(a), np.multiply.accumulate(a), np.add.reduce(a, None)
         ---
@@ -504,7 +469,6 @@ PROGRAMS = {
     "np_outer_methods": (
         2,
         """
-        import numpy as np
         def f(a, b):
             return np.add.outer(a, b), np.subtract.outer(a, a), np.less.outer(a, b), np.multiply.outer(b, a[:1])
         ---
@@ -515,7 +479,6 @@ PROGRAMS = {
     "np_reduce_left_to_numpy": (
         1,
         """
-        import numpy as np
         def f(a):
             return np.add.reduce(a, initial=5), np.subtract.reduce(a), np.add.reduceat(a, [0, 2]), np.add.reduce([1, 2]), a * 2
         ---
@@ -525,7 +488,6 @@ PROGRAMS = {
     "np_reshape_turned": (
         2,
         """
-        import numpy as np
         def f(a):
             t = a.T
             r = t.reshape(-1)
@@ -549,12 +511,78 @@ PROGRAMS = {
     "np_running_extremes": (
         2,
         """
-        import numpy as np
         def f(a):
             return np.maximum.accumulate(a), np.minimum.accumulate(a, axis=-1), np.maximum.accumulate(a, 0) + 1
         ---
         run(np.array([1, 3, 2, 5]))
         run(np.array([[1.0, np.nan, 0.5], [0.25, 2.0, -1.0]]))
+    """,
+    ),
+    "np_divided_integers": (
+        1,
+        """
+        def f(x, k):
+            a = np.arange(-6, 6)
+            u = np.arange(5, dtype=np.uint8)
+            return torch.from_numpy(a % 4 + np.remainder(a, 3) - a // 2 + a ** 3 + np.fmod(a, 5)), u % 3, u // 2, a % -3, a // -2, np.power(a, 0), a % 2 == 0
+        ---
+        run(T(6), 1)
+        run(T(6), 1)
+    """,
+    ),
+    "np_inverses": (
+        1,
+        """
+        def f(a):
+            b = a @ a.T + np.eye(2)
+            return np.round(np.linalg.inv(b), 6), np.round(np.linalg.solve(b, a), 6), np.round(np.linalg.solve(b, a[:, 0]), 6), np.round(np.linalg.cholesky(b), 6)
+        ---
+        run(np.arange(8.0).reshape(2, 4))
+        run(np.arange(8.0).reshape(2, 4) + 1)
+    """,
+    ),
+    "np_singular": (
+        1,
+        """
+        def f(a):
+            log.append("before")
+            return np.linalg.inv(a)
+        ---
+        run(np.eye(2))
+        run(np.ones((2, 2)))
+        run(np.eye(2) * 2)
+        log
+    """,
+    ),
+    "np_singular_caught": (
+        1,
+        """
+        def f(a):
+            try:
+                return np.linalg.inv(a)
+            except np.linalg.LinAlgError:
+                return np.linalg.pinv(a) * 0
+        ---
+        run(np.eye(2))
+        run(np.ones((2, 2)))
+        run(np.eye(2) * 2)
+    """,
+    ),
+    "np_not_positive_definite": (
+        1,
+        """
+        def f(a, x): return np.linalg.cholesky(a), x + 1
+        ---
+        run(np.eye(2), T(2))
+        run(-np.eye(2), T(2))
+    """,
+    ),
+    "np_solve_batched": (
+        1,
+        """
+        def f(a, b): return np.linalg.solve(a, b), np.linalg.inv(a), np.linalg.inv(a.astype(np.int64))
+        ---
+        run(np.stack([np.eye(2), np.eye(2) * 2]), np.ones((2, 2, 1)))
     """,
     ),
 }

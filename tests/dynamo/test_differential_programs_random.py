@@ -248,7 +248,6 @@ PROGRAMS = {
     "default_rng": (
         1,
         """
-        import numpy as np
         def f(x):
             r = np.random.default_rng(3)
             y = x + torch.from_numpy(r.random(3)).float()
@@ -261,7 +260,6 @@ PROGRAMS = {
     "default_rng_passed": (
         1,
         """
-        import numpy as np
         def f(x, r):
             y = x + torch.from_numpy(r.standard_normal(3))
             return y * float(r.uniform())
@@ -276,7 +274,6 @@ PROGRAMS = {
     "np_random": (
         1,
         """
-        import numpy as np
         np.random.seed(2)
         def f(x):
             y = x + torch.from_numpy(np.random.rand(3))
@@ -293,7 +290,6 @@ PROGRAMS = {
     "np_random_state": (
         1,
         """
-        import numpy as np
         def f(x):
             r = np.random.RandomState(3)
             return x + torch.from_numpy(r.rand(3)), r.randint(3)
@@ -361,7 +357,6 @@ PROGRAMS = {
     "rng_passed": (
         1,
         """
-        import numpy as np
         def f(x, r):
             y = x + torch.from_numpy(r.standard_normal(3))
             z = torch.from_numpy(r.integers(0, 5, size=3))
@@ -377,7 +372,6 @@ PROGRAMS = {
     "rng_made": (
         1,
         """
-        import numpy as np
         def f(x):
             r = np.random.default_rng(3)
             s = np.random.RandomState(4)
@@ -391,7 +385,6 @@ PROGRAMS = {
     "rng_attribute": (
         2,
         """
-        import numpy as np
         class A:
             def __init__(self): self.r = np.random.default_rng(5)
             def noise(self, x): return x + torch.from_numpy(self.r.normal(0, 1, 3))

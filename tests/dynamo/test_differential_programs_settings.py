@@ -201,7 +201,6 @@ PROGRAMS = {
     "np_errstate": (
         2,
         """
-        import numpy as np
         def f(x):
             a = x.numpy()
             with np.errstate(divide="ignore"):
