@@ -193,6 +193,31 @@ def batch_norm_functional(
     return found and [*found, *(_meta(t, t.shape, (1,)) for t in (mean, var))]
 
 
+def _group_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    n: int,
+    channels: int,
+    spatial: int,
+    groups: int,
+    eps: float,
+) -> list[Meta] | None:
+    same = all(t is None or t.dtype == x.dtype for t in (weight, bias))
+    if x.device.type != "cpu" or not same or x.dtype not in (torch.float32, torch.float64):
+        return None
+    group = _meta(x, (n, groups), (groups, 1))
+    return [_normalized(x), group, group]
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> list[Meta] | None:
+    """Each dimension in turn is cut in two and joined."""
+    if x.device.type != "cpu" or not dims or x.dim() != 4 or min(x.shape) < 2:
+        return None
+    fits = len(shifts) == len(dims) and all(-x.dim() <= d < x.dim() for d in dims)
+    return [_normalized(x)] if fits else None
+
+
 FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
 
@@ -234,11 +259,14 @@ def _binary(x: Any, y: Any) -> list[Meta] | None:
     return _unary(x) if type(y) in (int, float) else None
 
 
-BATCH_NORMS: dict[Any, Rule] = {
+# Those whose layout torch's rules take from the order of the input's dimensions.
+LAID_OUT: dict[Any, Rule] = {
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
     aten._native_batch_norm_legit_functional.default: batch_norm_functional,
     aten.native_batch_norm.default: native_batch_norm,
+    aten.native_group_norm.default: _group_norm,
+    aten.roll.default: _roll,
 }
 
 # Overload -> rule over its arguments; the list has one entry per result. For plain sizes; those
@@ -246,7 +274,7 @@ BATCH_NORMS: dict[Any, Rule] = {
 RULES: dict[Any, Rule] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
-    **BATCH_NORMS,
+    **LAID_OUT,
     **{
         getattr(aten, name).default: _unary
         for name in (

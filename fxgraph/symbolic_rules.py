@@ -182,7 +182,7 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> list[Meta] | None:
     return _viewed(x, [*size[:dim], 1, *size[dim:]], [*strides[:dim], inner, *strides[dim:]])
 
 
-def _batch_norm(rule: Rule) -> Rule:
+def _laid_out(rule: Rule) -> Rule:
     """The rule, for an input whose layout is not row-major: of that, torch's says the same."""
 
     def symbolic(x: torch.Tensor, *args: Any) -> Sequence[Meta | None] | None:
@@ -216,7 +216,7 @@ RULES: dict[Any, Rule] = {
     # torch's guard the batch size, by which they would choose among kernels.
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
-    **{op: _batch_norm(rule) for op, rule in shape_rules.BATCH_NORMS.items()},
+    **{op: _laid_out(rule) for op, rule in shape_rules.LAID_OUT.items()},
 }
 
 

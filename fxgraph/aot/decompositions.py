@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from fxgraph.aot import foreach, fused
 
@@ -95,6 +96,8 @@ def _every_rule(names: tuple[str, ...] = DECOMPOSED) -> dict[Any, Callable[..., 
 def _adapted(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     if op is aten.baddbmm.default:
         return _contiguous(rule)
+    if op in (aten.roll.default, aten.channel_shuffle.default):
+        return _in_format(rule)
     return _of_floats(rule) if op._opname in FOR_FLOATS else rule
 
 
@@ -114,6 +117,19 @@ def _contiguous(rule: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         return rule(*args, **kwargs).contiguous()
+
+    return decomposed
+
+
+def _in_format(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule with the operator's layout: channels stay innermost."""
+
+    @functools.wraps(rule)
+    def decomposed(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = rule(x, *args, **kwargs)
+        if x.dim() != 4 or x.is_contiguous():
+            return result
+        return result.contiguous(memory_format=suggest_memory_format(x))
 
     return decomposed
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch._prims_common import suggest_memory_format
 
 from fxgraph.aot.fake import FakePropagation, metadata
 from fxgraph.shape_rules import RULES
@@ -113,7 +114,20 @@ def test_batch_norm(size):
             compare(aten.native_batch_norm.default, [x, *stats, True, 0.1, 1e-5])
 
 
-OTHERS = ("convolution", "convolution_backward", "clamp")
+@pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3, 4), (2, 3, 4, 5, 6)])
+def test_laid_out(size):
+    for x in layouts(*size):
+        assert compare(aten.roll.default, [x, [1, 1], [0, -1]]) == (len(size) == 4)
+        spatial = x.numel() // (size[0] * size[1])
+        ones = torch.ones(size[1])
+        if x.is_contiguous(memory_format=suggest_memory_format(x)):
+            compare(aten.native_group_norm.default, [x, ones, ones, *size[:2], spatial, 1, 1e-5])
+        args = [x, ones, ones, *(ones.clone() for _ in range(2)), True, 0.1, 1e-5]
+        compare(aten._native_batch_norm_legit_functional.default, args)
+        compare(aten._native_batch_norm_legit.no_stats, [x, ones, ones, True, 0.1, 1e-5])
+
+
+OTHERS = ("convolution", "convolution_backward", "clamp", "roll")
 
 
 def test_clamped():

@@ -165,6 +165,17 @@ def test_views_that_negate():
     same(lambda x: (torch.complex(x, x) * 2).conj().imag.clone().view(-1)[1:].sum(), torch.ones(4))
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_channels_stay_innermost(dynamic):
+    x = torch.arange(2.0 * 12 * 4 * 6).reshape(2, 12, 4, 6).to(memory_format=torch.channels_last)
+    rolled = lambda x: (x.roll(1, 2) * 1, F.channel_shuffle(x, 3) * 1)  # noqa: E731
+    for f in (rolled, lambda x: (F.group_norm(x, 3) * 1,)):
+        dynamo.reset()
+        for ours, theirs in zip(dynamo.compile(f, dynamic=dynamic)(x), f(x), strict=True):
+            assert ours.stride() == theirs.stride()
+            torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_layout_of_batch_norm(training):
     """In the memory format that the input suggests, not in the input's order of dimensions."""
