@@ -25,8 +25,9 @@ PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --spread $(SPREA
 
 # What framegraph and tests/gpu need besides torch and Triton, which a machine with a GPU has.
 GPU_KIT := build/gpu-kit
-GPU_PACKAGES := setuptools wheel numpy bytecode sympy tabulate filelock platformdirs psutil pytest pytest-timeout transformers
+GPU_PACKAGES := setuptools wheel numpy bytecode sympy tabulate filelock platformdirs psutil pytest pytest-timeout pytest-xdist transformers
 GPU_PYTHON ?= python3.12
+GPU_SECONDS ?= 300
 GPU_VENV := build/gpu-venv
 GPU := $(GPU_VENV)/bin/python
 
@@ -89,10 +90,10 @@ gpu-install:
 	$(GPU) -m pip install -q --no-index --no-deps --no-build-isolation -e .
 
 gpu-tests:
-	$(GPU) -m pytest -q -m gpu tests/gpu
+	$(GPU) -m pytest -q -n 8 --dist load -m gpu tests/gpu
 
 gpu-bench:
-	$(GPU) -m benchmarks.gpu $(SUBJECTS)
+	$(GPU) -m benchmarks.gpu --within $(GPU_SECONDS) $(SUBJECTS)
 
 packages: $(PACKAGES)
 

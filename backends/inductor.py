@@ -2,7 +2,7 @@
 
 The function carries `options` (name -> (default, meaning)) and `modes` (name -> the options it
 sets), which dynamo.compile checks. "reduce-overhead" replays device graphs, and is the default on
-CPUs; "max-autotune" measures all products, too.
+CPUs; "max-autotune" measures all products, too, and on a GPU the forms of all kernels.
 """
 
 from __future__ import annotations

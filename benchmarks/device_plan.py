@@ -9,14 +9,19 @@ from unittest import mock
 import torch
 
 import dynamo
+from fxgraph.aot import functionalize_training
 from fxgraph.torch_fx import fake_tensor_mode
+from inductor.lowering.graph import LOWERINGS
+from inductor.options import Options
 from inductor.pipeline import Compilation, new_compilation, run_stages
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
 
 
-def captured(fn: Callable[..., Any], inputs: dict[str, Any]) -> list[tuple[Any, list[Any]]]:
+def captured(
+    fn: Callable[..., Any], inputs: dict[str, Any], *, training: bool = False
+) -> list[tuple[Any, list[Any]]]:
     """The graphs of one call, with their inputs."""
     found = []
 
@@ -24,8 +29,31 @@ def captured(fn: Callable[..., Any], inputs: dict[str, Any]) -> list[tuple[Any, 
         found.append((gm, list(example_inputs)))
         return gm.forward
 
-    with torch.no_grad():
+    with torch.set_grad_enabled(training):
         dynamo.compile(fn, backend=backend)(**inputs)
+    return found
+
+
+def plans(
+    gm: Any,
+    inputs: Sequence[Any],
+    dtype: torch.dtype | None = None,
+    training: bool = False,
+    whole: bool = False,
+    **options: Any,
+) -> list[Compilation]:
+    """The plan of a graph; of training, those of its forward and backward. whole: operators as
+    eager runs them, few of them decomposed."""
+    if not training:
+        return [plan(gm, inputs, dtype, **options)]
+    table: Any = {} if whole else None
+    traced = functionalize_training(gm, inputs, table, keep=LOWERINGS)
+    found = []
+    for part in (traced.forward, traced.backward):
+        count = len(part.graph_module.graph.find_nodes(op="placeholder"))
+        c = Compilation(None, [None] * count, [False] * count, Options.of(options), part)
+        c.inference = False
+        found.append(_planned(c, dtype))
     return found
 
 
@@ -37,7 +65,10 @@ def plan(
     The graph becomes functional as on a CPU, which takes a few operators for others than a GPU's
     aten would: attention has the CPU's name.
     """
-    c = new_compilation(gm, inputs, options)
+    return _planned(new_compilation(gm, inputs, options), dtype)
+
+
+def _planned(c: Compilation, dtype: torch.dtype | None) -> Compilation:
     with torch.no_grad(), mock.patch.object(torch.cuda, "_lazy_init", lambda: None):
         run_stages(c, until="functionalize")
         assert c.functional is not None

@@ -4,9 +4,12 @@
     python -m benchmarks.gpu densenet121 --training          # one, forward and backward
     python -m benchmarks.gpu chain --seconds 5
 
-Each compiler runs in a process of its own with empty caches. A call's time is that of the device
-(CUDA events around calls in a row), the host's that of a call that waits for nothing; both are the
-least of several rounds. "memory" is the most that torch's allocator held in a call.
+    python -m benchmarks.gpu vit --dtype bfloat16 --batch 16 --within 200
+
+Each compiler runs in a process of its own with empty caches, and a second time with those of the
+first ("warm"). A call's time is that of the device (CUDA events around calls in a row), the host's
+that of a call that finds the device idle; both are the least of several rounds. "MiB" is the most
+that torch's allocator held in a call. Rows are printed as they are made; --within ends the whole.
 """
 
 from __future__ import annotations
@@ -18,18 +21,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tabulate import tabulate
-
+# In the order that they are measured: what is compared first, what takes longest last.
 SYSTEMS = (
     "eager",
-    "torch.compile default",
-    "torch.compile reduce-overhead",
-    "torch.compile max-autotune",
-    "framegraph default",
     "framegraph reduce-overhead",
+    "torch.compile reduce-overhead",
+    "framegraph default",
+    "torch.compile default",
+    "framegraph max-autotune",
+    "torch.compile max-autotune",
 )
 DEFAULT = ("densenet121", "resnet50_one", "vit", "bert", "gpt2", "llama", "chain")
 ROUNDS, CALLS = 5, 20
@@ -48,21 +51,41 @@ def compiled(system: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(fn, mode=mode)
 
 
-def child(system: str, subject: str, training: bool) -> dict[str, float]:
-    """Measure one subject under one system in this process."""
+def made(subject: str, given: argparse.Namespace) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """A subject on the device."""
     import torch
 
     from benchmarks.subjects import SUBJECTS
 
     torch.manual_seed(0)
     fn, inputs = SUBJECTS[subject]()
-    if isinstance(fn, torch.nn.Module):
-        fn.cuda().train(training)
-    else:  # its modules are in its closure
-        for cell in fn.__closure__ or ():
-            if isinstance(cell.cell_contents, torch.nn.Module):
-                cell.cell_contents.cuda()
-    inputs = {k: v.cuda() if isinstance(v, torch.Tensor) else v for k, v in inputs.items()}
+    dtype = getattr(torch, given.dtype)
+    modules = [fn] if isinstance(fn, torch.nn.Module) else []
+    modules += [  # or those in its closure
+        cell.cell_contents
+        for cell in getattr(fn, "__closure__", None) or ()
+        if isinstance(cell.cell_contents, torch.nn.Module)
+    ]
+    for module in modules:
+        module.to("cuda", dtype).train(given.training)
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if given.batch:
+            times = -(-given.batch // value.shape[0])
+            value = value.repeat(times, *[1] * (value.dim() - 1))[: given.batch]
+        return value.to("cuda", dtype if value.is_floating_point() else value.dtype)
+
+    return fn, {name: moved(value) for name, value in inputs.items()}
+
+
+def child(system: str, subject: str, given: argparse.Namespace) -> dict[str, float]:
+    """Measure one subject under one system in this process."""
+    import torch
+
+    training = given.training
+    fn, inputs = made(subject, given)
     run = compiled(system, fn)
 
     def call() -> None:
@@ -88,18 +111,22 @@ def child(system: str, subject: str, training: bool) -> dict[str, float]:
         device, host = float("inf"), float("inf")
         for _ in range(ROUNDS):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
             began = time.perf_counter()
+            call()
+            host = min(host, time.perf_counter() - began)
+            torch.cuda.synchronize()
+            start.record()
             for _ in range(CALLS):
                 call()
-            host = min(host, (time.perf_counter() - began) / CALLS)
             end.record()
             torch.cuda.synchronize()
             device = min(device, start.elapsed_time(end) / 1e3 / CALLS)
     return {"cold": cold, "call": device, "host": host, "memory": memory / 2**20}
 
 
-def measured(system: str, subject: str, given: argparse.Namespace) -> dict[str, float] | str:
+def measured(
+    system: str, subject: str, given: argparse.Namespace, left: Callable[[], float]
+) -> dict[str, float] | str:
     """Of a process of its own, twice: the second finds the caches of the first."""
     results = []
     with tempfile.TemporaryDirectory() as folder:
@@ -109,65 +136,78 @@ def measured(system: str, subject: str, given: argparse.Namespace) -> dict[str, 
             "TRITON_CACHE_DIR": f"{folder}/triton",
         }
         command = [sys.executable, "-m", "benchmarks.gpu", "--child", system, subject]
-        for _ in range(1 if system == "eager" else 2):
+        command += ["--dtype", given.dtype, "--batch", str(given.batch)]
+        for turn in range(1 if system == "eager" else 2):
+            if turn and left() < 30:
+                break  # the second tells of a warm start alone
             done = subprocess.run(
                 command + ["--training"] * given.training,
                 capture_output=True,
                 text=True,
                 env={**os.environ, **caches},
-                timeout=given.seconds,
+                timeout=max(1.0, min(given.seconds, left())),
             )
             if done.returncode:
-                return done.stderr.strip().splitlines()[-1][:80]
+                return (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
             results.append(json.loads(done.stdout.splitlines()[-1]))
     return {**results[0], "warm": results[-1]["cold"]}
 
 
-def rows(subject: str, given: argparse.Namespace) -> list[list[Any]]:
-    table: list[list[Any]] = []
+HEADS = ("model", "system", "ms", "over eager", "host us", "cold s", "warm s", "MiB")
+
+
+def rows(subject: str, given: argparse.Namespace, left: Callable[[], float]) -> Iterator[list[Any]]:
     eager = None
     for system in SYSTEMS:
-        try:
-            found = measured(system, subject, given)
-        except subprocess.TimeoutExpired:
-            found = f"more than {given.seconds} s"
-        if isinstance(found, str):
-            table.append([subject, system, found])
+        if left() < 5:
+            yield [subject, system, "no time was left"]
             continue
-        eager = eager or found
-        table.append(
-            [
-                subject,
-                system,
-                f"{found['call'] * 1e3:.3f}",
-                f"{eager['call'] / found['call']:.2f}",
-                f"{found['host'] * 1e6:.0f}",
-                f"{found['cold']:.1f}",
-                f"{found['warm']:.1f}",
-                f"{found['memory']:.0f}",
-            ]
-        )
-    return table
+        try:
+            found = measured(system, subject, given, left)
+        except subprocess.TimeoutExpired:
+            found = "did not end in time"
+        if isinstance(found, str):
+            yield [subject, system, found[:80]]
+            continue
+        if system == "eager":
+            eager = found
+        yield [
+            subject,
+            system,
+            f"{found['call'] * 1e3:.3f}",
+            f"{eager['call'] / found['call']:.2f}" if eager else "",
+            f"{found['host'] * 1e6:.0f}",
+            f"{found['cold']:.1f}",
+            f"{found['warm']:.1f}",
+            f"{found['memory']:.0f}",
+        ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("subjects", nargs="*", default=DEFAULT, metavar="MODEL")
     parser.add_argument("--training", action="store_true", help="forward and backward")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--batch", type=int, default=0, help="in place of the subject's own")
     parser.add_argument("--seconds", type=float, default=120, help="the most for one process")
+    parser.add_argument("--within", type=float, default=float("inf"), help="seconds for the whole")
     parser.add_argument("--child", metavar="SYSTEM", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
-        print(json.dumps(child(given.child, given.subjects[0], given.training)))
+        print(json.dumps(child(given.child, given.subjects[0], given)))
         return
     import torch
 
     if not torch.cuda.is_available():
         sys.exit("no CUDA device: benchmarks.roofline predicts")
-    print(torch.cuda.get_device_name(), "torch", torch.__version__)
-    heads = ["model", "system", "ms", "over eager", "host us", "cold s", "warm s", "MiB"]
-    table = [row for subject in given.subjects for row in rows(subject, given)]
-    print(tabulate(table, heads))
+    end = time.monotonic() + given.within
+    kind = "training" if given.training else "inference"
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.dtype}, {kind}")
+    print(f"| {' | '.join(HEADS)} |\n|{' --- |' * len(HEADS)}", flush=True)
+    for subject in given.subjects:
+        for row in rows(subject, given, lambda: end - time.monotonic()):
+            cells = [*map(str, row), *[""] * (len(HEADS) - len(row))]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python -m benchmarks.roofline resnet18 --device h200
     python -m benchmarks.roofline bert gpt2 --device a100 --dtype bfloat16 --kernels
+    python -m benchmarks.roofline densenet121 --device a10g --batch 16 --training
     python -m benchmarks.roofline chain --compile sm_80 sm_90 sm_100
 
 A kernel takes the longer of moving its bytes and computing its operations, at the shares of the
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,31 +33,18 @@ from torch.utils.flop_counter import flop_registry
 
 from benchmarks import device_plan
 from benchmarks.subjects import SUBJECTS
+from inductor.devices import DEVICES, Device
 from inductor.runtime.cubin import compile_kernels
 from inductor.runtime.plan import PlanSpec, TensorSpec, storage_bytes
 from inductor.sizes import hint
 
-
-@dataclass(frozen=True)
-class Device:
-    """Peaks of a device, from its data sheet: bytes and operations a second, dense."""
-
-    bandwidth: float
-    vector: float  # float32 outside of tensor cores
-    tensor: dict[str, float]  # by dtype, in tensor cores
-
-
-DEVICES = {
-    "h200": Device(4.8e12, 67e12, {"float32": 494e12, "bfloat16": 989e12, "float16": 989e12}),
-    "a100": Device(2.04e12, 19.5e12, {"float32": 156e12, "bfloat16": 312e12, "float16": 312e12}),
-    "l4": Device(0.3e12, 30.3e12, {"float32": 60e12, "bfloat16": 121e12, "float16": 121e12}),
-}
-# Shares of the peaks that good kernels reach, and seconds.
-BANDWIDTH, TENSOR, VECTOR = 0.8, 0.55, 0.5
-EMPTY = 2.5e-6  # a kernel that does nothing, behind another on the device
-HOST = {"eager": 7e-6, "unfused": 2e-6, "plan": 2e-6, "graph": 0.3e-6}  # to launch one
+# Seconds of the host.
+HOST = {"eager": 7e-6, "unfused": 2e-6, "plan": 2e-6, "graph": 0.3e-6}  # to launch a kernel
 LIBRARY = 6e-6  # to launch an operator of aten from a plan
 CALL = {"eager": 0.0, "unfused": 10e-6, "plan": 10e-6, "graph": 15e-6}  # to begin a call
+
+
+PRODUCT = re.compile(r"product (?:(\d+) x )?(\d+)x(\d+)x(\d+)")  # label of a kernel
 
 
 @dataclass
@@ -69,8 +58,7 @@ class Work:
     library: bool = False  # an operator of aten
 
     def seconds(self, device: Device, dtype: str) -> float:
-        peak = device.tensor[dtype] * TENSOR if self.matrix else device.vector * VECTOR
-        return max(EMPTY, self.bytes / (device.bandwidth * BANDWIDTH), self.flops / peak)
+        return device.seconds(self.bytes, self.flops, dtype if self.matrix else "")
 
 
 # --- what kernels do ------------------------------------------------------------------------------
@@ -87,7 +75,11 @@ def works_of_plan(c: Any) -> list[Work]:
             size = sum(nbytes[name] for name in names)
             operations = step.label.count("+") + 1
             elements = max((math.prod(shapes[n]) for n in names), default=0)
-            found.append(Work(step.label or step.kernel, size, operations * elements))
+            product = PRODUCT.match(step.label)
+            flops = float(operations * elements)
+            if product is not None:
+                flops = 2.0 * math.prod(int(n) for n in product.groups(default="1"))
+            found.append(Work(step.label or step.kernel, size, flops, matrix=product is not None))
         elif step.kind == "aten":
             tensors = [*dict.fromkeys(step.names()), *(n for n in step.produces() if n)]
             target = getattr(torch.ops.aten, step.op.removeprefix("aten::"), None)
@@ -120,6 +112,9 @@ def _flops(target: Any, args: Sequence[Any], shapes: Any, outputs: Sequence[str]
     if name.startswith("_scaled_dot_product"):
         q, k = (shapes[arg["buf"]] for arg in args[:2])
         return 4.0 * math.prod(q) * k[-2]
+    if name == "convolution_backward":  # as many as forward, for each gradient
+        grad, _, weight = (shapes[arg["buf"]] for arg in args[:3])
+        return 2.0 * sum(args[-1][:2]) * math.prod(grad) * math.prod(weight[1:])
     count = flop_registry.get(target)
     if count is None:
         return 0.0
@@ -182,10 +177,14 @@ def _leaves(value: Any) -> Iterator[Any]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def predicted(works: list[Work], system: str, device: Device, dtype: str) -> float:
+def predicted(
+    works: list[Work], system: str, device: Device, dtype: str, eager_us: float = 0.0
+) -> float:
+    """Seconds of a call. eager_us: of the host for an operator in eager, if not as HOST has it."""
     computing = sum(work.seconds(device, dtype) for work in works)
     planned = system in ("unfused", "plan")
-    launching = sum(LIBRARY if planned and work.library else HOST[system] for work in works)
+    host = HOST | ({"eager": eager_us * 1e-6} if eager_us else {})
+    launching = sum(LIBRARY if planned and work.library else host[system] for work in works)
     return max(computing, launching + CALL[system])
 
 
@@ -193,19 +192,22 @@ def rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
     device = DEVICES[given.device]
     dtype = None if given.dtype == "float32" else getattr(torch, given.dtype)
     works: dict[str, list[Work]] = {"eager": [], "unfused": [], "plan": []}
-    fn, inputs = SUBJECTS[name]()
-    for gm, example in device_plan.captured(fn, inputs):
-        fused = device_plan.plan(gm, example, dtype)
-        works["plan"] += works_of_plan(fused)
-        works["eager"] += works_of_eager(fused)
-        works["unfused"] += works_of_plan(device_plan.plan(gm, example, dtype, fusion=False))
+    fn, inputs = _subject(name, given)
+    for gm, example in device_plan.captured(fn, inputs, training=given.training):
+        about = (gm, example, dtype, given.training)
+        for fused in device_plan.plans(*about):
+            works["plan"] += works_of_plan(fused)
+        for whole in device_plan.plans(*about, whole=True, fusion=False):
+            works["eager"] += works_of_eager(whole)
+        for alone in device_plan.plans(*about, fusion=False):
+            works["unfused"] += works_of_plan(alone)
     works["graph"] = works["plan"]
     if given.kernels:
         print(kernel_table(works["plan"], device, given.dtype))
-    eager = predicted(works["eager"], "eager", device, given.dtype)
+    eager = predicted(works["eager"], "eager", device, given.dtype, given.eager_us)
     found = []
     for system, own in works.items():
-        seconds = predicted(own, system, device, given.dtype)
+        seconds = predicted(own, system, device, given.dtype, given.eager_us)
         found.append(
             [
                 name,
@@ -228,17 +230,31 @@ def kernel_table(works: list[Work], device: Device, dtype: str) -> str:
     return tabulate(table, ["kernel", "MiB", "Gflop", "us"], floatfmt=".2f") + "\n"
 
 
-def compiled(name: str, targets: Sequence[str], dtype: str) -> list[list[Any]]:
-    """What the kernels of a subject need, for each target."""
-    kind = None if dtype == "float32" else getattr(torch, dtype)
+def _subject(name: str, given: argparse.Namespace) -> Any:
     fn, inputs = SUBJECTS[name]()
-    kernels = [
-        kernel
-        for gm, example in device_plan.captured(fn, inputs)
-        for kernel in device_plan.plan(gm, example, kind).spec.triton
-    ]
+    if given.training and isinstance(fn, torch.nn.Module):
+        fn.train()
+    if given.batch:
+        inputs = {
+            key: torch.cat([value] * given.batch)[: given.batch]
+            if isinstance(value, torch.Tensor) else value for key, value in inputs.items()
+        }  # fmt: skip
+    return fn, inputs
+
+
+def compiled(name: str, targets: Sequence[str], given: argparse.Namespace) -> list[list[Any]]:
+    """What the kernels of a subject need, for each target."""
+    kind = None if given.dtype == "float32" else getattr(torch, given.dtype)
+    fn, inputs = _subject(name, given)
+    graphs = device_plan.captured(fn, inputs, training=given.training)
     found = []
     for target in targets:
+        kernels = [
+            kernel
+            for gm, example in graphs
+            for c in device_plan.plans(gm, example, kind, given.training, target=target)
+            for kernel in c.spec.triton
+        ]
         made = compile_kernels(kernels, target)
         registers = [one.registers for one in made]
         spilled = [one for one in made if one.spills]
@@ -262,12 +278,15 @@ def main() -> None:
     parser.add_argument("subjects", nargs="+", choices=list(SUBJECTS), metavar="MODEL")
     parser.add_argument("--device", choices=list(DEVICES), default="h200")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--training", action="store_true", help="forward and backward")
+    parser.add_argument("--batch", type=int, help="of inputs, in place of the subject's own")
+    parser.add_argument("--eager-us", type=float, help="of the host, for an operator in eager")
     parser.add_argument("--kernels", action="store_true", help="also each kernel of the plan")
     parser.add_argument("--compile", nargs="+", metavar="TARGET", help="registers and spills")
     given = parser.parse_args()
     torch.manual_seed(0)
     if given.compile:
-        table = [r for name in given.subjects for r in compiled(name, given.compile, given.dtype)]
+        table = [r for name in given.subjects for r in compiled(name, given.compile, given)]
         heads = ["model", "target", "kernels", "registers", "most", "spilling", "bytes", "shared"]
         print(tabulate(table, heads))
         return

@@ -106,6 +106,7 @@ class Tuner:
         self, kernels: Sequence[Any], tensors: Mapping[str, torch.Tensor]
     ) -> list[Callable[[], object]]:
         calls: list[Callable[[], object]] = []
+        self.device.compiled([kernel.spec() for kernel in kernels])  # all of them at once
         for kernel in kernels:
             code = self.device.load([kernel.spec()])[kernel.name].code
             sizes = [hint(size) for size in kernel.sizes]

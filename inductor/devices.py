@@ -52,6 +52,7 @@ DEVICES = {
         Device("h200", 4.8e12, 67e12, _tensor(989e12, 494e12), 132, 227 * KB),
         Device("h100", 3.35e12, 67e12, _tensor(989e12, 494e12), 132, 227 * KB),
         Device("a100", 2.04e12, 19.5e12, _tensor(312e12, 156e12), 108, 163 * KB),
+        Device("a10g", 0.6e12, 31.5e12, _tensor(70e12, 35e12), 80, 99 * KB),
         Device("l4", 0.3e12, 30.3e12, _tensor(121e12, 60e12), 58, 99 * KB),
     )
 }

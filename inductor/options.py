@@ -32,7 +32,8 @@ class Options:
     tuning: str = _option(
         "quick",
         'measuring of which library is fastest for a matrix product: "quick" (at most 50 ms for a '
-        'graph, remembered on this machine), "full" (each size as it is, however long), "off"',
+        'graph, remembered on this machine), "full" (each size as it is, however long), "off"; on '
+        'a GPU "full" measures kernels too, and the others choose by a model of the device',
     )
     standalone: bool = _option(
         False,

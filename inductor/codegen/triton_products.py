@@ -263,10 +263,10 @@ class ProductEmitter(Emitter):
         """Which tile a program has."""
         batch, rows, _, columns = self.step.size
         number = self.number
-        down = f"tl.cdiv({number(rows)}, XBLOCK)"
         lines = [
             f"pid = {self.program}" + (".to(tl.int64)" if self.wide else ""),
-            f"tall, wide = {down}, tl.cdiv({number(columns)}, RBLOCK)",
+            f"tall = tl.cdiv({number(rows)}, XBLOCK)",
+            f"wide = tl.cdiv({number(columns)}, RBLOCK)",
         ]
         if batch != 1:
             lines += [f"{SCALAR} = pid // (tall * wide)", "pid = pid % (tall * wide)"]

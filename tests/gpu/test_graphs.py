@@ -84,6 +84,81 @@ def test_training(name, mode):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_measured_choices(dtype, tmp_path, monkeypatch):
+    """Of kernels, and of products by the template or the library; a second compile remembers."""
+    monkeypatch.setenv("DYNAMO_CACHE_DIR", str(tmp_path))
+    net, example = built("block", dtype)
+    for _ in range(2):
+        dynamo.reset()
+        run = dynamo.compile(net, mode="max-autotune")
+        for _ in range(3):
+            x = example()
+            close(run(x), net(x))
+    assert list((tmp_path / "choices").rglob("*.json"))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_products_are_as_exact_as_torch_computes_them(precision):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        w = torch.randn(512, 256, device="cuda")
+        x = torch.randn(64, 512, device="cuda")
+        got = dynamo.compile(lambda x: torch.relu(x @ w))(x).double().cpu()
+    finally:
+        torch.set_float32_matmul_precision(before)
+    want = torch.relu(x.double().cpu() @ w.double().cpu())
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 if precision == "highest" else 0.1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_that_varies(mode):
+    net, _ = built("block")
+    run = dynamo.compile(net, mode=mode)
+    for count in (4, 1, 7, 4, 33, 2):
+        x = torch.randn(count, 16, 64, device="cuda")
+        close(run(x), net(x))
+
+
+def test_training_updates_what_graphs_read():
+    """Parameters change in place between replays."""
+    net, example = built("block")
+    other, _ = built("block")
+    other.load_state_dict(net.state_dict())
+    run = dynamo.compile(net, mode="reduce-overhead")
+    for model, call in ((net, run), (other, other)):
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(6):
+            optimizer.zero_grad()
+            call(example()).square().mean().backward()
+            optimizer.step()
+    for got, want in zip(net.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_result_is_read_on_another_stream():
+    run = dynamo.compile(lambda x: torch.softmax(x, -1) * 2)
+    other = torch.cuda.Stream()
+    x = torch.randn(2000, 2000, device="cuda")
+    want = torch.softmax(x, -1) * 2
+    for _ in range(10):
+        result = run(x)
+        other.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(other):
+            result.record_stream(other)
+            copied = result.clone()
+        del result
+        run(x + 1)
+        other.synchronize()
+        torch.testing.assert_close(copied, want)
+
+
+@torch.no_grad()
 def test_results_that_live_on():
     run = dynamo.compile(lambda x: torch.relu(x * 2 + 1), mode="reduce-overhead")
     held = []

@@ -7,6 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from tests.inductor import triton_products, triton_rows
 from tests.inductor.triton_cases import CASES, emit_case, run_case
 from tests.inductor.triton_programs import PROGRAMS, run
 
@@ -24,6 +25,16 @@ def test_against_eager(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_against_eager(name):
     run(name, "cuda")
+
+
+@pytest.mark.parametrize("name", triton_products.CASES)
+def test_product_against_eager(name):
+    triton_products.run(name, "cuda")
+
+
+@pytest.mark.parametrize("name", triton_rows.CASES)
+def test_rows_against_eager(name):
+    triton_rows.run(name, "cuda")
 
 
 def test_inside_a_plan():

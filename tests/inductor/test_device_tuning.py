@@ -37,7 +37,11 @@ class Clock:
         self.timed: list[tuple] = []
         self.launched: list = []
 
+    def compiled(self, kernels):
+        self.known = {kernel.source for kernel in kernels}
+
     def load(self, kernels):
+        assert all(kernel.source in self.known for kernel in kernels)
         return {kernel.name: SimpleNamespace(code=Code(self, kernel)) for kernel in kernels}
 
     def time(self, call):

@@ -90,14 +90,14 @@ def long_columns(x):
     return torch.softmax(x, 1)
 
 
-def run(name):
+def run(name, device="cpu"):
     fn, examples, launches = CASES[name]
-    inputs = [x.clone() for x in examples]
+    inputs = [x.clone().to(device) for x in examples]
     with torch.no_grad():
         spec, plan = planned(compiled(fn, inputs))
         got, want = plan(*inputs), listed(fn(*examples))
     for g, w in zip(got, want, strict=True):
-        torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4, equal_nan=True)
+        torch.testing.assert_close(g.cpu(), w, rtol=1e-4, atol=1e-4, equal_nan=True)
     kinds = [step.kind for step in spec.steps if step.kind not in ("view", "check")]
     assert kinds == ["launch"] * launches, spec.steps
 
