@@ -34,6 +34,7 @@ from inductor.lowering.symbolic import GraphSizes
 from inductor.sizes import Undecided, hint
 
 aten = torch.ops.aten
+TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost
 _OF_THE_LIBRARY = frozenset([torch.float32, torch.bfloat16, torch.float16])
 # Besides pointwise operators: what reads an element by its indices alone.
 _ANY_LAYOUT = frozenset(

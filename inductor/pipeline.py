@@ -4,7 +4,7 @@
     widen           products of half precision: in float32, where that is faster
     fold            batch norm of inference -> weights of what comes before
     layout          images between convolutions: channels innermost, where it pays
-    pack            weights of convolutions: in the library's layout
+    pack            weights of convolutions: in the library's layout; training's 3x3 windows
     products        matrix products: by the fastest library
     attention       by generated code
     derive          what depends on parameters alone, to be kept between calls
@@ -76,6 +76,7 @@ from inductor.schedule.updates import bundle_updates
 from inductor.sizes import Undecided
 from inductor.standalone import without_libraries
 from inductor.widen import widen
+from inductor.winograd_training import winograd_of_training
 
 log_times = logging.getLogger("inductor.times")
 
@@ -171,6 +172,11 @@ def _layout(c: Compilation) -> None:
 
 def _pack(c: Compilation) -> None:
     assert c.functional is not None
+    if not c.inference and c.options.tuning in _TUNING:
+        found = winograd_of_training(c.functional)
+        if found is not None:
+            c.functional, note = found
+            c.notes.append(note)
     if not _packs(c):
         return
     passes: list[Any] = [] if c.options.standalone else [pack_convolutions]

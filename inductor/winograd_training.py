@@ -1,0 +1,312 @@
+"""Training's convolutions of 3x3 windows by Winograd's transforms, where they measure faster.
+
+before                                          after
+    y = aten.convolution(x, w, ...)                 p = framegraph.winograd_panels(w, False)
+                                                    y = <framegraph.winograd_mm(x, p, w, [1, 1])>
+
+    dx, dw, _ = aten.convolution_backward(          q = framegraph.winograd_panels(w, True)
+        dy, x, w, ...)                              dx = <framegraph.winograd_mm(dy, q, w, [1, 1], True)>
+                                                    dw = framegraph.winograd_gradient(x, dy, [1, 1])
+
+The images' gradient is a convolution with the mirrored weight. The weight's gradient takes 16
+multiplications in place of 36 for the products of a window with four results, as forwards
+(codegen/winograd_training.cpp). Weights change between steps, so that each transforms them.
+
+Measured with AVX-512 on Zen 5, one thread (µs of the library, of this: forward, weight's transform,
+weight's gradient):
+    4x64x32x32   -> 64   1300  700  20  1350   640     4x256x8x8   -> 256  1300 590  290 1540 1070
+    4x128x16x16  -> 128  1240  600  70  1310   670     4x512x4x4   -> 512  2050 600 1660 2740 1560
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxgraph.aot import FunctionalGraph
+from fxgraph.graph import Graph
+from fxgraph.node import Node
+from inductor import panel_sample, winograd
+from inductor.codegen import winograd_gradient as gradient_kernel
+from inductor.ir import Buffer, Window, WinogradGradient
+from inductor.layout import TO_IMAGES, is_laid_out
+from inductor.lowering.symbolic import GraphSizes
+from inductor.measure import Budget, Candidate, fastest
+from inductor.panels import PANEL, Builder
+from inductor.runtime import toolchain
+from inductor.runtime.link import link
+from inductor.runtime.plan import (
+    BufferSpec,
+    KernelStep,
+    OutputSpec,
+    PlanSpec,
+    TensorSpec,
+    dtype_name,
+)
+from inductor.sizes import Undecided, hint
+
+SECONDS = 0.1  # for measuring, of a machine
+AHEAD = 0.85  # of the library's time: what generated code may take to be chosen
+FEW_TILES = 24  # for which the weight's transform takes as long as what it saves
+
+_library = torch.library.Library("framegraph", "FRAGMENT")
+_library.define("winograd_panels(Tensor weight, bool transposed) -> Tensor")
+_library.define("winograd_gradient(Tensor x, Tensor gradient, int[] padding) -> Tensor")
+winograd_panels = torch.ops.framegraph.winograd_panels.default
+winograd_gradient = torch.ops.framegraph.winograd_gradient.default
+aten = torch.ops.aten
+
+
+def _panels(weight: torch.Tensor, transposed: bool) -> torch.Tensor:
+    """The weight, transformed, in panels; zeros where no kernel reads them."""
+    columns, channels = weight.shape[:2]
+    if transposed:
+        columns, channels = channels, columns
+    return weight.new_zeros((winograd.POSITIONS * columns // PANEL, channels, PANEL))
+
+
+def _gradient(x: torch.Tensor, gradient: torch.Tensor, padding: list[int]) -> torch.Tensor:
+    """Of the weight (columns, channels, 3, 3)."""
+    weight = x.new_empty((gradient.shape[1], x.shape[1], 3, 3))
+    settings: Any = [1, 1], padding, [1, 1], False, [0, 0], 1, [False, True, False]
+    made = aten.convolution_backward.default(gradient, x, weight, None, *settings)[1]
+    return made.contiguous()
+
+
+def _gradient_meta(x: torch.Tensor, gradient: torch.Tensor, padding: list[int]) -> torch.Tensor:
+    return x.new_empty((gradient.shape[1], x.shape[1], 3, 3))
+
+
+_library.impl("winograd_panels", _panels, "CPU")
+_library.impl("winograd_panels", _panels, "Meta")
+_library.impl("winograd_gradient", _gradient, "CPU")
+_library.impl("winograd_gradient", _gradient_meta, "Meta")
+
+
+def winograd_of_training(functional: FunctionalGraph) -> tuple[FunctionalGraph, str] | None:
+    """The graph, a part of one that is differentiated, with its convolutions of 3x3 windows by
+    generated code, and a note; None if there are none, or the library's are as fast.
+    """
+    gm = functional.graph_module
+    found = [node for node in gm.graph.nodes if _is_of_windows(node)]
+    if not found or panel_sample.identity() is None:
+        return None
+    budget = Budget(SECONDS)
+    run = _Rewrite(_is_ahead("product", budget), _is_ahead("gradient", budget), set(found))
+    for node in gm.graph.nodes:
+        run.add(node)
+    if not run.products + run.gradients:
+        return None
+    run.graph.eliminate_dead_code()
+    note = (
+        f"convolutions: generated code computes {run.products} of 3x3 windows, and "
+        f"{run.gradients} gradients of their weights"
+    )
+    return functional.with_graph(run.graph), note
+
+
+def _is_of_windows(node: Node) -> bool:
+    if node.target is aten.convolution.default:
+        x, weight, _, stride, padding, dilation, transposed, _, groups = node.args
+        images = [node, x]
+    elif node.target is aten.convolution_backward.default:
+        gradient, x, weight, _, stride, padding, dilation, transposed, _, groups, _ = node.args
+        images = [gradient, x]
+    else:
+        return False
+    vals = [used.meta["val"] for used in (*images, weight)]
+    known = [n for val in vals for n in val.shape[1:]]
+    return (
+        not transposed
+        and all(val.dtype == torch.float32 and val.device.type == "cpu" for val in vals)
+        and all(val.dim() == 4 and val.layout is torch.strided for val in vals)
+        and all(isinstance(n, int) and n > 0 for n in [*known, *weight.meta["val"].shape])
+        and winograd.is_of_windows(weight, stride, dilation, groups)
+        and all(0 <= n <= 2 for n in padding)
+        and _images(vals[0]) > 0
+    )
+
+
+def _images(val: torch.Tensor) -> int:
+    """As the call that compiles has them; 0 if their number is not known."""
+    try:
+        return hint(GraphSizes().of(val.shape[0]))
+    except Undecided:
+        return 0
+
+
+def _has_many_tiles(result: torch.Tensor) -> bool:
+    _, _, height, width = result.shape
+    return _images(result) * -(-height // 2) * -(-width // 2) >= FEW_TILES
+
+
+class _Rewrite:
+    """The new graph as it grows."""
+
+    def __init__(self, product: bool, gradient: bool, found: set[Node]) -> None:
+        self.graph = Graph()
+        self.products = self.gradients = 0
+        self._product, self._gradient, self._found = product, gradient, found
+        self._build = Builder(self.graph)
+        self._new: dict[Node, Node] = {}
+        self._innermost: dict[Node, Node] = {}
+        self._parts: dict[Node, list[Node | None]] = {}  # a backward -> its results
+
+    def add(self, node: Node) -> None:
+        if node.target is operator.getitem and node.args[0] in self._parts:
+            part = self._parts[node.args[0]][node.args[1]]
+            if part is not None:
+                self._new[node] = part
+                return
+        made = None
+        if node in self._found:
+            forward = node.target is aten.convolution.default
+            made = self._convolution(node) if forward else self._backward(node)
+        self._new[node] = made or self.graph.node_copy(node, self._new.__getitem__)
+
+    def _convolution(self, node: Node) -> Node | None:
+        x, weight, bias, _, padding = node.args[:5]
+        if not self._product or not _has_many_tiles(node.meta["val"]):
+            return None
+        return self._image(x, weight, bias, list(padding), False, node.meta["val"], node.meta)
+
+    def _image(
+        self,
+        x: Node,
+        weight: Node,
+        bias: Node | None,
+        padding: list[int],
+        transposed: bool,
+        val: torch.Tensor,
+        meta: dict[str, Any],
+    ) -> Node:
+        """A convolution, in the layout of `val`."""
+        build = self._build
+        self.products += 1
+        new = self._new[weight]
+        panels = build.call(winograd_panels, (new, transposed), weight.meta)
+        args = (self._channels_innermost(x), panels, new, padding, *[True] * transposed)
+        made = build.call(winograd.winograd_mm, args, meta)
+        if bias is not None:
+            made = build.add(made, self._new[bias], meta)
+        _, channels, height, width = val.shape
+        made = build.view(made, [-1, height, width, channels], meta)
+        made = build.permute(made, TO_IMAGES, meta)
+        if is_laid_out(val, torch.channels_last):
+            return made
+        return build.call(
+            aten.clone.default, (made,), meta, memory_format=torch.contiguous_format
+        )
+
+    def _channels_innermost(self, image: Node) -> Node:
+        if image not in self._innermost:
+            new, layout = self._new[image], torch.channels_last
+            if not is_laid_out(image.meta["val"], layout):
+                new = self._build.call(
+                    aten.clone.default, (new,), image.meta, memory_format=layout
+                )
+            self._innermost[image] = new
+        return self._innermost[image]
+
+    def _backward(self, node: Node) -> Node | None:
+        gradient, x, weight, *rest, mask = node.args
+        padding = list(rest[2])
+        vals = node.meta["val"]
+        parts: list[Node | None] = [None, None, None]
+        if mask[0] and self._product and _has_many_tiles(gradient.meta["val"]):
+            meta = {**node.meta, "val": vals[0]}
+            mirrored = [2 - n for n in padding]
+            parts[0] = self._image(gradient, weight, None, mirrored, True, vals[0], meta)
+        if mask[1] and self._gradient and vals[1].is_contiguous():
+            self.gradients += 1
+            images = self._channels_innermost(x), self._channels_innermost(gradient)
+            meta = {**node.meta, "val": vals[1]}
+            parts[1] = self._build.call(winograd_gradient, (*images, padding), meta)
+        if parts == [None, None, None]:
+            return None
+        self._parts[node] = parts
+        left = [wanted and part is None for wanted, part in zip(mask, parts, strict=True)]
+        args = (gradient, x, weight, *rest)
+        made = self.graph.node_copy(node, self._new.__getitem__)
+        made.args = (*made.args[: len(args)], left)
+        made.meta["val"] = tuple(v if one else None for v, one in zip(vals, left, strict=True))
+        return made
+
+
+# --- which is faster ------------------------------------------------------------------------------
+_IMAGES, _CHANNELS, _SIDE = 4, 128, 16  # of what is measured
+
+
+def _is_ahead(kind: str, budget: Budget) -> bool:
+    """Whether generated code takes less time than the library here: measured once for a machine,
+    of one size, since the two take about the same share of each other's time for all.
+    """
+    size = (_IMAGES, _CHANNELS, _SIDE, _SIDE)
+    settings: Any = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
+
+    def image() -> torch.Tensor:
+        return torch.full(size, 0.5, dtype=torch.float32, device="cpu")
+
+    def weight() -> torch.Tensor:
+        return torch.full((_CHANNELS, _CHANNELS, 3, 3), 0.5, dtype=torch.float32, device="cpu")
+
+    def library() -> Callable[[], object]:
+        x, y, w = image(), image(), weight()
+        if kind == "product":
+            return lambda: aten.convolution.default(x, w, None, *settings)
+        mask = [False, True, False]
+        return lambda: aten.convolution_backward.default(y, x, w, None, *settings, mask)
+
+    def generated() -> Callable[[], object]:
+        x = image().view(_IMAGES, _SIDE, _SIDE, _CHANNELS)
+        if kind == "product":
+            return winograd.sample(x, _CHANNELS, (1, 1), budget)
+        return _sample(x, x + x, budget)
+
+    key = f"winograd of training, {kind}, generated by {panel_sample.identity()}"
+    candidates: dict[str, Candidate] = {"aten": library, "generated": generated}
+    choice = fastest(key, candidates, budget, ahead=AHEAD)
+    return choice is not None and choice.name == "generated"
+
+
+_SOURCE = """#include "winograd_training.h"
+
+namespace fg {
+extern "C" void sample(void* const* P, int64_t begin, int64_t end) {
+  const int64_t* const n = (const int64_t*)P[3];
+  const WinogradGradient a = {(const float*)P[0], (const float*)P[1], (float*)P[2], n[0], n[1], n[2],
+                              n[3], n[4], n[5], n[6], n[7], n[8], n[9]};
+  winograd_training(a, begin, end);
+}
+}
+"""
+
+
+def _sample(x: torch.Tensor, gradient: torch.Tensor, budget: Budget) -> Callable[[], object]:
+    """Such a gradient of a weight."""
+    with budget.pause():
+        made = toolchain.load_library(_SOURCE)
+    out = x.new_empty((gradient.shape[3], x.shape[3], 3, 3))
+    given = {"x": x, "gradient": gradient}
+    buffers = {
+        name: Buffer(name, t.dtype, tuple(t.shape), t.stride(), t.device)
+        for name, t in (*given.items(), ("out", out))
+    }
+    windows = [Window(buffers[name], buffers[name].size, buffers[name].stride) for name in given]
+    step = WinogradGradient("sample", windows[0], windows[1], (1, 1), buffers["out"])
+    sizes = torch.tensor(gradient_kernel.numbers(step)["sizes"])
+    spec = PlanSpec(
+        inputs=[
+            TensorSpec(name, dtype_name(t.dtype), tuple(t.shape), t.stride())
+            for name, t in (*given.items(), ("sizes", sizes))
+        ],
+        buffers=[BufferSpec("out", "float32", tuple(out.shape), out.stride(), kind="output")],
+        steps=[KernelStep("sample", [(n, 0) for n in (*given, "out", "sizes")], ["out"],
+                          gradient_kernel.units(step), gradient_kernel.grain(step))],
+        outputs=[OutputSpec("buffer", "out")],
+    )  # fmt: skip
+    plan = link(spec, made)
+    return lambda: plan(x, gradient, sizes)[0]
