@@ -46,6 +46,7 @@ from fxgraph.aot import (
 )
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
+from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.passes import cse
 from inductor import plan_cache
@@ -57,7 +58,7 @@ from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.fold import fold_batch_norms
 from inductor.ir import Program
-from inductor.layout import channels_innermost
+from inductor.layout import channels_innermost, joint_channels_innermost
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
@@ -76,7 +77,7 @@ from inductor.schedule.updates import bundle_updates
 from inductor.sizes import Undecided
 from inductor.standalone import without_libraries
 from inductor.widen import widen
-from inductor.winograd_training import winograd_of_training
+from inductor.winograd_training import is_generated, winograd_of_training
 
 log_times = logging.getLogger("inductor.times")
 
@@ -441,8 +442,13 @@ def trace(
     gm: Any, example_inputs: Sequence[Any], *, training: bool
 ) -> FunctionalGraph | TrainingGraph:
     """The first stage alone, with the backward or without: what compile_traced takes."""
-    function = functionalize_training if training else functionalize
-    return function(gm, example_inputs, keep=LOWERINGS)
+    if not training:
+        return functionalize(gm, example_inputs, keep=LOWERINGS)
+    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=_arrange)
+
+
+def _arrange(graph: Graph, visible: list[Node]) -> tuple[Graph, Callable[[Node], Node]] | None:
+    return joint_channels_innermost(graph, visible, is_generated)
 
 
 def compile_traced(

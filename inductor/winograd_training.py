@@ -108,6 +108,18 @@ def winograd_of_training(functional: FunctionalGraph) -> tuple[FunctionalGraph, 
     return functional.with_graph(run.graph), note
 
 
+def is_generated(node: Node) -> bool:
+    """Whether generated code will compute most of this convolution, or of this backward of one,
+    once its images have channels innermost.
+    """
+    if not _is_of_windows(node) or panel_sample.identity() is None:
+        return False
+    budget = Budget(SECONDS)
+    if node.target is aten.convolution.default:
+        return _has_many_tiles(node.meta["val"]) and _is_ahead("product", budget)
+    return _is_ahead("gradient", budget)
+
+
 def _is_of_windows(node: Node) -> bool:
     if node.target is aten.convolution.default:
         x, weight, _, stride, padding, dilation, transposed, _, groups = node.args
@@ -156,6 +168,9 @@ class _Rewrite:
         self._parts: dict[Node, list[Node | None]] = {}  # a backward -> its results
 
     def add(self, node: Node) -> None:
+        if self._is_in_place(node):
+            self._new[node] = self._new[node.args[0]]
+            return
         if node.target is operator.getitem and node.args[0] in self._parts:
             part = self._parts[node.args[0]][node.args[1]]
             if part is not None:
@@ -166,6 +181,17 @@ class _Rewrite:
             forward = node.target is aten.convolution.default
             made = self._convolution(node) if forward else self._backward(node)
         self._new[node] = made or self.graph.node_copy(node, self._new.__getitem__)
+
+    def _is_in_place(self, node: Node) -> bool:
+        """Whether it copies a weight's gradient into the layout in which generated code gives it."""
+        source = node.args[0] if node.args else None
+        if node.target is not aten.clone.default or not isinstance(source, Node):
+            return False
+        if len(source.users) != 1:
+            return False
+        made = self._new[source]
+        layout = node.kwargs.get("memory_format")
+        return made.target is winograd_gradient and layout is torch.contiguous_format
 
     def _convolution(self, node: Node) -> Node | None:
         x, weight, bias, _, padding = node.args[:5]
@@ -220,7 +246,7 @@ class _Rewrite:
             meta = {**node.meta, "val": vals[0]}
             mirrored = [2 - n for n in padding]
             parts[0] = self._image(gradient, weight, None, mirrored, True, vals[0], meta)
-        if mask[1] and self._gradient and vals[1].is_contiguous():
+        if mask[1] and self._gradient:
             self.gradients += 1
             images = self._channels_innermost(x), self._channels_innermost(gradient)
             meta = {**node.meta, "val": vals[1]}
@@ -229,11 +255,38 @@ class _Rewrite:
             return None
         self._parts[node] = parts
         left = [wanted and part is None for wanted, part in zip(mask, parts, strict=True)]
-        args = (gradient, x, weight, *rest)
-        made = self.graph.node_copy(node, self._new.__getitem__)
-        made.args = (*made.args[: len(args)], left)
-        made.meta["val"] = tuple(v if one else None for v, one in zip(vals, left, strict=True))
+        images = [self._new[gradient], self._new[x]]
+        if left[0]:  # the library takes a large weight in the program's layout
+            images = [self._outermost(one) for one in (gradient, x)]
+        args = (*images, self._new[weight], *rest, left)
+        made = self.graph.call_function(node.target, args)
+        made.meta = {**node.meta, "val": tuple(
+            v if one else None for v, one in zip(vals, left, strict=True)
+        )}  # fmt: skip
+        if left[0]:
+            innermost = is_laid_out(vals[0], torch.channels_last)
+            made.meta["val"] = (_outermost(vals[0]), *made.meta["val"][1:])
+            parts[0] = self.graph.call_function(operator.getitem, (made, 0))
+            parts[0].meta = {**node.meta, "val": made.meta["val"][0]}
+            if innermost:
+                layout = torch.channels_last
+                meta = {**node.meta, "val": vals[0]}
+                args = (parts[0],)
+                parts[0] = self._build.call(aten.clone.default, args, meta, memory_format=layout)
         return made
+
+    def _outermost(self, image: Node) -> Node:
+        """The image with its channels outside."""
+        val, new = image.meta["val"], self._new[image]
+        if is_laid_out(val, torch.contiguous_format):
+            return new
+        layout = torch.contiguous_format
+        return self._build.call(aten.clone.default, (new,), image.meta, memory_format=layout)
+
+
+def _outermost(val: torch.Tensor) -> torch.Tensor:
+    with val.fake_mode:  # type: ignore[attr-defined]
+        return torch.empty_like(val, memory_format=torch.contiguous_format)
 
 
 # --- which is faster ------------------------------------------------------------------------------
