@@ -266,7 +266,7 @@ class Winograd(PanelProduct):
 
 
 class Called:
-    """`target` as a function of ours computes it, in a kernel of its own. operands: what it reads."""
+    """`target` by a function of ours, in a kernel of its own. operands: what is read."""
 
     name: str
     target: Buffer
@@ -314,16 +314,20 @@ class WinogradPanels(Called):
 
 
 @dataclass(eq=False)
-class WinogradGradient(Called):
-    """The gradient of a weight of 3x3 windows: `target`, (columns, channels, 3, 3).
+class WeightGradient(Called):
+    """The gradient of a convolution's weight: `target`, (columns, channels, *window).
 
     x, gradient: (images, height, width, channels) and (images, rows, across, columns), contiguous.
+    winograd: by Winograd's transforms, of 3x3 windows at every pixel.
     """
 
     name: str
     x: Window
     gradient: Window
+    window: tuple[int, int]
+    stride: tuple[int, int]
     padding: tuple[int, int]
+    winograd: bool
     target: Buffer
 
     @property
@@ -404,9 +408,9 @@ __all__ = [
     "Tape",
     "Tensor",
     "Value",
+    "WeightGradient",
     "Window",
     "Winograd",
-    "WinogradGradient",
     "WinogradPanels",
     "contiguous_strides",
     "windows",

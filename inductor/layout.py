@@ -15,7 +15,7 @@ before                              after
 
 A graph with its backward is laid out before it is cut in two, so that what is saved between the
 parts has the layout that both read. There a convolution whose weight has more elements than its
-images stays as it is, unless generated code computes it (winograd_training.py).
+images stays as it is, unless generated code computes it (convolutions_training.py).
 
 Operators whose result depends on the order of elements in memory (views, random numbers), and what
 leaves the graph, are given the program's own layout.
@@ -266,20 +266,36 @@ class _JointRewrite(_Rewrite):
         self._generated = generated
 
     def add(self, node: Node) -> None:
-        if not self.is_worth(node):
-            if node.target in (aten.convolution.default, aten.convolution_backward.default):
-                self._new[node] = self.graph.node_copy(node, self.plain)
-            else:
-                super().add(node)
-            return
-        images = node.args[:1] if node.target is aten.convolution.default else node.args[:2]
+        if self.is_worth(node):
+            self._add_convolution(node)
+        elif (source := _convolution_of(node)) is None or self.is_worth(source):
+            super().add(node)
+        else:
+            self._add_plain(node)
+
+    def _add_convolution(self, node: Node) -> None:
+        forward = node.target is aten.convolution.default
+        images = node.args[: 1 if forward else 2]
         made = self.graph.node_copy(
             node, lambda used: self._innermost(used) if used in images else self.plain(used)
         )
         self.convolutions += 1
-        self.saved += sum(_elements(one) for one in _images_of(node))
+        self.saved += sum(map(_elements, _images_of(node)))
         self._move(made)
+        if not forward and self._generated(node):  # the weight's gradient stays as it is
+            made.meta["val"] = (made.meta["val"][0], *node.meta["val"][1:])
         self._new[node] = made
+
+    def _add_plain(self, node: Node) -> None:
+        """A convolution of a large weight, or a result of its backward. The image is reordered:
+        what reads the image reads others, too.
+        """
+        made = self._new[node] = self.graph.node_copy(node, self.plain)
+        forward = node.target is aten.convolution.default
+        of_image = node.target is operator.getitem and node.args[1] == 0
+        if (forward or of_image) and _reordered(node.meta["val"]) is not node.meta["val"]:
+            self._new[node] = reordered = self._copy(node, made, torch.channels_last)
+            self._copies[reordered, torch.contiguous_format] = made
 
     def is_worth(self, node: Node) -> bool:
         """Whether it is a convolution, or the backward of one, that takes images that way."""
@@ -296,6 +312,13 @@ class _JointRewrite(_Rewrite):
         if self._generated(node) or val.is_contiguous(memory_format=torch.channels_last):
             return True
         return val.numel() < sum(map(_elements, images))
+
+
+def _convolution_of(node: Node) -> Node | None:
+    """The convolution, or the backward of one, that the node is or takes a result of."""
+    source = node.args[0] if node.target is operator.getitem else node
+    kinds = (aten.convolution.default, aten.convolution_backward.default)
+    return source if isinstance(source, Node) and source.target in kinds else None
 
 
 def _images_of(convolution: Node) -> list[torch.Tensor]:

@@ -54,6 +54,7 @@ from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.convolutions import generated_convolutions
+from inductor.convolutions_training import generated_training, is_generated
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.fold import fold_batch_norms
@@ -77,7 +78,6 @@ from inductor.schedule.updates import bundle_updates
 from inductor.sizes import Undecided
 from inductor.standalone import without_libraries
 from inductor.widen import widen
-from inductor.winograd_training import is_generated, winograd_of_training
 
 log_times = logging.getLogger("inductor.times")
 
@@ -174,7 +174,7 @@ def _layout(c: Compilation) -> None:
 def _pack(c: Compilation) -> None:
     assert c.functional is not None
     if not c.inference and c.options.tuning in _TUNING:
-        found = winograd_of_training(c.functional)
+        found = generated_training(c.functional)
         if found is not None:
             c.functional, note = found
             c.notes.append(note)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from inductor.codegen import attention, winograd_gradient, winograd_panels
-from inductor.ir import Attention, Called, WinogradGradient, WinogradPanels
+from inductor.codegen import attention, weight_gradient, winograd_panels
+from inductor.ir import Attention, Called, WeightGradient, WinogradPanels
 
 _KINDS: dict[type[Called], Any] = {
     Attention: attention,
-    WinogradGradient: winograd_gradient,
+    WeightGradient: weight_gradient,
     WinogradPanels: winograd_panels,
 }
 

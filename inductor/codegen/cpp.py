@@ -321,7 +321,7 @@ _HEADERS = {
     "attention.h": "attention(a",
     "product.h": "product<",
     "winograd.h": "winograd(a",
-    "winograd_training.h": "winograd_training(a",
+    "training.h": "train(a",
 }
 
 

@@ -1,4 +1,4 @@
-"""C++ for the transform of a weight of 3x3 windows: a call of the function of winograd_training.cpp.
+"""C++ for the transform of a weight of 3x3 windows: a call of the function of training.cpp.
 
 The range counts panels of columns.
 """
@@ -51,5 +51,5 @@ def body(
     ]
     return [
         f"  const WinogradPanels a = {{{', '.join(fields)}}};",
-        "  winograd_training(a, begin, end);",
+        "  train(a, begin, end);",
     ]

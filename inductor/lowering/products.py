@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
+from inductor.convolutions_training import weight_gradient, winograd_panels
 from inductor.index import contiguous_strides
-from inductor.ir import PanelProduct, Tensor, Window, Winograd, WinogradGradient, WinogradPanels
+from inductor.ir import PanelProduct, Tensor, WeightGradient, Window, Winograd, WinogradPanels
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
 from inductor.ops import ops
 from inductor.panels import panel_mm
 from inductor.sizes import Extent, product
 from inductor.winograd import winograd_mm
-from inductor.winograd_training import winograd_gradient, winograd_panels
 
 
 @lower(aten.addmm.default)
@@ -112,12 +112,20 @@ def transformed_weight(ctx: Lowering, weight: Tensor, transposed: bool) -> Tenso
     return Tensor.of(target)
 
 
-@lower(winograd_gradient)
-def gradient_of_windows(ctx: Lowering, x: Tensor, gradient: Tensor, padding: list[int]) -> Tensor:
+@lower(weight_gradient)
+def gradient_of_weight(
+    ctx: Lowering,
+    x: Tensor,
+    gradient: Tensor,
+    window: list[int],
+    stride: list[int],
+    padding: list[int],
+    winograd: bool,
+) -> Tensor:
     images, gradients, size = _innermost(ctx, x), _innermost(ctx, gradient), ctx.shape()
     target = ctx.new_buffer(size, contiguous_strides(size), x)
-    name = f"winograd_gradient{len(ctx.program.steps)}"
-    above, beside = padding
-    step = WinogradGradient(name, images, gradients, (above, beside), target)
+    name = f"weight_gradient{len(ctx.program.steps)}"
+    pairs = [(a, b) for a, b in (window, stride, padding)]
+    step = WeightGradient(name, images, gradients, *pairs, winograd, target)
     ctx.program.steps.append(step)
     return Tensor.of(target)

@@ -50,7 +50,7 @@ DEFINED_IN = {
     "product<int8_t>(": ("product_int8.cpp",),
     "attention(": ("attention.cpp", "product.cpp"),
     "winograd(": ("winograd.cpp", "product.cpp"),
-    "winograd_training(": ("winograd_training.cpp",),
+    "train(": ("training.cpp",),
 }
 
 

@@ -1,7 +1,7 @@
 // The gradient of the weight is the adjoint of winograd.cpp's: of a tile's window d and the gradient g of its 2x2 results
 // B^T d B and A g A^T are multiplied position by position, summed over tiles, M, and then G^T M G. A sum that is not
 // finite is computed anew as it is defined.
-#include "winograd_training.h"
+#include "training.h"
 
 namespace fg {
 
@@ -27,7 +27,7 @@ INLINE void transform_three(const lane_vector* w, int64_t step, lane_vector* to,
   to[0] = w[0], to[to_step] = ends + middle, to[2 * to_step] = ends - middle, to[3 * to_step] = w[2 * step];
 }
 
-void winograd_training(const WinogradPanels& a, int64_t begin, int64_t end) {
+void train(const WinogradPanels& a, int64_t begin, int64_t end) {
   constexpr int64_t CHANNELS = 16;  // of a block whose elements are put side by side first
   alignas(64) float block[CHANNELS][9][PANEL], made[WINOGRAD_PRODUCTS][CHANNELS][PANEL];
   const int64_t position = a.columns * a.channels;
@@ -165,17 +165,74 @@ static void add_chunk(const float* gradients, int64_t columns, const float* wind
 }
 
 // The gradient of one column's window, FG_WIDE channels from `channel` on, as it is defined.
-static void window_gradient(const WinogradGradient& a, int64_t column, int64_t channel, lane_vector* to) {
-  for (int e = 0; e < 9; ++e) to[e] = lane_vector{};
+static void window_gradient(const WindowGradient& a, int64_t column, int64_t channel, lane_vector* to) {
+  for (int64_t e = 0; e < a.down * a.over; ++e) to[e] = lane_vector{};
   for (int64_t image = 0; image < a.images; ++image) {
     for (int64_t y = 0; y < a.rows; ++y) {
       for (int64_t x = 0; x < a.across; ++x) {
         const lane_vector g = wide::splat(a.gradient[((image * a.rows + y) * a.across + x) * a.columns + column]);
-        for (int e = 0; e < 9; ++e) {
-          const int64_t v = y - a.above + e / 3, u = x - a.beside + e % 3;
+        for (int64_t e = 0; e < a.down * a.over; ++e) {
+          const int64_t v = y * a.step_down - a.above + e / a.over, u = x * a.step_over - a.beside + e % a.over;
           if (v < 0 || v >= a.height || u < 0 || u >= a.width) continue;
           to[e] = wide::mul_add(g, at(a.x + ((image * a.height + v) * a.width + u) * a.channels + channel), to[e]);
         }
+      }
+    }
+  }
+}
+
+// Hands over a window's gradient, or computes it anew if it is not finite.
+INLINE void hand_over(const WindowGradient& a, int64_t column, int64_t channel, lane_vector* whole) {
+  const int64_t places = a.down * a.over;
+  lane_vector wrong = lane_vector{};
+  for (int64_t e = 0; e < places; ++e) wrong = wrong + (whole[e] - whole[e]);
+  const float found = wide::sum_lanes(wrong);
+  if (found != found) window_gradient(a, column, channel, whole);
+  alignas(64) float side_by_side[MOST_PLACES][FG_WIDE];
+  for (int64_t e = 0; e < places; ++e) put(side_by_side[e], whole[e]);
+  float* const out = a.out + (column * a.channels + channel) * places;
+  for (int64_t lane = 0; lane < FG_WIDE; ++lane) {
+    for (int64_t e = 0; e < places; ++e) out[lane * places + e] = side_by_side[e][lane];
+  }
+}
+
+void train(const WindowGradient& a, int64_t begin, int64_t end) {
+  constexpr int64_t PIXELS = 64;  // of a chunk
+  alignas(64) float windows[MOST_PLACES * (PIXELS * GRADIENT_CHANNELS + APART)];
+  alignas(64) float gradients[PIXELS * GRADIENT_COLUMNS];
+  alignas(64) float sums[MOST_PLACES * (GRADIENT_CHANNELS * GRADIENT_COLUMNS + APART)];
+  const int64_t pixels = a.images * a.rows * a.across, places = a.down * a.over;
+  const int64_t chunks = (pixels + PIXELS - 1) / PIXELS, each = (pixels + chunks - 1) / chunks;
+  const int64_t blocks = (a.columns + a.block - 1) / a.block;
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t column = unit % blocks * a.block, channel = unit / blocks * GRADIENT_CHANNELS;
+    const int64_t columns = min(a.block, a.columns - column), channels = min(GRADIENT_CHANNELS, a.channels - channel);
+    const int64_t sum_step = columns * channels + APART;
+    for (int64_t first = 0; first < pixels; first += each) {
+      const int64_t count = min(each, pixels - first), window_step = count * channels + APART;
+      for (int64_t t = 0; t < count; ++t) {
+        const int64_t pixel = first + t, line = pixel / a.across, image = line / a.rows;
+        const int64_t y = line % a.rows * a.step_down - a.above, x = pixel % a.across * a.step_over - a.beside;
+        __builtin_memcpy(gradients + t * columns, a.gradient + pixel * a.columns + column, columns * sizeof(float));
+        for (int64_t e = 0; e < places; ++e) {
+          const int64_t v = y + e / a.over, u = x + e % a.over;
+          const bool inside = v >= 0 && v < a.height && u >= 0 && u < a.width;
+          const float* const from = a.x + ((image * a.height + v) * a.width + u) * a.channels + channel;
+          float* const to = windows + e * window_step + t * PANEL;
+          for (int64_t c = 0; c < channels; c += FG_WIDE) {
+            put(to + c / PANEL * count * PANEL + c % PANEL, inside ? at(from + c) : lane_vector{});
+          }
+        }
+      }
+      for (int64_t e = 0; e < places; ++e) {
+        add_chunk(gradients, columns, windows + e * window_step, channels, sums + e * sum_step, count, first == 0);
+      }
+    }
+    for (int64_t k = 0; k < columns; ++k) {
+      for (int64_t c = 0; c < channels; c += FG_WIDE) {
+        lane_vector whole[MOST_PLACES];
+        for (int64_t e = 0; e < places; ++e) whole[e] = at(sums + e * sum_step + k * channels + c);
+        hand_over(a, column + k, channel + c, whole);
       }
     }
   }
@@ -187,13 +244,15 @@ INLINE void fold_four(const lane_vector* m, int64_t step, lane_vector* to, int64
   to[0] = m[0] + sum, to[to_step] = (m[step] - m[2 * step]) * half, to[2 * to_step] = m[3 * step] + sum;
 }
 
-void winograd_training(const WinogradGradient& a, int64_t begin, int64_t end) {
+void train(const WinogradGradient& a, int64_t begin, int64_t end) {
   alignas(64) float windows[WINOGRAD_PRODUCTS * (GRADIENT_TILES * GRADIENT_CHANNELS + APART)];
   alignas(64) float gradients[WINOGRAD_PRODUCTS * (GRADIENT_TILES * GRADIENT_COLUMNS + APART)];
   alignas(64) float sums[WINOGRAD_PRODUCTS * (GRADIENT_CHANNELS * GRADIENT_COLUMNS + APART)];
   const int64_t tiles = a.images * ((a.rows + 1) / 2) * ((a.across + 1) / 2);
   const int64_t chunks = (tiles + GRADIENT_TILES - 1) / GRADIENT_TILES, each = (tiles + chunks - 1) / chunks;
   const int64_t blocks = (a.columns + a.block - 1) / a.block;
+  const WindowGradient plain = {a.x,       a.gradient, a.out,    a.images, a.height, a.width, a.channels, a.columns, a.rows,
+                                a.across, a.above,    a.beside, 3,        3,        1,       1,          a.block};
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t column = unit % blocks * a.block, channel = unit / blocks * GRADIENT_CHANNELS;
     const int64_t columns = min(a.block, a.columns - column), channels = min(GRADIENT_CHANNELS, a.channels - channel);
@@ -212,22 +271,14 @@ void winograd_training(const WinogradGradient& a, int64_t begin, int64_t end) {
       }
     }
     for (int64_t k = 0; k < columns; ++k) {
-      float* const out = a.out + ((column + k) * a.channels + channel) * 9;
       for (int64_t c = 0; c < channels; c += FG_WIDE) {
-        lane_vector m[16], rows[12], whole[9], wrong = lane_vector{};
+        lane_vector m[16], rows[12], whole[9];
         _Pragma("GCC unroll 16") for (int p = 0; p < WINOGRAD_PRODUCTS; ++p) {
           m[p] = at(sums + p * sum_step + k * channels + c);
         }
         _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) fold_four(m + j, 4, rows + j, 4);
         _Pragma("GCC unroll 3") for (int i = 0; i < 3; ++i) fold_four(rows + 4 * i, 1, whole + 3 * i, 1);
-        _Pragma("GCC unroll 9") for (int e = 0; e < 9; ++e) wrong = wrong + (whole[e] - whole[e]);
-        const float found = wide::sum_lanes(wrong);
-        if (found != found) window_gradient(a, column + k, channel + c, whole);
-        alignas(64) float side_by_side[9][FG_WIDE];
-        _Pragma("GCC unroll 9") for (int e = 0; e < 9; ++e) put(side_by_side[e], whole[e]);
-        for (int64_t lane = 0; lane < FG_WIDE; ++lane) {
-          _Pragma("GCC unroll 9") for (int e = 0; e < 9; ++e) out[(c + lane) * 9 + e] = side_by_side[e][lane];
-        }
+        hand_over(plain, column + k, channel + c, whole);
       }
     }
   }
