@@ -288,15 +288,14 @@ class _Rewrite:
             v if one else None for v, one in zip(vals, left, strict=True)
         )}  # fmt: skip
         if left[0]:
-            innermost = is_laid_out(vals[0], torch.channels_last)
             made.meta["val"] = (_outermost(vals[0]), *made.meta["val"][1:])
-            parts[0] = self.graph.call_function(operator.getitem, (made, 0))
-            parts[0].meta = {**node.meta, "val": made.meta["val"][0]}
-            if innermost:
+            image = self.graph.call_function(operator.getitem, (made, 0))
+            image.meta = {**node.meta, "val": made.meta["val"][0]}
+            if is_laid_out(vals[0], torch.channels_last):
                 layout = torch.channels_last
                 meta = {**node.meta, "val": vals[0]}
-                args = (parts[0],)
-                parts[0] = self._build.call(aten.clone.default, args, meta, memory_format=layout)
+                image = self._build.call(aten.clone.default, (image,), meta, memory_format=layout)
+            parts[0] = image
         return made
 
     def _outermost(self, image: Node) -> Node:
@@ -379,9 +378,9 @@ def _sample(
         name: Buffer(name, t.dtype, tuple(t.shape), t.stride(), t.device)
         for name, t in (*given.items(), ("out", out))
     }
-    windows = [Window(buffers[name], buffers[name].size, buffers[name].stride) for name in given]
+    one, other = (Window(buffers[name], buffers[name].size, buffers[name].stride) for name in given)
     call = WeightGradient(
-        "sample", *windows, (3, 3), (step, step), (1, 1), winograd, buffers["out"]
+        "sample", one, other, (3, 3), (step, step), (1, 1), winograd, buffers["out"]
     )
     sizes = torch.tensor(gradient_kernel.numbers(call)["sizes"])
     spec = PlanSpec(

@@ -270,6 +270,8 @@ class _JointRewrite(_Rewrite):
             self._add_convolution(node)
         elif (source := _convolution_of(node)) is None or self.is_worth(source):
             super().add(node)
+            if source is not None and source is not node:
+                self._add_weight_gradient(node, source)
         else:
             self._add_plain(node)
 
@@ -285,6 +287,19 @@ class _JointRewrite(_Rewrite):
         if not forward and self._generated(node):  # the weight's gradient stays as it is
             made.meta["val"] = (made.meta["val"][0], *node.meta["val"][1:])
         self._new[node] = made
+
+    def _add_weight_gradient(self, node: Node, backward: Node) -> None:
+        """One of a single channel lies either way; the library's strides tell which it thought."""
+        made = self._new[node]
+        if node.args[1] != 1 or made in self._moved or self._generated(backward):
+            return
+        if node.meta["val"].shape[1] == 1:
+            layout = torch.contiguous_format
+            copied = self.graph.call_function(
+                aten.clone.default, (made,), {"memory_format": layout}
+            )
+            copied.meta = dict(made.meta)
+            self._new[node] = copied
 
     def _add_plain(self, node: Node) -> None:
         """A convolution of a large weight, or a result of its backward. The image is reordered:

@@ -125,7 +125,7 @@ def gradient_of_weight(
     images, gradients, size = _innermost(ctx, x), _innermost(ctx, gradient), ctx.shape()
     target = ctx.new_buffer(size, contiguous_strides(size), x)
     name = f"weight_gradient{len(ctx.program.steps)}"
-    pairs = [(a, b) for a, b in (window, stride, padding)]
-    step = WeightGradient(name, images, gradients, *pairs, winograd, target)
+    of_window, steps, around = ((a, b) for a, b in (window, stride, padding))
+    step = WeightGradient(name, images, gradients, of_window, steps, around, winograd, target)
     ctx.program.steps.append(step)
     return Tensor.of(target)
