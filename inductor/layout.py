@@ -289,11 +289,14 @@ class _JointRewrite(_Rewrite):
         self._new[node] = made
 
     def _add_weight_gradient(self, node: Node, backward: Node) -> None:
-        """One of a single channel lies either way; the library's strides tell which it thought."""
+        """One of a single channel or pixel lies either way; whose it is, the library's strides tell
+        the caller.
+        """
         made = self._new[node]
         if node.args[1] != 1 or made in self._moved or self._generated(backward):
             return
-        if node.meta["val"].shape[1] == 1:
+        _, channels, *window = node.meta["val"].shape
+        if channels == 1 or window == [1, 1]:
             layout = torch.contiguous_format
             copied = self.graph.call_function(
                 aten.clone.default, (made,), {"memory_format": layout}
