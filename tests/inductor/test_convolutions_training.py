@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import subprocess
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -291,3 +295,43 @@ def test_the_operators(window, winograd):
     torch.library.opcheck(weight_gradient, given, test_utils=("test_schema", "test_faketensor"))
     panels = torch.randn(32, 16, 3, 3), True
     torch.library.opcheck(winograd_panels, panels, test_utils=("test_schema", "test_faketensor"))
+
+
+HARNESS = """#include "training.h"
+
+namespace fg {
+extern "C" __attribute__((visibility("default"))) void run(
+    const float* x, const float* g, const float* w, float* transformed, float* shifted,
+    float* panels) {
+  train(WinogradGradient{x, g, transformed, 2, 9, 7, 80, 48, 9, 7, 1, 1, 32}, 0, 4);
+  train(WindowGradient{x, g, shifted, 2, 9, 7, 80, 48, 9, 7, 1, 1, 3, 3, 1, 1, 16}, 0, 6);
+  train(WinogradPanels{w, panels, 80, 48, {720, 9, 3, 1}}, 0, 3);
+}
+}  // namespace fg
+"""
+
+
+@pytest.mark.parametrize("flags", [["-mavx2", "-mfma"], []], ids=["avx2", "plain"])
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86 only")
+def test_other_instruction_sets(flags, tmp_path):
+    unit, library = tmp_path / "unit.cpp", tmp_path / "unit.so"
+    unit.write_text(HARNESS)
+    command = [*toolchain.find_compiler().command, *toolchain.FLAGS, *flags]
+    definitions = str(toolchain.INCLUDE / "training.cpp")
+    include = ["-I", str(toolchain.INCLUDE)]
+    subprocess.run([*command, *include, str(unit), definitions, "-o", str(library)], check=True)
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 80, 9, 7), torch.randn(48, 80, 3, 3, requires_grad=True)
+    y = F.conv2d(x, w, padding=1)
+    seed = torch.randn_like(y)
+    y.backward(seed)
+    innermost = [one.permute(0, 2, 3, 1).contiguous() for one in (x, seed)]
+    found = [torch.empty(48, 80, 3, 3), torch.empty(48, 80, 3, 3), torch.empty(48, 80, 16)]
+    given = [*innermost, w.detach(), *found]
+    ctypes.CDLL(str(library)).run(*(ctypes.c_void_p(one.data_ptr()) for one in given))
+    torch.testing.assert_close(found[0], w.grad, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found[1], w.grad, rtol=1e-3, atol=1e-3)
+    g = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    expected = (g @ w.detach() @ g.T).flatten(2)  # columns, channels, positions
+    panels = expected.view(3, 16, 80, 16).permute(3, 0, 2, 1).reshape(48, 80, 16)
+    torch.testing.assert_close(found[2], panels)
