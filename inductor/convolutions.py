@@ -35,11 +35,12 @@ from fxgraph.graph import Graph
 from fxgraph.node import Node
 from inductor import panel_sample, winograd
 from inductor.derive import PREPARED, closure, room_for_copies
+from inductor.layout import TO_IMAGES
 from inductor.measure import Budget
 from inductor.pack import is_innermost, is_packable, packs_convolutions
 from inductor.panels import Builder, panel_bytes
 
-TO_ROWS, TO_IMAGES = [0, 2, 3, 1], [0, 3, 1, 2]  # the orders of dimensions
+TO_ROWS = [0, 2, 3, 1]  # the order of dimensions
 MAX_WINDOW = 25  # elements of a window that a loop's body writes out
 
 _library = torch.library.Library("framegraph", "FRAGMENT")

@@ -249,11 +249,13 @@ class Winograd(PanelProduct):
 
     x: (images, height, width, channels), contiguous. weight_as_it_was: (columns, channels, 3, 3).
     pixels: images, rows and columns of the result, which has a row of `size` for each pixel.
+    transposed: the weight is (channels, columns, 3, 3), and its windows are mirrored.
     """
 
     weight_as_it_was: Window
     padding: tuple[int, int]
     pixels: tuple[Extent, Extent, Extent]
+    transposed: bool = False
 
     @property
     def reads(self) -> dict[str, list[Index]]:
@@ -263,8 +265,78 @@ class Winograd(PanelProduct):
         return super().__str__().replace("panel product", "winograd")
 
 
+class Called:
+    """`target` by a function of ours, in a kernel of its own. operands: what is read."""
+
+    name: str
+    target: Buffer
+    bundle: None = None
+
+    @property
+    def operands(self) -> list[Window]:
+        raise NotImplementedError
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        return {window.buffer.name: [] for window in self.operands}
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.target.name,)
+
+    @property
+    def symbols(self) -> set[str]:
+        """The symbols whose values it needs."""
+        sizes = [[w.size, w.stride, w.offset] for w in self.operands]
+        return {s.name for s in symbols([self.target.size, self.target.stride, sizes])}
+
+    def __str__(self) -> str:
+        operands = ", ".join(window.buffer.name for window in self.operands)
+        return f"{self.name}: {self.target.name} = {type(self).__name__}({operands})"
+
+
 @dataclass(eq=False)
-class Attention:
+class WinogradPanels(Called):
+    """A weight of 3x3 windows, transformed, in panels, as Winograd reads it.
+
+    weight: (columns, channels, 3, 3). transposed: for the gradient of the images, of which the
+    columns are channels.
+    """
+
+    name: str
+    weight: Window
+    transposed: bool
+    target: Buffer
+
+    @property
+    def operands(self) -> list[Window]:
+        return [self.weight]
+
+
+@dataclass(eq=False)
+class WeightGradient(Called):
+    """The gradient of a convolution's weight: `target`, (columns, channels, *window).
+
+    x, gradient: (images, height, width, channels) and (images, rows, across, columns), contiguous.
+    winograd: by Winograd's transforms, of 3x3 windows at every pixel.
+    """
+
+    name: str
+    x: Window
+    gradient: Window
+    window: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    winograd: bool
+    target: Buffer
+
+    @property
+    def operands(self) -> list[Window]:
+        return [self.x, self.gradient]
+
+
+@dataclass(eq=False)
+class Attention(Called):
     """`target = softmax(q k^T scale + mask) v`, computed by a generated kernel.
 
     q, target: (sequences, heads, queries, size); k, v: (sequences, heads, keys, size), or of fewer
@@ -280,29 +352,10 @@ class Attention:
     scale: float
     causal: bool
     target: Buffer
-    bundle: None = None
 
     @property
     def operands(self) -> list[Window]:
         return [self.q, self.k, self.v, *([] if self.mask is None else [self.mask])]
-
-    @property
-    def reads(self) -> dict[str, list[Index]]:
-        return {window.buffer.name: [] for window in self.operands}
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return (self.target.name,)
-
-    @property
-    def symbols(self) -> set[str]:
-        """The symbols whose values it needs."""
-        sizes = [[w.size, w.stride, w.offset] for w in self.operands]
-        return {s.name for s in symbols([self.target.stride, sizes])}
-
-    def __str__(self) -> str:
-        operands = ", ".join(window.buffer.name for window in self.operands)
-        return f"{self.name}: {self.target.name} = attention({operands})"
 
 
 @dataclass(eq=False)
@@ -364,7 +417,7 @@ class DeviceProduct:
         return f"{self.name}: {self.target.name} = product({operands})"
 
 
-Step = Loops | AtenCall | PanelProduct | Attention | DeviceProduct
+Step = Loops | AtenCall | PanelProduct | Called | DeviceProduct
 
 
 def windows(tree: Any) -> list[Window]:
@@ -403,6 +456,7 @@ __all__ = [
     "AtenCall",
     "Attention",
     "Buffer",
+    "Called",
     "Check",
     "DeviceProduct",
     "Indices",
@@ -415,8 +469,10 @@ __all__ = [
     "Tape",
     "Tensor",
     "Value",
+    "WeightGradient",
     "Window",
     "Winograd",
+    "WinogradPanels",
     "contiguous_strides",
     "windows",
 ]

@@ -13,6 +13,10 @@ before                              after
                                         d = aten.clone(c, memory_format=contiguous_format)
                                         return (d,)
 
+A graph with its backward is laid out before it is cut in two, so that what is saved between the
+parts has the layout that both read. There a convolution whose weight has more elements than its
+images stays as it is, unless generated code computes it (convolutions_training.py).
+
 Operators whose result depends on the order of elements in memory (views, random numbers), and what
 leaves the graph, are given the program's own layout.
 """
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -34,6 +38,7 @@ from inductor.lowering.symbolic import GraphSizes
 from inductor.sizes import Undecided, hint
 
 aten = torch.ops.aten
+TO_IMAGES = [0, 3, 1, 2]  # the order of dimensions of images whose channels are innermost
 _OF_THE_LIBRARY = frozenset([torch.float32, torch.bfloat16, torch.float16])
 # Besides pointwise operators: what reads an element by its indices alone.
 _ANY_LAYOUT = frozenset(
@@ -48,6 +53,7 @@ _ANY_LAYOUT = frozenset(
         aten.constant_pad_nd,
         aten.hardswish,
         aten.max_pool2d_with_indices,
+        aten.max_pool2d_with_indices_backward,
         aten.mean,
         aten.sum,
         aten.upsample_bilinear2d,
@@ -79,6 +85,28 @@ def channels_innermost(
         f"in place of the {rewrite.saved} around {rewrite.convolutions} convolutions"
     )
     return functional.with_graph(rewrite.graph), note
+
+
+def joint_channels_innermost(
+    graph: Graph, visible: Iterable[Node], generated: Callable[[Node], bool]
+) -> tuple[Graph, Callable[[Node], Node]] | None:
+    """A graph and its backward with its images that way, and what stands there for a node: of those
+    in `visible` and of placeholders in the program's layout. None where that stays.
+
+    generated: whether generated code will compute a convolution, or its backward.
+    """
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return None
+    rewrite = _JointRewrite(generated)
+    if not any(map(rewrite.is_worth, graph.nodes)):
+        return None
+    for node in graph.nodes:
+        rewrite.add(node)
+    for node in visible:
+        rewrite.plain(node)
+    if rewrite.saved <= rewrite.spent:
+        return None
+    return rewrite.graph, rewrite.plain
 
 
 def _is_convolution(node: Node) -> bool:
@@ -160,7 +188,7 @@ class _Rewrite:
         if _is_convolution(node):
             image = node.args[0]
             made = self.graph.node_copy(
-                node, lambda used: self._innermost(used) if used is image else self._plain(used)
+                node, lambda used: self._innermost(used) if used is image else self.plain(used)
             )
             self._count(node)
             self._move(made)
@@ -171,7 +199,7 @@ class _Rewrite:
             )
             self._move(made)
         else:
-            made = self.graph.node_copy(node, self._plain)
+            made = self.graph.node_copy(node, self.plain)
         self._new[node] = made
 
     def _count(self, convolution: Node) -> None:
@@ -211,7 +239,8 @@ class _Rewrite:
             return new
         return self._copy(node, new, torch.channels_last)
 
-    def _plain(self, node: Node) -> Node:
+    def plain(self, node: Node) -> Node:
+        """What stands for the node, in the program's layout."""
         new = self._new[node]
         return self._copy(node, new, torch.contiguous_format) if new in self._moved else new
 
@@ -227,6 +256,94 @@ class _Rewrite:
             self.spent += _elements(val)
             self._copies[key] = copied
         return self._copies[key]
+
+
+class _JointRewrite(_Rewrite):
+    """Of a graph with its backward."""
+
+    def __init__(self, generated: Callable[[Node], bool]) -> None:
+        super().__init__(())
+        self._generated = generated
+
+    def add(self, node: Node) -> None:
+        if self.is_worth(node):
+            self._add_convolution(node)
+        elif (source := _convolution_of(node)) is None or self.is_worth(source):
+            super().add(node)
+            if source is not None and source is not node:
+                self._add_weight_gradient(node, source)
+        else:
+            self._add_plain(node)
+
+    def _add_convolution(self, node: Node) -> None:
+        forward = node.target is aten.convolution.default
+        images = node.args[: 1 if forward else 2]
+        made = self.graph.node_copy(
+            node, lambda used: self._innermost(used) if used in images else self.plain(used)
+        )
+        self.convolutions += 1
+        self.saved += sum(map(_elements, _images_of(node)))
+        self._move(made)
+        if not forward and self._generated(node):  # the weight's gradient stays as it is
+            made.meta["val"] = (made.meta["val"][0], *node.meta["val"][1:])
+        self._new[node] = made
+
+    def _add_weight_gradient(self, node: Node, backward: Node) -> None:
+        """One of a single channel or pixel lies either way; whose it is, the library's strides tell
+        the caller.
+        """
+        made = self._new[node]
+        if node.args[1] != 1 or made in self._moved or self._generated(backward):
+            return
+        _, channels, *window = node.meta["val"].shape
+        if channels == 1 or window == [1, 1]:
+            layout = torch.contiguous_format
+            copied = self.graph.call_function(
+                aten.clone.default, (made,), {"memory_format": layout}
+            )
+            copied.meta = dict(made.meta)
+            self._new[node] = copied
+
+    def _add_plain(self, node: Node) -> None:
+        """A convolution of a large weight, or a result of its backward. The image is reordered:
+        what reads the image reads others, too.
+        """
+        made = self._new[node] = self.graph.node_copy(node, self.plain)
+        forward = node.target is aten.convolution.default
+        of_image = node.target is operator.getitem and node.args[1] == 0
+        if (forward or of_image) and _reordered(node.meta["val"]) is not node.meta["val"]:
+            self._new[node] = reordered = self._copy(node, made, torch.channels_last)
+            self._copies[reordered, torch.contiguous_format] = made
+
+    def is_worth(self, node: Node) -> bool:
+        """Whether it is a convolution, or the backward of one, that takes images that way."""
+        if node.target is aten.convolution.default:
+            transposed, weight = node.args[6], node.args[1]
+        elif node.target is aten.convolution_backward.default:
+            transposed, weight = node.args[7], node.args[2]
+        else:
+            return False
+        images = _images_of(node)
+        val = weight.meta["val"]
+        if transposed or val.dtype not in _OF_THE_LIBRARY or not all(map(_is_image, images)):
+            return False
+        if self._generated(node) or val.is_contiguous(memory_format=torch.channels_last):
+            return True
+        return val.numel() < sum(map(_elements, images))
+
+
+def _convolution_of(node: Node) -> Node | None:
+    """The convolution, or the backward of one, that the node is or takes a result of."""
+    source = node.args[0] if node.target is operator.getitem else node
+    kinds = (aten.convolution.default, aten.convolution_backward.default)
+    return source if isinstance(source, Node) and source.target in kinds else None
+
+
+def _images_of(convolution: Node) -> list[torch.Tensor]:
+    """What a convolution reads and gives, or the gradient and the image of a backward."""
+    if convolution.target is aten.convolution.default:
+        return [convolution.args[0].meta["val"], convolution.meta["val"]]
+    return [used.meta["val"] for used in convolution.args[:2]]
 
 
 def _has(node: Node, size: torch.Size | None) -> bool:

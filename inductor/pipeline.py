@@ -4,7 +4,7 @@
     widen           products of half precision: in float32, where that is faster
     fold            batch norm of inference -> weights of what comes before
     layout          images between convolutions: channels innermost, where it pays
-    pack            weights of convolutions: in the library's layout
+    pack            weights of convolutions: in the library's layout; training's 3x3 windows
     products        matrix products: by the fastest library
     attention       by generated code
     derive          what depends on parameters alone, to be kept between calls
@@ -46,6 +46,7 @@ from fxgraph.aot import (
 )
 from fxgraph.aot.runtime import same_sharing
 from fxgraph.args import leaves
+from fxgraph.graph import Graph
 from fxgraph.node import Node
 from fxgraph.passes import cse
 from inductor import devices, plan_cache
@@ -53,12 +54,13 @@ from inductor.attention import generated_attention
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import NoTriton, TritonModule
 from inductor.convolutions import generated_convolutions
+from inductor.convolutions_training import generated_training, is_generated
 from inductor.derive import Derivation, derivation, derivation_spec, sources_of
 from inductor.device_tuning import Tuner
 from inductor.floats import WithFloats, float_inputs, floats_as_tensors, uses_floats
 from inductor.fold import fold_batch_norms
 from inductor.ir import Program
-from inductor.layout import channels_innermost
+from inductor.layout import channels_innermost, joint_channels_innermost
 from inductor.lowering.graph import LOWERINGS, lower_graph
 from inductor.options import Options
 from inductor.outputs import plan_outputs
@@ -172,6 +174,11 @@ def _layout(c: Compilation) -> None:
 
 def _pack(c: Compilation) -> None:
     assert c.functional is not None
+    if not c.inference and c.options.tuning in _TUNING:
+        found = generated_training(c.functional)
+        if found is not None:
+            c.functional, note = found
+            c.notes.append(note)
     if not _packs(c):
         return
     passes: list[Any] = [] if c.options.standalone else [pack_convolutions]
@@ -465,8 +472,13 @@ def trace(
     gm: Any, example_inputs: Sequence[Any], *, training: bool
 ) -> FunctionalGraph | TrainingGraph:
     """The first stage alone, with the backward or without: what compile_traced takes."""
-    function = functionalize_training if training else functionalize
-    return function(gm, example_inputs, keep=LOWERINGS)
+    if not training:
+        return functionalize(gm, example_inputs, keep=LOWERINGS)
+    return functionalize_training(gm, example_inputs, keep=LOWERINGS, arrange=_arrange)
+
+
+def _arrange(graph: Graph, visible: list[Node]) -> tuple[Graph, Callable[[Node], Node]] | None:
+    return joint_channels_innermost(graph, visible, is_generated)
 
 
 def compile_traced(

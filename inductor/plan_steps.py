@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from inductor.codegen.called import label_of
 from inductor.codegen.cpp import CppModule
 from inductor.codegen.triton import TritonModule
 from inductor.codegen.triton_products import follows
@@ -35,8 +36,8 @@ from inductor.runtime.plan import (
     encode,
     tree_names,
 )
-from inductor.schedule.fusion import AttentionKernel, Bundle, Call, Kernel, ProductKernel, Scheduled
-from inductor.sizes import Extent, hint, product
+from inductor.schedule.fusion import Bundle, Call, CalledKernel, Kernel, ProductKernel, Scheduled
+from inductor.sizes import Extent, hint
 
 # Their out= forms compute the same; they make no memory of their own.
 _WRITING = frozenset(
@@ -64,9 +65,9 @@ def build_plan(
             label, operations = _product_label(item), _operations(item)
             found = module.add_product(item, f"k{number}")
             steps += [KernelStep(**f, label=label, operations=operations) for f in found]
-        elif isinstance(item, AttentionKernel):
-            fields = module.add_attention(item.step, f"k{number}")
-            steps.append(KernelStep(**fields, label=_attention_label(item)))
+        elif isinstance(item, CalledKernel):
+            fields = module.add_called(item.step, f"k{number}")
+            steps.append(KernelStep(**fields, label=label_of(item.step)))
         elif triton.takes(item):
             launches = triton.add(item, f"k{number}", live, _label(item))
             for launch in launches:
@@ -175,13 +176,6 @@ def _product_label(item: ProductKernel) -> str:
     return size if item.reader is None else f"{size} + {_label(item.reader)}"
 
 
-def _attention_label(item: AttentionKernel) -> str:
-    q, k = item.step.q.size, item.step.k.size
-    causal = ", causal" if item.step.causal else ""
-    heads = hint(product(q[:2]))
-    return f"attention of {heads} heads, {hint(q[2])}x{hint(k[2])}x{hint(q[3])}{causal}"
-
-
 def _results_kept(program: Program, items: list[Scheduled]) -> set[str]:
     """Results of products that are read by more than the kernel behind the product."""
     results = {item.step.target.name for item in items if isinstance(item, ProductKernel)}
@@ -193,7 +187,7 @@ def _results_kept(program: Program, items: list[Scheduled]) -> set[str]:
             kept |= item.step.reads.keys()
             if item.reader is not None:
                 kept |= item.reader.reads() - {item.step.target.name}
-        elif isinstance(item, Call | AttentionKernel):
+        elif isinstance(item, Call | CalledKernel):
             kept |= item.step.reads.keys()
         else:
             for kernel in item.kernels if isinstance(item, Bundle) else [item]:

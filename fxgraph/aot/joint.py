@@ -48,10 +48,13 @@ from fxgraph.aot.partial_backward import sizes_are_known
 from fxgraph.aot.partition import Parts, partition
 from fxgraph.aot.trace import Tracer
 from fxgraph.args import map_aggregate
+from fxgraph.graph import Graph
 from fxgraph.graph_module import GraphModule
 from fxgraph.node import Node
 from fxgraph.symbols import depends_on_data, is_symbol, is_symbolic
 from fxgraph.torch_fx import fake_tensor_mode
+
+Arrange = Callable[[Graph, list[Node]], tuple[Graph, Callable[[Node], Node]] | None]
 
 
 def functionalize_training(
@@ -60,8 +63,12 @@ def functionalize_training(
     decompositions: dict[Any, Callable[..., Any]] | None = None,
     *,
     keep: Iterable[Any] = (),
+    arrange: Arrange | None = None,
 ) -> TrainingGraph | FunctionalGraph:
     """Trace `gm` with its backward; arguments as for `functionalize`.
+
+    arrange: given the joint graph, before it is cut in two, and the nodes that leave it, a graph
+        that computes the same with other layouts inside, and what stands there for a node; or None.
 
     A FunctionalGraph, to be run by FreedGraphsCallable, is given where nothing that leaves the
     graph can be differentiated: as of a whole training step, which differentiates its loss itself.
@@ -74,7 +81,7 @@ def functionalize_training(
     table = rules.training_table(keep) if decompositions is None else decompositions
 
     def trace(cuts: set[Node]) -> TrainingGraph | FunctionalGraph:
-        return for_sharing(lambda twins: _traced(gm, example_inputs, table, cuts, twins))
+        return for_sharing(lambda twins: _traced(gm, example_inputs, table, cuts, twins, arrange))
 
     try:
         training = trace(cuts)
@@ -93,6 +100,7 @@ def _traced(
     table: dict[Any, Any],
     cuts: set[Node],
     twins: bool,
+    arrange: Arrange | None,
 ) -> TrainingGraph | FunctionalGraph:
     fake_mode = gm.meta.get("fake_mode") or fake_tensor_mode()
     tracer = Tracer(fake_mode, table)
@@ -128,10 +136,8 @@ def _traced(
             return plain
         drawn = [node for node in tracer.graph.nodes if effects.of(node).random]
         joint = _Joint(gm, tracer, inputs, finished, interpreter)
-    nodes = joint.tangent_nodes, joint.gradient_nodes
     with faults.stage("partition"):
-        lent = joint.lent()
-        parts = partition(tracer.graph, finished.values, *nodes, lent=lent, drawn=drawn)
+        parts = _parts(tracer.graph, joint, drawn, arrange)
     if tracer.data.nodes:
         _check_data(joint, parts)
     frame = FunctionalGraph(
@@ -159,6 +165,17 @@ def _traced(
         draws=any(effects.of(node).random for node in parts.forward.nodes),
         spent=finished.spent,
     )
+
+
+def _parts(graph: Graph, joint: _Joint, drawn: list[Node], arrange: Arrange | None) -> Parts:
+    values, gradients = joint.finished.values, joint.gradient_nodes
+    arranged = arrange(graph, [*values, *gradients]) if arrange is not None else None
+    graph, of = arranged or (graph, lambda node: node)
+    values, gradients, tangents, drawn = (
+        [of(node) for node in nodes] for nodes in (values, gradients, joint.tangent_nodes, drawn)
+    )
+    lent = {of(node) for node in joint.lent()}
+    return partition(graph, values, tangents, gradients, lent=lent, drawn=drawn)
 
 
 def _check_data(joint: _Joint, parts: Parts) -> None:

@@ -55,6 +55,13 @@ def grain(step: Attention) -> int:
     return max(1, GRAIN_WORK // max(1, work))
 
 
+def label(step: Attention) -> str:
+    q, k = step.q.size, step.k.size
+    causal = ", causal" if step.causal else ""
+    heads = hint(product(q[:2]))
+    return f"attention of {heads} heads, {hint(q[2])}x{hint(k[2])}x{hint(q[3])}{causal}"
+
+
 def numbers(step: Attention) -> dict[str, list[Extent]]:
     """What the kernel's description holds, besides pointers and settings."""
     _, heads, queries, size = step.q.size

@@ -25,7 +25,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inductor.codegen import attention, panels, winograd
+from inductor.codegen import called, panels, winograd
 from inductor.codegen.cpp_body import CPP_TYPES, Body
 from inductor.codegen.kernel import (
     Pass,
@@ -38,7 +38,7 @@ from inductor.codegen.kernel import (
     tile_variable,
 )
 from inductor.index import Var
-from inductor.ir import Attention, Buffer, PanelProduct, Program, Winograd
+from inductor.ir import Buffer, Called, PanelProduct, Program, Winograd
 from inductor.ops import COMPUTE_TYPES
 from inductor.runtime.plan import SIZES
 from inductor.schedule.fusion import Bundle, Kernel, ProductKernel, extent
@@ -176,21 +176,22 @@ class CppModule:
             "inplace": [p for p in inplace if p[0] != taken and p[1] not in operands],
         }
 
-    def add_attention(self, step: Attention, name: str) -> dict[str, Any]:
-        """Emit a kernel of attention; returns the fields of its KernelStep."""
+    def add_called(self, step: Called, name: str) -> dict[str, Any]:
+        """Emit a call of a function of ours; returns the fields of its KernelStep."""
+        kind = called.kind_of(step)
         pointers = list(dict.fromkeys([*step.reads, step.target.name]))
-        numbers = attention.numbers(step)
+        numbers = kind.numbers(step)
         if is_symbolic([n for group in numbers.values() for n in group]):
             pointers.append(SIZES)
         text = {key: [self._number(n) for n in group] for key, group in numbers.items()}
-        lines = attention.body(step, pointers.index, text)
+        lines = kind.body(step, pointers.index, text)
         self._entries.append(self._entry(name, pointers, lines))
         return {
             "symbol": name,
             "args": [(b, 0) for b in pointers],
             "writes": [step.target.name],
-            "total": attention.units(step),
-            "grain": attention.grain(step),
+            "total": kind.units(step),
+            "grain": kind.grain(step),
             "inplace": [],
         }
 
@@ -322,6 +323,7 @@ _HEADERS = {
     "attention.h": "attention(a",
     "product.h": "product<",
     "winograd.h": "winograd(a",
+    "training.h": "train(a",
 }
 
 

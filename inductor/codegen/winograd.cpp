@@ -8,6 +8,7 @@ namespace fg {
 constexpr int64_t ROOM = 96 << 10;    // elements of a chunk's windows: of the second cache
 constexpr int64_t MOST_TILES = 48;     // of a chunk
 constexpr int64_t CHUNK_COLUMNS = 64;  // of results between products and output
+constexpr int64_t APART = 16;          // elements between positions, which else would share the sets of the caches
 alignas(64) static const float NOTHING[FG_WIDE] = {};
 
 struct Place {
@@ -100,25 +101,26 @@ static void results(const Winograd& a, Place place, const float* m, int64_t step
 }
 
 static void chunk(const Winograd& a, int64_t first, int64_t tiles, float* windows, float* products) {
-  const int64_t step = tiles * a.channels, panel = a.channels * PANEL;
+  const int64_t step = tiles * a.channels + APART, panel = a.channels * PANEL;
   for (int64_t t = 0; t < tiles; ++t) transform_window(a, place_of(a, first + t), windows + t * a.channels, step);
   for (int64_t column = 0; column < a.columns; column += CHUNK_COLUMNS) {
-    const int64_t count = min(CHUNK_COLUMNS, a.columns - column);
+    const int64_t count = min(CHUNK_COLUMNS, a.columns - column), apart = tiles * count + APART;
     for (int64_t p = 0; p < WINOGRAD_PRODUCTS; ++p) {
       const float* const w = a.panels + (p * a.columns + column) / PANEL * panel;
       for (int64_t k = 0; k < a.channels; k += DEPTH<float>) {
-        product_rows(tiles, windows + p * step + k, a.channels, w + k * PANEL, panel, products + p * tiles * count, count,
+        product_rows(tiles, windows + p * step + k, a.channels, w + k * PANEL, panel, products + p * apart, count,
                      min(DEPTH<float>, a.channels - k), count, k == 0);
       }
     }
     for (int64_t t = 0; t < tiles; ++t) {
-      results(a, place_of(a, first + t), products + t * count, tiles * count, column, count);
+      results(a, place_of(a, first + t), products + t * count, apart, column, count);
     }
   }
 }
 
 void winograd(const Winograd& a, const Reader& reader, int64_t begin, int64_t end) {
-  alignas(64) float windows[ROOM], products[WINOGRAD_PRODUCTS * MOST_TILES * CHUNK_COLUMNS];
+  alignas(64) float windows[ROOM + WINOGRAD_PRODUCTS * APART];
+  alignas(64) float products[WINOGRAD_PRODUCTS * (MOST_TILES * CHUNK_COLUMNS + APART)];
   const int64_t across = (a.across + 1) / 2, all = a.images * ((a.rows + 1) / 2);
   int64_t most = min(MOST_TILES, ROOM / (WINOGRAD_PRODUCTS * a.channels));
   for (int64_t unit = begin; unit < end; ++unit) {

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from inductor.codegen.panels import GRAIN_WORK, MULTIPLICATIONS, Follower, reader_text
-from inductor.ir import Winograd
+from inductor.ir import Window, Winograd
 from inductor.sizes import Extent, ceil_div, hint
 
 TILES = 48  # of a unit, at most about: whole tiles of every processor
@@ -49,6 +49,16 @@ def grain(step: Winograd) -> int:
     return max(1, GRAIN_WORK // max(1, work))
 
 
+def weight_as_read(weight: Window, transposed: bool) -> tuple[Extent, list[Extent]]:
+    """Where the first element is, and the steps of columns, channels, rows and columns of a window:
+    of a transposed weight, channels are the columns and the last element of a window is the first.
+    """
+    columns, channels, down, across = weight.stride
+    if not transposed:
+        return weight.offset, [columns, channels, down, across]
+    return weight.offset + 2 * down + 2 * across, [channels, columns, -1 * down, -1 * across]
+
+
 def numbers(step: Winograd) -> list[Extent]:
     """What the kernel's description holds, besides pointers and steps of the weight."""
     _, rows, across = step.pixels
@@ -65,9 +75,11 @@ def body(
     and positions (-1: reads by element), as text.
     """
     *sizes, positions = number
-    steps = ", ".join(map(str, step.weight_as_it_was.stride))
-    operands = step.x, step.weight, step.weight_as_it_was
-    pointers = [f"(const float*)P[{slot(w.buffer.name)}] + {w.offset}" for w in operands]
+    weight, stride = weight_as_read(step.weight_as_it_was, step.transposed)
+    steps = ", ".join(map(str, stride))
+    operands = [(w.buffer, w.offset) for w in (step.x, step.weight)]
+    operands.append((step.weight_as_it_was.buffer, weight))
+    pointers = [f"(const float*)P[{slot(buffer.name)}] + {offset}" for buffer, offset in operands]
     fields = [
         *pointers,
         f"(float*)P[{slot(step.target.name)}]",

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from inductor import devices
+from inductor.convolutions_training import weight_gradient, winograd_panels
 from inductor.index import contiguous_strides
-from inductor.ir import PanelProduct, Tensor, Window, Winograd
+from inductor.ir import PanelProduct, Tensor, WeightGradient, Window, Winograd, WinogradPanels
 from inductor.lowering.context import Lowering, Number
 from inductor.lowering.device_products import device_product
 from inductor.lowering.registry import LOWERINGS, NotLowered, aten, lower
@@ -82,25 +83,65 @@ def product_of_panels(ctx: Lowering, x: Tensor, weight: Tensor, columns: Extent)
 
 @lower(winograd_mm)
 def product_of_windows(
-    ctx: Lowering, x: Tensor, panels: Tensor, weight: Tensor, padding: list[int]
+    ctx: Lowering,
+    x: Tensor,
+    panels: Tensor,
+    weight: Tensor,
+    padding: list[int],
+    transposed: bool = False,
 ) -> Tensor:
     """A convolution by a generated kernel."""
-    images, channels, height, width = x.size
-    innermost = contiguous_strides((images, height, width, channels))
-    window = ctx.realize(x, [innermost[i] for i in (0, 3, 1, 2)])
-    place = [window.stride[i] for i in (0, 2, 3, 1)]
-    size = (images, height, width, channels)
-    if any(n != 1 and a != b for n, a, b in zip(size, place, innermost, strict=True)):
-        raise NotLowered("an image that is laid out otherwise")
+    image = _innermost(ctx, x)
+    images, height, width, _ = image.size
     above, beside = padding
     pixels = (images, height + 2 * above - 2, width + 2 * beside - 2)
-    rows = product(pixels), weight.size[0]
+    rows = product(pixels), weight.size[1 if transposed else 0]
     target = ctx.new_buffer(rows, contiguous_strides(rows), x)
     name = f"winograd{len(ctx.program.steps)}"
-    image = Window(window.buffer, size, innermost, window.offset)
     step = Winograd(
         name, image, ctx.realize(panels), rows, target,
         weight_as_it_was=ctx.realize(weight), padding=(above, beside), pixels=pixels,
+        transposed=transposed,
     )  # fmt: skip
+    ctx.program.steps.append(step)
+    return Tensor.of(target)
+
+
+def _innermost(ctx: Lowering, x: Tensor) -> Window:
+    """Images in memory as (images, height, width, channels), contiguous."""
+    images, channels, height, width = x.size
+    size = (images, height, width, channels)
+    stride = contiguous_strides(size)
+    window = ctx.realize(x, [stride[i] for i in (0, 3, 1, 2)])
+    place = [window.stride[i] for i in (0, 2, 3, 1)]
+    if any(n != 1 and a != b for n, a, b in zip(size, place, stride, strict=True)):
+        raise NotLowered("an image that is laid out otherwise")
+    return Window(window.buffer, size, stride, window.offset)
+
+
+@lower(winograd_panels)
+def transformed_weight(ctx: Lowering, weight: Tensor, transposed: bool) -> Tensor:
+    window, size = ctx.realize(weight), ctx.shape()
+    target = ctx.new_buffer(size, contiguous_strides(size), weight)
+    name = f"winograd_panels{len(ctx.program.steps)}"
+    ctx.program.steps.append(WinogradPanels(name, window, transposed, target))
+    return Tensor.of(target)
+
+
+@lower(weight_gradient)
+def gradient_of_weight(
+    ctx: Lowering,
+    x: Tensor,
+    gradient: Tensor,
+    window: list[int],
+    stride: list[int],
+    padding: list[int],
+    winograd: bool,
+) -> Tensor:
+    images, gradients, size = _innermost(ctx, x), _innermost(ctx, gradient), ctx.shape()
+    target = ctx.new_buffer(size, contiguous_strides(size), x)
+    name = f"weight_gradient{len(ctx.program.steps)}"
+    of_window, steps, around = ((a, b) for a, b in (window, stride, padding))
+    step = WeightGradient(name, images, gradients, of_window, steps, around, winograd, target)
     ctx.program.steps.append(step)
     return Tensor.of(target)

@@ -50,6 +50,7 @@ DEFINED_IN = {
     "product<int8_t>(": ("product_int8.cpp",),
     "attention(": ("attention.cpp", "product.cpp"),
     "winograd(": ("winograd.cpp", "product.cpp"),
+    "train(": ("training.cpp",),
 }
 
 

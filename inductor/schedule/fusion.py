@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from inductor.index import Index, Var
-from inductor.ir import AtenCall, Attention, DeviceProduct, Loops, PanelProduct, Program, Step
+from inductor.ir import AtenCall, Called, DeviceProduct, Loops, PanelProduct, Program, Step
 from inductor.schedule.align import by_stride, common_cut, recut, rewrite, same
 from inductor.sizes import Extent, hint, product, symbols
 
@@ -125,19 +125,19 @@ class ProductKernel:
 
 
 @dataclass(eq=False)
-class AttentionKernel:
-    """Attention by a kernel of its own."""
+class CalledKernel:
+    """A function of ours, as a kernel of its own."""
 
     id: int
-    step: Attention
+    step: Called
     before: int = 0
 
     def __str__(self) -> str:
         return str(self.step)
 
 
-Item = Kernel | Call | ProductKernel | AttentionKernel
-Scheduled = Kernel | Call | ProductKernel | AttentionKernel | Bundle
+Item = Kernel | Call | ProductKernel | CalledKernel
+Scheduled = Kernel | Call | ProductKernel | CalledKernel | Bundle
 
 
 def schedule(program: Program, wanted: Iterable[str], *, fusion: bool = True) -> list[Scheduled]:
@@ -202,8 +202,8 @@ class _Fusion:
         elif isinstance(step, PanelProduct | DeviceProduct):
             item = ProductKernel(len(self.items), step, self._closure(deps))
             self.items[item.id] = item
-        elif isinstance(step, Attention):
-            item = AttentionKernel(len(self.items), step, self._closure(deps))
+        elif isinstance(step, Called):
+            item = CalledKernel(len(self.items), step, self._closure(deps))
             self.items[item.id] = item
         else:
             item = Call(len(self.items), step)

@@ -1,0 +1,28 @@
+"""C++ for the functions of ours that are kernels of their own: which module writes the call.
+
+Each has, for its step: units (what the range counts) and grain (units that are worth a thread's
+while); numbers, lists of what the function's description holds, by name; body, the entry's lines
+(slot: where a buffer is among the pointers; number: the numbers as text); label, for the profile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inductor.codegen import attention, weight_gradient, winograd_panels
+from inductor.ir import Attention, Called, WeightGradient, WinogradPanels
+
+_KINDS: dict[type[Called], Any] = {
+    Attention: attention,
+    WeightGradient: weight_gradient,
+    WinogradPanels: winograd_panels,
+}
+
+
+def kind_of(step: Called) -> Any:
+    return _KINDS[type(step)]
+
+
+def label_of(step: Called) -> str:
+    label: str = kind_of(step).label(step)
+    return label
