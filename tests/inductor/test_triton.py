@@ -209,7 +209,7 @@ def test_a_plan_launches_by_a_function():
     )
 
     def launch(x, out, programs):
-        assert programs == 3
+        assert programs == kernel.programs > 1
         torch.add(x, 1, out=out)
 
     x = torch.randn(3000)
