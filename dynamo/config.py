@@ -58,11 +58,11 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "how many symbols one frame may have; sizes and numbers beyond it are constants",
     ),
     "capture_scalar_outputs": (
-        True,
+        False,
         "item(), int(), x[t] and the like are captured: numbers that only the call knows",
     ),
     "capture_dynamic_output_shape_ops": (
-        True,
+        False,
         "nonzero, unique and the like, whose results' sizes only the call knows, are captured",
     ),
     "capture_branches": (

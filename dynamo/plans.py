@@ -60,9 +60,8 @@ class Plan:
     stop: where the graph breaks; None: nowhere, as far as is known. unrolls: loops that broke in an
     earlier turn may be captured to their end (values/resumed_iterators.py). leaves_loops: loops
     that read tensors may run natively (interp/data_dependent_loops.py). fixes_numbers: cached
-    functions are asked with the numbers of this call (values/caches.py). captures_data: numbers and
-    sizes that depend on data may be symbols. skipped_regions: the steps of jumps that break the
-    graph (interp/empty_regions.py). cause: of this attempt.
+    functions are asked with the numbers of this call (values/caches.py). skipped_regions: the
+    steps of jumps that break the graph (interp/empty_regions.py). cause: of this attempt.
     """
 
     stop: BreakBefore | None = None
@@ -70,7 +69,6 @@ class Plan:
     unrolls: bool = True
     leaves_loops: bool = True
     fixes_numbers: bool = False
-    captures_data: bool = True
     skipped_regions: frozenset[int] = frozenset()
     cause: str = "the first attempt"
 
@@ -93,12 +91,9 @@ class Plan:
         cause = f"what the jump at step {jump} skips leaves something behind"
         return replace(self.anew(cause), skipped_regions=self.skipped_regions | {jump})
 
-    def without_data(self) -> Plan:
-        return replace(self.anew("the backend has no kernels for data"), captures_data=False)
-
     def anew(self, cause: str) -> Plan:
         """From the start: what earlier attempts found does not hold any more."""
-        names = ["unrolls", "leaves_loops", "fixes_numbers", "captures_data", "skipped_regions"]
+        names = ["unrolls", "leaves_loops", "fixes_numbers", "skipped_regions"]
         kept = {name: getattr(self, name) for name in names}
         return Plan(**kept, cause=cause)
 

@@ -240,9 +240,6 @@ class FrameRewriter:
             compiled = WithoutOverrides(compiled)
         op_count = output.op_count
         report = getattr(compiled, "compile_report", None) or {}
-        # Two compiled graphs around a break are faster than one that runs op by op.
-        if "no_plan" in report and "kernels" not in report and output.symbols.may_leave_data():
-            raise Retry(output.plan.without_data())
         entry = GraphRecord(module, op_count, report)
         self.record.graphs.append(entry)
         if getattr(compiled, "binds_static", False):

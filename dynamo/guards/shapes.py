@@ -454,13 +454,8 @@ class FrameSymbols:
         and a loop that reads in each turn may be a long one.
         """
         if self._whole or self.output.context.fullgraph or self._env is None:
-            return self._whole or self.output.plan.captures_data
-        count = sum(info.hint is None for info in self._env.symbols.values())
-        return self.output.plan.captures_data and count < MOST_DATA
-
-    def may_leave_data(self) -> bool:
-        """Whether the graph has symbols for data, and may break at them instead."""
-        return self.has_data() and not self._whole and not self.output.context.fullgraph
+            return True
+        return sum(info.hint is None for info in self._env.symbols.values()) < MOST_DATA
 
     def allow_data(self, first: bool = False) -> bool:
         """Have fake tensors give symbols for data, where config says so, or a break is an error;

@@ -367,11 +367,16 @@ def format_text(pieces, args, kwargs):
 
 
 # -- classes --------------------------------------------------------------------------------------
+def inherits(kind, cls):
+    """issubclass(kind, cls) that asks no __subclasscheck__."""
+    return cls in kind.__mro__
+
+
 def construct(cls, new, args, kwargs):
     """type.__call__."""
     instance = new(cls, *args, **kwargs)
     kind = type(instance)
-    if cls in kind.__mro__:  # no __subclasscheck__ is asked
+    if inherits(kind, cls):
         result = kind.__init__(instance, *args, **kwargs)
         if result is not None:
             name = type(result).__name__

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dynamo import breaks
 from dynamo.errors import Unsupported
 from dynamo.guards.sources import AttrSource, CallSource, Source
+from dynamo.polyfills import builtins as builtin_polyfills
 from dynamo.polyfills.type_names import type_name
 from dynamo.values.base import Value
 from dynamo.values.builder import builder
@@ -175,6 +176,14 @@ def build_super(tx: Interpreter, obj: super, source: Source | None) -> Value:
     value = SuperValue(after, tx.wrap(held, sources[1]))
     value.source = source
     return tx.output.remember(obj, source, value)
+
+
+@handles(builtin_polyfills.inherits)
+def _inherits(tx: Interpreter, kind: Value, cls: Value) -> Value:
+    (kind_is_known, real_kind), (is_known, real) = kind.identity(), cls.identity()
+    if not (is_known and kind_is_known):
+        raise Unsupported(breaks.NotConstant(kind.describe()))
+    return ConstantValue(real in real_kind.__mro__)
 
 
 @handles(super)

@@ -158,10 +158,7 @@ def logs(x):
     ("function", "texts"),
     [
         (prints, ["a call of print, which", "print(end", "move it out"]),
-        (
-            item,
-            ["which depends on data", "needs the value of a tensor", "keep the value in a tensor"],
-        ),
+        (item, ["Tensor.item() needs the value of a tensor", "keep the value in a tensor"]),
         (branches, ["a branch depends on the value of a tensor", "torch.where"]),
         (to_numpy, ["leaves torch for numpy", "(x + 1).numpy()", "use torch operations"]),
         (crc, ["zlib.adler32"]),

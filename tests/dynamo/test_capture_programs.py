@@ -364,14 +364,14 @@ def tensor_bool(x):
     return x
 
 
-@program()
+@program("DATA_DEPENDENT_VALUE")
 def items_(x):
     n = int(x.sum())
     m = float(x[1])
     return x * n + m
 
 
-@program()
+@program("DATA_DEPENDENT_VALUE")
 def tolist_(x):
     return x.tolist(), x + 1
 

@@ -12,6 +12,14 @@ from backends.inductor import inductor
 from tests.dynamo.branch_support import same
 from tests.dynamo.dynamic_support import Counting
 
+
+@pytest.fixture(autouse=True)
+def captured():
+    options = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with dynamo.config.patch(**options):
+        yield
+
+
 W = [torch.linspace(-1, 1, 16).view(4, 4) * (i + 1) for i in range(3)]
 CHOICES = [[0, 0, 0, 0], [0, 1, 2, 0], [1, 1, 2, 2], [2, 2, 2, 2]]
 
