@@ -46,6 +46,7 @@ _SETTERS = """
     _set_cudnn_enabled:_get_cudnn_enabled _set_cudnn_benchmark:_get_cudnn_benchmark
     _set_cudnn_deterministic:_get_cudnn_deterministic
     _set_cudnn_depthwise_kernel:_get_cudnn_depthwise_kernel
+    _cuda_set_cudnn_benchmark_limit:_cuda_get_cudnn_benchmark_limit
     _set_mkldnn_enabled:_get_mkldnn_enabled _set_mkldnn_deterministic:_get_mkldnn_deterministic
     _set_nnpack_enabled:_get_nnpack_enabled
 """

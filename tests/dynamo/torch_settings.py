@@ -58,7 +58,9 @@ CLASSES: dict[str, str] = {
         "python_native.enable_dispatch_keys python_native.enable_operations".split(),
         ATEN,
     ),
-    **dict.fromkeys("_set_sdp_priority_order _set_sdp_use_fa3".split(), CHOICE),
+    **dict.fromkeys(
+        "cudnn.benchmark_limit _set_sdp_priority_order _set_sdp_use_fa3".split(), CHOICE
+    ),
     **dict.fromkeys(
         "set_num_threads set_num_interop_threads _set_warnAlways set_warn_always".split(), READ
     ),
@@ -91,6 +93,8 @@ CLASSES: dict[str, str] = {
         "_set_should_use_format_with_string_table _enable_mobile_interface_call_export "
         "_enable_profiler _enable_profiler_legacy _enable_record_function "
         "_set_backcompat_broadcast_warn _set_backcompat_keepdim_warn "
+        "_cuda_set_sync_debug_mode _set_storage_access_error_msg "
+        "_set_storage_data_ptr_access_error_msg "
         "_set_empty_test_observer".split(),
         PROCESS,
     ),
