@@ -74,7 +74,7 @@ def CONTAINS_OP(tx: Interpreter, instr: Instruction) -> None:
     item, container = tx.popn(2)
     said = polyfill_contains(tx, item, container, bool(instr.argval))
     if said is not None:
-        tx.push(said)
+        tx.push(ConstantValue(not said.truth(tx)) if instr.argval else said)
         return
     finish = not_contained if instr.argval else contained
     tx.in_tail_position(container, "__contains__", [ReturnContinuation(finish)])
