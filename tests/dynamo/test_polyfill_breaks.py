@@ -782,6 +782,10 @@ class Same:
         (lambda xs, o: sum(x for x in xs), ["sum_of"]),
         (lambda xs, o: max(xs, key=lambda x: -x), ["largest"]),
         (lambda xs, o: [Same()] == [Same()], ["equal_lists"]),
+        (lambda xs, o: [Same()] != [Same()], ["equal_lists"]),
+        (lambda xs, o: Same() in [1, Same()], ["find"]),
+        (lambda xs, o: (Same() not in [1, Same()], 5 not in [Same()]), ["find", "find"]),
+        (lambda xs, o: (2 in iter(x for x in xs), 2 not in (x for x in xs)), ["find", "find"]),
     ],
 )
 def test_polyfills_are_for_operands_that_reach_code(program, expected, monkeypatch):
