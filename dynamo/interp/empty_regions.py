@@ -52,7 +52,9 @@ def run_region(tx: Interpreter, instr: Instruction, value: Value, jumps_if: bool
     output = tx.output
     size = _tested_size(value)
     step = tx.began
-    if size is None or output.bodies or step in output.plan.skipped_regions:
+    # A trial wants one turn of a loop, whichever way its branches go.
+    tries = output.trial is not None
+    if size is None or output.bodies or tries or step in output.plan.skipped_regions:
         return False
     meeting = meeting_of(tx.code, instr)
     if meeting is None or instr.target is None or not output.checks.can_be_made():
