@@ -48,6 +48,7 @@ from dynamo.torch.numpy_values import (
     ArrayValue,
     alias_of,
     array_of,
+    divides_as_torch,
     refuse,
     require_quiet_errors,
     result,
@@ -143,18 +144,6 @@ def elementwise(tx: Interpreter, ufunc: Any, operands: Sequence[Value]) -> Value
     if all(v.tensor.fake.is_contiguous() for v in operands if isinstance(v, ArrayValue)):
         return result(tx, found, answer)
     return laid_out(tx, name, ufunc, operands, found)
-
-
-def divides_as_torch(ufunc: Any, array: Value, divisor: Value | None = None) -> bool:
-    """Whether integers are divided by neither 0 nor -1, or raised to a power of 0 or more."""
-    if divisor is None or not divisor.is_constant() or type(divisor.as_constant()) is not int:
-        return False
-    if not isinstance(array, ArrayValue) or array.dtype.kind not in "iu":
-        return False
-    number = divisor.as_constant()
-    if ufunc is np.power:
-        return number >= 0
-    return ufunc in (np.floor_divide, np.remainder, np.fmod) and number not in (0, -1)
 
 
 def _operand(tx: Interpreter, value: Value, loop: Any, name: str) -> Value:

@@ -304,3 +304,15 @@ def build_limits(tx: Interpreter, obj: Any, source: Source | None) -> Value:
     """The limits of a dtype."""
     tx.guard(source, "id", obj)
     return LimitsValue(obj, source)
+
+
+def divides_as_torch(ufunc: Any, array: Value, divisor: Value | None = None) -> bool:
+    """Whether integers are divided by neither 0 nor -1, or raised to a power of 0 or more."""
+    if divisor is None or not divisor.is_constant() or type(divisor.as_constant()) is not int:
+        return False
+    if not isinstance(array, ArrayValue) or array.dtype.kind not in "iu":
+        return False
+    number = divisor.as_constant()
+    if ufunc is np.power:
+        return number >= 0
+    return ufunc in (np.floor_divide, np.remainder, np.fmod) and number not in (0, -1)
